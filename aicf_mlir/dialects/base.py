@@ -1,0 +1,115 @@
+"""The text form shared by the tensor dialects: one line an op, read aloud from left to right.
+
+    %r = nn.gelu %x {approximate = "tanh"} : tensor<64x256xf32>
+    %y = kernel.gemm %a, %b {trans_b = true} id "gemm_f32_tiled_32x32" : (tensor<64x8xf32>, tensor<4x8xf32>) -> tensor<64x4xf32>
+
+A single type after the colon stands for every operand and the one result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from typing_extensions import Self
+from xdsl.dialects.builtin import FunctionType, TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import IRDLOperation
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+
+AnyTensor = TensorType[Attribute]
+
+
+def tensor_type(value: SSAValue | Operation) -> AnyTensor:
+    """The type of `value`, narrowed: operands are only known as attributes."""
+    return SSAValue.get(value, type=TensorType).type
+
+
+def shape_of(value: SSAValue | Operation) -> tuple[int, ...]:
+    """The static shape of `value`."""
+    return tensor_type(value).get_shape()
+
+
+def element_type(value: SSAValue | Operation) -> Attribute:
+    """The element type of `value`."""
+    return tensor_type(value).get_element_type()
+
+
+class TensorOp(IRDLOperation):
+    """An op whose operands and results are tensors, in the shared text form."""
+
+    SUFFIXES: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Optional properties printed after the attributes as ` keyword value`: pairs (property, keyword)."""
+
+    @classmethod
+    def default_properties(cls) -> dict[str, Attribute]:
+        """Properties of this op that have a default value."""
+        return {
+            name: definition.default_value
+            for name, definition in cls.get_irdl_definition().properties.items()
+            if definition.default_value is not None
+        }
+
+    @classmethod
+    def build_op(
+        cls,
+        operands: Sequence[SSAValue | Operation],
+        result_types: Sequence[Attribute],
+        properties: Mapping[str, Attribute] | None = None,
+        attributes: Mapping[str, Attribute] | None = None,
+    ) -> Self:
+        """An op from flat operand and result lists; absent properties take their defaults."""
+        return cls.create(
+            operands=[SSAValue.get(operand) for operand in operands],
+            result_types=list(result_types),
+            properties=dict(properties or {}),
+            attributes=dict(attributes or {}),
+        )
+
+    def print(self, printer: Printer) -> None:
+        if self.operands:
+            printer.print_string(" ")
+            printer.print_list(self.operands, printer.print_operand)
+        defaults = self.default_properties()
+        shown = {
+            name: value
+            for name, value in self.properties.items()
+            if name not in dict(self.SUFFIXES) and defaults.get(name) != value
+        }
+        printer.print_op_attributes({**shown, **self.attributes})
+        for name, keyword in self.SUFFIXES:
+            if (value := self.properties.get(name)) is not None:
+                printer.print_string(f" {keyword} ")
+                printer.print_attribute(value)
+        printer.print_string(" : ")
+        types: set[Attribute] = {*self.operand_types, *self.result_types}
+        if len(self.results) == 1 and len(types) == 1:
+            printer.print_attribute(self.results[0].type)
+        else:
+            printer.print_function_type(self.operand_types, self.result_types)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        operands = parser.parse_optional_undelimited_comma_separated_list(
+            parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
+        )
+        attributes = parser.parse_optional_attr_dict()
+        known: set[str] = set(cls.get_irdl_definition().properties)
+        properties = {name: value for name, value in attributes.items() if name in known}
+        rest = {name: value for name, value in attributes.items() if name not in known}
+        for name, keyword in cls.SUFFIXES:
+            if parser.parse_optional_keyword(keyword) is not None:
+                properties[name] = parser.parse_attribute()
+        position = parser.pos
+        parser.parse_punctuation(":")
+        written: Any = parser.parse_type()
+        if isinstance(written, TensorType):
+            inputs, outputs = [written] * len(operands or ()), [written]
+        elif isinstance(written, FunctionType):
+            inputs, outputs = list(written.inputs.data), list(written.outputs.data)
+        else:
+            parser.raise_error("expected a tensor type, or (operand types) -> (result types)", position)
+        values = parser.resolve_operands(operands or (), inputs, position)
+        return cls.build_op(values, outputs, properties, rest)
+

@@ -1,0 +1,41 @@
+"""One hierarchy for everything AICF refuses. Each message says what was expected, what was got, and what to do next."""
+
+
+class AicfError(Exception):
+    """Base of every error that AICF raises for bad input or a refused request."""
+
+
+class TraceError(AicfError):
+    """The model or the loss uses something that the front end cannot express; names the op, its shapes and the user's line."""
+
+
+class VerifyError(AicfError):
+    """IR that breaks the rules of its dialect."""
+
+
+class LoweringError(AicfError):
+    """An op that no lowering pattern turns into kernel ops."""
+
+
+class SelectionError(AicfError):
+    """No kernel, or not the named kernel, supports an op on the target; lists the candidates and their reasons."""
+
+
+class PlanError(AicfError):
+    """A plan that cannot run: unbound, overlapping or out-of-bounds slots."""
+
+
+class BindError(AicfError):
+    """User tensors that do not match what was compiled: names, shapes, dtypes, device, or moved storage."""
+
+
+class StateError(AicfError):
+    """A call in the wrong state; says which call is missing."""
+
+
+class KernelError(AicfError):
+    """A kernel call with wrong arguments, or one that the device refused."""
+
+
+class CaptureError(AicfError):
+    """Recording a step into a graph failed; nothing of it is left behind."""

@@ -1,0 +1,51 @@
+// What a device does, with the same verbs for all. Kernels never see it; the executor and the bindings do.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "runtime/kernel.h"
+#include "runtime/status.h"
+
+namespace aicf {
+
+// A captured sequence of launches, replayed with the very same addresses. Destroying it frees it.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual Status launch(void* stream) = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceType type() const = 0;
+  virtual Target target() const = 0;
+
+  virtual Status allocate(size_t bytes, void** out) = 0;  // aligned to 256 bytes at least
+  virtual void release(void* p) noexcept = 0;
+  // Any of the two sides may be host memory. Ordered on `stream`; host memory is free for reuse on return.
+  virtual Status copy(void* dst, const void* src, size_t bytes, void* stream) = 0;
+  virtual Status fill(void* dst, int byte, size_t bytes, void* stream) = 0;
+  virtual Status synchronize(void* stream) = 0;
+  // Refuses a pointer that this device cannot read; a host pointer on CUDA, a device pointer on the CPU.
+  virtual Status check_pointer(const void* p) = 0;
+
+  // While a capture is open, enqueue() records instead of running. One open capture per device.
+  virtual Status begin_capture() = 0;
+  virtual Status end_capture(std::unique_ptr<Graph>* out) = 0;
+  virtual void abort_capture() noexcept = 0;
+  virtual bool capturing() const = 0;
+  // Runs the variant on `ctx.stream`, or records it into the open capture.
+  virtual Status enqueue(const KernelVariant& variant, const OpDesc& op, LaunchContext ctx) = 0;
+};
+
+// "cpu", "cuda", "cuda:1". The device lives as long as the process. Fails where there is no such device.
+Status get_device(const std::string& name, Device** out);
+int cuda_device_count();  // 0 without a driver or without a CUDA build
+Status get_cpu_device(Device** out);
+#ifdef AICF_WITH_CUDA
+Status get_cuda_device(int index, Device** out);
+#endif
+
+}  // namespace aicf

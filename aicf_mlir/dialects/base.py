@@ -3,7 +3,8 @@
     %r = nn.gelu %x {approximate = "tanh"} : tensor<64x256xf32>
     %y = kernel.gemm %a, %b {trans_b = true} id "gemm_f32_tiled_32x32" : (tensor<64x8xf32>, tensor<4x8xf32>) -> tensor<64x4xf32>
 
-A single type after the colon stands for every operand and the one result.
+A single type after the colon stands for every operand and the one result. Numbers of type i64 and f64 are
+printed without their type.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from typing_extensions import Self
-from xdsl.dialects.builtin import FunctionType, TensorType
+from xdsl.dialects.builtin import FunctionType, IntegerAttr, TensorType, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser
 from xdsl.printer import Printer
+
+from aicf_mlir.dialects.attributes import print_dictionary, print_value
 
 AnyTensor = TensorType[Attribute]
 
@@ -77,11 +80,11 @@ class TensorOp(IRDLOperation):
             for name, value in self.properties.items()
             if name not in dict(self.SUFFIXES) and defaults.get(name) != value
         }
-        printer.print_op_attributes({**shown, **self.attributes})
+        print_dictionary(printer, {**shown, **self.attributes})
         for name, keyword in self.SUFFIXES:
             if (value := self.properties.get(name)) is not None:
                 printer.print_string(f" {keyword} ")
-                printer.print_attribute(value)
+                print_value(printer, value)
         printer.print_string(" : ")
         types: set[Attribute] = {*self.operand_types, *self.result_types}
         if len(self.results) == 1 and len(types) == 1:
@@ -100,7 +103,9 @@ class TensorOp(IRDLOperation):
         rest = {name: value for name, value in attributes.items() if name not in known}
         for name, keyword in cls.SUFFIXES:
             if parser.parse_optional_keyword(keyword) is not None:
-                properties[name] = parser.parse_attribute()
+                # Not parse_attribute: it would take the colon after a number for the number's own type.
+                number = parser.parse_optional_integer(allow_boolean=False)
+                properties[name] = parser.parse_attribute() if number is None else IntegerAttr(number, i64)
         position = parser.pos
         parser.parse_punctuation(":")
         written: Any = parser.parse_type()

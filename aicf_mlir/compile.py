@@ -1,0 +1,179 @@
+"""From a PyTorch model, loss and optimizer to a `CompiledTrainStep`: trace, lower, plan, bind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
+
+from aicf_mlir import _C
+from aicf_mlir.errors import BindError, TraceError
+from aicf_mlir.frontend import LossFunction, Traced, trace
+from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.hyperparameters import Hyperparameters, slot_name
+from aicf_mlir.runtime.optimizer_state import STATE_KEYS, BoundGroup, OptimizerState
+from aicf_mlir.runtime.program import load_program
+from aicf_mlir.runtime.store import Store
+from aicf_mlir.stages import make_context, run_stages
+from aicf_mlir.train_step import Batch, CompiledTrainStep
+
+log = logging.getLogger("aicf")
+
+
+def default_device() -> str:
+    """"cuda" where torch and this build can use it, else "cpu"."""
+    return "cuda" if torch.cuda.is_available() and _C.device_count("cuda") > 0 else "cpu"
+
+
+def compile_train_step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    loss_fn: LossFunction | None = None,
+    example: Batch | Sequence[Batch] | None = None,
+    B: int | Sequence[int] | None = None,
+    D: int | None = None,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    warmup_inputs: Batch | Sequence[Batch] | None = None,
+    warmup_runs: int = 1,
+    warmup_required: bool = True,
+    name: str = "step",
+    keep_gradients: bool = False,
+) -> CompiledTrainStep:
+    """Compile the whole train step of `model` under `optimizer`.
+
+    `loss_fn(model, batch)` returns a 0-d loss; the default is the mean squared error of `model(batch["x"])` against `batch["t"]`.
+    The shapes come from `example` (a batch, or one per shape group), or from `B` (one batch size or several) and `D` (features of
+    "x"; "t" has the shape of the model's output). Parameters become views into memory of their own on `device` (default: CUDA
+    where usable, else the CPU) and keep their values; the model and the optimizer stay ordinary torch objects.
+    `warmup_inputs` warms up at once, `warmup_runs` times each. `keep_gradients` keeps every gradient readable after a step.
+
+    Raises TraceError for what cannot be expressed, SelectionError when a kernel is missing for the device, BindError for tensors
+    that do not fit.
+    """
+    where = _device(device)
+    _check_dtype(model, dtype)
+    traces = [
+        trace(model, loss_fn, batch, optimizer=optimizer, name=name, B=size, D=D, dtype=dtype or _dtype(model))
+        for batch, size in _shape_groups(example, B)
+    ]
+    target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
+    stages = [_run_pipeline(traced, target, keep_gradients) for traced in traces]
+    programs = [load_program(texts["plan"]) for texts in stages]
+
+    log.info("%s: compiled %d shape group(s) for %s", name, len(programs), target)
+    tensors = {("param", n): p for n, p in traces[0].parameters.items()}
+    frozen = {("buffer", n): b for n, b in traces[0].buffers.items()}
+    store = Store(programs[0], str(where), {**tensors, **frozen})
+    plans = [BoundPlan(program, store) for program in programs]
+    described = _optimizer_groups(stages[0]["step"])
+    hyperparameters = Hyperparameters(optimizer, [kind for kind, _ in described], store, where)
+    optimizer_state = OptimizerState(
+        optimizer,
+        [_bind_group(k, kind, names, traces[0], store) for k, (kind, names) in enumerate(described)],
+        on_adopt=hyperparameters.follow_steps,
+    )
+    step = CompiledTrainStep(
+        name, store, plans, stages, hyperparameters, optimizer, optimizer_state, warmup_required
+    )
+    vars(optimizer)["_aicf_step"] = step
+    for batch in _batches(warmup_inputs):
+        step.warmup(batch, warmup_runs)
+    return step
+
+
+def _run_pipeline(traced: Traced, target: str, keep_gradients: bool) -> dict[str, ModuleOp]:
+    texts: dict[str, ModuleOp] = {}
+
+    def keep(stage: str, module: ModuleOp) -> None:
+        texts[stage] = module.clone()
+
+    options = {"apply-optimizer": "keep-grads=true"} if keep_gradients else {}
+    run_stages(traced.module, make_context(), target=target, after_each=keep, options=options)
+    return texts
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    where = torch.device(device if device is not None else default_device())
+    if where.type not in ("cpu", "cuda"):
+        raise BindError(f"device {str(where)!r}: AICF runs on 'cpu' and 'cuda'")
+    if where.type == "cpu":
+        return where
+    if not torch.cuda.is_available() or _C.device_count("cuda") == 0:
+        why = "this build of AICF has no CUDA" if not _C.with_cuda else "no usable GPU was found"
+        raise BindError(f"device {str(where)!r}: {why}; use device='cpu'")
+    index = where.index if where.index is not None else torch.cuda.current_device()
+    return torch.device("cuda", index)
+
+
+def _dtype(model: torch.nn.Module) -> torch.dtype:
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+
+
+def _check_dtype(model: torch.nn.Module, dtype: torch.dtype | None) -> None:
+    for name, parameter in model.named_parameters():
+        if dtype is not None and parameter.is_floating_point() and parameter.dtype != dtype:
+            raise BindError(
+                f"dtype={dtype}, but parameter {name!r} is {parameter.dtype}; call model.to({dtype}) first, or drop dtype="
+            )
+
+
+def _shape_groups(
+    example: Batch | Sequence[Batch] | None, B: int | Sequence[int] | None
+) -> list[tuple[Batch | None, int | None]]:
+    if example is not None:
+        if B is not None:
+            raise BindError("give the shapes once: either example= or B= and D=")
+        batches = _batches(example)
+        if not batches:
+            raise BindError("example= is an empty list; give at least one batch")
+        return [(batch, None) for batch in batches]
+    sizes: Iterable[int | None] = B if isinstance(B, Sequence) else [B]
+    groups: list[tuple[Batch | None, int | None]] = [(None, size) for size in sizes]
+    if not groups:
+        raise BindError("B= is an empty list; give at least one batch size")
+    return groups
+
+
+def _batches(given: Batch | Sequence[Batch] | None) -> list[Batch]:
+    if given is None:
+        return []
+    return [given] if isinstance(given, Mapping) else list(given)
+
+
+def _optimizer_groups(module: ModuleOp) -> list[tuple[str, list[str]]]:
+    """(kind, names of the trained parameters) of each param group, as the compiled step has them."""
+    function = next(op for op in module.ops if isinstance(op, func.FuncOp))
+    groups = function.attributes.get("aicf.optimizer")
+    if not isinstance(groups, ArrayAttr):
+        raise TraceError("the traced step has no optimizer description")
+    return [_group(group) for group in groups.data]
+
+
+def _group(group: Any) -> tuple[str, list[str]]:
+    if not isinstance(group, DictionaryAttr):
+        raise TraceError("aicf.optimizer must be an array of dictionaries")
+    kind, names = group.data["kind"], group.data["params"]
+    if not isinstance(kind, StringAttr) or not isinstance(names, ArrayAttr):
+        raise TraceError("aicf.optimizer: each group needs a string `kind` and an array `params`")
+    return kind.data, [name.data for name in names.data if isinstance(name, StringAttr)]
+
+
+def _bind_group(index: int, kind: str, names: list[str], traced: Traced, store: Store) -> BoundGroup:
+    states = store.of_role("state")
+    steps = slot_name("step", index)
+    return BoundGroup(
+        index=index,
+        parameters=[(name, traced.parameters[name]) for name in names],
+        states=[
+            {key: store.view("state", f"{name}.{key}") for key in STATE_KEYS if f"{name}.{key}" in states}
+            for name in names
+        ],
+        steps=store.view("state", steps) if steps in states else None,
+        counts_in_state=kind == "adam",
+    )

@@ -1,0 +1,1 @@
+"""From a plan to a bound, running step: arenas, meta slots, snapshots."""

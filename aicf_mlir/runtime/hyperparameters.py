@@ -1,0 +1,229 @@
+"""The optimizer's host scalars and their device slots.
+
+`param_groups` is the truth for what the user sets (lr, betas, …); before each step the slots obey it. The step counters and the
+bias corrections belong to the device: the host may read them, pin the corrections, and release them.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import torch
+
+from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.runtime.program import Slot
+from aicf_mlir.runtime.store import Store
+from aicf_mlir.runtime.tensors import current_stream, view
+
+_ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+_SGD = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")
+_BIAS_CORRECTIONS = ("bc1_inv", "bc2_inv")
+
+
+@dataclass(frozen=True)
+class GroupKind:
+    """How one kind of optimizer spells its hyperparameters."""
+
+    keys: tuple[str, ...]
+    """Entries of a param group that matter, compared before every step."""
+    values: Callable[[dict[str, Any]], dict[str, float]]
+    """Device scalars by slot name."""
+    structure: Callable[[dict[str, Any]], tuple[bool, ...]]
+    """What is compiled in and cannot change afterwards."""
+
+
+def _adam_values(group: dict[str, Any]) -> dict[str, float]:
+    beta1, beta2 = group["betas"]
+    return {
+        "lr": float(group["lr"]),
+        "beta1": float(beta1),
+        "beta2": float(beta2),
+        "eps": float(group["eps"]),
+        "weight_decay": float(group["weight_decay"]),
+    }
+
+
+def _sgd_values(group: dict[str, Any]) -> dict[str, float]:
+    return {key: float(group[key]) for key in ("lr", "momentum", "dampening", "weight_decay")}
+
+
+KINDS: dict[str, GroupKind] = {
+    "adam": GroupKind(_ADAM, _adam_values, lambda g: (bool(g["amsgrad"]), bool(g["maximize"]))),
+    "sgd": GroupKind(
+        _SGD, _sgd_values, lambda g: (float(g["momentum"]) != 0, bool(g["nesterov"]), bool(g["maximize"]))
+    ),
+}
+
+
+def slot_name(name: str, group: int) -> str:
+    """The slot of `name` for a param group: group 0 has the plain name, group k `name.k`."""
+    return name if group == 0 else f"{name}.{group}"
+
+
+class Hyperparameters(MutableMapping[str, float]):
+    """The named meta slots of one compiled step, read and written as a mapping.
+
+    Writing `lr`, `beta1`, … also writes the param group, so that torch and the device agree. Writing `bc1_inv` or `bc2_inv`
+    pins that bias correction for the following steps; assigning None, or `release`, lets it follow the step counter again.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        kinds: list[str],
+        store: Store,
+        device: torch.device,
+    ):
+        self._optimizer = optimizer
+        self._device = device
+        self._arenas = store.arenas
+        steps = {name: slot for name, slot in store.of_role("state").items() if name.split(".")[0] == "step"}
+        self._slots: dict[str, Slot] = {**store.of_role("meta"), **steps}
+        self._kinds = [KINDS[kind] for kind in kinds]
+        self._getters = [itemgetter(*kind.keys) for kind in self._kinds]
+        self._structure = [
+            kind.structure(group) for kind, group in zip(self._kinds, optimizer.param_groups, strict=True)
+        ]
+        self._seen: list[tuple[Any, ...] | None] = [None] * len(kinds)
+        self._names = [
+            slot_name(name, k)
+            for k, kind in enumerate(self._kinds)
+            for name in (*kind.values(optimizer.param_groups[k]), *_BIAS_CORRECTIONS, "step")
+            if slot_name(name, k) in self._slots
+        ]
+        for name in self._names:
+            base, group = self._split(name)
+            if base in _BIAS_CORRECTIONS:
+                self._write(slot_name(_pin(base), group), math.nan)
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        """Bring the device slots up to the values in `param_groups`; cheap when nothing changed."""
+        groups = self._optimizer.param_groups
+        if len(groups) != len(self._kinds):
+            raise StateError(
+                f"the optimizer has {len(groups)} param groups now, {len(self._kinds)} were compiled; compile again"
+            )
+        for k, group in enumerate(groups):
+            values = self._getters[k](group)
+            if values == self._seen[k] and type(values[0]) is float:
+                continue
+            self._obey(k, group)
+            self._seen[k] = values
+
+    def _obey(self, k: int, group: dict[str, Any]) -> None:
+        kind = self._kinds[k]
+        if kind.structure(group) != self._structure[k]:
+            raise StateError(
+                f"param group {k}: momentum, nesterov, amsgrad or maximize was switched on or off after compilation; "
+                "these are compiled in, so compile again"
+            )
+        for name, value in kind.values(group).items():
+            if (slot := slot_name(name, k)) in self._slots:
+                self._write(slot, value)
+
+    def _split(self, name: str) -> tuple[str, int]:
+        base, _, group = name.partition(".")
+        return base, int(group or 0)
+
+    def _write(self, name: str, value: float) -> None:
+        slot = self._slots[name]
+        self._arenas[slot.arena].write(slot.offset, struct.pack("d", value), current_stream(self._device))
+
+    def _tensor(self, name: str) -> torch.Tensor:
+        slot = self._slots[name]
+        return view(self._arenas[slot.arena], slot.offset, slot.dtype, slot.shape)
+
+    def _require(self, name: str) -> None:
+        if name not in self._names:
+            raise KeyError(f"no meta slot {name!r}; this step has {', '.join(self._names)}")
+
+    def __getitem__(self, name: str) -> float:
+        self._require(name)
+        base, group = self._split(name)
+        if base not in (*_BIAS_CORRECTIONS, "step"):
+            return self._kinds[group].values(self._optimizer.param_groups[group])[base]
+        return float(self._tensor(name).flatten()[0])
+
+    def __setitem__(self, name: str, value: float | None) -> None:
+        self._require(name)
+        base, group = self._split(name)
+        if value is None:
+            return self.release(name)
+        number = float(value)
+        if math.isnan(number):
+            raise BindError(f"meta slot {name!r}: nan is not a value; assign None to release a pinned correction")
+        if base == "step":
+            self._tensor(name).fill_(number)
+        elif base in _BIAS_CORRECTIONS:
+            self._write(slot_name(_pin(base), group), number)
+            self._write(name, number)
+        else:
+            self._set_group(group, base, number)
+            self.synchronize()
+
+    def _set_group(self, group: int, base: str, value: float) -> None:
+        settings = self._optimizer.param_groups[group]
+        before = dict(settings)
+        if base in ("beta1", "beta2"):
+            beta1, beta2 = settings["betas"]
+            settings["betas"] = (value, beta2) if base == "beta1" else (beta1, value)
+        else:
+            settings[base] = value
+        if self._kinds[group].structure(settings) != self._structure[group]:
+            settings.update(before)
+            raise StateError(f"{base} = {value} would change what was compiled (momentum on or off); compile again")
+
+    def release(self, name: str) -> None:
+        """Let a pinned `bc1_inv` or `bc2_inv` follow the step counter again from the next step on."""
+        self._require(name)
+        base, group = self._split(name)
+        if base not in _BIAS_CORRECTIONS:
+            raise BindError(f"meta slot {name!r} cannot be released: only bc1_inv and bc2_inv are pinned and released")
+        self._write(slot_name(_pin(base), group), math.nan)
+
+    def follow_steps(self) -> None:
+        """Set every free bias correction to its value at the current step count, at least that of the first step."""
+        for name in self._names:
+            base, group = self._split(name)
+            if base not in _BIAS_CORRECTIONS or not math.isnan(self._tensor(slot_name(_pin(base), group)).item()):
+                continue
+            beta = self[slot_name("beta" + base[2], group)]
+            count = max(self[slot_name("step", group)], 1.0)
+            self._write(name, 1 / (1 - beta**count) if beta < 1 else math.inf)
+
+    def settings(self) -> list[dict[str, Any]]:
+        """What the param groups hold now, for a snapshot."""
+        return [
+            {key: value.clone() if isinstance(value := group[key], torch.Tensor) else value for key in kind.keys}
+            for kind, group in zip(self._kinds, self._optimizer.param_groups, strict=True)
+        ]
+
+    def restore_settings(self, settings: list[dict[str, Any]]) -> None:
+        """Put back what `settings` returned; the device slots were restored with their arena."""
+        for k, (group, saved) in enumerate(zip(self._optimizer.param_groups, settings, strict=True)):
+            group.update(saved)
+            self._seen[k] = None
+        self.synchronize()
+
+    def __delitem__(self, name: str) -> None:
+        raise BindError("meta slots cannot be deleted")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"Hyperparameters({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+
+def _pin(correction: str) -> str:
+    """`bc1_inv` is pinned through the slot `bc1_pin`."""
+    return correction.replace("_inv", "_pin")

@@ -1,0 +1,126 @@
+"""The optimizer's per-parameter state: it lives in the state arena, and `opt.state` holds torch tensors that are views of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aicf_mlir.errors import BindError
+
+STATE_KEYS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
+
+
+@dataclass(frozen=True)
+class BoundGroup:
+    """The trained parameters of one param group, in the order of their `step` slot, and the views of their state."""
+
+    index: int
+    parameters: list[tuple[str, torch.nn.Parameter]]
+    states: list[dict[str, torch.Tensor]]
+    """Per parameter: torch's state key → view of the arena."""
+    steps: torch.Tensor | None
+    """Step counters, shape [parameters], f32; None for SGD without momentum."""
+    counts_in_state: bool
+    """Whether torch keeps the step in the per-parameter state (Adam), or not at all (SGD)."""
+
+
+class OptimizerState:
+    """Keeps `optimizer.state` and the state arena one thing.
+
+    As in torch, `optimizer.state` is empty until the first step. State that is already there (a resumed run,
+    `load_state_dict`, a tensor put there by hand) is copied into the arena and replaced by its view.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, groups: list[BoundGroup], on_adopt: Callable[[], None]
+    ):
+        self._optimizer = optimizer
+        self._on_adopt = on_adopt
+        self._groups = groups
+        self._watched: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+        self.published = False
+        self.adopt()
+        self._hook = optimizer.register_load_state_dict_post_hook(lambda _: self.adopt())
+
+    def close(self) -> None:
+        """Stop following `load_state_dict`."""
+        self._hook.remove()
+
+    def adopt(self) -> None:
+        """Take what `optimizer.state` holds: copy it into the arena and leave views in its place; clear what it lacks."""
+        present = False
+        for group in self._groups:
+            present |= self._adopt_group(group)
+        self._watched = []
+        self.published = False
+        if present:
+            self.publish()
+        self._on_adopt()
+
+    def _adopt_group(self, group: BoundGroup) -> bool:
+        counts: list[float] = []
+        for (name, parameter), views in zip(group.parameters, group.states, strict=True):
+            saved: dict[str, Any] = self._optimizer.state.get(parameter, {})
+            found = False
+            for key, target in views.items():
+                value = saved.get(key)
+                found |= value is not None
+                if value is None:
+                    target.zero_()
+                elif value is not target:
+                    _check_same(name, key, value, target)
+                    target.copy_(value)
+            counts.append(float(saved["step"]) if "step" in saved else float(found))
+        if group.steps is None:
+            return any(bool(self._optimizer.state.get(p)) for _, p in group.parameters)
+        if len(set(counts)) > 1:
+            listing = ", ".join(
+                f"{name}: {count:g}" for (name, _), count in zip(group.parameters, counts, strict=True)
+            )
+            raise BindError(
+                f"the parameters of param group {group.index} are at different steps ({listing}); "
+                "put those that started later into a param group of their own"
+            )
+        group.steps.fill_(counts[0])
+        return counts[0] > 0
+
+    def publish(self) -> None:
+        """Put views of the arena into `optimizer.state`, as torch does on the first step."""
+        self._watched = []
+        for group in self._groups:
+            for i, ((_, parameter), views) in enumerate(zip(group.parameters, group.states, strict=True)):
+                if not views and not group.counts_in_state:
+                    continue
+                state = self._optimizer.state[parameter]
+                entries = dict(views)
+                if group.counts_in_state and group.steps is not None:
+                    entries = {"step": group.steps[i], **entries}
+                state.update(entries)
+                self._watched += [(state, key, value) for key, value in entries.items()]
+        self.published = True
+
+    def retract(self) -> None:
+        """Empty `optimizer.state` again: the state before the first step, as torch has it."""
+        for group in self._groups:
+            for _, parameter in group.parameters:
+                self._optimizer.state.pop(parameter, None)
+        self._watched = []
+        self.published = False
+
+    def refresh(self) -> None:
+        """Adopt state tensors that were replaced by hand since the last step; cheap when none was."""
+        for state, key, value in self._watched:
+            if state.get(key) is not value:
+                self.adopt()
+                return
+
+
+def _check_same(name: str, key: str, value: Any, target: torch.Tensor) -> None:
+    if not isinstance(value, torch.Tensor) or value.shape != target.shape:
+        got = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+        raise BindError(
+            f"optimizer state {key!r} of parameter {name!r}: expected a tensor of shape {tuple(target.shape)}, got {got}"
+        )

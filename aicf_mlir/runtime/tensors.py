@@ -1,0 +1,55 @@
+"""Torch tensors over arena memory: views, never copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from aicf_mlir import _C
+
+TORCH_DTYPES: dict[str, torch.dtype] = {
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i1": torch.bool,
+}
+DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+
+
+class _CudaBytes:
+    """A range of device memory in the form that `torch.as_tensor` adopts without a copy; keeps its arena alive."""
+
+    def __init__(self, arena: _C.Arena, offset: int, nbytes: int):
+        self.arena = arena
+        self.__cuda_array_interface__: dict[str, Any] = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (arena.ptr + offset, False),
+            "strides": None,
+            "version": 2,
+        }
+
+
+def view(arena: _C.Arena, offset: int, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """A tensor of `shape` and `dtype` (an IR name such as "f32") at byte `offset` of `arena`, sharing its memory."""
+    torch_dtype = TORCH_DTYPES[dtype]
+    count = 1
+    for extent in shape:
+        count *= extent
+    if count == 0:
+        return torch.empty(shape, dtype=torch_dtype, device=arena.device)
+    if arena.device == "cpu":
+        flat = torch.frombuffer(arena, dtype=torch_dtype, count=count, offset=offset)
+    else:
+        raw = _CudaBytes(arena, offset, count * torch_dtype.itemsize)
+        flat = torch.as_tensor(raw, device=arena.device).view(torch_dtype)
+    return flat.view(shape)
+
+
+def current_stream(device: torch.device) -> int:
+    """The handle of torch's current stream on `device`; 0 on the CPU."""
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0

@@ -89,7 +89,7 @@ def print_value(printer: Printer, attribute: Attribute) -> None:
     elif isinstance(attribute, IntegerAttr) and untyped.type == i64:
         printer.print_string(str(untyped.value.data))
     else:
-        printer.print_attribute(attribute)
+        printer.print_attribute(untyped)
 
 
 def print_dictionary(printer: Printer, attributes: Mapping[str, Attribute]) -> None:

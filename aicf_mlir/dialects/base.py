@@ -1,7 +1,7 @@
 """The text form shared by the tensor dialects: one line an op, read aloud from left to right.
 
     %r = nn.gelu %x {approximate = "tanh"} : tensor<64x256xf32>
-    %y = kernel.gemm %a, %b {trans_b = true} id "gemm_f32_tiled_32x32" : (tensor<64x8xf32>, tensor<4x8xf32>) -> tensor<64x4xf32>
+    %y = kernel.gemm %a, %b id "gemm_f32_naive" : (tensor<64x8xf32>, tensor<8x4xf32>) -> tensor<64x4xf32>
 
 A single type after the colon stands for every operand and the one result. Numbers of type i64 and f64 are
 printed without their type.
@@ -10,9 +10,8 @@ printed without their type.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
-from typing_extensions import Self
 from xdsl.dialects.builtin import FunctionType, IntegerAttr, TensorType, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
@@ -108,11 +107,13 @@ class TensorOp(IRDLOperation):
                 properties[name] = parser.parse_attribute() if number is None else IntegerAttr(number, i64)
         position = parser.pos
         parser.parse_punctuation(":")
-        written: Any = parser.parse_type()
-        if isinstance(written, TensorType):
-            inputs, outputs = [written] * len(operands or ()), [written]
-        elif isinstance(written, FunctionType):
+        written: Attribute = parser.parse_type()
+        inputs: list[Attribute]
+        outputs: list[Attribute]
+        if isinstance(written, FunctionType):
             inputs, outputs = list(written.inputs.data), list(written.outputs.data)
+        elif isinstance(written, TensorType):
+            inputs, outputs = [written] * len(operands or ()), [written]
         else:
             parser.raise_error("expected a tensor type, or (operand types) -> (result types)", position)
         values = parser.resolve_operands(operands or (), inputs, position)

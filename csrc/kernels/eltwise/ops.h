@@ -1,0 +1,180 @@
+// Every elementwise formula, once, for both devices. Adding an elementwise op: its OpKind, and its line here.
+//
+// Formulas are templates over the compute type C (float, or double for f64 tensors); f16 and bf16 are
+// computed in float and rounded once. They follow torch at the special values: relu(NaN) = NaN, relu_bwd
+// passes dy where the saved value is NaN.
+#pragma once
+#include <cmath>
+
+#include "runtime/attr_pack.h"
+#include "runtime/op_kind.h"
+
+#ifdef __CUDACC__
+#define AICF_HD __host__ __device__ __forceinline__
+#else
+#define AICF_HD inline
+#endif
+
+// kind, kernel-dialect name, formula of x
+#define AICF_UNARY_OPS(X)                                                                  \
+  X(EltwiseNeg, neg, -x)                                                                   \
+  X(EltwiseRelu, relu, x <= C(0) ? C(0) : x)                                               \
+  X(EltwiseGelu, gelu, C(0.5) * x * (C(1) + scalar::erf(x * kSqrtHalf<C>)))                \
+  X(EltwiseGeluTanh, gelu_tanh, C(0.5) * x * (C(1) + scalar::tanh(gelu_tanh_argument(x)))) \
+  X(EltwiseSilu, silu, x / (C(1) + scalar::exp(-x)))                                       \
+  X(EltwiseTanh, tanh, scalar::tanh(x))                                                    \
+  X(EltwiseSigmoid, sigmoid, C(1) / (C(1) + scalar::exp(-x)))
+
+// kind, kernel-dialect name, formula of x and y; operands broadcast
+#define AICF_BINARY_OPS(X)  \
+  X(EltwiseAdd, add, x + y) \
+  X(EltwiseSub, sub, x - y) \
+  X(EltwiseMul, mul, x* y)  \
+  X(EltwiseDiv, div, x / y)
+
+// kind, kernel-dialect name, formula of dy and of the value saved by the forward op: its result y for relu,
+// tanh and sigmoid, its input x for gelu, gelu_tanh and silu
+#define AICF_BACKWARD_OPS(X)                                \
+  X(ReluBwd, relu_bwd, saved <= C(0) ? C(0) : dy)           \
+  X(TanhBwd, tanh_bwd, dy*(C(1) - saved * saved))           \
+  X(SigmoidBwd, sigmoid_bwd, dy*(C(1) - saved) * saved)     \
+  X(GeluBwd, gelu_bwd, dy* gelu_slope(saved))               \
+  X(GeluTanhBwd, gelu_tanh_bwd, dy* gelu_tanh_slope(saved)) \
+  X(SiluBwd, silu_bwd, dy* silu_slope(saved))
+
+// value of `act` and `act_grad`, forward name, backward name: the epilogues of gemm_epilogue
+#define AICF_ACTIVATIONS(X)             \
+  X(Relu, relu, relu_bwd)               \
+  X(Gelu, gelu, gelu_bwd)               \
+  X(GeluTanh, gelu_tanh, gelu_tanh_bwd) \
+  X(Silu, silu, silu_bwd)               \
+  X(Tanh, tanh, tanh_bwd)               \
+  X(Sigmoid, sigmoid, sigmoid_bwd)
+
+namespace aicf {
+namespace scalar {  // the math functions of either device, chosen by type
+
+AICF_HD float exp(float x) { return ::expf(x); }
+AICF_HD double exp(double x) { return ::exp(x); }
+AICF_HD float erf(float x) { return ::erff(x); }
+AICF_HD double erf(double x) { return ::erf(x); }
+AICF_HD float tanh(float x) { return ::tanhf(x); }
+AICF_HD double tanh(double x) { return ::tanh(x); }
+AICF_HD float sqrt(float x) { return ::sqrtf(x); }
+AICF_HD double sqrt(double x) { return ::sqrt(x); }
+
+}  // namespace scalar
+
+template <class C>
+constexpr C kSqrtHalf = C(0.70710678118654752440);  // 1/sqrt(2)
+template <class C>
+constexpr C kSqrtTwoOverPi = C(0.79788456080286535588);
+template <class C>
+constexpr C kInverseSqrtTwoPi = C(0.39894228040143267794);
+template <class C>
+constexpr C kGeluCubic = C(0.044715);
+
+// tanh form of GELU: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+template <class C>
+AICF_HD C gelu_tanh_argument(C x) {
+  return kSqrtTwoOverPi<C> * (x + kGeluCubic<C> * (x * x * x));
+}
+
+// d gelu / dx = Phi(x) + x phi(x).
+template <class C>
+AICF_HD C gelu_slope(C x) {
+  C cdf = C(0.5) * (C(1) + scalar::erf(x * kSqrtHalf<C>));
+  C pdf = kInverseSqrtTwoPi<C> * scalar::exp(C(-0.5) * x * x);
+  return cdf + x * pdf;
+}
+
+template <class C>
+AICF_HD C gelu_tanh_slope(C x) {
+  C t = scalar::tanh(gelu_tanh_argument(x));
+  C argument_slope = kSqrtTwoOverPi<C> * (C(1) + C(3) * kGeluCubic<C> * x * x);
+  return C(0.5) * (C(1) + t) + C(0.5) * x * (C(1) - t * t) * argument_slope;
+}
+
+template <class C>
+AICF_HD C silu_slope(C x) {
+  C s = C(1) / (C(1) + scalar::exp(-x));
+  return s * (C(1) + x * (C(1) - s));
+}
+
+// One functor per op, e.g. ops::relu{}(x), ops::add{}(x, y), ops::relu_bwd{}(dy, saved).
+namespace ops {
+
+#define X(kind, name, formula)        \
+  struct name {                       \
+    template <class C>                \
+    AICF_HD C operator()(C x) const { \
+      return formula;                 \
+    }                                 \
+  };
+AICF_UNARY_OPS(X)
+#undef X
+
+#define X(kind, name, formula)             \
+  struct name {                            \
+    template <class C>                     \
+    AICF_HD C operator()(C x, C y) const { \
+      return formula;                      \
+    }                                      \
+  };
+AICF_BINARY_OPS(X)
+#undef X
+
+#define X(kind, name, formula)                  \
+  struct name {                                 \
+    template <class C>                          \
+    AICF_HD C operator()(C dy, C saved) const { \
+      return formula;                           \
+    }                                           \
+  };
+AICF_BACKWARD_OPS(X)
+#undef X
+
+// Act::None: forward keeps z, backward keeps dy.
+struct identity {
+  template <class C>
+  AICF_HD C operator()(C x) const {
+    return x;
+  }
+  template <class C>
+  AICF_HD C operator()(C dy, C) const {
+    return dy;
+  }
+};
+
+}  // namespace ops
+
+// The epilogue functions with the activation known at run time only.
+template <class C>
+AICF_HD C activate(Act act, C z) {
+  switch (act) {
+#define X(value, forward, backward) \
+  case Act::value:                  \
+    return ops::forward{}(z);
+    AICF_ACTIVATIONS(X)
+#undef X
+    case Act::None:
+      break;
+  }
+  return z;
+}
+
+template <class C>
+AICF_HD C activate_backward(Act act, C dy, C saved) {
+  switch (act) {
+#define X(value, forward, backward) \
+  case Act::value:                  \
+    return ops::backward{}(dy, saved);
+    AICF_ACTIVATIONS(X)
+#undef X
+    case Act::None:
+      break;
+  }
+  return dy;
+}
+
+}  // namespace aicf

@@ -1,0 +1,110 @@
+// The operands of sgd_step and adam_step by name, and their scalars combined, for both devices. One launch
+// updates every tensor.
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/eltwise/ops.h"  // AICF_HD
+#include "runtime/kernel.h"
+
+namespace aicf {
+
+// Where each operand lies in op.inputs and op.outputs of a launch over n tensors in g groups.
+// Inputs:  p[n], g[n], [buf[n]],            then for each group: lr, weight_decay, [momentum, dampening,
+// step]. Outputs: p[n], [buf[n]].
+struct SgdLayout {
+  int64_t tensors, groups;
+  bool momentum;
+  explicit SgdLayout(const OpDesc& op);
+  int64_t states() const { return momentum ? 3 : 2; }   // p, g, [buf]
+  int64_t scalars() const { return momentum ? 5 : 2; }  // per group
+  int64_t inputs() const { return states() * tensors + scalars() * groups; }
+  int64_t outputs() const { return (states() - 1) * tensors; }
+  int64_t first_scalar(int64_t group) const { return states() * tensors + scalars() * group; }
+};
+
+// Inputs:  p[n], g[n], m[n], v[n], [vmax[n]], then for each group: lr, beta1, beta2, eps, weight_decay,
+// bc1_inv, bc2_inv. Outputs: p[n], m[n], v[n], [vmax[n]].
+struct AdamLayout {
+  int64_t tensors, groups;
+  bool amsgrad;
+  explicit AdamLayout(const OpDesc& op);
+  int64_t states() const { return amsgrad ? 5 : 4; }
+  int64_t scalars() const { return 7; }
+  int64_t inputs() const { return states() * tensors + scalars() * groups; }
+  int64_t outputs() const { return (states() - 1) * tensors; }
+  int64_t first_scalar(int64_t group) const { return states() * tensors + scalars() * group; }
+};
+
+// Number of groups: the largest group index plus one; 0 without tensors.
+int64_t group_count(const OpDesc& op);
+
+// The update rules on one element, in the compute type C of the tensors; torch's single-tensor formulas. The
+// scalars of a group are combined in f64 and rounded once to C.
+template <class C>
+struct SgdRule {
+  C lr, weight_decay, momentum, one_minus_dampening;
+  bool first;  // no buffer yet: buf = g
+  bool nesterov, maximize, has_momentum;
+
+  // scalars: lr, weight_decay, and with momentum: momentum, dampening. step1: the advanced step counter of
+  // the group.
+  AICF_HD SgdRule(const double* scalars, double step1, bool has_momentum_, bool nesterov_, bool maximize_)
+      : lr(static_cast<C>(scalars[0])),
+        weight_decay(static_cast<C>(scalars[1])),
+        momentum(has_momentum_ ? static_cast<C>(scalars[2]) : C(0)),
+        one_minus_dampening(has_momentum_ ? static_cast<C>(1.0 - scalars[3]) : C(0)),
+        first(step1 == 1.0),
+        nesterov(nesterov_),
+        maximize(maximize_),
+        has_momentum(has_momentum_) {}
+
+  AICF_HD void operator()(C& p, C g, C& buf) const {
+    if (maximize) g = -g;
+    if (weight_decay != C(0)) g = g + weight_decay * p;
+    if (has_momentum) {
+      buf = first ? g : momentum * buf + one_minus_dampening * g;
+      g = nesterov ? g + momentum * buf : buf;
+    }
+    p = p - lr * g;
+  }
+};
+
+template <class C>
+struct AdamRule {
+  C weight_decay, decay_factor, beta2, one_minus_beta1, one_minus_beta2, eps, step_size, bc2_inv_sqrt;
+  bool amsgrad, decoupled, maximize;
+
+  // scalars: lr, beta1, beta2, eps, weight_decay, bc1_inv, bc2_inv.
+  AICF_HD AdamRule(const double* scalars, bool amsgrad_, bool decoupled_, bool maximize_)
+      : weight_decay(static_cast<C>(scalars[4])),
+        decay_factor(static_cast<C>(1.0 - scalars[0] * scalars[4])),
+        beta2(static_cast<C>(scalars[2])),
+        one_minus_beta1(static_cast<C>(1.0 - scalars[1])),
+        one_minus_beta2(static_cast<C>(1.0 - scalars[2])),
+        eps(static_cast<C>(scalars[3])),
+        step_size(static_cast<C>(scalars[0] * scalars[5])),
+        bc2_inv_sqrt(static_cast<C>(::sqrt(scalars[6]))),
+        amsgrad(amsgrad_),
+        decoupled(decoupled_),
+        maximize(maximize_) {}
+
+  AICF_HD void operator()(C& p, C g, C& m, C& v, C& vmax) const {
+    if (maximize) g = -g;
+    if (decoupled) {
+      p = p * decay_factor;
+    } else if (weight_decay != C(0)) {
+      g = g + weight_decay * p;
+    }
+    m = m + one_minus_beta1 * (g - m);
+    v = beta2 * v + one_minus_beta2 * g * g;
+    C second = v;
+    if (amsgrad) {
+      vmax = v > vmax || v != v ? v : vmax;  // NaN passes from either side, as in torch.maximum
+      second = vmax;
+    }
+    p = p - step_size * m / (scalar::sqrt(second) * bc2_inv_sqrt + eps);
+  }
+};
+
+}  // namespace aicf

@@ -1,0 +1,69 @@
+// reduce_sum: the sum over some dimensions, times a scale (a mean is a sum with scale 1/count).
+#include "kernels/common/schema_checks.h"
+#include "kernels/reduce/launch.h"
+#include "runtime/registry.h"
+
+namespace aicf {
+namespace {
+
+// dims: sorted, unique, each in [0, rank).
+Status check_dims(const OpDesc& op) {
+  const TensorDesc& x = op.inputs[0];
+  int64_t previous = -1;
+  for (int64_t dim : op.attrs.ints(AttrKey::dims)) {
+    if (dim < 0 || dim >= x.rank)
+      return refuse(op, "dims: expected dimensions from 0 to ", x.rank - 1, " of ", x.str(), ", got ", dim);
+    if (dim <= previous)
+      return refuse(op, "dims: expected ascending dimensions without repetition, got ", dim, " after ",
+                    previous);
+    previous = dim;
+  }
+  return Status::ok();
+}
+
+// (x) -> (y): y has x's shape with the summed dimensions removed, or kept with size 1.
+Status check_reduce_sum(const OpDesc& op) {
+  AICF_TRY(expect_arity(op, 1, 1));
+  const TensorDesc &x = op.inputs[0], &y = op.outputs[0];
+  AICF_TRY(expect_float(op, "x", x));
+  AICF_TRY(check_dims(op));
+  TensorDesc removed = x, kept = x;
+  removed.rank = 0;
+  size_t next = 0;
+  const std::vector<int64_t>& dims = op.attrs.ints(AttrKey::dims);
+  for (int i = 0; i < x.rank; ++i) {
+    if (next < dims.size() && dims[next] == i) {
+      kept.shape[i] = 1;
+      ++next;
+    } else {
+      removed.shape[removed.rank++] = x.shape[i];
+    }
+  }
+  if (same_tensor_type(y, removed) || same_tensor_type(y, kept)) return Status::ok();
+  return refuse(op, "y: expected ", removed.str(), " or ", kept.str(), ", got ", y.str());
+}
+
+bool never_alias(const OpDesc&, int, int) { return false; }
+
+constexpr OpKind kKind = OpKind::ReduceSum;
+constexpr KernelVariant kVariants[] = {
+    {"reduce_sum_f32", kKind, DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(reduce_sum_cuda),
+     supports_dtype<DType::F32>, nullptr},
+    {"reduce_sum_f16", kKind, DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(reduce_sum_cuda),
+     supports_dtype<DType::F16>, nullptr},
+    {"reduce_sum_bf16", kKind, DeviceType::Cuda, 80, AICF_CUDA_LAUNCH(reduce_sum_cuda),
+     supports_dtype<DType::BF16>, nullptr},
+    {"reduce_sum_f64", kKind, DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(reduce_sum_cuda),
+     supports_dtype<DType::F64>, nullptr},
+    {"reduce_sum_cpu", kKind, DeviceType::Cpu, 0, reduce_sum_cpu, needs_dense, nullptr},
+};
+
+}  // namespace
+
+void register_reduce(KernelRegistry& registry) {
+  registry.add(OpSchema{kKind, attr_bit(AttrKey::dims) | attr_bit(AttrKey::scale), attr_bit(AttrKey::dims),
+                        check_reduce_sum, never_alias});
+  for (const KernelVariant& variant : kVariants) registry.add(variant);
+}
+
+}  // namespace aicf

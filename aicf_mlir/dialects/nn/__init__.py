@@ -1,0 +1,98 @@
+"""
+The nn dialect: what a model says, on immutable tensors of static shape.
+
+Every op has one result whose type its operands and attributes imply, a verifier that says so, and either a
+vector-Jacobian product or a reason for having none. What each op computes stands in
+`aicf_mlir.interpreters.nn`.
+"""
+
+from xdsl.ir import Dialect
+
+from aicf_mlir.dialects.nn.activations import (
+    GeluGradOp,
+    GeluOp,
+    ReluGradOp,
+    ReluOp,
+    SigmoidGradOp,
+    SigmoidOp,
+    SiluGradOp,
+    SiluOp,
+    TanhGradOp,
+    TanhOp,
+)
+from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, ReductionOp, SumOp, broadcast_shapes
+from aicf_mlir.dialects.nn.elementwise import AddOp, BinaryOp, DivOp, MulOp, NegOp, SubOp, UnaryOp
+from aicf_mlir.dialects.nn.linear_algebra import LinearOp, MatmulOp
+from aicf_mlir.dialects.nn.losses import CrossEntropyGradOp, CrossEntropyOp, MseLossGradOp, MseLossOp
+from aicf_mlir.dialects.nn.reductions import MeanOp
+from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp, TransposeOp
+
+NN = Dialect(
+    "nn",
+    [
+        ConstantOp,
+        AddOp,
+        SubOp,
+        MulOp,
+        DivOp,
+        NegOp,
+        ReluOp,
+        GeluOp,
+        SiluOp,
+        TanhOp,
+        SigmoidOp,
+        ReluGradOp,
+        GeluGradOp,
+        SiluGradOp,
+        TanhGradOp,
+        SigmoidGradOp,
+        LinearOp,
+        MatmulOp,
+        ReshapeOp,
+        TransposeOp,
+        BroadcastToOp,
+        SumOp,
+        MeanOp,
+        CastOp,
+        MseLossOp,
+        MseLossGradOp,
+        CrossEntropyOp,
+        CrossEntropyGradOp,
+    ],
+)
+
+__all__ = [
+    "NN",
+    "AddOp",
+    "BinaryOp",
+    "BroadcastToOp",
+    "CastOp",
+    "ConstantOp",
+    "CrossEntropyGradOp",
+    "CrossEntropyOp",
+    "DivOp",
+    "GeluGradOp",
+    "GeluOp",
+    "LinearOp",
+    "MatmulOp",
+    "MeanOp",
+    "MseLossGradOp",
+    "MseLossOp",
+    "MulOp",
+    "NegOp",
+    "ReductionOp",
+    "ReluGradOp",
+    "ReluOp",
+    "ReshapeOp",
+    "SigmoidGradOp",
+    "SigmoidOp",
+    "SiluGradOp",
+    "SiluOp",
+    "SubOp",
+    "SumOp",
+    "TanhGradOp",
+    "TanhOp",
+    "TransposeOp",
+    "UnaryOp",
+    "broadcast_shapes",
+]

@@ -1,0 +1,140 @@
+"""Broadcasting and its transpose, the sum: each is the other's vector-Jacobian product."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+
+import numpy as np
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import BoolAttr, DenseArrayBase, TensorType, i64
+from xdsl.interfaces import HasCanonicalizationPatternsInterface
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def
+from xdsl.pattern_rewriter import RewritePattern
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.base import AnyTensor, shape_of, tensor_type
+from aicf_mlir.dialects.interfaces import DifferentiableInterface
+from aicf_mlir.dialects.nn.common import (
+    NNOp,
+    Value,
+    bool_attr,
+    expect_float,
+    ints_attr,
+    is_true,
+    normalized_dims,
+    with_shape,
+)
+from aicf_mlir.dialects.nn.shape import ReshapeOp
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape of these shapes together by NumPy's rules; raises VerifyException if they do not fit."""
+    try:
+        return np.broadcast_shapes(*(tuple(shape) for shape in shapes))
+    except ValueError:
+        got = " and ".join(str(list(shape)) for shape in shapes)
+        raise VerifyException(
+            f"expected shapes that broadcast together (equal or 1, from the last dimension on), got {got}"
+        ) from None
+
+
+def sum_to_shape(builder: Builder, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+    """The gradient of a broadcast from `shape`: `value` summed over the added and stretched dimensions."""
+    have = shape_of(value)
+    added = len(have) - len(shape)
+    dims = [d for d, size in enumerate(have) if d < added or (size != 1 and shape[d - added] == 1)]
+    if dims:
+        value = builder.insert(SumOp(value, dims, keepdim=all(d >= added for d in dims))).result
+    return value if shape_of(value) == tuple(shape) else builder.insert(ReshapeOp(value, shape)).result
+
+
+@irdl_op_definition
+class BroadcastToOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+    """x repeated to the shape of the result, by NumPy's rules."""
+
+    name = "nn.broadcast_to"
+
+    x = operand_def(TensorType)
+
+    def __init__(self, x: Value, shape: Sequence[int]):
+        super().__init__(operands=[x], result_types=[with_shape(x, shape)])
+
+    def inferred_type(self) -> AnyTensor:
+        wanted = shape_of(self.result)
+        if broadcast_shapes(shape_of(self.x), wanted) != wanted:
+            raise VerifyException(f"expected an operand that broadcasts to {list(wanted)}, got {self.x.type}")
+        return with_shape(self.x, wanted)
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        (g,) = cotangents
+        return [sum_to_shape(builder, g, shape_of(self.x))]
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        from aicf_mlir.passes.canonicalization.nn import MergeBroadcasts, RemoveIdentity
+
+        return (RemoveIdentity(), MergeBroadcasts())
+
+
+class ReductionOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface, abc.ABC):
+    """Reduces x over `dims` (sorted, unique); with `keepdim` they stay as dimensions of size 1."""
+
+    x = operand_def(TensorType)
+    dims = prop_def(DenseArrayBase.constr(i64))
+    keepdim = prop_def(BoolAttr, default_value=bool_attr(False))
+
+    def __init__(self, x: Value, dims: Sequence[int] | None = None, keepdim: bool = False):
+        """Negative `dims` count from the last dimension; None reduces over all of them."""
+        normal = normalized_dims(dims, len(shape_of(x)))
+        super().__init__(
+            operands=[x],
+            properties={"dims": ints_attr(normal), "keepdim": bool_attr(keepdim)},
+            result_types=[reduced_type(x, normal, keepdim)],
+        )
+
+    def inferred_type(self) -> AnyTensor:
+        return reduced_type(self.x, self.dims.get_values(), is_true(self.keepdim))
+
+    def reduced_count(self) -> int:
+        """How many elements of x go into one element of the result."""
+        shape = shape_of(self.x)
+        return int(np.prod([shape[d] for d in self.dims.get_values()], dtype=np.int64))
+
+    def spread(self, builder: Builder, g: SSAValue) -> SSAValue:
+        """The cotangent of the result repeated over the reduced dimensions."""
+        kept = reduced_type(self.x, self.dims.get_values(), keepdim=True).get_shape()
+        if shape_of(g) != kept:
+            g = builder.insert(ReshapeOp(g, kept)).result
+        return builder.insert(BroadcastToOp(g, shape_of(self.x))).result
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        from aicf_mlir.passes.canonicalization.nn import RemoveEmptyReduction
+
+        return (RemoveEmptyReduction(),)
+
+
+def reduced_type(x: Value, dims: Sequence[int], keepdim: bool) -> AnyTensor:
+    """The result type of a reduction of `x` over `dims`, which must be sorted, unique and in range."""
+    expect_float("the operand", x)
+    shape = shape_of(x)
+    if list(dims) != sorted({d for d in dims if 0 <= d < len(shape)}):
+        raise VerifyException(
+            f"expected dims sorted, unique and in 0..{len(shape) - 1} for {tensor_type(x)}, got {list(dims)}"
+        )
+    if keepdim:
+        return with_shape(x, [1 if d in dims else size for d, size in enumerate(shape)])
+    return with_shape(x, [size for d, size in enumerate(shape) if d not in dims])
+
+
+@irdl_op_definition
+class SumOp(ReductionOp):
+    """The sum over `dims`."""
+
+    name = "nn.sum"
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        (g,) = cotangents
+        return [self.spread(builder, g)]

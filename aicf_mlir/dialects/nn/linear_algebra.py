@@ -1,0 +1,134 @@
+"""Matrix products: linear as torch defines it, and matmul with transposed operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import BoolAttr, TensorType
+from xdsl.interfaces import HasCanonicalizationPatternsInterface
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
+from xdsl.pattern_rewriter import RewritePattern
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.base import AnyTensor, shape_of, tensor_type
+from aicf_mlir.dialects.interfaces import DifferentiableInterface
+from aicf_mlir.dialects.nn.broadcasting import SumOp
+from aicf_mlir.dialects.nn.common import (
+    NNOp,
+    Value,
+    bool_attr,
+    expect_float,
+    expect_rank,
+    expect_type,
+    is_true,
+    with_shape,
+)
+from aicf_mlir.dialects.nn.shape import ReshapeOp
+
+
+def matmul_type(a: Value, b: Value, trans_a: bool, trans_b: bool) -> AnyTensor:
+    """[B.., m, n] for op(a) of [B.., m, k] and op(b) of [B.., k, n]."""
+    expect_float("a", a)
+    *batch_a, m, k = expect_rank("a", a, at_least=2)
+    *batch_b, k_b, n = expect_rank("b", b, at_least=2)
+    m, k = (k, m) if trans_a else (m, k)
+    k_b, n = (n, k_b) if trans_b else (k_b, n)
+    got = f"got a: {tensor_type(a)}{' transposed' * trans_a}, b: {tensor_type(b)}{' transposed' * trans_b}"
+    if tensor_type(a).get_element_type() != tensor_type(b).get_element_type():
+        raise VerifyException(f"expected one element type, {got}; cast one of them")
+    if batch_a != batch_b:
+        raise VerifyException(f"expected equal leading dimensions, {got}; broadcast one of them")
+    if k != k_b:
+        raise VerifyException(f"expected equal contracted dimensions, got {k} and {k_b}; {got}")
+    return with_shape(a, [*batch_a, m, n])
+
+
+@irdl_op_definition
+class MatmulOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+    """op(a) · op(b) over the last two dimensions; op transposes them where `trans_a` / `trans_b` says so."""
+
+    name = "nn.matmul"
+
+    a = operand_def(TensorType)
+    b = operand_def(TensorType)
+    trans_a = prop_def(BoolAttr, default_value=bool_attr(False))
+    trans_b = prop_def(BoolAttr, default_value=bool_attr(False))
+
+    def __init__(self, a: Value, b: Value, trans_a: bool = False, trans_b: bool = False):
+        super().__init__(
+            operands=[a, b],
+            properties={"trans_a": bool_attr(trans_a), "trans_b": bool_attr(trans_b)},
+            result_types=[matmul_type(a, b, trans_a, trans_b)],
+        )
+
+    def inferred_type(self) -> AnyTensor:
+        return matmul_type(self.a, self.b, is_true(self.trans_a), is_true(self.trans_b))
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        (g,) = cotangents
+        a, b, trans_a, trans_b = self.a, self.b, is_true(self.trans_a), is_true(self.trans_b)
+        da = MatmulOp(b, g, trans_b, True) if trans_a else MatmulOp(g, b, False, not trans_b)
+        db = MatmulOp(g, a, True, trans_a) if trans_b else MatmulOp(a, g, not trans_a, False)
+        return [builder.insert(da).result, builder.insert(db).result]
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        from aicf_mlir.passes.canonicalization.nn import AbsorbTransposeIntoMatmul
+
+        return (AbsorbTransposeIntoMatmul(),)
+
+
+def linear_type(x: Value, w: Value, bias: Value | None) -> AnyTensor:
+    """[B.., N] for x of [B.., K], w of [N, K] and bias of [N]."""
+    expect_float("x", x)
+    *batch, k = expect_rank("x", x, at_least=1)
+    shape = shape_of(w)
+    if (
+        len(shape) != 2
+        or shape[1] != k
+        or tensor_type(w).get_element_type() != tensor_type(x).get_element_type()
+    ):
+        raise VerifyException(
+            f"expected w of type {with_shape(x, [-1, k])} for x: {tensor_type(x)}, got {tensor_type(w)}"
+        )
+    if bias is not None:
+        expect_type("bias", bias, with_shape(x, shape[:1]))
+    return with_shape(x, [*batch, shape[0]])
+
+
+@irdl_op_definition
+class LinearOp(NNOp, DifferentiableInterface):
+    """x · wᵀ + bias over the last dimension of x, as torch.nn.functional.linear."""
+
+    name = "nn.linear"
+
+    x = operand_def(TensorType)
+    w = operand_def(TensorType)
+    bias = opt_operand_def(TensorType)
+
+    def __init__(self, x: Value, w: Value, bias: Value | None = None):
+        super().__init__(operands=[x, w, bias], result_types=[linear_type(x, w, bias)])
+
+    def inferred_type(self) -> AnyTensor:
+        return linear_type(self.x, self.w, self.bias)
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        """One 2-D product each: leading dimensions are folded into rows first."""
+        x = as_rows(builder, self.x)
+        g = as_rows(builder, cotangents[0])
+        dx = builder.insert(MatmulOp(g, self.w)).result
+        if shape_of(dx) != shape_of(self.x):
+            dx = builder.insert(ReshapeOp(dx, shape_of(self.x))).result
+        dw = builder.insert(MatmulOp(g, x, trans_a=True)).result
+        if self.bias is None:
+            return [dx, dw]
+        return [dx, dw, builder.insert(SumOp(g, [0])).result]
+
+
+def as_rows(builder: Builder, value: SSAValue) -> SSAValue:
+    """[B.., K] as the matrix [prod(B), K]."""
+    *batch, k = shape_of(value)
+    return value if len(batch) == 1 else builder.insert(ReshapeOp(value, [math.prod(batch), k])).result

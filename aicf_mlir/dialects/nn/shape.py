@@ -1,0 +1,141 @@
+"""Ops that move or retype elements and compute nothing: constant, reshape, transpose, cast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import DenseArrayBase, FloatAttr, TensorType, f64, i64
+from xdsl.interfaces import HasCanonicalizationPatternsInterface
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
+from xdsl.pattern_rewriter import RewritePattern
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
+from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.dialects.nn.common import (
+    NNOp,
+    Value,
+    expect_float,
+    float_attr,
+    ints_attr,
+    is_float,
+    with_shape,
+)
+
+
+@irdl_op_definition
+class ConstantOp(NNOp):
+    """A tensor with `value` everywhere, rounded once to the element type."""
+
+    name = "nn.constant"
+
+    value = prop_def(FloatAttr.constr(f64))
+
+    traits = traits_def(NotDifferentiable("it has no operands"))
+
+    def __init__(self, value: float, type: AnyTensor):
+        super().__init__(properties={"value": float_attr(value)}, result_types=[type])
+
+    def inferred_type(self) -> AnyTensor:
+        expect_float("the result", self.result)
+        return tensor_type(self.result)
+
+
+@irdl_op_definition
+class ReshapeOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+    """The same elements in row-major order, in the shape of the result."""
+
+    name = "nn.reshape"
+
+    x = operand_def(TensorType)
+
+    def __init__(self, x: Value, shape: Sequence[int]):
+        super().__init__(operands=[x], result_types=[with_shape(x, shape)])
+
+    def inferred_type(self) -> AnyTensor:
+        have, want = math.prod(shape_of(self.x)), math.prod(shape_of(self.result))
+        if have != want:
+            raise VerifyException(
+                f"expected {have} elements as in {self.x.type}, got {want} in {self.result.type}"
+            )
+        return with_shape(self.x, shape_of(self.result))
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        (g,) = cotangents
+        return [builder.insert(ReshapeOp(g, shape_of(self.x))).result]
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        from aicf_mlir.passes.canonicalization.nn import MergeReshapes, RemoveIdentity
+
+        return (RemoveIdentity(), MergeReshapes())
+
+
+@irdl_op_definition
+class TransposeOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+    """Dimension i of the result is dimension perm[i] of x."""
+
+    name = "nn.transpose"
+
+    x = operand_def(TensorType)
+    perm = prop_def(DenseArrayBase.constr(i64))
+
+    def __init__(self, x: Value, perm: Sequence[int]):
+        shape = shape_of(x)
+        perm = [d + len(shape) if d < 0 else d for d in perm]
+        if sorted(perm) != list(range(len(shape))):
+            raise VerifyException(f"expected perm to be a permutation of 0..{len(shape) - 1}, got {perm}")
+        super().__init__(
+            operands=[x],
+            properties={"perm": ints_attr(perm)},
+            result_types=[with_shape(x, [shape[d] for d in perm])],
+        )
+
+    def inferred_type(self) -> AnyTensor:
+        shape, perm = shape_of(self.x), self.perm.get_values()
+        if sorted(perm) != list(range(len(shape))):
+            raise VerifyException(
+                f"expected perm to be a permutation of 0..{len(shape) - 1}, got {list(perm)}"
+            )
+        return with_shape(self.x, [shape[d] for d in perm])
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        (g,) = cotangents
+        perm = self.perm.get_values()
+        inverse = sorted(range(len(perm)), key=lambda i: perm[i])
+        return [builder.insert(TransposeOp(g, inverse)).result]
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        from aicf_mlir.passes.canonicalization.nn import MergeTransposes, RemoveIdentity
+
+        return (RemoveIdentity(), MergeTransposes())
+
+
+@irdl_op_definition
+class CastOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+    """Each element rounded once to the element type of the result (to nearest, ties to even)."""
+
+    name = "nn.cast"
+
+    x = operand_def(TensorType)
+
+    def __init__(self, x: Value, element_type: Attribute):
+        super().__init__(operands=[x], result_types=[TensorType(element_type, shape_of(x))])
+
+    def inferred_type(self) -> AnyTensor:
+        expect_float("the result", self.result)
+        return TensorType(element_type(self.result), shape_of(self.x))
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        (g,) = cotangents
+        return [builder.insert(CastOp(g, element_type(self.x))).result if is_float(self.x) else None]
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        from aicf_mlir.passes.canonicalization.nn import RemoveIdentity
+
+        return (RemoveIdentity(),)

@@ -1,0 +1,38 @@
+"""
+The passes in the order of the pipeline, loaded on first use.
+
+A pass has one name in four spellings: the flag `--select-kernels`, the file `select_kernels.py`, the class
+`SelectKernelsPass` and the test `tests/lit/passes/select-kernels.mlir`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+from xdsl.passes import ModulePass
+
+FLAGS = (
+    "autodiff",
+    "apply-optimizer",
+    "lower",
+    "fuse",
+    "select-kernels",
+    "bufferize",
+    "plan-memory",
+)
+
+
+def load_pass(flag: str) -> type[ModulePass]:
+    """The pass class behind `flag`."""
+    module = importlib.import_module(f"{__name__}.{flag.replace('-', '_')}")
+    return getattr(module, flag.title().replace("-", "") + "Pass")
+
+
+def get_all_passes() -> dict[str, Callable[[], type[ModulePass]]]:
+    """Loaders of every AICF pass by flag."""
+
+    def loader(flag: str) -> Callable[[], type[ModulePass]]:
+        return lambda: load_pass(flag)
+
+    return {flag: loader(flag) for flag in FLAGS}

@@ -1,0 +1,1 @@
+"""Rewrite patterns of the stock pass `canonicalize`, one file per dialect."""

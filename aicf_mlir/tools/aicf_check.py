@@ -1,0 +1,128 @@
+"""`aicf-check FILE.py:FUNCTION`: ten steps in torch eager and in AICF side by side: loss, every gradient, every parameter."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from aicf_mlir.compile import compile_train_step, default_device
+from aicf_mlir.errors import AicfError
+from aicf_mlir.frontend import default_loss
+from aicf_mlir.tools.user_function import UserStep, load_user_step
+
+MARGIN = 3.0
+"""AICF may be this many times as far from float64 as torch's own arithmetic is."""
+FLOOR = {torch.float64: 1e-14, torch.float32: 3e-6, torch.bfloat16: 1.2e-2, torch.float16: 1.5e-3}
+"""Relative error that is always accepted: a few roundings of the parameters' dtype."""
+
+
+@dataclass
+class Row:
+    """Worst difference of one quantity over all steps; errors are root mean squares over its elements, relative to its scale."""
+
+    name: str
+    ours: float = 0.0
+    theirs: float = 0.0
+    same_mask: bool = True
+
+    def observe(self, ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor) -> None:
+        """Take in one step: our value, torch's, and the float64 reference."""
+        a, b, c = (t.detach().double().cpu() for t in (ours, theirs, exact))
+        finite = torch.isfinite(b)
+        self.same_mask &= torch.equal(torch.isfinite(a), finite) and torch.equal(a.isnan(), b.isnan())
+        finite &= torch.isfinite(c)
+        scale = c[finite].square().mean().sqrt().item() if finite.any() else 0.0
+        for attribute, value in (("ours", a), ("theirs", b)):
+            error = (value - c)[finite].square().mean().sqrt().item() if finite.any() else 0.0
+            setattr(self, attribute, max(getattr(self, attribute), error / scale if scale else error))
+
+    def passes(self, floor: float) -> bool:
+        """Whether the error is within the margin."""
+        return self.same_mask and self.ours <= MARGIN * self.theirs + floor
+
+
+def check(user: UserStep, device: str, steps: int) -> list[Row]:
+    """Run `steps` steps of AICF, torch, and torch in float64 from the same start, and compare.
+
+    Raises AicfError when the step cannot be compiled.
+    """
+    loss_fn = user.loss_fn or default_loss
+    batch = {key: value.to(device) for key, value in user.batch.items()}
+    model, optimizer = user.model.to(device), user.optimizer
+    theirs, their_optimizer = _twin(model, optimizer, torch.float32)
+    exact, exact_optimizer = _twin(model, optimizer, torch.float64)
+    exact_batch = {k: v.double() if v.is_floating_point() else v for k, v in batch.items()}
+    step = compile_train_step(
+        model, optimizer, loss_fn=loss_fn, example=batch, device=device, name="check", keep_gradients=True
+    )
+    rows: dict[str, Row] = {}
+    for _ in range(steps):
+        values = {"loss": step.train_step(batch)}
+        values |= {f"grad {name}": gradient for name, gradient in step.gradients.items()}
+        values |= {f"param {name}": p for name, p in model.named_parameters()}
+        reference = _eager_step(theirs, their_optimizer, loss_fn, batch)
+        truth = _eager_step(exact, exact_optimizer, loss_fn, exact_batch)
+        for name, value in values.items():
+            rows.setdefault(name, Row(name)).observe(value, reference[name], truth[name])
+    return list(rows.values())
+
+
+def _twin(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, dtype: torch.dtype
+) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """A copy of the model and its optimizer; float64 when asked for, else the model's own dtype."""
+    twin, twin_optimizer = copy.deepcopy((model, optimizer))
+    if dtype == torch.float64:
+        twin.double()
+    return twin, twin_optimizer
+
+
+def _eager_step(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, loss_fn, batch: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    optimizer.zero_grad(set_to_none=True)
+    loss = loss_fn(model, batch)
+    loss.backward()
+    values = {"loss": loss.detach().clone()}
+    values |= {f"grad {n}": p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    optimizer.step()
+    return values | {f"param {n}": p.detach().clone() for n, p in model.named_parameters()}
+
+
+def render(rows: list[Row], floor: float) -> str:
+    """The table and the verdict."""
+    width = max(len(row.name) for row in rows)
+    lines = [f"{'':{width}}  {'AICF':>9}  {'torch':>9}   error relative to float64"]
+    lines += [
+        f"{row.name:{width}}  {row.ours:9.2e}  {row.theirs:9.2e}   {'ok' if row.passes(floor) else 'DIFFERS'}"
+        for row in rows
+    ]
+    bad = [row.name for row in rows if not row.passes(floor)]
+    verdict = f"FAIL: {', '.join(bad)}" if bad else f"PASS: {len(rows)} quantities agree with torch"
+    return "\n".join([*lines, verdict])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="aicf-check", description=__doc__)
+    parser.add_argument("function", metavar="FILE.py:FUNCTION", help="a function that builds the step")
+    parser.add_argument("--device", default=default_device())
+    parser.add_argument("--steps", type=int, default=10)
+    options = parser.parse_args()
+    try:
+        user = load_user_step(options.function)
+        rows = check(user, options.device, options.steps)
+    except AicfError as error:
+        print(f"aicf-check: error: {error}", file=sys.stderr)
+        sys.exit(1)
+    dtype = next((p.dtype for p in user.model.parameters()), torch.float32)
+    floor = FLOOR.get(dtype, FLOOR[torch.float32])
+    print(render(rows, floor))
+    sys.exit(0 if all(row.passes(floor) for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Losses and their gradients on float64 arrays, as torch.nn.functional defines them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aicf_mlir.interpreters.numerics import Array
+
+
+def mse_loss(y: Array, t: Array, reduction: str) -> Array:
+    """The mean or sum of (y - t)²."""
+    squares = np.square(y - t)
+    return np.asarray(squares.sum() if reduction == "sum" else squares.sum() / squares.size)
+
+
+def mse_grad(dloss: Array, y: Array, t: Array, reduction: str) -> Array:
+    """The gradient with respect to y."""
+    return dloss * (2.0 if reduction == "sum" else 2.0 / y.size) * (y - t)
+
+
+def _target_distribution(target: Array, classes: int, ignore_index: int, label_smoothing: float) -> Array:
+    """Rows of class weights: zero for an ignored target, NaN for one outside of the classes."""
+    rows = np.zeros((target.size, classes))
+    kept = target != ignore_index
+    rows[kept] = label_smoothing / classes
+    known = kept & (target >= 0) & (target < classes)
+    rows[np.flatnonzero(known), target[known]] += 1.0 - label_smoothing
+    rows[kept & ~known] = np.nan
+    return rows
+
+
+def _row_weight(target: Array, reduction: str, ignore_index: int) -> float:
+    kept = np.count_nonzero(target != ignore_index)
+    return 1.0 if reduction == "sum" else float(np.float64(1.0) / np.float64(kept))
+
+
+def _log_softmax(logits: Array) -> Array:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def cross_entropy(
+    logits: Array, target: Array, reduction: str, ignore_index: int, label_smoothing: float
+) -> Array:
+    """The sum of -Σ q log softmax(logits), or its mean over targets that are not ignored (NaN for none)."""
+    weights = _target_distribution(target, logits.shape[1], ignore_index, label_smoothing)
+    # A class of weight zero counts for nothing, also where its probability is zero.
+    terms = np.where(weights == 0.0, 0.0, -weights * _log_softmax(logits))
+    total = terms.sum()
+    return np.asarray(total if reduction == "sum" else total / np.count_nonzero(target != ignore_index))
+
+
+def cross_entropy_grad(
+    dloss: Array, logits: Array, target: Array, reduction: str, ignore_index: int, label_smoothing: float
+) -> Array:
+    """The gradient with respect to the logits; rows of ignored targets are zero."""
+    weights = _target_distribution(target, logits.shape[1], ignore_index, label_smoothing)
+    scale = dloss * _row_weight(target, reduction, ignore_index)
+    gradient = scale * (np.exp(_log_softmax(logits)) - weights)
+    return np.where((target != ignore_index)[:, None], gradient, 0.0)

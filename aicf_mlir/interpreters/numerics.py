@@ -1,0 +1,67 @@
+"""Arrays of the interpreters: NumPy dtypes of the element types, float64 inside, one rounding at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+NUMPY_TYPES: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "i64": np.dtype(np.int64),
+    "i32": np.dtype(np.int32),
+    "i8": np.dtype(np.int8),
+    "i1": np.dtype(np.bool_),
+}
+"""By the runtime's name of the element type."""
+
+FLOATS = frozenset({"f32", "f64", "f16", "bf16"})
+
+
+def widen(array: Array) -> Array:
+    """Floats as float64; integers and booleans as they are."""
+    return array.astype(np.float64) if array.dtype.kind not in "iub" else array
+
+
+def round_to(values: Array, element: str) -> Array:
+    """`values` in the element type, rounded to nearest even once.
+
+    The conversion of float64 to bfloat16 goes through float32 and so rounds twice. Rounding to odd on the way
+    keeps the result that of one rounding.
+    """
+    with np.errstate(all="ignore"):
+        if element == "bf16" and values.dtype == np.float64:
+            values = _round_to_odd_f32(values)
+        return np.asarray(values).astype(NUMPY_TYPES[element])
+
+
+def _round_to_odd_f32(values: Array) -> Array:
+    nearest = values.astype(np.float32)
+    inexact = np.isfinite(values) & (nearest.astype(np.float64) != values)
+    bits = nearest.view(np.uint32)
+    away = inexact & (np.abs(nearest.astype(np.float64)) > np.abs(values))
+    truncated = np.where(away, bits - np.uint32(1), bits)
+    return np.where(inexact, truncated | np.uint32(1), bits).astype(np.uint32).view(np.float32)
+
+
+def elementwise(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    """A scalar function of `math` on arrays of float64."""
+    vectorised = np.frompyfunc(function, 1, 1)
+
+    def apply(values: Array) -> Array:
+        return np.asarray(vectorised(values)).astype(np.float64)
+
+    return apply
+
+
+erfc = elementwise(math.erfc)
+"""The complementary error function, which NumPy lacks."""

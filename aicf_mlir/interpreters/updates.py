@@ -1,0 +1,74 @@
+"""Optimizer updates of one tensor on float64 arrays: torch's single-tensor formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aicf_mlir.interpreters.numerics import Array
+
+
+def advance(step: Array) -> Array:
+    """One more step, for each parameter of a group."""
+    return step + 1.0
+
+
+def inverse_bias_correction(beta: Array, steps: Array, pin: Array) -> Array:
+    """1 / (1 - beta^steps), or the pinned value where it is not NaN."""
+    return np.where(np.isnan(pin), 1.0 / (1.0 - beta**steps), pin)
+
+
+def sgd(
+    p: Array,
+    g: Array,
+    lr: Array,
+    weight_decay: Array,
+    buf: Array | None = None,
+    momentum: Array | float = 0.0,
+    dampening: Array | float = 0.0,
+    step: Array | None = None,
+    *,
+    nesterov: bool = False,
+    maximize: bool = False,
+) -> tuple[Array, Array | None]:
+    """The new parameter and momentum buffer. `step` counts this step; in the first, the buffer is `g`."""
+    if maximize:
+        g = -g
+    if weight_decay != 0.0:
+        g = g + weight_decay * p
+    if buf is None or step is None:
+        return p - lr * g, None
+    buf = g if step.flat[0] == 1.0 else momentum * buf + (1.0 - dampening) * g
+    direction = g + momentum * buf if nesterov else buf
+    return p - lr * direction, buf
+
+
+def adam(
+    p: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    vmax: Array | None,
+    lr: Array,
+    beta1: Array,
+    beta2: Array,
+    eps: Array,
+    weight_decay: Array,
+    bc1_inv: Array,
+    bc2_inv: Array,
+    *,
+    decoupled: bool = False,
+    maximize: bool = False,
+) -> tuple[Array, Array, Array, Array | None]:
+    """The new parameter, first and second moment, and maximum of the latter (amsgrad)."""
+    if maximize:
+        g = -g
+    if decoupled:
+        p = p * (1.0 - lr * weight_decay)
+    elif weight_decay != 0.0:
+        g = g + weight_decay * p
+    m = m + (1.0 - beta1) * (g - m)
+    v = beta2 * v + (1.0 - beta2) * g * g
+    if vmax is not None:
+        vmax = np.maximum(vmax, v)
+    denominator = np.sqrt(v if vmax is None else vmax) * np.sqrt(bc2_inv) + eps
+    return p - lr * bc1_inv * m / denominator, m, v, vmax

@@ -1,0 +1,140 @@
+"""Passes from their textual form `name{option=value option=value},name`, and running them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from time import perf_counter
+from typing import Any, Protocol, get_type_hints
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.utils.arg_spec import ArgSpec, ParameterListType, ParameterType, parse_pipeline
+from xdsl.utils.exceptions import ArgSpecParseError, ParseError
+from xdsl.utils.hints import type_repr
+
+from aicf_mlir.errors import AicfError
+from aicf_mlir.passes import get_all_passes
+from aicf_mlir.verify import verify_module
+
+
+def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:
+    """Loaders of all passes by flag: AICF's, and canonicalize, cse and dce of xDSL."""
+
+    def canonicalize() -> type[ModulePass]:
+        from xdsl.transforms.canonicalize import CanonicalizePass
+
+        return CanonicalizePass
+
+    def cse() -> type[ModulePass]:
+        from xdsl.transforms.common_subexpression_elimination import CommonSubexpressionElimination
+
+        return CommonSubexpressionElimination
+
+    def dce() -> type[ModulePass]:
+        from xdsl.transforms.dead_code_elimination import DeadCodeElimination
+
+        return DeadCodeElimination
+
+    return {**get_all_passes(), "canonicalize": canonicalize, "cse": cse, "dce": dce}
+
+
+class PassSpecError(AicfError):
+    """A list of passes that cannot be understood: syntax, pass name, option name or option value."""
+
+
+class AfterPass(Protocol):
+    """Called after a pass has run, with its wall time in seconds."""
+
+    def __call__(self, done: ModulePass, module: ModuleOp, seconds: float) -> None: ...
+
+
+def parse_passes(text: str) -> tuple[ModulePass, ...]:
+    """The passes that `text` describes; raises `PassSpecError`."""
+    try:
+        specs = tuple(parse_pipeline(text))
+    except (ArgSpecParseError, ParseError) as error:
+        details = str(error).removeprefix("Error parsing pass pipeline specification:\n")
+        raise PassSpecError(
+            f"cannot read the pass list {text!r}: write name{{option=value option=value}}, with quotes around"
+            f" values that hold anything but letters, digits, '_' and '-'\n{details.rstrip()}"
+        ) from None
+    return tuple(build_pass(spec) for spec in specs)
+
+
+def build_pass(spec: ArgSpec) -> ModulePass:
+    """The pass that `spec` describes, its options checked."""
+    passes = available_passes()
+    if spec.name not in passes:
+        near = get_close_matches(spec.name, passes, 3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known passes: {', '.join(passes)}"
+        raise PassSpecError(f"unknown pass '{spec.name}'; {hint}")
+    pass_type = passes[spec.name]()
+    types = get_type_hints(pass_type)
+    options = {field.name: types[field.name] for field in fields(pass_type)}
+    values = dict[str, ParameterListType]()
+    for name, value in spec.normalize_parameter_names().parameters.items():
+        if name not in options:
+            raise PassSpecError(
+                f"pass '{spec.name}' has no option '{name.replace('_', '-')}'; {describe_options(pass_type)}"
+            )
+        values[name] = _converted(value, options[name])
+    try:
+        return pass_type.from_spec(ArgSpec(spec.name, values))
+    except (ValueError, TypeError, AicfError) as error:
+        raise PassSpecError(f"pass '{spec.name}': {error}; {describe_options(pass_type)}") from None
+
+
+def _converted(value: ParameterListType, wanted: Any) -> ParameterListType:
+    """`flag` alone means true, and a float may be written `1` or `1e-3`: xDSL reads these as nothing, int and string."""
+    if wanted is bool and value == ():
+        return (True,)
+    if wanted in (float, float | None):
+        return tuple(_as_float(item) for item in value)
+    return value
+
+
+def _as_float(item: ParameterType) -> ParameterType:
+    try:
+        return item if isinstance(item, bool) else float(item)
+    except ValueError:
+        return item
+
+
+def describe_options(pass_type: type[ModulePass]) -> str:
+    """The options of a pass with their types and defaults, in words."""
+    types = get_type_hints(pass_type)
+    shown = [
+        f"{field.name.replace('_', '-')}: {type_repr(types[field.name])} = {getattr(pass_type, field.name, 'required')}"
+        for field in fields(pass_type)
+    ]
+    return f"its options: {', '.join(shown)}" if shown else "it takes no options"
+
+
+def run_passes(
+    context: Context,
+    module: ModuleOp,
+    passes: Sequence[ModulePass],
+    *,
+    verify_each: bool = True,
+    after_each: AfterPass | None = None,
+) -> None:
+    """Run `passes` on `module` in place, verifying it after each. Errors carry the name of their pass as a note."""
+    for current in passes:
+        start = perf_counter()
+        _noted(f"while running pass '{current.name}'", lambda: current.apply(context, module))  # noqa: B023
+        seconds = perf_counter() - start
+        if after_each is not None:
+            after_each(current, module, seconds)
+        if verify_each:
+            _noted(f"found after pass '{current.name}'", lambda: verify_module(module))
+
+
+def _noted(note: str, action: Callable[[], None]) -> None:
+    try:
+        action()
+    except Exception as error:
+        error.add_note(note)
+        raise

@@ -1,0 +1,203 @@
+"""xDSL's parser for text that nobody vouches for: linear lexing, bounded types and literals, ops that know their line."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from math import prod
+from typing import Any, NoReturn
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import (
+    UNKNOWN_LOC,
+    FileLineColLoc,
+    FunctionType,
+    IntAttr,
+    ModuleOp,
+    ShapedType,
+    StringAttr,
+)
+from xdsl.ir import Attribute, Operation, SSAValue, TypeAttribute
+from xdsl.ir.affine import AffineMap, AffineSet
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.parser.generic_parser import ParserState
+from xdsl.utils.exceptions import ParseError
+from xdsl.utils.lexer import Input, Position, Span
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
+
+from aicf_mlir.diagnostics import Source
+from aicf_mlir.text_limits import (
+    MAX_BYTES,
+    MAX_ELEMENTS,
+    MAX_INTEGER_WIDTH,
+    MAX_LITERAL_ELEMENTS,
+    MAX_NESTING,
+    MAX_RANK,
+    nesting,
+)
+
+
+class SafeLexer(MLIRLexer):
+    """The lexer with a string rule that cannot backtrack: xDSL's takes exponential time on an unterminated string."""
+
+    _string = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
+
+    def _lex_string_literal(self, start_pos: Position) -> MLIRToken:
+        if self._string.match(self.input.content, start_pos) is None:
+            raise ParseError(
+                Span(start_pos, start_pos + 1, self.input),
+                'string literal is not closed on its line, or has an escape other than \\n, \\t, \\\\, \\", \\HH',
+            )
+        return super()._lex_string_literal(start_pos)
+
+
+class SafeParser(Parser):
+    """The parser with bounds from `text_limits`. `positions` receives the place of every op's name in the text."""
+
+    def __init__(self, context: Context, source: Source, positions: dict[Operation, int]) -> None:
+        super().__init__(context, "", source.name)
+        self.source = source
+        self.positions = positions
+        self.alias_sizes: dict[str, tuple[int, int]] = {}
+        self.expanded = 0
+        self.arrows = 0
+        self.first_use: dict[str, Span] = {}
+        self._parser_state = ParserState(SafeLexer(Input(source.text, source.name)))
+
+    # Ops
+
+    def parse_module(self, allow_implicit_module: bool = True) -> ModuleOp:
+        """The whole text as one module. A value that is used and never defined is reported at its first use."""
+        try:
+            return super().parse_module(allow_implicit_module)
+        except ParseError as error:
+            if error.msg.startswith("values used but not defined"):
+                name = next(iter(self.forward_ssa_references))
+                self.raise_error(f"value %{name} is used but never defined", self.first_use[name])
+            if error.msg == "Could not parse entire input!":
+                self.raise_error("expected an operation, such as func.func or plan.program", error.span.start)
+            raise
+
+    def parse_operation(self) -> Operation:
+        """One op. An op without a written `loc(…)` is located at its own line."""
+        start = self._name_position()
+        op = super().parse_operation()
+        self.positions[op] = start
+        if op.location == UNKNOWN_LOC:
+            line, column = self.source.line_and_column(start)
+            op.location = FileLineColLoc(StringAttr(self.source.name), IntAttr(line), IntAttr(column))
+        return op
+
+    def _name_position(self) -> int:
+        """Where the name of the op that comes next begins: behind the results and the equals sign."""
+        start = self.pos
+        if self._current_token.kind is not MLIRTokenKind.PERCENT_IDENT:
+            return start
+        behind = re.compile(r"[^=\n]*=\s*").match(self.source.text, start)
+        return behind.end() if behind else start
+
+    def _get_op_by_name(self, name: str) -> type[Operation]:
+        """The op called `name`; an unknown name is answered with the nearest known ones."""
+        stack = self._parser_state.dialect_stack
+        if (found := self.ctx.get_optional_op(name, dialect_stack=stack)) is not None:
+            return found
+        position = max(self.source.text.rfind(name, 0, self.pos), 0)
+        dialect = self.ctx.get_optional_dialect(name.split(".")[0])
+        if dialect is None:
+            known = ", ".join(sorted(self.ctx.registered_dialect_names))
+            self.raise_error(f"operation '{name}' is of no known dialect; known dialects: {known}", position)
+        near = get_close_matches(name, [op.name for op in dialect.operations], 3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        self.raise_error(f"dialect {dialect.name} has no operation '{name}'{hint}", position)
+
+    def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> SSAValue[Any]:
+        """The value of an operand; remembers where a name was first used, in case it is never defined."""
+        self.first_use.setdefault(operand.operand_name, operand.span)
+        return super().resolve_operand(operand, type)
+
+    # Types and attributes
+
+    def _parse_optional_integer_or_float_type(self) -> TypeAttribute | None:
+        token = self._current_token
+        if token.kind is MLIRTokenKind.BARE_IDENT and (written := re.fullmatch(r"[su]?i(\d+)", token.text)):
+            if int(written[1]) > MAX_INTEGER_WIDTH:
+                self.raise_error(
+                    f"integer type of {written[1]} bits; at most {MAX_INTEGER_WIDTH} are supported"
+                )
+        return super()._parse_optional_integer_or_float_type()
+
+    def parse_ranked_shape(self) -> tuple[list[int], Attribute]:
+        """The dimensions and element type of a tensor or memref, of bounded rank and size."""
+        start = self.pos
+        shape, element = super().parse_ranked_shape()
+        self._check_shape(shape, start)
+        return shape, element
+
+    def _parse_vector_attrs(self) -> Any:
+        start = self.pos
+        vector = super()._parse_vector_attrs()
+        self._check_shape(vector.get_shape(), start)
+        return vector
+
+    def _check_shape(self, shape: Any, start: Position) -> None:
+        if len(shape) > MAX_RANK:
+            self.raise_error(f"{len(shape)} dimensions; at most {MAX_RANK} are supported", start)
+        if prod(max(1, abs(dimension)) for dimension in shape) > MAX_ELEMENTS:
+            self.raise_error(f"tensor of more than 2^{MAX_ELEMENTS.bit_length() - 1} elements", start)
+
+    def _parse_dense_literal_type(self) -> Any:
+        start = self.pos
+        shaped = super()._parse_dense_literal_type()
+        assert isinstance(shaped, ShapedType)
+        if (count := prod(shaped.get_shape())) > MAX_LITERAL_ELEMENTS:
+            limit = f"{MAX_LITERAL_ELEMENTS:,}"
+            self.raise_error(
+                f"dense literal of {count:,} elements; at most {limit}: pass large tensors as arguments",
+                start,
+            )
+        return shaped
+
+    def parse_optional_function_type(self) -> FunctionType | None:
+        """A function type; chains `() -> () -> …` nest without brackets, so that the scan did not see them."""
+        self.arrows += 1
+        if self.arrows > MAX_NESTING:
+            self.raise_error(f"function types are nested more than {MAX_NESTING} levels deep")
+        found = super().parse_optional_function_type()
+        self.arrows -= 1
+        return found
+
+    def parse_affine_map(self) -> AffineMap:
+        """Refused: no dialect here uses affine maps."""
+        self._refuse_affine()
+
+    def parse_affine_set(self) -> AffineSet:
+        """Refused: no dialect here uses affine sets."""
+        self._refuse_affine()
+
+    def _refuse_affine(self) -> NoReturn:
+        self.raise_error("affine maps and sets are not part of the AICF dialects")
+
+    # Aliases: `!a = tuple<!b, !b>` doubles with every line
+
+    def _parse_alias_def(self) -> None:
+        name, start = self._current_token.text, self.pos
+        super()._parse_alias_def()
+        text = self.source.text[start : self.pos]
+        used = [
+            self.alias_sizes[use] for use in re.findall(r"[!#][A-Za-z_]\w*", text) if use in self.alias_sizes
+        ]
+        size = len(text) + sum(size for size, _ in used)
+        depth = nesting(text) + max((depth for _, depth in used), default=0)
+        if size > MAX_BYTES or depth > MAX_NESTING:
+            self.raise_error(
+                f"alias {name} expands to {size:,} characters, nested {depth} levels deep", start
+            )
+        self.alias_sizes[name] = (size, depth)
+
+    def _parse_extended_type_or_attribute(self, attr_or_dialect_name: str, is_type: Any) -> Any:
+        position = self.pos
+        size, _ = self.alias_sizes.get(("!" if is_type else "#") + attr_or_dialect_name, (0, 0))
+        self.expanded += size
+        if self.expanded > MAX_BYTES:
+            self.raise_error(f"aliases expand to more than {MAX_BYTES:,} characters", position)
+        return super()._parse_extended_type_or_attribute(attr_or_dialect_name, is_type)

@@ -1,0 +1,125 @@
+"""THE pipeline. Read the rows of `STAGES` from top to bottom: that is how a model becomes a plan.
+
+Each stage runs its passes and leaves a module that holds ops of its dialects only; this is checked after every stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.pipeline import parse_passes, run_passes
+from aicf_mlir.verify import verify_module
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row: a name, the passes that lead to it, and the dialects that are legal afterwards."""
+
+    name: str
+    passes: tuple[str, ...]
+    """Passes with options, as on the command line; `$target` stands for the target."""
+    dialects: frozenset[str]
+    meaning: str
+
+    def pass_list(self, target: str) -> str:
+        """The passes as one text for `-p`."""
+        return ",".join(self.passes).replace("$target", f'"{target}"')
+
+
+TENSORS = frozenset({"builtin", "func", "nn"})
+UPDATES = TENSORS | {"optim"}
+KERNELS = frozenset({"builtin", "func", "kernel"})
+PLANS = frozenset({"builtin", "plan"})
+
+STAGES: tuple[Stage, ...] = (
+    Stage("nn", ("canonicalize", "cse", "dce"), TENSORS, "the model and its loss, as traced"),
+    Stage("grad", ("autodiff",), TENSORS, "with the gradient of the loss"),
+    Stage(
+        "step", ("apply-optimizer", "canonicalize", "cse", "dce"), UPDATES, "the whole train step, still pure"
+    ),
+    Stage("lowered", ("lower",), KERNELS, "one op, one launch"),
+    Stage("fused", ("fuse", "dce"), KERNELS, "epilogues, and one launch for the optimizer"),
+    Stage("kernel", ("select-kernels{target=$target}",), KERNELS, "every launch with its kernel id"),
+    Stage("buffers", ("bufferize",), PLANS, "values are slots with a role"),
+    Stage("plan", ("plan-memory",), PLANS, "every slot has an address"),
+)
+
+STAGE_NAMES: tuple[str, ...] = tuple(stage.name for stage in STAGES)
+
+
+def stage_range(until: str, first: str = "nn") -> tuple[Stage, ...]:
+    """The rows from `first` to `until`, both included; raises `ValueError` for unknown names."""
+    for name in (first, until):
+        if name not in STAGE_NAMES:
+            raise ValueError(f"unknown stage '{name}'; the stages are {', '.join(STAGE_NAMES)}")
+    return STAGES[STAGE_NAMES.index(first) : STAGE_NAMES.index(until) + 1]
+
+
+def check_legal(module: ModuleOp, stage: Stage) -> None:
+    """Raise at the first op whose dialect is not legal after `stage`."""
+    for op in module.walk():
+        if op.dialect_name() not in stage.dialects:
+            legal = ", ".join(sorted(stage.dialects))
+            message = f"'{op.name}' is not legal after stage '{stage.name}', which leaves ops of {legal} only"
+            op.emit_error(message, VerifyException(message))
+
+
+class Snapshots(Mapping[str, ModuleOp]):
+    """The module as it was after each stage, by name. Text is made when it is asked for."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, ModuleOp] = {}
+
+    def __call__(self, stage: Stage, module: ModuleOp) -> None:
+        """Keep a copy of `module`: for use as `after_each`."""
+        self._modules[stage.name] = module.clone()
+
+    def __getitem__(self, name: str) -> ModuleOp:
+        if name not in self._modules:
+            raise KeyError(f"no stage '{name}' here; there are {', '.join(self._modules) or 'none'}")
+        return self._modules[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def text(self, name: str) -> str:
+        """The module after stage `name`, as text."""
+        return str(self[name])
+
+
+def run_stages(
+    module: ModuleOp,
+    context: Context,
+    *,
+    until: str = "plan",
+    target: str = "cpu",
+    first: str = "nn",
+    after_each: Callable[[Stage, ModuleOp], None] | None = None,
+) -> Snapshots:
+    """Run the stages `first` … `until` on `module` in place for `target` (`cpu`, `sm_90`, …), verified and checked.
+
+    Returns the module as it was after each stage. Errors are those of the passes, and `VerifyException`.
+    """
+    snapshots = Snapshots()
+    verify_module(module)
+    for stage in stage_range(until, first):
+        run_passes(context, module, parse_passes(stage.pass_list(target)))
+        check_legal(module, stage)
+        snapshots(stage, module)
+        if after_each is not None:
+            after_each(stage, module)
+    return snapshots
+
+
+def outermost(module: ModuleOp) -> tuple[Operation, ...]:
+    """The ops directly in `module`: its functions and programs."""
+    return tuple(module.body.block.ops)

@@ -1,0 +1,91 @@
+"""How large and how deep text may be, and the linear scan that checks it before any parser runs."""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from aicf_mlir.diagnostics import Diagnostic, LocatedError, Place, Source
+
+MAX_BYTES = 32 << 20
+"""Size of one file. 50,000 ops are about 10 MB."""
+
+MAX_NESTING = 32
+"""Brackets inside brackets; the deepest legal program of these dialects has 10. One level costs the parser 9 frames."""
+
+MAX_DIGITS = 40
+"""Digits of one number: every 128-bit integer fits."""
+
+MAX_INTEGER_WIDTH = 64
+"""Bits of an integer type."""
+
+MAX_RANK = 32
+"""Dimensions of one tensor."""
+
+MAX_ELEMENTS = 1 << 40
+"""Elements of one tensor."""
+
+MAX_LITERAL_ELEMENTS = 1 << 20
+"""Elements of a `dense` literal: weights are arguments, never attributes."""
+
+_STRING = r'"(?:[^"\\\n]|\\[^\n])*+"?'
+_SCANNED = re.compile(
+    rf"//[^\n]*|{_STRING}|->|[<>]=|(?P<open>[(\[{{<])|(?P<close>[)\]}}>])|(?P<digits>[0-9a-fA-F]{{{MAX_DIGITS + 1},}})"
+)
+"""Comments and strings are skipped whole; arrows and comparisons hold no brackets."""
+
+
+def decode(text: str | bytes, name: str) -> Source:
+    """Text of at most `MAX_BYTES` of UTF-8 without NUL characters; anything else is a `LocatedError`."""
+    if len(text) > MAX_BYTES:
+        message = f"the text is {len(text):,} bytes long; at most {MAX_BYTES:,} are read"
+        raise LocatedError(Diagnostic("error", message, Place(name)))
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            bad: bytes = error.object
+            source = Source(name, bad.decode("utf-8", "replace"))
+            position = len(bad[: error.start].decode("utf-8"))
+            refuse(source, position, f"byte 0x{bad[error.start]:02x} is not UTF-8 text")
+    source = Source(name, text)
+    if (position := text.find("\0")) >= 0:
+        refuse(source, position, "NUL character: this is not a text file")
+    return source
+
+
+def check_text(source: Source) -> None:
+    """Refuse text that is empty, nested too deeply, or holds a number of absurd length."""
+    if not source.text.strip():
+        refuse(source, 0, "the text is empty; expected a module, a function or a program")
+    depth = 0
+    for match in _SCANNED.finditer(source.text):
+        match match.lastgroup:
+            case "open":
+                depth += 1
+                if depth > MAX_NESTING:
+                    refuse(source, match.start(), f"brackets are nested more than {MAX_NESTING} levels deep")
+            case "close":
+                depth = max(0, depth - 1)
+            case "digits":
+                count = match.end() - match.start()
+                refuse(source, match.start(), f"a number of {count} digits; at most {MAX_DIGITS} are read")
+            case _:
+                pass
+
+
+def nesting(text: str) -> int:
+    """The deepest nesting of brackets in `text`."""
+    depth = deepest = 0
+    for match in _SCANNED.finditer(text):
+        if match.lastgroup == "open":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif match.lastgroup == "close":
+            depth = max(0, depth - 1)
+    return deepest
+
+
+def refuse(source: Source, position: int, message: str) -> NoReturn:
+    """Raise a `LocatedError` with the caret at `position`."""
+    raise LocatedError(Diagnostic("error", message, source.place(position)))

@@ -1,0 +1,1 @@
+"""Command-line tools. None of them imports torch unless it runs a model."""

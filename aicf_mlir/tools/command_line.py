@@ -1,0 +1,110 @@
+"""What the tools share on the command line: pass flags, exit codes, and no traceback for bad input."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from aicf_mlir.diagnostics import Diagnostic, LocatedError, Place
+from aicf_mlir.errors import AicfError
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+class ToolParser(argparse.ArgumentParser):
+    """An argument parser that suggests the nearest option or pass for one that does not exist."""
+
+    def __init__(self, *args: Any, passes: Collection[str] = (), **kwargs: Any) -> None:
+        super().__init__(
+            *args, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
+        )
+        self._passes = passes
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """The parsed arguments; pass flags `--PASS[=OPTIONS]` become `-p`, in the order typed."""
+        options, unknown = self.parse_known_args(list(expand_pass_flags(arguments, self._passes)))
+        if unknown:
+            self.error(self._explain(unknown[0]))
+        return options
+
+    def error(self, message: str) -> NoReturn:
+        """One line on standard error, exit code 2."""
+        self.exit(USAGE, f"{self.prog}: error: {message}\n")
+
+    def _explain(self, argument: str) -> str:
+        name = argument.split("=")[0]
+        if not name.startswith("-") and "=" in argument:
+            return f"unexpected argument '{argument}'; options of a pass follow '=': --select-kernels=target=sm_90"
+        if not name.startswith("-"):
+            return f"unexpected argument '{argument}'; one input file is read"
+        known = [*self._option_string_actions, *(f"--{name}" for name in self._passes)]
+        near = get_close_matches(name, known, 3)
+        return f"unknown option '{name}'" + (
+            f"; did you mean {' or '.join(near)}?" if near else "; see --help"
+        )
+
+
+class VersionAction(argparse.Action):
+    """Print the versions of AICF and xDSL, looked up only now, and leave."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, nargs=0, help="print the versions of AICF and xDSL", **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser, *args: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            own = version("aicf-mlir")
+        except PackageNotFoundError:
+            own = "(not installed)"
+        sys.stdout.write(f"{parser.prog} {own}, xDSL {version('xdsl')}\n")
+        parser.exit(OK)
+
+
+def expand_pass_flags(arguments: Sequence[str], passes: Collection[str]) -> Iterator[str]:
+    """`--lower` as `-p lower`, and `--select-kernels=target=sm_90` as `-p select-kernels{target=sm_90}`."""
+    for argument in arguments:
+        name, equals, options = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or name not in passes:
+            yield argument
+            continue
+        options = options.removeprefix("{").removesuffix("}")
+        yield "-p"
+        yield f"{name}{{{options}}}" if equals else name
+
+
+def guarded(tool: Callable[[], int], name: str, *, debug: bool = False) -> int:
+    """Run a tool and turn every exception into one line and an exit code; with `debug` let unexpected ones through."""
+    try:
+        return tool()
+    except (
+        BrokenPipeError
+    ):  # the reader has gone: say nothing, and keep Python from flushing into the void at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except LocatedError as error:
+        sys.stderr.write(str(error.diagnostic))
+    except (AicfError, OSError, MemoryError) as error:
+        sys.stderr.write(f"{name}: error: {error or type(error).__name__}\n")
+    except Exception as error:
+        if debug:
+            raise
+        sys.stderr.write(str(internal_error(error, Place(name))))
+    return FAILED
+
+
+def internal_error(error: BaseException, place: Place) -> Diagnostic:
+    """The message for an exception that no input should cause."""
+    notes = tuple(
+        Diagnostic("note", note, place) for note in getattr(error, "__notes__", ()) if "\n" not in note
+    )
+    message = (
+        f"internal error, {type(error).__name__}: {error} (a bug in AICF: --debug shows the Python traceback)"
+    )
+    return Diagnostic("error", message, place, notes)

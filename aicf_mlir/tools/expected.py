@@ -1,0 +1,70 @@
+"""`--verify-diagnostics`: messages that the input itself announces with `// expected-error {{text}}`.
+
+The message must begin on the line of the comment, or where the comment says: `@+2`, `@-1`, `@above`, `@below`,
+`@unknown` (no line). Its text must contain the text in braces.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from aicf_mlir.diagnostics import Diagnostic, Place, Severity, Source
+
+_ANNOTATION = re.compile(
+    r"//\s*expected-(?P<severity>error|warning|note|remark)\s*"
+    r"(?:@(?P<where>[+-]\d{1,9}|above|below|unknown))?\s*\{\{(?P<text>.*?)\}\}"
+)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One announced message; `line` is None for a message without a line."""
+
+    severity: Severity
+    line: int | None
+    text: str
+    place: Place
+
+    def matches(self, found: Diagnostic) -> bool:
+        """Whether `found` is the announced message."""
+        return (found.severity, found.place.line) == (self.severity, self.line) and self.text in found.message
+
+
+def expected_diagnostics(source: Source) -> list[Expected]:
+    """The messages that `source` announces."""
+    return [_expected(source, match) for match in _ANNOTATION.finditer(source.text)]
+
+
+def _expected(source: Source, match: re.Match[str]) -> Expected:
+    line, _ = source.line_and_column(match.start())
+    severity: dict[str, Severity] = {
+        "error": "error",
+        "warning": "warning",
+        "note": "note",
+        "remark": "remark",
+    }
+    offsets = {None: 0, "above": -1, "below": 1}
+    where: str | None = match["where"]
+    offset = offsets[where] if where in offsets else 0 if where == "unknown" else int(where)
+    place = source.place(match.start(), match.end() - match.start())
+    return Expected(
+        severity[match["severity"]], None if where == "unknown" else line + offset, match["text"], place
+    )
+
+
+def check_expected(expected: list[Expected], found: list[Diagnostic]) -> list[Diagnostic]:
+    """What differs: an announced message that did not come, and an error or warning that was not announced."""
+    open_ones = list(expected)
+    wrong: list[Diagnostic] = []
+    for message in [part for whole in found for part in (whole, *whole.notes)]:
+        match = next((one for one in open_ones if one.matches(message)), None)
+        if match is not None:
+            open_ones.remove(match)
+        elif message.severity in ("error", "warning"):
+            text = f"unexpected {message.severity}: {message.message}"
+            wrong.append(Diagnostic("error", text, message.place))
+    for missing in open_ones:
+        text = f"expected {missing.severity} {missing.text!r} was not produced"
+        wrong.append(Diagnostic("error", text, missing.place))
+    return wrong

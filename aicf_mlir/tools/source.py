@@ -1,0 +1,67 @@
+"""Reading the inputs and writing the outputs of the tools."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from aicf_mlir.diagnostics import Diagnostic, LocatedError, Place, Source
+from aicf_mlir.text_limits import MAX_BYTES, decode
+
+_SEPARATOR = re.compile(r"^[ \t]*// -----.*$", re.MULTILINE)
+
+
+def read_source(path: str) -> Source:
+    """The text of a file, or of standard input for `-`; raises `LocatedError` for what is not text."""
+    name = "<stdin>" if path == "-" else path
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise LocatedError(Diagnostic("error", f"cannot be read: {reason}", Place(name))) from None
+    if len(data) > MAX_BYTES:
+        message = f"the text is longer than {MAX_BYTES:,} bytes, the most that is read"
+        raise LocatedError(Diagnostic("error", message, Place(name)))
+    return decode(data, name)
+
+
+def split_source(source: Source) -> list[Source]:
+    """The pieces of `source` between lines that start with `// -----`, each knowing its first line."""
+    pieces: list[Source] = []
+    start = 0
+    for separator in [*_SEPARATOR.finditer(source.text), None]:
+        end = separator.start() if separator else len(source.text)
+        first_line = source.line_and_column(start)[0]
+        pieces.append(Source(source.name, source.text[start:end], first_line))
+        start = separator.end() if separator else end
+    return pieces
+
+
+def write_output(path: str, text: str) -> None:
+    """Write `text` to standard output for `-`, else to a file, which appears whole or not at all."""
+    if path == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    target = Path(path)
+    if target.exists() and not target.is_file():  # a pipe or a device cannot be replaced
+        target.write_text(text, encoding="utf-8")
+        return
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(temporary).chmod(0o666 & ~mask)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -23,6 +23,8 @@ class [[nodiscard]] Status {
   bool is_ok() const { return code_ == Code::Ok; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
+  // The same error with the place where it happened in front: "input 0: null data".
+  Status at(const std::string& place) const { return Status(code_, place + ": " + message_); }
 
  private:
   Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}

@@ -1,0 +1,57 @@
+# `make demo` and `make test` each do all set-up: a machine needs Python 3.11 or later, g++ and make. nvcc is used where it is found.
+# Files under .venv record what is done; a second run builds nothing unless csrc/, CMakeLists.txt or pyproject.toml changed.
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+AICF_CUDA ?= AUTO
+export AICF_CUDA
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+-include local.mk
+
+INSTALLED := $(VENV)/.installed
+BUILT := $(VENV)/.built-$(AICF_CUDA)
+BENCH_INSTALLED := $(VENV)/.bench-installed
+NATIVE := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
+
+.PHONY: setup build test lit pytest demo lint format bench clean
+
+setup: $(INSTALLED)
+build: $(BUILT)
+
+$(INSTALLED): requirements-dev.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "AICF needs Python 3.11 or later; run make PYTHON=...")'
+	$(BIN)/pip install --disable-pip-version-check -r requirements-dev.txt
+	touch $@
+
+# The directory csrc is a prerequisite too: its time changes when a file is added or removed.
+$(BUILT): $(INSTALLED) CMakeLists.txt pyproject.toml $(NATIVE) $(shell find csrc -type d)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
+	rm -f $(VENV)/.built-*
+	touch $@
+
+test: lit pytest lint
+
+lit: $(BUILT)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/lit -j $(JOBS) tests/lit
+
+pytest: $(BUILT)
+	$(BIN)/python -m pytest -n $(JOBS) tests/py
+
+demo: $(BUILT)
+	$(BIN)/python examples/digits.py
+
+lint: $(BUILT)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | xargs $(BIN)/clang-format -i
+
+clean:
+	rm -rf build $(VENV)/.built-*

@@ -1,0 +1,178 @@
+"""Types of the compiled module: kernels, devices and the executor. Sizes and offsets are in bytes; a stream is a cudaStream_t as an int.
+
+Every failure is a class of `aicf_mlir.errors`: KernelError (a call with wrong arguments, or refused by the device), VerifyError (an
+operation that breaks its schema), SelectionError (a kernel that does not support its operands), PlanError (a plan that cannot run),
+StateError (a call in the wrong state) or CaptureError.
+"""
+
+import enum
+from collections.abc import Buffer, Mapping, Sequence
+from typing import TypedDict
+
+class OpKind(enum.IntEnum):
+    """Every launch the runtime knows. The numbers are stable."""
+
+    EltwiseAdd = 0
+    EltwiseRelu = 1
+    Gemm = 2
+    GemmEpilogue = 3
+    BiasAdd = 4
+    EltwiseSub = 5
+    EltwiseMul = 6
+    EltwiseDiv = 7
+    EltwiseNeg = 8
+    EltwiseGelu = 9
+    EltwiseGeluTanh = 10
+    EltwiseSilu = 11
+    EltwiseTanh = 12
+    EltwiseSigmoid = 13
+    ReluBwd = 14
+    GeluBwd = 15
+    GeluTanhBwd = 16
+    SiluBwd = 17
+    TanhBwd = 18
+    SigmoidBwd = 19
+    ReduceSum = 20
+    MseLoss = 21
+    MseGrad = 22
+    CrossEntropy = 23
+    CrossEntropyGrad = 24
+    Copy = 25
+    Transpose = 26
+    Broadcast = 27
+    Advance = 28
+    SgdStep = 29
+    AdamStep = 30
+
+type Attr = bool | int | float | str | Sequence[int]
+type TensorType = tuple[str, Sequence[int]]
+"""(dtype, shape), e.g. ("f32", (64, 256))."""
+type Slot = tuple[str, int, str, Sequence[int]]
+"""(arena, offset, dtype, shape)."""
+
+class KernelVariant(TypedDict):
+    name: str
+    kind: int
+    op: str
+    device: str
+    min_sm: int
+    built: bool
+
+class MemoryStats(TypedDict):
+    allocations: int
+    live_bytes: int
+
+class ExecutorStats(TypedDict):
+    launches_per_step: int
+    launches: int
+    runs: int
+    replays: int
+    allocations: int
+    live_bytes: int
+
+class Launch(TypedDict):
+    kind: int
+    kernel_id: str
+    inputs: Sequence[Slot]
+    outputs: Sequence[Slot]
+    attrs: Mapping[str, Attr]
+    workspace: tuple[str, int, int] | None
+
+with_cuda: bool
+"""Whether this build has the CUDA kernels; device_count("cuda") tells whether they can run."""
+
+def op_names() -> dict[int, str]: ...
+def kernel_variants() -> list[KernelVariant]: ...
+def check_op(
+    kind: int, inputs: list[TensorType], outputs: list[TensorType], attrs: dict[str, Attr]
+) -> None: ...
+def may_alias(
+    kind: int, inputs: list[TensorType], outputs: list[TensorType], attrs: dict[str, Attr]
+) -> list[tuple[int, int]]: ...
+def select_kernel(
+    kind: int,
+    inputs: list[TensorType],
+    outputs: list[TensorType],
+    attrs: dict[str, Attr],
+    target: str,
+    name: str = "",
+) -> tuple[str, int]: ...
+
+class TensorDesc:
+    """Where a tensor lies and what it holds. `strides` are in elements, contiguous where None. `owner` lives as long as the description,
+    and as long as a graph that records a call on it."""
+
+    def __init__(
+        self,
+        data: int,
+        dtype: str,
+        shape: Sequence[int],
+        strides: Sequence[int] | None = None,
+        device: str = "cpu",
+        owner: object = None,
+    ) -> None: ...
+    @property
+    def data(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def alignment(self) -> int: ...
+
+def op_call(
+    kind: int,
+    inputs: list[TensorDesc],
+    outputs: list[TensorDesc],
+    attrs: dict[str, Attr],
+    kernel_id: str = "",
+    stream: int = 0,
+) -> str: ...
+
+class Graph:
+    """Recorded calls, replayed on the same addresses. Made by graph_end."""
+
+def graph_begin(device: str = "cpu") -> None: ...
+def graph_end(device: str = "cpu") -> Graph: ...
+def graph_launch(graph: Graph, n: int = 1, stream: int = 0) -> None: ...
+def graph_reset(graph: Graph) -> None: ...
+
+class Arena(Buffer):
+    """Zero-filled memory at a fixed address; on the CPU a writable buffer that keeps it alive."""
+
+    def __init__(self, device: str, nbytes: int) -> None: ...
+    @property
+    def ptr(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def write(self, offset: int, data: Buffer, stream: int = 0) -> None: ...
+    def read(self, offset: int, nbytes: int, stream: int = 0) -> bytes: ...
+    def fill(self, byte: int, stream: int = 0) -> None: ...
+    def copy_from(self, other: Arena, stream: int = 0) -> None: ...
+    def copy_in(self, offset: int, ptr: int, nbytes: int, stream: int = 0) -> None: ...
+
+class Executor:
+    """A plan made ready: addresses, kernels and attributes resolved and checked once. One caller at a time."""
+
+    def __init__(self, device: str, arenas: Mapping[str, Arena], launches: Sequence[Launch]) -> None: ...
+    def run(self, stream: int = 0) -> None: ...
+    def capture(self) -> None: ...
+    def replay(self, n: int = 1, stream: int = 0) -> None: ...
+    def reset(self) -> None: ...
+    def trace(self) -> list[str]: ...
+    def stats(self) -> ExecutorStats: ...
+    @property
+    def captured(self) -> bool: ...
+
+def device_count(kind: str = "cuda") -> int: ...
+def compute_capability(index: int = 0) -> int: ...
+def synchronize(device: str, stream: int = 0) -> None: ...
+def memory_stats(device: str) -> MemoryStats: ...
+def load_blas(path: str) -> None: ...

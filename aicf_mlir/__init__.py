@@ -1,0 +1,91 @@
+"""AICF: a training compiler for PyTorch models. See `aicf_mlir.stages` for the pipeline.
+
+Importing this package needs no torch: what does is loaded on first use, so that `aicf-opt` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import scipy_openblas32
+
+try:
+    from aicf_mlir import _C
+except ImportError as error:
+    raise ImportError(f"the compiled module aicf_mlir._C cannot be loaded ({error}); run `make build`") from error
+
+from aicf_mlir.errors import (
+    AicfError,
+    BindError,
+    CaptureError,
+    KernelError,
+    LoweringError,
+    PlanError,
+    SelectionError,
+    StateError,
+    TraceError,
+    VerifyError,
+)
+from aicf_mlir.op_call import OpKind, op_call
+
+if TYPE_CHECKING:
+    from aicf_mlir import nn, optim
+    from aicf_mlir.compile import compile_train_step
+    from aicf_mlir.frontend import trace
+    from aicf_mlir.train_step import CompiledTrainStep
+
+__version__ = "0.1.0"
+__all__ = [
+    "AicfError",
+    "BindError",
+    "CaptureError",
+    "CompiledTrainStep",
+    "KernelError",
+    "LoweringError",
+    "OpKind",
+    "PlanError",
+    "SelectionError",
+    "StateError",
+    "TraceError",
+    "VerifyError",
+    "compile_train_step",
+    "nn",
+    "op_call",
+    "optim",
+    "trace",
+]
+
+# Names that need torch, and the module each comes from; an empty name is the module itself.
+_LAZY = {
+    "nn": ("aicf_mlir.nn", ""),
+    "optim": ("aicf_mlir.optim", ""),
+    "compile_train_step": ("aicf_mlir.compile", "compile_train_step"),
+    "CompiledTrainStep": ("aicf_mlir.train_step", "CompiledTrainStep"),
+    "trace": ("aicf_mlir.frontend", "trace"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'aicf_mlir' has no attribute {name!r}")
+    module_name, attribute = _LAZY[name]
+    module = import_module(module_name)
+    return getattr(module, attribute) if attribute else module
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _load_blas() -> None:
+    """Give the CPU's matrix product its library: by path, so that no rpath is needed and editable installs work."""
+    folder = Path(scipy_openblas32.get_lib_dir())
+    libraries = sorted(folder.glob("libscipy_openblas*.so*"))
+    if not libraries:
+        raise ImportError(f"scipy-openblas32 has no library in {folder}; reinstall it with pip")
+    _C.load_blas(str(libraries[0]))
+
+
+_load_blas()

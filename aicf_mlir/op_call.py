@@ -1,0 +1,100 @@
+"""One kernel launch from Python, on torch tensors or NumPy arrays: `op_call(OpKind.Gemm, [a, b], [out])`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+
+from aicf_mlir import _C
+from aicf_mlir.errors import KernelError
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = torch.Tensor | np.ndarray[Any, np.dtype[Any]]
+
+OpKind = _C.OpKind
+
+_NUMPY_DTYPES = {
+    "float32": "f32",
+    "float64": "f64",
+    "float16": "f16",
+    "bfloat16": "bf16",  # of ml_dtypes
+    "int64": "i64",
+    "int32": "i32",
+    "bool": "i1",
+}
+_TORCH_DTYPES = {"torch." + name: dtype for name, dtype in _NUMPY_DTYPES.items()}
+
+
+def op_call(
+    kind: int,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    attrs: Mapping[str, _C.Attr] | None = None,
+    kernel_id: str = "",
+) -> str:
+    """Run one operation into `outputs`, or record it into the open graph; return the id of its kernel.
+
+    The operands lie on one device, contiguous, each in memory of its own unless the operation may run in place. An empty `kernel_id` takes
+    the first kernel that supports them. On CUDA the launch goes to torch's current stream. Raises KernelError for wrong
+    arguments and SelectionError where no kernel, or not the named one, supports them.
+    """
+    described_inputs = [describe(tensor, f"input {i}") for i, tensor in enumerate(inputs)]
+    described_outputs = [describe(tensor, f"output {i}", written=True) for i, tensor in enumerate(outputs)]
+    stream = next((_current_stream(tensor) for tensor in (*inputs, *outputs)), 0)
+    return _C.op_call(kind, described_inputs, described_outputs, dict(attrs or {}), kernel_id, stream)
+
+
+def describe(tensor: Tensor, name: str = "tensor", *, written: bool = False) -> _C.TensorDesc:
+    """The address, dtype, shape, strides and device of `tensor`; `name` stands in error messages."""
+    if isinstance(tensor, np.ndarray):
+        return _describe_array(tensor, name, written=written)
+    if _is_torch(tensor):
+        return _describe_torch(tensor, name)
+    raise KernelError(f"{name}: expected a torch.Tensor or a numpy.ndarray, got {type(tensor).__name__}")
+
+
+def _describe_array(array: np.ndarray[Any, np.dtype[Any]], name: str, *, written: bool) -> _C.TensorDesc:
+    dtype = _NUMPY_DTYPES.get(array.dtype.name)
+    if dtype is None or not array.dtype.isnative:
+        raise KernelError(f"{name}: no kernel takes the dtype {array.dtype}; cast it to one of {_names(_NUMPY_DTYPES)}")
+    if written and not array.flags.writeable:
+        raise KernelError(f"{name}: the array is read-only; pass a writable copy")
+    strides = [step // array.itemsize for step in array.strides]
+    if array.size and any(step % array.itemsize for step in array.strides):
+        raise KernelError(f"{name}: non-contiguous: strides of {array.strides} bytes; pass numpy.ascontiguousarray(…)")
+    return _C.TensorDesc(array.ctypes.data, dtype, array.shape, strides, "cpu", array)
+
+
+def _describe_torch(tensor: torch.Tensor, name: str) -> _C.TensorDesc:
+    import torch
+
+    dtype = _TORCH_DTYPES.get(str(tensor.dtype))
+    if dtype is None:
+        raise KernelError(f"{name}: no kernel takes the dtype {tensor.dtype}; cast it to one of {_names(_TORCH_DTYPES)}")
+    if tensor.layout != torch.strided or tensor.is_neg():
+        raise KernelError(f"{name}: expected a dense tensor, got {tensor.layout}; call .to_dense() or .resolve_neg()")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise KernelError(f"{name}: expected a tensor on cpu or cuda, got one on {tensor.device}")
+    return _C.TensorDesc(tensor.data_ptr(), dtype, tensor.shape, tensor.stride(), str(tensor.device), tensor)
+
+
+def _is_torch(tensor: object) -> TypeGuard[torch.Tensor]:
+    torch = sys.modules.get("torch")  # who passes a tensor has imported it
+    return torch is not None and isinstance(tensor, torch.Tensor)
+
+
+def _current_stream(tensor: Tensor) -> int:
+    if isinstance(tensor, np.ndarray) or tensor.device.type != "cuda":
+        return 0
+    import torch
+
+    return torch.cuda.current_stream(tensor.device).cuda_stream
+
+
+def _names(dtypes: Mapping[str, str]) -> str:
+    return ", ".join(dtypes)

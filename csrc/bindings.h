@@ -1,0 +1,43 @@
+// Between Python and the runtime: what the bindings_*.cpp files share. Only they know pybind11.
+#pragma once
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "runtime/kernel.h"
+#include "runtime/status.h"
+
+namespace aicf::bindings {
+
+namespace py = pybind11;
+
+// Which class of aicf_mlir.errors a Code::Invalid becomes: it depends on what the call was about.
+enum class Subject { Call, Op, Plan };  // KernelError, VerifyError, PlanError
+
+// Raises the Python exception of a failed status; the other codes have one class each.
+void raise_if(const Status& status, Subject subject = Subject::Call);
+
+// Python values to those of the runtime. Each raises through raise_if() with the name, what was expected and
+// what was got.
+OpKind parse_kind(py::handle kind);
+DType parse_dtype(const std::string& text);
+int64_t parse_int(py::handle value, const char* what);
+std::vector<int64_t> parse_ints(py::handle values, const char* what);
+void* parse_address(py::handle value, const char* what);
+AttrPack parse_attrs(const py::dict& attrs, Subject subject);
+inline void* as_stream(uintptr_t stream) { return reinterpret_cast<void*>(stream); }
+
+// An operation without memory, from lists of (dtype, shape).
+OpDesc parse_op(py::handle kind, const py::list& inputs, const py::list& outputs, const py::dict& attrs);
+
+Device& device_named(const std::string& name);
+
+void bind_calls(py::module_& m);     // TensorDesc, op_call, graphs
+void bind_registry(py::module_& m);  // OpKind, checks and selection
+void bind_executor(py::module_& m);  // Arena, Executor
+void bind_devices(py::module_& m);   // devices, streams, memory, BLAS
+
+}  // namespace aicf::bindings

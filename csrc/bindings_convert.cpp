@@ -1,0 +1,177 @@
+#include "bindings.h"
+#include "device/device.h"
+#include "runtime/validate.h"
+
+namespace aicf::bindings {
+namespace {
+
+const char* error_class(Code code, Subject subject) {
+  switch (code) {
+    case Code::Ok:
+    case Code::Device:
+      return "KernelError";
+    case Code::Unsupported:
+      return "SelectionError";
+    case Code::State:
+      return "StateError";
+    case Code::Capture:
+      return "CaptureError";
+    case Code::Invalid:
+      break;
+  }
+  return subject == Subject::Op ? "VerifyError" : subject == Subject::Plan ? "PlanError" : "KernelError";
+}
+
+bool is_int(py::handle value) { return PyIndex_Check(value.ptr()) && !PyBool_Check(value.ptr()); }
+
+// "got 3.5 of type float"
+std::string got(py::handle value) {
+  std::string text = py::repr(value);
+  if (text.size() > 80) text = text.substr(0, 77) + "...";
+  return "got " + text + " of type " + Py_TYPE(value.ptr())->tp_name;
+}
+
+Status read_int(py::handle value, int64_t* out) {
+  if (!is_int(value)) return Status::invalid("expected an int, " + got(value));
+  const py::object index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+  if (!index) throw py::error_already_set();
+  int overflow = 0;
+  *out = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  return overflow ? Status::invalid("expected an int of 64 bits, " + got(value)) : Status::ok();
+}
+
+Status read_ints(py::handle values, std::vector<int64_t>* out) {
+  if (!PyList_Check(values.ptr()) && !PyTuple_Check(values.ptr()))
+    return Status::invalid("expected a list of ints, " + got(values));
+  for (const py::handle value : py::reinterpret_borrow<py::sequence>(values)) {
+    int64_t number = 0;
+    AICF_TRY(read_int(value, &number));
+    out->push_back(number);
+  }
+  return Status::ok();
+}
+
+Status read_attr(AttrKey key, py::handle value, AttrPack* out) {
+  switch (attr_type(key)) {
+    case AttrType::Bool:
+      if (!PyBool_Check(value.ptr())) return Status::invalid("expected a bool, " + got(value));
+      return out->set_bool(key, value.cast<bool>());
+    case AttrType::Int: {
+      int64_t number = 0;
+      AICF_TRY(read_int(value, &number));
+      return out->set_int(key, number);
+    }
+    case AttrType::Float:
+      if (!PyFloat_Check(value.ptr()) && !is_int(value))
+        return Status::invalid("expected a float, " + got(value));
+      return out->set_float(key, value.cast<double>());
+    case AttrType::Enum:
+      if (!PyUnicode_Check(value.ptr())) return Status::invalid("expected a string, " + got(value));
+      return out->set_enum(key, value.cast<std::string>());
+    case AttrType::Ints: {
+      std::vector<int64_t> numbers;
+      AICF_TRY(read_ints(value, &numbers));
+      return out->set_ints(key, std::move(numbers));
+    }
+  }
+  return Status::ok();
+}
+
+Status read_tensor(py::handle value, TensorDesc* out) {
+  if (!PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) != 2)
+    return Status::invalid("expected a pair (dtype, shape), " + got(value));
+  const auto pair = py::reinterpret_borrow<py::tuple>(value);
+  std::vector<int64_t> shape;
+  AICF_TRY(read_ints(pair[1], &shape));
+  return make_tensor(parse_dtype(py::str(pair[0])), shape, out);
+}
+
+std::vector<TensorDesc> parse_tensors(const py::list& values, const char* name) {
+  std::vector<TensorDesc> tensors(values.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Status status = read_tensor(values[i], &tensors[i]);
+    if (!status.is_ok()) raise_if(status.at(name + std::to_string(i)), Subject::Op);
+  }
+  return tensors;
+}
+
+}  // namespace
+
+void raise_if(const Status& status, Subject subject) {
+  if (status.is_ok()) return;
+  const py::object cls = py::module_::import("aicf_mlir.errors").attr(error_class(status.code(), subject));
+  PyErr_SetString(cls.ptr(), status.message().c_str());
+  throw py::error_already_set();
+}
+
+OpKind parse_kind(py::handle kind) {
+  int64_t number = 0;
+  if (is_int(kind) && read_int(kind, &number).is_ok() && number >= 0 && number <= INT32_MAX) {
+    const OpKind parsed = static_cast<OpKind>(number);
+    if (op_name(parsed)) return parsed;
+  }
+  raise_if(Status::invalid("the kind of an operation is one of aicf_mlir.OpKind, " + got(kind)));
+  return OpKind{};
+}
+
+DType parse_dtype(const std::string& text) {
+  DType dtype = DType::F32;
+  if (!aicf::parse_dtype(text, &dtype))
+    raise_if(Status::invalid("dtype '" + text + "' is none of f32, f64, f16, bf16, i64, i32, i1"));
+  return dtype;
+}
+
+int64_t parse_int(py::handle value, const char* what) {
+  int64_t number = 0;
+  const Status status = read_int(value, &number);
+  if (!status.is_ok()) raise_if(status.at(what));
+  return number;
+}
+
+std::vector<int64_t> parse_ints(py::handle values, const char* what) {
+  std::vector<int64_t> numbers;
+  const Status status = read_ints(values, &numbers);
+  if (!status.is_ok()) raise_if(status.at(what));
+  return numbers;
+}
+
+void* parse_address(py::handle value, const char* what) {
+  if (is_int(value)) {
+    const py::object index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+    const unsigned long long address = index ? PyLong_AsUnsignedLongLong(index.ptr()) : 0;
+    if (!PyErr_Occurred()) return reinterpret_cast<void*>(address);
+    PyErr_Clear();
+  }
+  raise_if(Status::invalid("expected an address from 0 to 2^64 - 1, " + got(value)).at(what));
+  return nullptr;
+}
+
+AttrPack parse_attrs(const py::dict& attrs, Subject subject) {
+  AttrPack pack;
+  for (const auto& [name, value] : attrs) {
+    const std::string text = py::str(name);
+    AttrKey key{};
+    if (!parse_attr_key(text, &key))
+      raise_if(Status::invalid("no operation has an attribute '" + text + "'"), subject);
+    const Status status = read_attr(key, value, &pack);
+    if (!status.is_ok()) raise_if(status.at("attribute '" + text + "'"), subject);
+  }
+  return pack;
+}
+
+OpDesc parse_op(py::handle kind, const py::list& inputs, const py::list& outputs, const py::dict& attrs) {
+  OpDesc op;
+  op.kind = parse_kind(kind);
+  op.inputs = parse_tensors(inputs, "input ");
+  op.outputs = parse_tensors(outputs, "output ");
+  op.attrs = parse_attrs(attrs, Subject::Op);
+  return op;
+}
+
+Device& device_named(const std::string& name) {
+  Device* device = nullptr;
+  raise_if(get_device(name, &device));
+  return *device;
+}
+
+}  // namespace aicf::bindings

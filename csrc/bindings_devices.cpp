@@ -1,0 +1,53 @@
+#include "bindings.h"
+#include "device/buffer.h"
+#include "kernels/common/cpu_blas.h"
+
+namespace aicf::bindings {
+namespace {
+
+int device_count(const std::string& kind) {
+  if (kind == "cpu") return 1;
+  if (kind == "cuda") return cuda_device_count();
+  raise_if(Status::invalid("devices are of kind cpu or cuda, got '" + kind + "'"));
+  return 0;
+}
+
+}  // namespace
+
+void bind_devices(py::module_& m) {
+#ifdef AICF_WITH_CUDA
+  m.attr("with_cuda") = true;
+#else
+  m.attr("with_cuda") = false;
+#endif
+  m.def("device_count", &device_count, py::arg("kind") = "cuda");
+  m.def(
+      "compute_capability",
+      [](int index) { return device_named("cuda:" + std::to_string(index)).target().sm; },
+      py::arg("index") = 0);
+  m.def(
+      "synchronize",
+      [](const std::string& device, uintptr_t stream) {
+        Device& d = device_named(device);
+        Status status = Status::ok();
+        {
+          py::gil_scoped_release release;
+          status = d.synchronize(as_stream(stream));
+        }
+        raise_if(status);
+      },
+      py::arg("device"), py::arg("stream") = 0);
+  m.def(
+      "memory_stats",
+      [](const std::string& device) {
+        const MemoryStats stats = memory_stats(device_named(device));
+        py::dict result;
+        result["allocations"] = stats.allocations;
+        result["live_bytes"] = stats.live_bytes;
+        return result;
+      },
+      py::arg("device"));
+  m.def("load_blas", [](const std::string& path) { raise_if(load_blas(path)); }, py::arg("path"));
+}
+
+}  // namespace aicf::bindings

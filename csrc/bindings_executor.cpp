@@ -1,0 +1,179 @@
+#include "bindings.h"
+#include "runtime/executor.h"
+
+namespace aicf::bindings {
+namespace {
+
+using ArenaPointer = std::shared_ptr<Arena>;
+
+// Runs `work` without the GIL and raises its failure.
+template <class Work>
+void without_gil(Work work, Subject subject = Subject::Call) {
+  Status status = Status::ok();
+  {
+    py::gil_scoped_release release;
+    status = work();
+  }
+  if (status.is_ok()) return;
+  if (PyErr_Occurred()) throw py::error_already_set();  // Ctrl-C, set by interrupted()
+  raise_if(status, subject);
+}
+
+// Asked between two replays. True leaves the signal handler's exception set.
+bool interrupted() {
+  py::gil_scoped_acquire acquire;
+  return PyErr_CheckSignals() != 0;
+}
+
+ArenaPointer make_arena(const std::string& device, py::handle nbytes) {
+  ArenaPointer arena;
+  raise_if(Arena::create(device, parse_int(nbytes, "nbytes"), &arena));
+  return arena;
+}
+
+void write(Arena& arena, int64_t offset, const py::buffer& source, uintptr_t stream) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(source.ptr(), &view, PyBUF_SIMPLE) != 0) throw py::error_already_set();
+  Status status = Status::ok();
+  {
+    py::gil_scoped_release release;
+    status = arena.copy_in(offset, view.buf, view.len, as_stream(stream));
+  }
+  PyBuffer_Release(&view);
+  raise_if(status);
+}
+
+py::bytes read(const Arena& arena, int64_t offset, int64_t nbytes, uintptr_t stream) {
+  raise_if(arena.check_range("a read", offset, nbytes));
+  py::bytes result(nullptr, static_cast<size_t>(nbytes));
+  char* target = PyBytes_AS_STRING(result.ptr());
+  without_gil([&] { return arena.copy_out(offset, target, nbytes, as_stream(stream)); });
+  return result;
+}
+
+py::buffer_info as_buffer(Arena& arena) {
+  if (arena.device().type() != DeviceType::Cpu)
+    throw py::buffer_error("an arena on " + arena.device_name() +
+                           " has no buffer on the host; use read() and write()");
+  return {reinterpret_cast<uint8_t*>(arena.data()), arena.nbytes()};
+}
+
+SlotSpec parse_slot(py::handle value) {
+  if (!PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) != 4)
+    raise_if(Status::invalid("a slot is a tuple (arena, offset, dtype, shape), got " +
+                             std::string(py::repr(value))),
+             Subject::Plan);
+  const auto slot = py::reinterpret_borrow<py::tuple>(value);
+  return {py::str(slot[0]), parse_int(slot[1], "offset"), parse_dtype(py::str(slot[2])),
+          parse_ints(slot[3], "shape")};
+}
+
+std::vector<SlotSpec> parse_slots(const py::object& values) {
+  std::vector<SlotSpec> slots;
+  for (const py::handle value : values) slots.push_back(parse_slot(value));
+  return slots;
+}
+
+LaunchSpec parse_launch(const py::dict& row) {
+  for (const char* key : {"kind", "kernel_id", "inputs", "outputs", "attrs"})
+    if (!row.contains(key))
+      raise_if(Status::invalid("a launch needs the key '" + std::string(key) + "'"), Subject::Plan);
+  LaunchSpec spec;
+  spec.kind = parse_kind(row["kind"]);
+  spec.kernel_id = py::str(row["kernel_id"]);
+  spec.inputs = parse_slots(row["inputs"]);
+  spec.outputs = parse_slots(row["outputs"]);
+  spec.attrs = parse_attrs(row["attrs"], Subject::Plan);
+  if (row.contains("workspace") && !row["workspace"].is_none()) {
+    const auto workspace = row["workspace"].cast<py::tuple>();
+    if (workspace.size() != 3)
+      raise_if(Status::invalid("a workspace is a tuple (arena, offset, nbytes)"), Subject::Plan);
+    spec.workspace = WorkspaceSpec{py::str(workspace[0]), parse_int(workspace[1], "offset"),
+                                   parse_int(workspace[2], "nbytes")};
+  }
+  return spec;
+}
+
+std::unique_ptr<Executor> make_executor(const std::string& device, const ArenaMap& arenas,
+                                        const std::vector<py::dict>& rows) {
+  for (const auto& [name, arena] : arenas)
+    if (!arena) raise_if(Status::invalid("arena '" + name + "' is None"), Subject::Plan);
+  std::vector<LaunchSpec> launches;
+  for (const py::dict& row : rows) launches.push_back(parse_launch(row));
+  std::unique_ptr<Executor> executor;
+  raise_if(Executor::create(device, arenas, launches, &executor), Subject::Plan);
+  return executor;
+}
+
+std::vector<std::string> trace(Executor& executor) {
+  std::vector<std::string> names;
+  raise_if(executor.trace(&names));
+  return names;
+}
+
+py::dict stats(Executor& executor) {
+  ExecutorStats stats;
+  raise_if(executor.stats(&stats));
+  py::dict result;
+  result["launches_per_step"] = stats.launches_per_step;
+  result["launches"] = stats.launches;
+  result["runs"] = stats.runs;
+  result["replays"] = stats.replays;
+  result["allocations"] = stats.memory.allocations;
+  result["live_bytes"] = stats.memory.live_bytes;
+  return result;
+}
+
+void bind_arena(py::module_& m) {
+  py::class_<Arena, ArenaPointer>(m, "Arena", py::buffer_protocol())
+      .def(py::init(&make_arena), py::arg("device"), py::arg("nbytes"))
+      .def_property_readonly("ptr", [](const Arena& a) { return reinterpret_cast<uintptr_t>(a.data()); })
+      .def_property_readonly("nbytes", &Arena::nbytes)
+      .def_property_readonly("device", &Arena::device_name)
+      .def_buffer(&as_buffer)
+      .def("write", &write, py::arg("offset"), py::arg("data"), py::arg("stream") = 0)
+      .def("read", &read, py::arg("offset"), py::arg("nbytes"), py::arg("stream") = 0)
+      .def(
+          "fill",
+          [](Arena& a, int byte, uintptr_t stream) {
+            without_gil([&] { return a.fill(byte, as_stream(stream)); });
+          },
+          py::arg("byte"), py::arg("stream") = 0)
+      .def(
+          "copy_from",
+          [](Arena& a, const Arena& other, uintptr_t stream) {
+            without_gil([&] { return a.copy_from(other, as_stream(stream)); });
+          },
+          py::arg("other"), py::arg("stream") = 0)
+      .def(
+          "copy_in",
+          [](Arena& a, int64_t offset, py::handle ptr, int64_t nbytes, uintptr_t stream) {
+            const void* source = parse_address(ptr, "ptr");
+            without_gil([&] { return a.copy_in(offset, source, nbytes, as_stream(stream)); });
+          },
+          py::arg("offset"), py::arg("ptr"), py::arg("nbytes"), py::arg("stream") = 0);
+}
+
+}  // namespace
+
+void bind_executor(py::module_& m) {
+  bind_arena(m);
+  py::class_<Executor>(m, "Executor")
+      .def(py::init(&make_executor), py::arg("device"), py::arg("arenas"), py::arg("launches"))
+      .def(
+          "run", [](Executor& e, uintptr_t stream) { without_gil([&] { return e.run(as_stream(stream)); }); },
+          py::arg("stream") = 0)
+      .def("capture", [](Executor& e) { without_gil([&] { return e.capture(); }); })
+      .def(
+          "replay",
+          [](Executor& e, int64_t n, uintptr_t stream) {
+            without_gil([&] { return e.replay(n, as_stream(stream), &interrupted); });
+          },
+          py::arg("n") = 1, py::arg("stream") = 0)
+      .def("reset", [](Executor& e) { without_gil([&] { return e.reset(); }); })
+      .def("trace", &trace)
+      .def("stats", &stats)
+      .def_property_readonly("captured", &Executor::captured);
+}
+
+}  // namespace aicf::bindings

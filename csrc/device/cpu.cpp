@@ -1,0 +1,101 @@
+// The CPU as a device: a launch is a call, a capture records prepared launches, a replay calls them again.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "device/device.h"
+
+namespace aicf {
+namespace {
+
+struct RecordedLaunch {
+  Status (*launch)(const OpDesc&, const LaunchContext&);
+  OpDesc op;
+  LaunchContext context;
+};
+
+class CpuGraph : public Graph {
+ public:
+  void add(RecordedLaunch launch) { launches_.push_back(std::move(launch)); }
+  Status launch(void*) override {
+    for (const RecordedLaunch& l : launches_) AICF_TRY(l.launch(l.op, l.context));
+    return Status::ok();
+  }
+
+ private:
+  std::vector<RecordedLaunch> launches_;
+};
+
+// A capture belongs to the thread that opened it, as on CUDA: other threads go on running.
+thread_local std::unique_ptr<CpuGraph> open_capture;
+
+// Whether the eight bytes around `p` can be read. The kernel reads the new signal mask before it looks at the
+// invalid `how`, so a bad address answers EFAULT and a good one EINVAL (the way of Abseil's
+// AddressIsReadable).
+bool readable(const void* p) {
+  const uintptr_t word = reinterpret_cast<uintptr_t>(p) & ~uintptr_t{7};
+  const int error = errno;
+  const bool fault = syscall(SYS_rt_sigprocmask, ~0, word, nullptr, 8) == -1 && errno == EFAULT;
+  errno = error;
+  return !fault;
+}
+
+class CpuDevice : public Device {
+ public:
+  DeviceType type() const override { return DeviceType::Cpu; }
+  Target target() const override { return Target{}; }
+
+  Status allocate(size_t bytes, void** out) override {
+    if (posix_memalign(out, kPlannedAlignment, bytes ? bytes : 1) != 0)
+      return Status::device("out of memory: the CPU cannot give " + std::to_string(bytes) + " bytes");
+    return Status::ok();
+  }
+  void release(void* p) noexcept override { std::free(p); }
+  Status copy(void* dst, const void* src, size_t bytes, void*) override {
+    if (bytes) std::memmove(dst, src, bytes);
+    return Status::ok();
+  }
+  Status fill(void* dst, int byte, size_t bytes, void*) override {
+    if (bytes) std::memset(dst, byte, bytes);
+    return Status::ok();
+  }
+  Status synchronize(void*) override { return Status::ok(); }
+  Status check_pointer(const void* p) override {
+    if (readable(p)) return Status::ok();
+    return Status::invalid("the CPU cannot read this address; is it memory of another device, or freed?");
+  }
+
+  Status begin_capture() override {
+    if (open_capture) return Status::state("a graph is already being recorded on the CPU; end it first");
+    open_capture = std::make_unique<CpuGraph>();
+    return Status::ok();
+  }
+  Status end_capture(std::unique_ptr<Graph>* out) override {
+    if (!open_capture) return Status::state("no graph is being recorded on the CPU; begin one first");
+    *out = std::move(open_capture);
+    return Status::ok();
+  }
+  void abort_capture() noexcept override { open_capture.reset(); }
+  bool capturing() const override { return open_capture != nullptr; }
+
+  Status enqueue(const KernelVariant& variant, const OpDesc& op, LaunchContext context) override {
+    if (!open_capture) return variant.launch(op, context);
+    open_capture->add({variant.launch, op, context});
+    return Status::ok();
+  }
+};
+
+}  // namespace
+
+Status get_cpu_device(Device** out) {
+  static CpuDevice device;
+  *out = &device;
+  return Status::ok();
+}
+
+}  // namespace aicf

@@ -1,0 +1,52 @@
+#include "runtime/arena.h"
+
+namespace aicf {
+
+Status Arena::create(const std::string& device_name, int64_t nbytes, std::shared_ptr<Arena>* out) {
+  if (nbytes < 0) return Status::invalid("an arena has 0 or more bytes, got " + std::to_string(nbytes));
+  Device* device = nullptr;
+  AICF_TRY(get_device(device_name, &device));
+  DeviceBuffer buffer;
+  AICF_TRY(DeviceBuffer::allocate(*device, static_cast<size_t>(nbytes), &buffer));
+  std::shared_ptr<Arena> arena(new Arena(*device, device_name, std::move(buffer)));
+  AICF_TRY(arena->fill(0, nullptr));
+  AICF_TRY(device->synchronize(nullptr));  // zero for every stream
+  *out = std::move(arena);
+  return Status::ok();
+}
+
+Status Arena::check_range(const std::string& what, int64_t offset, int64_t bytes) const {
+  if (offset >= 0 && bytes >= 0 && offset <= nbytes() && bytes <= nbytes() - offset) return Status::ok();
+  return Status::invalid(what + " of " + std::to_string(bytes) + " bytes at offset " +
+                         std::to_string(offset) + " is outside its arena of " + std::to_string(nbytes()) +
+                         " bytes");
+}
+
+Status Arena::copy_in(int64_t offset, const void* source, int64_t bytes, void* stream) {
+  AICF_TRY(check_range("a write", offset, bytes));
+  if (bytes && !source)
+    return Status::invalid("a write of " + std::to_string(bytes) + " bytes from a null address");
+  return device_.copy(data() + offset, source, static_cast<size_t>(bytes), stream);
+}
+
+Status Arena::copy_out(int64_t offset, void* target, int64_t bytes, void* stream) const {
+  AICF_TRY(check_range("a read", offset, bytes));
+  return device_.copy(target, data() + offset, static_cast<size_t>(bytes), stream);
+}
+
+Status Arena::copy_from(const Arena& other, void* stream) {
+  if (other.nbytes() != nbytes())
+    return Status::invalid("an arena of " + std::to_string(nbytes()) +
+                           " bytes cannot take the contents of one of " + std::to_string(other.nbytes()) +
+                           " bytes");
+  Device& copier =
+      device_.type() == DeviceType::Cuda ? device_ : other.device_;  // the one that can reach both
+  return copier.copy(data(), other.data(), static_cast<size_t>(nbytes()), stream);
+}
+
+Status Arena::fill(int byte, void* stream) {
+  if (byte < 0 || byte > 255) return Status::invalid("a byte is 0 to 255, got " + std::to_string(byte));
+  return device_.fill(data(), byte, static_cast<size_t>(nbytes()), stream);
+}
+
+}  // namespace aicf

@@ -1,0 +1,151 @@
+#include "runtime/executor.h"
+
+#include <chrono>
+
+#include "runtime/fork.h"
+
+namespace aicf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr Clock::duration kInterruptInterval = std::chrono::milliseconds(50);
+
+}  // namespace
+
+// The right to use the executor, for the time of one call.
+class Executor::Turn {
+ public:
+  explicit Turn(Executor& executor)
+      : executor_(executor), held_(!executor.busy_.exchange(true, std::memory_order_acquire)) {}
+  ~Turn() {
+    if (held_) executor_.busy_.store(false, std::memory_order_release);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  Status granted() const {
+    if (fork_generation() != executor_.fork_generation_)
+      return Status::state("this step was created before fork(); create the step in the child process");
+    if (!held_) return Status::state("this step is in use by another thread; wait for its call to return");
+    return Status::ok();
+  }
+
+ private:
+  Executor& executor_;
+  const bool held_;
+};
+
+Status Executor::create(const std::string& device_name, ArenaMap arenas, const std::vector<LaunchSpec>& specs,
+                        std::unique_ptr<Executor>* out) {
+  Device* device = nullptr;
+  AICF_TRY(get_device(device_name, &device));
+  for (const auto& [name, arena] : arenas)
+    if (&arena->device() != device)
+      return Status::invalid("arena '" + name + "' is on " + arena->device_name() + ", the executor on " +
+                             device_name);
+  std::vector<PreparedLaunch> launches(specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const Status status = prepare(specs[i], *device, arenas, &launches[i]);
+    if (status.is_ok()) continue;
+    const char* op = op_name(specs[i].kind);
+    return status.at("launch " + std::to_string(i) + " (" + (op ? op : "?") + ")");
+  }
+  out->reset(new Executor(*device, std::move(arenas), std::move(launches)));
+  return Status::ok();
+}
+
+Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches)
+    : device_(device),
+      arenas_(std::move(arenas)),
+      launches_(std::move(launches)),
+      fork_generation_(fork_generation()) {
+  run_trace_.reserve(launches_.size());
+  graph_trace_.reserve(launches_.size());
+}
+
+Status Executor::enqueue(void* stream, Trace* trace) {
+  trace->clear();
+  for (const PreparedLaunch& l : launches_) {
+    LaunchContext context = l.context;
+    context.stream = stream;
+    AICF_TRY(device_.enqueue(*l.variant, l.op, context));
+    trace->push_back(l.variant);
+  }
+  return Status::ok();
+}
+
+Status Executor::run(void* stream) {
+  const Turn turn(*this);
+  AICF_TRY(turn.granted());
+  if (device_.capturing())
+    return Status::state("a step cannot run while a graph is being recorded on its device; end that first");
+  last_trace_ = &run_trace_;
+  const Status status = enqueue(stream, &run_trace_);
+  launched_ += static_cast<int64_t>(run_trace_.size());
+  if (status.is_ok()) ++runs_;
+  return status;
+}
+
+Status Executor::capture() {
+  const Turn turn(*this);
+  AICF_TRY(turn.granted());
+  if (graph_) return Status::state("the step is already captured; call reset first");
+  AICF_TRY(device_.begin_capture());
+  const Status status = enqueue(nullptr, &graph_trace_);
+  if (!status.is_ok()) {
+    device_.abort_capture();
+    return Status::capture("the capture failed, nothing is recorded: " + status.message());
+  }
+  std::unique_ptr<Graph> graph;
+  AICF_TRY(device_.end_capture(&graph));
+  graph_ = std::move(graph);
+  return Status::ok();
+}
+
+Status Executor::replay(int64_t n, void* stream, bool (*interrupted)()) {
+  const Turn turn(*this);
+  AICF_TRY(turn.granted());
+  if (!graph_) return Status::state("there is nothing to replay; call capture first");
+  if (n < 0) return Status::invalid("a step is replayed 0 or more times, got " + std::to_string(n));
+  if (device_.capturing())
+    return Status::state(
+        "a step cannot be replayed while a graph is being recorded on its device; end that first");
+  if (n) last_trace_ = &graph_trace_;
+  const int64_t step = static_cast<int64_t>(graph_trace_.size());
+  Clock::time_point asked = n > 1 ? Clock::now() : Clock::time_point{};
+  for (int64_t i = 0; i < n; ++i) {
+    AICF_TRY(graph_->launch(stream));
+    launched_ += step;
+    ++replays_;
+    if (i + 1 == n || Clock::now() - asked < kInterruptInterval) continue;
+    if (interrupted())
+      return Status::state("interrupted after " + std::to_string(i + 1) + " of " + std::to_string(n) +
+                           " replays");
+    asked = Clock::now();
+  }
+  return Status::ok();
+}
+
+Status Executor::reset() {
+  const Turn turn(*this);
+  AICF_TRY(turn.granted());
+  graph_.reset();
+  return Status::ok();
+}
+
+Status Executor::trace(std::vector<std::string>* out) {
+  const Turn turn(*this);
+  AICF_TRY(turn.granted());
+  out->clear();
+  for (const KernelVariant* variant : *last_trace_) out->push_back(variant->name);
+  return Status::ok();
+}
+
+Status Executor::stats(ExecutorStats* out) {
+  const Turn turn(*this);
+  AICF_TRY(turn.granted());
+  *out = {static_cast<int64_t>(launches_.size()), launched_, runs_, replays_, memory_stats(device_)};
+  return Status::ok();
+}
+
+}  // namespace aicf

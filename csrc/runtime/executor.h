@@ -1,0 +1,64 @@
+// Runs a plan: a loop over prepared launches, or one captured graph. No allocation and no text on the way of
+// a step.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/prepare.h"
+
+namespace aicf {
+
+struct ExecutorStats {
+  int64_t launches_per_step = 0;
+  int64_t launches = 0;  // run or replayed so far
+  int64_t runs = 0;
+  int64_t replays = 0;
+  MemoryStats memory;  // of the device
+};
+
+// One caller at a time: a concurrent call is refused with Code::State, and so is a call in a forked child.
+class Executor {
+ public:
+  // Refuses what cannot run, naming the launch; see prepare().
+  static Status create(const std::string& device, ArenaMap arenas, const std::vector<LaunchSpec>& launches,
+                       std::unique_ptr<Executor>* out);
+
+  Status run(void* stream);
+  // Records the step without running it. After a failure nothing is captured and the first error is returned.
+  Status capture();
+  // `n` launches of the captured graph with nothing in between. `interrupted` is asked about every 50 ms,
+  // between two steps; where it answers true the replay ends there with Code::State, all steps before being
+  // whole.
+  Status replay(int64_t n, void* stream, bool (*interrupted)());
+  Status reset();
+  // The kernel ids enqueued by the last run, or recorded by the capture that was last replayed.
+  Status trace(std::vector<std::string>* out);
+  Status stats(ExecutorStats* out);
+  bool captured() const { return graph_ != nullptr; }
+
+ private:
+  using Trace = std::vector<const KernelVariant*>;
+  class Turn;
+
+  Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches);
+  // Enqueues the step once; `trace` gets the kernels that were enqueued, without allocating.
+  Status enqueue(void* stream, Trace* trace);
+
+  Device& device_;
+  const ArenaMap arenas_;  // kept alive: the launches hold addresses in them
+  const std::vector<PreparedLaunch> launches_;
+  std::unique_ptr<Graph> graph_;
+  Trace run_trace_;
+  Trace graph_trace_;
+  const Trace* last_trace_ = &run_trace_;
+  int64_t launched_ = 0;
+  int64_t runs_ = 0;
+  int64_t replays_ = 0;
+  const int fork_generation_;
+  std::atomic<bool> busy_{false};
+};
+
+}  // namespace aicf

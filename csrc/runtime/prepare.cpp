@@ -1,0 +1,87 @@
+#include "runtime/prepare.h"
+
+#include "runtime/registry.h"
+#include "runtime/validate.h"
+
+namespace aicf {
+namespace {
+
+Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena** out) {
+  const auto found = arenas.find(name);
+  if (found == arenas.end()) {
+    std::string known;
+    for (const auto& entry : arenas) known += (known.empty() ? "" : ", ") + entry.first;
+    return Status::invalid("no arena is called '" + name + "'; there are " +
+                           (known.empty() ? "none" : known));
+  }
+  *out = found->second.get();
+  return Status::ok();
+}
+
+Status place(const SlotSpec& slot, const Device& device, const ArenaMap& arenas, TensorDesc* out) {
+  const Arena* arena = nullptr;
+  AICF_TRY(find_arena(slot.arena, arenas, &arena));
+  AICF_TRY(make_tensor(slot.dtype, slot.shape, out));
+  AICF_TRY(arena->check_range("the slot " + out->str(), slot.offset, static_cast<int64_t>(out->bytes())));
+  out->data = arena->data() + slot.offset;
+  out->device = device.type();
+  out->alignment = address_alignment(out->data);
+  return Status::ok();
+}
+
+Status place_all(const LaunchSpec& spec, const Device& device, const ArenaMap& arenas, OpDesc* op) {
+  op->kind = spec.kind;
+  op->attrs = spec.attrs;
+  op->inputs.resize(spec.inputs.size());
+  op->outputs.resize(spec.outputs.size());
+  for (size_t i = 0; i < operand_count(*op); ++i) {
+    const bool input = i < op->inputs.size();
+    const size_t index = input ? i : i - op->inputs.size();
+    const Status placed = place(input ? spec.inputs[index] : spec.outputs[index], device, arenas,
+                                input ? &op->inputs[index] : &op->outputs[index]);
+    if (!placed.is_ok()) return placed.at(operand_name(*op, i));
+  }
+  return Status::ok();
+}
+
+Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, PreparedLaunch* launch) {
+  const KernelVariant& variant = *launch->variant;
+  const size_t needed = variant.query_workspace ? variant.query_workspace(launch->op) : 0;
+  const int64_t given = spec.workspace ? spec.workspace->nbytes : 0;
+  if (given < 0 || static_cast<size_t>(given) < needed)
+    return Status::invalid("kernel '" + std::string(variant.name) + "' needs a workspace of " +
+                           std::to_string(needed) + " bytes, the plan gives " + std::to_string(given));
+  if (!spec.workspace) return Status::ok();
+  const Arena* arena = nullptr;
+  AICF_TRY(find_arena(spec.workspace->arena, arenas, &arena));
+  AICF_TRY(arena->check_range("the workspace", spec.workspace->offset, given));
+  if (spec.workspace->offset % kPlannedAlignment != 0)
+    return Status::invalid("the workspace at offset " + std::to_string(spec.workspace->offset) +
+                           " must start at a multiple of " + std::to_string(kPlannedAlignment));
+  launch->context.workspace = arena->data() + spec.workspace->offset;
+  launch->context.workspace_bytes = static_cast<size_t>(given);
+  for (size_t i = 0; i < operand_count(launch->op); ++i) {
+    const TensorDesc& t = operand(launch->op, i);
+    if (overlaps(t.data, t.bytes(), launch->context.workspace, launch->context.workspace_bytes))
+      return Status::invalid("the workspace overlaps " + operand_name(launch->op, i));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status prepare(const LaunchSpec& spec, Device& device, const ArenaMap& arenas, PreparedLaunch* out) {
+  const KernelRegistry& registry = KernelRegistry::get();
+  AICF_TRY(place_all(spec, device, arenas, &out->op));
+  AICF_TRY(registry.check(out->op));
+  AICF_TRY(check_memory(out->op, device));
+  AICF_TRY(check_aliasing(out->op, *registry.schema(spec.kind)));
+  if (spec.kernel_id.empty())
+    return Status::invalid("no kernel id; write one, or run the pass select-kernels");
+  AICF_TRY(registry.select(out->op, device.target(), spec.kernel_id, &out->variant));
+  if (!out->variant->launch)
+    return Status::unsupported("kernel '" + spec.kernel_id + "' is not in this build");
+  return place_workspace(spec, arenas, out);
+}
+
+}  // namespace aicf

@@ -1,0 +1,49 @@
+// From the text of a plan to launches: addresses, kernels and attributes resolved once, everything checked
+// before the first run.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/arena.h"
+#include "runtime/kernel.h"
+
+namespace aicf {
+
+using ArenaMap = std::map<std::string, std::shared_ptr<Arena>>;  // by role
+
+struct SlotSpec {
+  std::string arena;
+  int64_t offset = 0;  // bytes
+  DType dtype = DType::F32;
+  std::vector<int64_t> shape;
+};
+
+struct WorkspaceSpec {
+  std::string arena;
+  int64_t offset = 0;  // bytes, a multiple of kPlannedAlignment
+  int64_t nbytes = 0;
+};
+
+struct LaunchSpec {
+  OpKind kind = OpKind::EltwiseAdd;
+  std::string kernel_id;
+  std::vector<SlotSpec> inputs;
+  std::vector<SlotSpec> outputs;
+  AttrPack attrs;
+  std::optional<WorkspaceSpec> workspace;
+};
+
+struct PreparedLaunch {
+  const KernelVariant* variant = nullptr;
+  OpDesc op;
+  LaunchContext context;  // without a stream
+};
+
+// Refuses unknown arenas, slots outside them, misaligned and overlapping operands, whatever the schema
+// refuses, a kernel that does not support the operands, and a workspace that is too small.
+Status prepare(const LaunchSpec& spec, Device& device, const ArenaMap& arenas, PreparedLaunch* out);
+
+}  // namespace aicf

@@ -1,0 +1,40 @@
+// What must hold before any kernel sees a description, whoever wrote it: after these checks no launch can
+// leave its tensors.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "runtime/kernel.h"
+
+namespace aicf {
+
+// A contiguous tensor without memory. Refuses rank above kMaxRank, negative dimensions and sizes that
+// overflow 63 bits.
+Status make_tensor(DType dtype, const std::vector<int64_t>& shape, TensorDesc* out);
+
+// The largest power of two, at most kPlannedAlignment, that divides the address; kPlannedAlignment for null.
+uint32_t address_alignment(const void* data);
+
+// Rank, dimensions, sizes and strides of every operand. Needs no memory.
+Status check_layout(const OpDesc& op);
+// Every operand on `device`, not null where it has elements, a multiple of its element size, and readable
+// there.
+Status check_memory(const OpDesc& op, Device& device);
+// No output overlaps another output; none overlaps an input, except exactly where the schema allows it.
+Status check_aliasing(const OpDesc& op, const OpSchema& schema);
+
+// "cpu" or "cuda:0".
+std::string device_name(DeviceType type, int index);
+
+// "input 2" or "output 0": operands are counted inputs first.
+std::string operand_name(const OpDesc& op, size_t operand);
+inline size_t operand_count(const OpDesc& op) { return op.inputs.size() + op.outputs.size(); }
+inline const TensorDesc& operand(const OpDesc& op, size_t i) {
+  return i < op.inputs.size() ? op.inputs[i] : op.outputs[i - op.inputs.size()];
+}
+
+// Whether [a, a + a_bytes) and [b, b + b_bytes) share a byte.
+bool overlaps(const void* a, size_t a_bytes, const void* b, size_t b_bytes);
+
+}  // namespace aicf

@@ -1,0 +1,128 @@
+// Elementwise kernels on the CPU: every formula of ops.h over contiguous operands, and with broadcasting.
+//
+// A result may be the very same memory as an operand. Iterations touch one element each, so they are
+// independent all the same, which `ivdep` tells the compiler.
+#include "kernels/common/cpu_types.h"
+#include "kernels/common/strided_shape.h"
+#include "kernels/eltwise/launch.h"
+#include "kernels/eltwise/ops.h"
+
+namespace aicf {
+namespace {
+
+using namespace cpu;
+
+template <class Op, class T>
+void unary(T* y, const T* x, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) y[i] = narrow<T>(Op{}(widen(x[i])));
+}
+
+template <class Op, class T>
+void binary(T* z, const T* x, const T* y, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) z[i] = narrow<T>(Op{}(widen(x[i]), widen(y[i])));
+}
+
+// One operand repeats one element.
+template <class Op, class T>
+void binary_scalar_right(T* z, const T* x, T y, int64_t n) {
+  const Compute<T> right = widen(y);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) z[i] = narrow<T>(Op{}(widen(x[i]), right));
+}
+
+template <class Op, class T>
+void binary_scalar_left(T* z, T x, const T* y, int64_t n) {
+  const Compute<T> left = widen(x);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) z[i] = narrow<T>(Op{}(left, widen(y[i])));
+}
+
+// The innermost dimension of a broadcast. After merging, the strides of contiguous operands along it are 0
+// or 1.
+template <class Op, class T>
+void binary_row(T* z, const T* x, int64_t x_stride, const T* y, int64_t y_stride, int64_t n) {
+  if (x_stride && y_stride) return binary<Op>(z, x, y, n);
+  if (x_stride) return binary_scalar_right<Op>(z, x, *y, n);
+  binary_scalar_left<Op>(z, *x, y, n);
+}
+
+template <class Op, class T>
+void binary_dimension(const StridedShape<2>& shape, int d, T*& z, const T* x, const T* y) {
+  const int64_t x_stride = shape.strides[0][d], y_stride = shape.strides[1][d], n = shape.shape[d];
+  if (d == shape.rank - 1) {
+    binary_row<Op>(z, x, x_stride, y, y_stride, n);
+    z += n;
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) binary_dimension<Op>(shape, d + 1, z, x + i * x_stride, y + i * y_stride);
+}
+
+template <class Op, class T>
+void binary_broadcast(const OpDesc& op) {
+  const TensorDesc &x = op.inputs[0], &y = op.inputs[1], &z = op.outputs[0];
+  if (z.numel() == 0) return;
+  StridedShape<2> shape;
+  for (int d = 0; d < z.rank; ++d)
+    shape.append(z.shape[d], {broadcast_stride(x, z.rank, d), broadcast_stride(y, z.rank, d)});
+  if (shape.rank == 0) return binary<Op>(z.ptr<T>(), elements<T>(x), elements<T>(y), 1);
+  T* out = z.ptr<T>();
+  binary_dimension<Op>(shape, 0, out, elements<T>(x), elements<T>(y));
+}
+
+template <class Op>
+Status run_unary(const OpDesc& op) {
+  return with_float_type(op.outputs[0].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    unary<Op>(op.outputs[0].ptr<T>(), elements<T>(op.inputs[0]), op.outputs[0].numel());
+  });
+}
+
+template <class Op>
+Status run_same_shape(const OpDesc& op) {
+  return with_float_type(op.outputs[0].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    binary<Op>(op.outputs[0].ptr<T>(), elements<T>(op.inputs[0]), elements<T>(op.inputs[1]),
+               op.outputs[0].numel());
+  });
+}
+
+template <class Op>
+Status run_binary(const OpDesc& op) {
+  if (op.inputs[0].same_shape(op.inputs[1])) return run_same_shape<Op>(op);
+  return with_float_type(op.outputs[0].dtype,
+                         [&](auto tag) { binary_broadcast<Op, typename decltype(tag)::type>(op); });
+}
+
+}  // namespace
+
+Status eltwise_cpu(const OpDesc& op, const LaunchContext&) {
+  switch (op.kind) {
+#define X(kind, name, formula) \
+  case OpKind::kind:           \
+    return run_unary<ops::name>(op);
+    AICF_UNARY_OPS(X)
+#undef X
+#define X(kind, name, formula) \
+  case OpKind::kind:           \
+    return run_binary<ops::name>(op);
+    AICF_BINARY_OPS(X)
+#undef X
+#define X(kind, name, formula) \
+  case OpKind::kind:           \
+    return run_same_shape<ops::name>(op);
+    AICF_BACKWARD_OPS(X)
+#undef X
+    default:
+      return Status::invalid(std::string(op_name(op.kind)) + " is no elementwise operation");
+  }
+}
+
+// A bias is a row that broadcasts over the leading dimensions.
+Status bias_add_cpu(const OpDesc& op, const LaunchContext&) {
+  return with_float_type(op.outputs[0].dtype,
+                         [&](auto tag) { binary_broadcast<ops::add, typename decltype(tag)::type>(op); });
+}
+
+}  // namespace aicf

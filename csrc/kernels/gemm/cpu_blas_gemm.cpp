@@ -1,0 +1,71 @@
+// gemm and gemm_epilogue through BLAS: the product panel by panel, the epilogue over each panel while it is
+// still in the cache.
+#include "kernels/common/cpu_blas.h"
+#include "kernels/gemm/cpu_epilogue.h"
+#include "kernels/gemm/launch.h"
+
+namespace aicf {
+namespace {
+
+using namespace cpu;
+
+constexpr int64_t kPanelBytes = 1 << 20;  // of the result; half of a common second-level cache
+
+// Rows of the result that are computed together: all of them where nothing follows the product.
+int64_t panel_rows(const GemmProblem& p) {
+  const int64_t row_bytes = std::max<int64_t>(p.n, 1) * static_cast<int64_t>(dtype_size(p.dtype));
+  return std::min(p.m, std::max<int64_t>(1, kPanelBytes / row_bytes));
+}
+
+// The product goes straight to the result, except where the epilogue still has to read `saved`, which may be
+// the same memory.
+bool needs_panel(const GemmProblem& p) { return p.act_grad != Act::None; }
+
+// Rows [first, first + rows) of op(a) op(b) of batch `batch`, to z.
+template <class T>
+void multiply(const GemmProblem& p, int64_t batch, int64_t first, int64_t rows, T* z) {
+  if (rows == 0 || p.n == 0) return;
+  if (p.k == 0) {
+    std::fill_n(z, rows * p.n, T(0));
+    return;
+  }
+  const T* a = static_cast<const T*>(p.a) + batch * p.m * p.k + (p.trans_a ? first : first * p.k);
+  const T* b = static_cast<const T*>(p.b) + batch * p.k * p.n;
+  blas_gemm(BlasProduct{rows, p.n, p.k, p.trans_a, p.trans_b, p.lda, p.ldb, p.n}, a, b, z);
+}
+
+template <class T>
+void run(const GemmProblem& p, T* panel) {
+  const int64_t step = std::max<int64_t>(1, p.plain() ? p.m : panel_rows(p));
+  for (int64_t batch = 0; batch < p.batch; ++batch) {
+    for (int64_t first = 0; first < p.m; first += step) {
+      const int64_t rows = std::min(step, p.m - first), offset = (batch * p.m + first) * p.n;
+      T* z = panel ? panel : static_cast<T*>(p.out) + offset;
+      multiply(p, batch, first, rows, z);
+      if (!p.plain()) finish_block(p, Block<T>{z, offset, 0, rows, p.n});
+    }
+  }
+  store_bias_grad<T>(p);
+}
+
+}  // namespace
+
+size_t gemm_cpu_blas_workspace(const OpDesc& op) {
+  const GemmProblem p = gemm_problem(op);
+  return needs_panel(p) ? static_cast<size_t>(panel_rows(p) * p.n) * dtype_size(p.dtype) : 0;
+}
+
+Status gemm_cpu_blas(const OpDesc& op, const LaunchContext& ctx) {
+  if (!blas_loaded())
+    return Status::state("no BLAS library is loaded; import aicf_mlir, which loads that of scipy-openblas32");
+  const GemmProblem p = gemm_problem(op);
+  void* panel = needs_panel(p) ? ctx.workspace : nullptr;
+  if (p.dtype == DType::F32) {
+    run(p, static_cast<float*>(panel));
+  } else {
+    run(p, static_cast<double*>(panel));
+  }
+  return Status::ok();
+}
+
+}  // namespace aicf

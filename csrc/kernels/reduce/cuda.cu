@@ -1,0 +1,140 @@
+// reduce_sum: fixed order, no atomics. A sum that one block cannot carry is divided into parts (split.h), and a second kernel
+// adds the parts.
+#include "kernels/common/numeric.cuh"
+#include "kernels/common/reduce.cuh"
+#include "kernels/common/strided_index.cuh"
+#include "kernels/reduce/launch.h"
+#include "kernels/reduce/split.h"
+
+namespace aicf {
+namespace {
+
+using namespace cuda;
+
+struct SumArguments {
+  StridedIndex<1> kept, summed;  // offsets in x of a result and of a term
+  int64_t results, terms;
+  Split split;
+  double scale;
+};
+
+template <class T>
+struct Destination {
+  T* y;
+  Compute<T>* partial;  // [parts][results]; null where there is one part
+
+  __device__ __forceinline__ void write(const SumArguments& s, int64_t part, int64_t result, Compute<T> sum) const {
+    if (partial) {
+      partial[part * s.results + result] = sum;
+    } else {
+      y[result] = narrow<T>(sum * static_cast<Compute<T>>(s.scale));
+    }
+  }
+};
+
+// Rows: THREADS neighbours add the terms of one result. blockIdx.y is the part.
+template <class T, class Integer, int THREADS>
+__global__ void sum_rows_kernel(Destination<T> to, const T* x, const __grid_constant__ SumArguments s) {
+  constexpr int kPerBlock = kSumThreads / THREADS;
+  const int64_t result = static_cast<int64_t>(blockIdx.x) * kPerBlock + threadIdx.x / THREADS;
+  if (result >= s.results) return;  // whole groups: blocks of one group have no such result
+  int64_t base[1];
+  s.kept.offsets(static_cast<Integer>(result), base);
+  const int64_t first = blockIdx.y * s.split.length;
+  const int64_t end = first + s.split.length < s.terms ? first + s.split.length : s.terms;
+  Compute<T> sum = 0;
+#pragma unroll 4
+  for (int64_t term = first + threadIdx.x % THREADS; term < end; term += THREADS) {
+    int64_t at[1];
+    s.summed.offsets(static_cast<Integer>(term), at);
+    sum += widen(x[base[0] + at[0]]);
+  }
+  sum = reduce_group<Add, THREADS>(sum);
+  if (threadIdx.x % THREADS == 0) to.write(s, blockIdx.y, result, sum);
+}
+
+// Columns: a thread adds every kColumnLanes-th term of its result. blockIdx.y is the part.
+template <class T, class Integer>
+__global__ void sum_columns_kernel(Destination<T> to, const T* x, const __grid_constant__ SumArguments s) {
+  __shared__ Compute<T> of_lanes[kColumnLanes][kColumnsPerBlock];
+  const int column = threadIdx.x % kColumnsPerBlock, lane = threadIdx.x / kColumnsPerBlock;
+  const int64_t result = static_cast<int64_t>(blockIdx.x) * kColumnsPerBlock + column;
+  Compute<T> sum = 0;
+  if (result < s.results) {
+    int64_t base[1];
+    s.kept.offsets(static_cast<Integer>(result), base);
+    const int64_t first = blockIdx.y * s.split.length;
+    const int64_t end = first + s.split.length < s.terms ? first + s.split.length : s.terms;
+#pragma unroll 8
+    for (int64_t term = first + lane; term < end; term += kColumnLanes) {
+      int64_t at[1];
+      s.summed.offsets(static_cast<Integer>(term), at);
+      sum += widen(x[base[0] + at[0]]);
+    }
+  }
+  of_lanes[lane][column] = sum;
+  __syncthreads();
+  if (lane != 0 || result >= s.results) return;
+#pragma unroll
+  for (int other = 1; other < kColumnLanes; ++other) sum += of_lanes[other][column];
+  to.write(s, blockIdx.y, result, sum);
+}
+
+// A warp adds the parts of one result.
+template <class T>
+__global__ void add_parts_kernel(T* y, const Compute<T>* partial, int64_t results, int64_t parts, double scale) {
+  const int64_t result = static_cast<int64_t>(blockIdx.x) * (kSumThreads / kWarp) + threadIdx.x / kWarp;
+  if (result >= results) return;
+  Compute<T> sum = 0;
+  for (int64_t part = threadIdx.x % kWarp; part < parts; part += kWarp) sum += partial[part * results + result];
+  sum = reduce_warp<Add>(sum);
+  if (threadIdx.x % kWarp == 0) y[result] = narrow<T>(sum * static_cast<Compute<T>>(scale));
+}
+
+StridedIndex<1> strided(const Axis* axes, int count) {
+  StridedIndex<1> index;
+  for (int i = 0; i < count; ++i) index.append(axes[i].size, {axes[i].stride});
+  return index;
+}
+
+template <class T, class Integer>
+Status run(const OpDesc& op, const LaunchContext& ctx, const SumAxes& axes, const SumArguments& s) {
+  const T* x = op.inputs[0].ptr<const T>();
+  T* y = op.outputs[0].ptr<T>();
+  auto* partial = s.split.parts > 1 ? static_cast<Compute<T>*>(ctx.workspace) : nullptr;
+  const Destination<T> to{y, partial};
+  const auto grid = [&](int64_t per_block) {
+    return dim3(static_cast<unsigned>(ceil_div(s.results, per_block)), static_cast<unsigned>(s.split.parts));
+  };
+  if (!axes.inner_summed) {
+    AICF_TRY(launch(ctx, grid(kColumnsPerBlock), kSumThreads, 0, sum_columns_kernel<T, Integer>, to, x, s));
+  } else if (s.terms <= kLongestWarpRow) {
+    AICF_TRY(launch(ctx, grid(kSumThreads / kWarp), kSumThreads, 0, sum_rows_kernel<T, Integer, kWarp>, to, x, s));
+  } else {
+    AICF_TRY(launch(ctx, grid(1), kSumThreads, 0, sum_rows_kernel<T, Integer, kSumThreads>, to, x, s));
+  }
+  if (!partial) return Status::ok();
+  const dim3 warps(static_cast<unsigned>(ceil_div<int64_t>(s.results, kSumThreads / kWarp)));
+  return launch(ctx, warps, kSumThreads, 0, add_parts_kernel<T>, y, static_cast<const Compute<T>*>(partial), s.results,
+                s.split.parts, s.scale);
+}
+
+}  // namespace
+
+Status reduce_sum_cuda(const OpDesc& op, const LaunchContext& ctx) {
+  const SumAxes axes = sum_axes(op);
+  if (axes.kept_size == 0) return Status::ok();
+  const SumArguments s{strided(axes.kept, axes.kept_count),
+                       strided(axes.summed, axes.summed_count),
+                       axes.kept_size,
+                       axes.summed_size,
+                       sum_split(axes),
+                       sum_scale(op)};
+  return with_float_type(op.inputs[0].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const bool small = op.inputs[0].numel() <= INT32_MAX;
+    return small ? run<T, uint32_t>(op, ctx, axes, s) : run<T, uint64_t>(op, ctx, axes, s);
+  });
+}
+
+}  // namespace aicf

@@ -1,4 +1,4 @@
-"""What a user reads when something is refused: `file:line:column: error: message`, the source line and a caret."""
+"""What a user reads when something is refused: `file:line:column: error: message`, the line and a caret."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MESSAGE_CHARACTERS = 2000
 
 @dataclass(frozen=True)
 class Place:
-    """A position in a file; `text` is the whole source line where it is known. Line and column count from 1."""
+    """A position in a file, counted from 1; `text` is the whole source line where it is known."""
 
     file: str
     line: int | None = None
@@ -97,10 +97,8 @@ class Diagnostic:
     def __str__(self) -> str:
         """The message, excerpt and notes; every line ends with a newline."""
         message = self.message.rstrip()
-        if len(message) > MESSAGE_CHARACTERS:
-            message = (
-                f"{message[:MESSAGE_CHARACTERS]} … ({len(message) - MESSAGE_CHARACTERS} characters left out)"
-            )
+        if (left_out := len(message) - MESSAGE_CHARACTERS) > 0:
+            message = f"{message[:MESSAGE_CHARACTERS]} … ({left_out} characters left out)"
         head = f"{self.place}: {self.severity}: {message}\n{self.place.excerpt()}"
         return head + "".join(str(note) for note in self.notes)
 
@@ -114,7 +112,7 @@ class LocatedError(VerifyError):
 
 
 def failing_op(error: BaseException) -> Operation | None:
-    """The op that `error` is about: the one that called `emit_error`, else the innermost `op` on the way there."""
+    """The op that `error` is about: the caller of `emit_error`, else the innermost `op` on the way there."""
     nearest: Operation | None = None
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
@@ -133,7 +131,7 @@ def failing_op(error: BaseException) -> Operation | None:
 
 @dataclass(frozen=True)
 class Locator:
-    """Finds places: of text positions in `source`, and of ops by where they were parsed or by their location."""
+    """Finds places: of text positions in `source`, and of ops by where they stood or by their location."""
 
     source: Source
     positions: Mapping[Operation, int]

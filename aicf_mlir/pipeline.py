@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from time import perf_counter
@@ -77,8 +78,9 @@ def build_pass(spec: ArgSpec) -> ModulePass:
     values = dict[str, ParameterListType]()
     for name, value in spec.normalize_parameter_names().parameters.items():
         if name not in options:
+            written = name.replace("_", "-")
             raise PassSpecError(
-                f"pass '{spec.name}' has no option '{name.replace('_', '-')}'; {describe_options(pass_type)}"
+                f"pass '{spec.name}' has no option '{written}'; {describe_options(pass_type)}"
             )
         values[name] = _converted(value, options[name])
     try:
@@ -88,7 +90,7 @@ def build_pass(spec: ArgSpec) -> ModulePass:
 
 
 def _converted(value: ParameterListType, wanted: Any) -> ParameterListType:
-    """`flag` alone means true, and a float may be written `1` or `1e-3`: xDSL reads these as nothing, int and string."""
+    """`flag` alone means true; `1` and `1e-3` are floats where one is wanted (xDSL: int and string)."""
     if wanted is bool and value == ():
         return (True,)
     if wanted in (float, float | None):
@@ -106,10 +108,10 @@ def _as_float(item: ParameterType) -> ParameterType:
 def describe_options(pass_type: type[ModulePass]) -> str:
     """The options of a pass with their types and defaults, in words."""
     types = get_type_hints(pass_type)
-    shown = [
-        f"{field.name.replace('_', '-')}: {type_repr(types[field.name])} = {getattr(pass_type, field.name, 'required')}"
-        for field in fields(pass_type)
-    ]
+    shown: list[str] = []
+    for option in fields(pass_type):
+        default: object = getattr(pass_type, option.name, "(required)")
+        shown.append(f"{option.name.replace('_', '-')}: {type_repr(types[option.name])} = {default}")
     return f"its options: {', '.join(shown)}" if shown else "it takes no options"
 
 
@@ -121,20 +123,23 @@ def run_passes(
     verify_each: bool = True,
     after_each: AfterPass | None = None,
 ) -> None:
-    """Run `passes` on `module` in place, verifying it after each. Errors carry the name of their pass as a note."""
+    """Run `passes` on `module` in place, verifying after each; errors carry the name of their pass as a note."""
     for current in passes:
         start = perf_counter()
-        _noted(f"while running pass '{current.name}'", lambda: current.apply(context, module))  # noqa: B023
+        with _noted(f"while running pass '{current.name}'"):
+            current.apply(context, module)
         seconds = perf_counter() - start
         if after_each is not None:
             after_each(current, module, seconds)
         if verify_each:
-            _noted(f"found after pass '{current.name}'", lambda: verify_module(module))
+            with _noted(f"found after pass '{current.name}'"):
+                verify_module(module)
 
 
-def _noted(note: str, action: Callable[[], None]) -> None:
+@contextmanager
+def _noted(note: str) -> Generator[None]:
     try:
-        action()
+        yield
     except Exception as error:
         error.add_note(note)
         raise

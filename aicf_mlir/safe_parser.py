@@ -1,4 +1,4 @@
-"""xDSL's parser for text that nobody vouches for: linear lexing, bounded types and literals, ops that know their line."""
+"""xDSL's parser made safe: linear lexing, bounded types and literals, and ops that know their line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from aicf_mlir.text_limits import (
 
 
 class SafeLexer(MLIRLexer):
-    """The lexer with a string rule that cannot backtrack: xDSL's takes exponential time on an unterminated string."""
+    """The lexer with a string rule that cannot backtrack: xDSL's is exponential on an unterminated string."""
 
     _string = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 
@@ -46,13 +46,13 @@ class SafeLexer(MLIRLexer):
         if self._string.match(self.input.content, start_pos) is None:
             raise ParseError(
                 Span(start_pos, start_pos + 1, self.input),
-                'string literal is not closed on its line, or has an escape other than \\n, \\t, \\\\, \\", \\HH',
+                'string literal is not closed on its line, or has an escape other than \\n \\t \\\\ \\" \\HH',
             )
         return super()._lex_string_literal(start_pos)
 
 
 class SafeParser(Parser):
-    """The parser with bounds from `text_limits`. `positions` receives the place of every op's name in the text."""
+    """The parser with bounds from `text_limits`. `positions` receives where every op's name stands."""
 
     def __init__(self, context: Context, source: Source, positions: dict[Operation, int]) -> None:
         super().__init__(context, "", source.name)
@@ -67,7 +67,7 @@ class SafeParser(Parser):
     # Ops
 
     def parse_module(self, allow_implicit_module: bool = True) -> ModuleOp:
-        """The whole text as one module. A value that is used and never defined is reported at its first use."""
+        """The whole text as one module; a value that is used and never defined is reported at its use."""
         try:
             return super().parse_module(allow_implicit_module)
         except ParseError as error:
@@ -108,7 +108,7 @@ class SafeParser(Parser):
             self.raise_error(f"operation '{name}' is of no known dialect; known dialects: {known}", position)
         near = get_close_matches(name, [op.name for op in dialect.operations], 3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        self.raise_error(f"dialect {dialect.name} has no operation '{name}'{hint}", position)
+        return self.raise_error(f"dialect {dialect.name} has no operation '{name}'{hint}", position)
 
     def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> SSAValue[Any]:
         """The value of an operand; remembers where a name was first used, in case it is never defined."""
@@ -119,11 +119,9 @@ class SafeParser(Parser):
 
     def _parse_optional_integer_or_float_type(self) -> TypeAttribute | None:
         token = self._current_token
-        if token.kind is MLIRTokenKind.BARE_IDENT and (written := re.fullmatch(r"[su]?i(\d+)", token.text)):
-            if int(written[1]) > MAX_INTEGER_WIDTH:
-                self.raise_error(
-                    f"integer type of {written[1]} bits; at most {MAX_INTEGER_WIDTH} are supported"
-                )
+        written = re.fullmatch(r"[su]?i(\d+)", token.text) if token.kind is MLIRTokenKind.BARE_IDENT else None
+        if written and int(written[1]) > MAX_INTEGER_WIDTH:
+            self.raise_error(f"integer type of {written[1]} bits; at most {MAX_INTEGER_WIDTH} are supported")
         return super()._parse_optional_integer_or_float_type()
 
     def parse_ranked_shape(self) -> tuple[list[int], Attribute]:
@@ -158,7 +156,7 @@ class SafeParser(Parser):
         return shaped
 
     def parse_optional_function_type(self) -> FunctionType | None:
-        """A function type; chains `() -> () -> …` nest without brackets, so that the scan did not see them."""
+        """A function type; chains `() -> () -> …` nest without brackets, unseen by the scan."""
         self.arrows += 1
         if self.arrows > MAX_NESTING:
             self.raise_error(f"function types are nested more than {MAX_NESTING} levels deep")

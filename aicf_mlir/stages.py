@@ -1,6 +1,6 @@
 """THE pipeline. Read the rows of `STAGES` from top to bottom: that is how a model becomes a plan.
 
-Each stage runs its passes and leaves a module that holds ops of its dialects only; this is checked after every stage.
+Each stage runs its passes and leaves ops of its dialects only; this is checked after every stage.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.pipeline import parse_passes, run_passes
@@ -105,7 +104,7 @@ def run_stages(
     first: str = "nn",
     after_each: Callable[[Stage, ModuleOp], None] | None = None,
 ) -> Snapshots:
-    """Run the stages `first` … `until` on `module` in place for `target` (`cpu`, `sm_90`, …), verified and checked.
+    """Run the stages `first` … `until` on `module` in place for `target` (`cpu`, `sm_90`, …).
 
     Returns the module as it was after each stage. Errors are those of the passes, and `VerifyException`.
     """
@@ -118,8 +117,3 @@ def run_stages(
         if after_each is not None:
             after_each(stage, module)
     return snapshots
-
-
-def outermost(module: ModuleOp) -> tuple[Operation, ...]:
-    """The ops directly in `module`: its functions and programs."""
-    return tuple(module.body.block.ops)

@@ -11,7 +11,7 @@ MAX_BYTES = 32 << 20
 """Size of one file. 50,000 ops are about 10 MB."""
 
 MAX_NESTING = 32
-"""Brackets inside brackets; the deepest legal program of these dialects has 10. One level costs the parser 9 frames."""
+"""Brackets inside brackets; programs of these dialects need 10. A level costs the parser 9 Python frames."""
 
 MAX_DIGITS = 40
 """Digits of one number: every 128-bit integer fits."""
@@ -30,7 +30,8 @@ MAX_LITERAL_ELEMENTS = 1 << 20
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*+"?'
 _SCANNED = re.compile(
-    rf"//[^\n]*|{_STRING}|->|[<>]=|(?P<open>[(\[{{<])|(?P<close>[)\]}}>])|(?P<digits>[0-9a-fA-F]{{{MAX_DIGITS + 1},}})"
+    rf"//[^\n]*|{_STRING}|->|[<>]=|(?P<open>[(\[{{<])|(?P<close>[)\]}}>])"
+    rf"|(?P<digits>[0-9][0-9a-fA-F]{{{MAX_DIGITS},}})"
 )
 """Comments and strings are skipped whole; arrows and comparisons hold no brackets."""
 

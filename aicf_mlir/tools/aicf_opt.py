@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from io import StringIO
-from time import perf_counter
-from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -24,6 +22,7 @@ from aicf_mlir.stages import STAGES, Stage, check_legal, stage_range
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded, internal_error
 from aicf_mlir.tools.expected import check_expected, expected_diagnostics
 from aicf_mlir.tools.source import read_source, split_source, write_output
+from aicf_mlir.tools.timing import Timing
 from aicf_mlir.verify import verify_module
 
 DESCRIPTION = """\
@@ -43,91 +42,50 @@ class Step:
     stage: Stage | None = None
 
 
-@dataclass
-class Timing:
-    """Seconds by activity, in the order of their first start."""
-
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-
-    def add(self, name: str, seconds: float) -> None:
-        """Count `seconds` for `name`."""
-        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-
-    def measure(self, name: str, action: Callable[[], Any]) -> Any:
-        """The result of `action`, whose time counts for `name`."""
-        start = perf_counter()
-        try:
-            return action()
-        finally:
-            self.add(name, perf_counter() - start)
-
-    def table(self) -> str:
-        """One line for each activity and one for all."""
-        total = sum(self.seconds.values())
-        rows = [*self.seconds.items(), ("total", total)]
-        lines = [f"{spent:10.4f} s {spent / total if total else 0:7.1%}  {name}" for name, spent in rows]
-        return "\n".join(["// timing", *lines, ""])
+SWITCHES = {
+    "--verify-diagnostics": "check messages against // expected-error {{…}}; without, print them and exit 0",
+    "--split-input-file": "treat the pieces between // ----- lines one by one",
+    "--allow-unregistered-dialect": "accept ops of unknown dialects",
+    "--print-ir-after-all": "print the module after each pass, to standard error",
+    "--print-op-generic": "print the generic form",
+    "--print-debuginfo": "print locations",
+    "--timing": "print a table of times, to standard error",
+    "--list-passes": "print every pass with its options",
+    "--debug": "show the Python traceback of an internal error",
+}
 
 
 def build_parser() -> ToolParser:
     """The options of aicf-opt."""
+    passes = available_passes()
     stages = "\n".join(f"  {stage.name:8} {stage.meaning:45} {','.join(stage.passes)}" for stage in STAGES)
-    epilog = f"passes (each is a flag; --list-passes describes them):\n  {' '.join(available_passes())}\n\nstages:\n{stages}"
-    parser = ToolParser("aicf-opt", passes=available_passes(), description=DESCRIPTION, epilog=epilog)
+    epilog = f"passes, each a flag (--list-passes describes them):\n  {' '.join(passes)}\n\nstages:\n{stages}"
+    parser = ToolParser("aicf-opt", passes=passes, description=DESCRIPTION, epilog=epilog)
     add = parser.add_argument
-    add(
-        "input", nargs="?", default="-", metavar="FILE", help="the input file, - for standard input (default)"
+    add("input", nargs="?", default="-", metavar="FILE", help="input, - for standard input (default)")
+    add("-o", dest="output", default="-", metavar="FILE", help="output, - for standard output (default)")
+    steps = add("-p", "--passes", dest="steps", action="append", metavar="LIST")
+    steps.type, steps.help = (
+        _passes,
+        'passes to run, as "a,b{x=1 y=2}"; pass flags and -p run in the order typed',
     )
-    add(
-        "-o",
-        dest="output",
-        default="-",
-        metavar="FILE",
-        help="the output file, - for standard output (default)",
-    )
-    add(
-        "-p",
-        "--passes",
-        dest="steps",
-        action="append",
-        type=lambda text: ("passes", text),
-        metavar="LIST",
-        help='passes to run, as "a,b{x=1 y=2}"; may be mixed with pass flags',
-    )
-    add(
-        "--stage",
-        dest="steps",
-        action="append",
-        type=lambda text: ("stage", text),
-        metavar="NAME[=target=T]",
-        help="run the whole pipeline up to this stage",
-    )
+    steps = add("--stage", dest="steps", action="append", metavar="NAME[=target=T]")
+    steps.type, steps.help = _stage, "run the whole pipeline up to this stage"
     add("--target", default="cpu", metavar="T", help="target of --stage: cpu (default), sm_80, sm_90, …")
-    add(
-        "--verify-each",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="verify after each pass (default)",
-    )
-    add(
-        "--verify-diagnostics",
-        action="store_true",
-        help="check messages against // expected-error {{…}} comments; without any, print them and exit 0",
-    )
-    add("--split-input-file", action="store_true", help="treat the pieces between // ----- lines one by one")
-    add("--allow-unregistered-dialect", action="store_true", help="accept ops of unknown dialects")
-    add(
-        "--print-ir-after-all",
-        action="store_true",
-        help="print the module after each pass, to standard error",
-    )
-    add("--print-op-generic", action="store_true", help="print the generic form")
-    add("--print-debuginfo", action="store_true", help="print locations")
-    add("--timing", action="store_true", help="print a table of times, to standard error")
-    add("--list-passes", action="store_true", help="print every pass with its options")
-    add("--debug", action="store_true", help="show the Python traceback of an internal error")
+    verify = add("--verify-each", action=argparse.BooleanOptionalAction, default=True)
+    verify.help = "verify after each pass (default)"
+    for switch, meaning in SWITCHES.items():
+        add(switch, action="store_true", help=meaning)
     add("--version", action=VersionAction)
     return parser
+
+
+def _passes(text: str) -> tuple[str, str]:
+    return "passes", text
+
+
+def _stage(text: str) -> tuple[str, str]:
+    return "stage", text
 
 
 def build_steps(requests: Sequence[tuple[str, str]], target: str) -> list[Step]:
@@ -168,7 +126,7 @@ class Optimizer:
         self.timing = Timing()
 
     def run(self) -> int:
-        """Treat every piece of the input; the output is written if there is one, errors go to standard error."""
+        """Treat every piece of the input. Errors go to standard error; after one, no output file is written."""
         whole = read_source(self.options.input)
         texts: list[str] = []
         reports: list[str] = []
@@ -199,11 +157,14 @@ class Optimizer:
         locator = Locator(source, {})
         try:
             context = make_context(allow_unregistered=self.options.allow_unregistered_dialect)
-            parsed = self.timing.measure("parse", lambda: parse_source(context, source))
+            with self.timing.measure("parse"):
+                parsed = parse_source(context, source)
             locator = parsed.locator
-            self.timing.measure("verify the input", lambda: verify_module(parsed.module))
+            with self.timing.measure("verify the input"):
+                verify_module(parsed.module)
             self.transform(context, parsed.module)
-            return self.timing.measure("print", lambda: self.text(parsed.module)), []
+            with self.timing.measure("print"):
+                return self.text(parsed.module), []
         except LocatedError as error:
             return None, [error.diagnostic]
         except (DiagnosticException, AicfError) as error:

@@ -38,7 +38,7 @@ class ToolParser(argparse.ArgumentParser):
     def _explain(self, argument: str) -> str:
         name = argument.split("=")[0]
         if not name.startswith("-") and "=" in argument:
-            return f"unexpected argument '{argument}'; options of a pass follow '=': --select-kernels=target=sm_90"
+            return f"unexpected argument '{argument}'; pass options follow '=': --select-kernels=target=sm_90"
         if not name.startswith("-"):
             return f"unexpected argument '{argument}'; one input file is read"
         known = [*self._option_string_actions, *(f"--{name}" for name in self._passes)]
@@ -78,7 +78,7 @@ def expand_pass_flags(arguments: Sequence[str], passes: Collection[str]) -> Iter
 
 
 def guarded(tool: Callable[[], int], name: str, *, debug: bool = False) -> int:
-    """Run a tool and turn every exception into one line and an exit code; with `debug` let unexpected ones through."""
+    """Run a tool; every exception becomes a line and an exit code, but with `debug` unexpected ones pass."""
     try:
         return tool()
     except (

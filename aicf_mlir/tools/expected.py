@@ -1,6 +1,6 @@
 """`--verify-diagnostics`: messages that the input itself announces with `// expected-error {{text}}`.
 
-The message must begin on the line of the comment, or where the comment says: `@+2`, `@-1`, `@above`, `@below`,
+The message must be on the line of the comment, or where the comment says: `@+2`, `@-1`, `@above`, `@below`,
 `@unknown` (no line). Its text must contain the text in braces.
 """
 
@@ -44,17 +44,15 @@ def _expected(source: Source, match: re.Match[str]) -> Expected:
         "note": "note",
         "remark": "remark",
     }
-    offsets = {None: 0, "above": -1, "below": 1}
-    where: str | None = match["where"]
-    offset = offsets[where] if where in offsets else 0 if where == "unknown" else int(where)
+    where: str = match["where"] or "+0"
+    offset = {"above": -1, "below": 1, "unknown": 0}.get(where)
+    wanted = None if where == "unknown" else line + (int(where) if offset is None else offset)
     place = source.place(match.start(), match.end() - match.start())
-    return Expected(
-        severity[match["severity"]], None if where == "unknown" else line + offset, match["text"], place
-    )
+    return Expected(severity[match["severity"]], wanted, match["text"], place)
 
 
 def check_expected(expected: list[Expected], found: list[Diagnostic]) -> list[Diagnostic]:
-    """What differs: an announced message that did not come, and an error or warning that was not announced."""
+    """What differs: announced messages that did not come, and errors or warnings that were not announced."""
     open_ones = list(expected)
     wrong: list[Diagnostic] = []
     for message in [part for whole in found for part in (whole, *whole.notes)]:

@@ -1,8 +1,8 @@
 """The kernel dialect: one op, one launch. Rules on shapes stand in the C++ schemas; each op asks them.
 
-Attributes of a launch are ordinary attributes; `id` and `workspace` follow from select-kernels. The reference
-meaning of each op is in interpreters/kernel.py. kernel.constant and kernel.reshape are no launches: they become
-a constant slot and an alias.
+Attributes of a launch are ordinary attributes; `id` and `workspace` follow from select-kernels. What each op
+computes is in interpreters/kernel.py. kernel.constant and kernel.reshape are no launches: they become a slot
+with a value and an alias.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def _advance(call: Call) -> list[Array]:
 
 
 def _columns(call: Call, tensors: int, metas: int) -> list[list[Array]]:
-    """The operands of a multi-tensor update, one row a tensor: its `tensors` own, then its group's `metas`."""
+    """The operands of a multi-tensor update, a row a tensor: its `tensors` own, then its group's `metas`."""
     groups: list[int] = call.attr("groups", [])
     n = len(groups)
     scalars = call.inputs[tensors * n :]
@@ -188,8 +188,8 @@ def meaning(
 ) -> list[Array]:
     """The outputs of one kernel op: computed in float64, rounded to the output types once.
 
-    `op_name` is the name in the kernel dialect without its prefix, e.g. "gemm_epilogue"; `output_types` are
-    pairs like ("f32", (64, 256)). Raises KeyError for an unknown op and ValueError for a result of another shape.
+    `op_name` is the name in the kernel dialect without its prefix ("gemm_epilogue"); `output_types` are
+    like [("f32", (64, 256))]. Raises KeyError for an unknown op, ValueError for a result of the wrong shape.
     """
     with np.errstate(all="ignore"):
         call = Call([widen(array) for array in inputs], attrs, [shape for _, shape in output_types])

@@ -1,0 +1,68 @@
+"""From nn and optim to kernel: one op becomes the launches that compute it, with its location.
+
+Each rule takes an op and returns the ops that replace it; the results of the last one take the place of those of
+the op. Rules are rows of one table, in the files beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
+
+from aicf_mlir.errors import LoweringError
+from aicf_mlir.passes.lower import elementwise, linear_algebra, losses, optimizers, shape
+from aicf_mlir.passes.lower.results import give_results_memory
+
+Rule = Callable[[Any], list[Operation]]
+
+RULES: Mapping[type[Operation], Rule] = {
+    **elementwise.RULES,
+    **linear_algebra.RULES,
+    **losses.RULES,
+    **shape.RULES,
+    **optimizers.RULES,
+}
+
+LEGAL_DIALECTS = ("builtin", "func", "kernel")
+
+
+class ApplyRule(RewritePattern):
+    """Replace an op by what its rule in `RULES` makes of it."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if (rule := RULES.get(type(op))) is None:
+            return
+        launches = rule(op)
+        for launch in launches:
+            launch.location = op.location
+        rewriter.replace(op, launches)
+
+
+def check_lowered(module: ModuleOp) -> None:
+    """Raise LoweringError at the first op that is not of a legal dialect."""
+    for op in module.walk():
+        if op.dialect_name() not in LEGAL_DIALECTS:
+            known = ", ".join(sorted(str(kind.name) for kind in RULES))
+            op.emit_error(
+                "no lowering",
+                LoweringError(f"'{op.name}' has no lowering to kernel ops; there are rules for {known}"),
+            )
+
+
+@dataclass(frozen=True)
+class LowerPass(ModulePass):
+    """Rewrite nn and optim ops to kernel ops, one op one launch; each result gets memory of its own."""
+
+    name = "lower"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        PatternRewriteWalker(ApplyRule(), apply_recursively=False).rewrite_module(op)
+        check_lowered(op)
+        give_results_memory(op)

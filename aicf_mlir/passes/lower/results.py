@@ -1,0 +1,37 @@
+"""Every function result gets memory of its own, so that bufferize can place it anywhere."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import BlockArgument, SSAValue
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.signature import argument_labels, result_labels, return_op
+
+
+def give_results_memory(module: ModuleOp) -> None:
+    """Insert a kernel.copy where a result is an argument, a constant, an alias, or another result again.
+
+    An argument that is its own update needs none: nothing changes.
+    """
+    for function in module.ops:
+        if isinstance(function, FuncOp) and function.body.blocks:
+            _copy_results(function)
+
+
+def _copy_results(function: FuncOp) -> None:
+    terminator, arguments = return_op(function), argument_labels(function)
+    taken: set[SSAValue] = set()
+    for index, (value, label) in enumerate(zip(terminator.operands, result_labels(function), strict=True)):
+        if label.role == "update" and isinstance(value, BlockArgument):
+            if arguments[value.index].name == label.name:
+                continue
+        elif isinstance(value.owner, KernelOp) and value not in taken:
+            taken.add(value)
+            continue
+        copy = kernel.CopyOp.launch([value], [value.type])
+        copy.location = terminator.location
+        function.body.block.insert_op_before(copy, terminator)
+        terminator.operands[index] = copy.results[0]

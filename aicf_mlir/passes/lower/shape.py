@@ -1,0 +1,57 @@
+"""Constants, moves of elements and reductions."""
+
+from __future__ import annotations
+
+import math
+
+from xdsl.ir import Operation
+
+from aicf_mlir.dialects import kernel, nn
+
+
+def lower_constant(op: nn.ConstantOp) -> list[Operation]:
+    """Not a launch: a constant slot."""
+    return [kernel.ConstantOp.build_op([], op.result_types, {"value": op.value})]
+
+
+def lower_reshape(op: nn.ReshapeOp) -> list[Operation]:
+    """Not a launch: another name for the same memory."""
+    return [kernel.ReshapeOp.build_op([op.x], op.result_types)]
+
+
+def lower_transpose(op: nn.TransposeOp) -> list[Operation]:
+    """A copy in another order."""
+    return [kernel.TransposeOp.launch([op.x], op.result_types, perm=list(op.perm.get_values()))]
+
+
+def lower_broadcast_to(op: nn.BroadcastToOp) -> list[Operation]:
+    """A copy that repeats."""
+    return [kernel.BroadcastOp.launch([op.x], op.result_types)]
+
+
+def lower_cast(op: nn.CastOp) -> list[Operation]:
+    """A copy to another element type."""
+    return [kernel.CopyOp.launch([op.x], op.result_types)]
+
+
+def lower_sum(op: nn.SumOp) -> list[Operation]:
+    """Dimensions that are kept with size 1 are in the result type."""
+    return [kernel.ReduceSumOp.launch([op.x], op.result_types, dims=list(op.dims.get_values()))]
+
+
+def lower_mean(op: nn.MeanOp) -> list[Operation]:
+    """The sum times 1 / count; NaN over no elements."""
+    count = op.reduced_count()
+    scale = 1.0 / count if count else math.nan
+    return [kernel.ReduceSumOp.launch([op.x], op.result_types, dims=list(op.dims.get_values()), scale=scale)]
+
+
+RULES = {
+    nn.ConstantOp: lower_constant,
+    nn.ReshapeOp: lower_reshape,
+    nn.TransposeOp: lower_transpose,
+    nn.BroadcastToOp: lower_broadcast_to,
+    nn.CastOp: lower_cast,
+    nn.SumOp: lower_sum,
+    nn.MeanOp: lower_mean,
+}

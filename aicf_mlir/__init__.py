@@ -32,7 +32,7 @@ from aicf_mlir.op_call import OpKind, op_call
 
 if TYPE_CHECKING:
     from aicf_mlir import nn, optim
-    from aicf_mlir.compile import compile_train_step
+    from aicf_mlir.compile import compile_train_step, default_device
     from aicf_mlir.frontend import trace
     from aicf_mlir.train_step import CompiledTrainStep
 
@@ -51,6 +51,7 @@ __all__ = [
     "TraceError",
     "VerifyError",
     "compile_train_step",
+    "default_device",
     "nn",
     "op_call",
     "optim",
@@ -62,6 +63,7 @@ _LAZY = {
     "nn": ("aicf_mlir.nn", ""),
     "optim": ("aicf_mlir.optim", ""),
     "compile_train_step": ("aicf_mlir.compile", "compile_train_step"),
+    "default_device": ("aicf_mlir.compile", "default_device"),
     "CompiledTrainStep": ("aicf_mlir.train_step", "CompiledTrainStep"),
     "trace": ("aicf_mlir.frontend", "trace"),
 }

@@ -18,7 +18,7 @@ from aicf_mlir.runtime.hyperparameters import Hyperparameters, slot_name
 from aicf_mlir.runtime.optimizer_state import STATE_KEYS, BoundGroup, OptimizerState
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.runtime.store import Store
-from aicf_mlir.stages import make_context, run_stages
+from aicf_mlir.stages import Snapshots, make_context, run_stages
 from aicf_mlir.train_step import Batch, CompiledTrainStep
 
 log = logging.getLogger("aicf")
@@ -64,7 +64,7 @@ def compile_train_step(
     ]
     target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
     stages = [_run_pipeline(traced, target, keep_gradients) for traced in traces]
-    programs = [load_program(texts["plan"]) for texts in stages]
+    programs = [load_program(snapshots["plan"]) for snapshots in stages]
 
     log.info("%s: compiled %d shape group(s) for %s", name, len(programs), target)
     tensors = {("param", n): p for n, p in traces[0].parameters.items()}
@@ -87,15 +87,11 @@ def compile_train_step(
     return step
 
 
-def _run_pipeline(traced: Traced, target: str, keep_gradients: bool) -> dict[str, ModuleOp]:
-    texts: dict[str, ModuleOp] = {}
-
-    def keep(stage: str, module: ModuleOp) -> None:
-        texts[stage] = module.clone()
-
-    options = {"apply-optimizer": "keep-grads=true"} if keep_gradients else {}
-    run_stages(traced.module, make_context(), target=target, after_each=keep, options=options)
-    return texts
+def _run_pipeline(traced: Traced, target: str, keep_gradients: bool) -> Snapshots:
+    stages = Snapshots()
+    options = {"apply-optimizer": "keep-grads"} if keep_gradients else {}
+    run_stages(traced.module, make_context(), target=target, after_each=stages, options=options)
+    return stages
 
 
 def _device(device: str | torch.device | None) -> torch.device:

@@ -17,6 +17,7 @@ from aicf_mlir.runtime.optimizer_state import OptimizerState
 from aicf_mlir.runtime.snapshot import Snapshot, copy_arenas
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import current_stream
+from aicf_mlir.stages import Snapshots
 
 log = logging.getLogger("aicf")
 
@@ -35,7 +36,7 @@ class CompiledTrainStep:
         name: str,
         store: Store,
         plans: list[BoundPlan],
-        texts: list[dict[str, Any]],
+        stages: list[Snapshots],
         hyperparameters: Hyperparameters,
         optimizer: torch.optim.Optimizer,
         optimizer_state: OptimizerState,
@@ -47,7 +48,7 @@ class CompiledTrainStep:
         self._store = store
         self._plans = plans
         self._active = plans[0]
-        self._texts = {id(plan): text for plan, text in zip(plans, texts, strict=True)}
+        self._stages = {id(plan): snapshots for plan, snapshots in zip(plans, stages, strict=True)}
         self._optimizer = optimizer
         self._optimizer_state = optimizer_state
         self._state = "created"
@@ -199,10 +200,10 @@ class CompiledTrainStep:
 
     def ir(self, stage: str = "plan") -> str:
         """The step as text at a stage of the pipeline: "nn", "grad", "step", "lowered", "fused", "kernel", "buffers", "plan"."""
-        texts = self._texts[id(self._active)]
-        if stage not in texts:
-            raise BindError(f"no stage {stage!r}; there are {', '.join(texts)}")
-        return f"{texts[stage]}\n"
+        stages = self._stages[id(self._active)]
+        if stage not in stages:
+            raise BindError(f"no stage {stage!r}; there are {', '.join(stages)}")
+        return f"{stages.text(stage)}\n"
 
     def memory_report(self) -> MemoryReport:
         """Bytes by arena and by slot, and the exact peak, of the active shape group."""

@@ -7,6 +7,7 @@ bias corrections belong to the device: the host may read them, pin the correctio
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from aicf_mlir.runtime.tensors import current_stream, view
 
 _ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
 _SGD = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")
+_STEP = re.compile(r"step(\.\d+)?")
 _BIAS_CORRECTIONS = ("bc1_inv", "bc2_inv")
 
 
@@ -82,7 +84,7 @@ class Hyperparameters(MutableMapping[str, float]):
         self._optimizer = optimizer
         self._device = device
         self._arenas = store.arenas
-        steps = {name: slot for name, slot in store.of_role("state").items() if name.split(".")[0] == "step"}
+        steps = {name: slot for name, slot in store.of_role("state").items() if _STEP.fullmatch(name)}
         self._slots: dict[str, Slot] = {**store.of_role("meta"), **steps}
         self._kinds = [KINDS[kind] for kind in kinds]
         self._getters = [itemgetter(*kind.keys) for kind in self._kinds]

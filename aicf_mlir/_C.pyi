@@ -6,8 +6,10 @@ StateError (a call in the wrong state) or CaptureError.
 """
 
 import enum
-from collections.abc import Buffer, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
+
+from typing_extensions import Buffer
 
 class OpKind(enum.IntEnum):
     """Every launch the runtime knows. The numbers are stable."""

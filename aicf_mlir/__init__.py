@@ -14,7 +14,9 @@ import scipy_openblas32
 try:
     from aicf_mlir import _C
 except ImportError as error:
-    raise ImportError(f"the compiled module aicf_mlir._C cannot be loaded ({error}); run `make build`") from error
+    raise ImportError(
+        f"the compiled module aicf_mlir._C cannot be loaded ({error}); run `make build`"
+    ) from error
 
 from aicf_mlir.errors import (
     AicfError,

@@ -61,12 +61,16 @@ def describe(tensor: Tensor, name: str = "tensor", *, written: bool = False) -> 
 def _describe_array(array: np.ndarray[Any, np.dtype[Any]], name: str, *, written: bool) -> _C.TensorDesc:
     dtype = _NUMPY_DTYPES.get(array.dtype.name)
     if dtype is None or not array.dtype.isnative:
-        raise KernelError(f"{name}: no kernel takes the dtype {array.dtype}; cast it to one of {_names(_NUMPY_DTYPES)}")
+        raise KernelError(
+            f"{name}: no kernel takes the dtype {array.dtype}; cast it to one of {_names(_NUMPY_DTYPES)}"
+        )
     if written and not array.flags.writeable:
         raise KernelError(f"{name}: the array is read-only; pass a writable copy")
     strides = [step // array.itemsize for step in array.strides]
     if array.size and any(step % array.itemsize for step in array.strides):
-        raise KernelError(f"{name}: non-contiguous: strides of {array.strides} bytes; pass numpy.ascontiguousarray(…)")
+        raise KernelError(
+            f"{name}: non-contiguous: strides of {array.strides} bytes; pass numpy.ascontiguousarray(…)"
+        )
     return _C.TensorDesc(array.ctypes.data, dtype, array.shape, strides, "cpu", array)
 
 
@@ -75,9 +79,13 @@ def _describe_torch(tensor: torch.Tensor, name: str) -> _C.TensorDesc:
 
     dtype = _TORCH_DTYPES.get(str(tensor.dtype))
     if dtype is None:
-        raise KernelError(f"{name}: no kernel takes the dtype {tensor.dtype}; cast it to one of {_names(_TORCH_DTYPES)}")
+        raise KernelError(
+            f"{name}: no kernel takes the dtype {tensor.dtype}; cast it to one of {_names(_TORCH_DTYPES)}"
+        )
     if tensor.layout != torch.strided or tensor.is_neg():
-        raise KernelError(f"{name}: expected a dense tensor, got {tensor.layout}; call .to_dense() or .resolve_neg()")
+        raise KernelError(
+            f"{name}: expected a dense tensor, got {tensor.layout}; call .to_dense() or .resolve_neg()"
+        )
     if tensor.device.type not in ("cpu", "cuda"):
         raise KernelError(f"{name}: expected a tensor on cpu or cuda, got one on {tensor.device}")
     return _C.TensorDesc(tensor.data_ptr(), dtype, tensor.shape, tensor.stride(), str(tensor.device), tensor)

@@ -1,26 +1,63 @@
-"""Everything that holds for any module: xDSL's own checks, and what they leave out."""
+"""Everything that must hold between passes: what xDSL's `verify` checks, and what it does not."""
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.signature import verify_signature
 
 
 def verify_module(module: ModuleOp) -> None:
-    """Raise `VerifyException` at the first op that breaks its dialect's rules or uses a value before its definition."""
-    _verify_dominance(module.body.block, set())
+    """
+    Check every op, the dominance of definitions over uses, and the labels of every function.
+
+    Raises VerifyException, with the op in question marked in its notes.
+    """
     module.verify()
+    verify_dominance(module)
+    for op in module.walk():
+        if isinstance(op, func.FuncOp):
+            try:
+                verify_signature(op)
+            except VerifyException as error:
+                op.emit_error(str(error), error)
 
 
-def _verify_dominance(block: Block, defined: set[SSAValue]) -> None:
-    defined.update(block.args)
-    for op in block.ops:
-        for index, operand in enumerate(op.operands):
-            if operand not in defined:
-                message = f"operand {index} of '{op.name}' is used before its definition"
-                op.emit_error(message, VerifyException(message))
-        for region in op.regions:
-            for inner in region.blocks:
-                _verify_dominance(inner, set(defined))
-        defined.update(op.results)
+def verify_dominance(module: ModuleOp) -> None:
+    """
+    Check that every operand is defined before its use, in the same block or in one around it.
+
+    Regions here have one block; of several, each sees the values of the blocks written above it.
+    """
+    seen: set[SSAValue] = set()
+
+    def visit(block: Block) -> None:
+        seen.update(block.args)
+        for op in block.ops:
+            for operand in op.operands:
+                if operand not in seen:
+                    refuse(op, operand)
+            for region in op.regions:
+                for inner in region.blocks:
+                    visit(inner)
+            seen.update(op.results)
+
+    visit(module.body.block)
+
+
+def refuse(op: Operation, operand: SSAValue) -> NoReturn:
+    """Report a use that no definition comes before."""
+    name = f" %{operand.name_hint}" if operand.name_hint else ""
+    match operand:
+        case OpResult():
+            message = f"'{op.name}' uses{name} before '{operand.op.name}' defines it"
+        case BlockArgument():
+            message = f"'{op.name}' uses{name}, an argument of a block that it is not in"
+        case _:
+            message = f"'{op.name}' uses a value that nothing defines"
+    op.emit_error(message, VerifyException(message))

@@ -16,17 +16,10 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.base import AnyTensor, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface
-from aicf_mlir.dialects.nn.common import (
-    NNOp,
-    Value,
-    bool_attr,
-    expect_float,
-    ints_attr,
-    is_true,
-    normalized_dims,
-    with_shape,
-)
+from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.dialects.nn.shape import ReshapeOp
+from aicf_mlir.dialects.properties import bool_attr, ints_attr, is_true
+from aicf_mlir.dialects.verification import Value, expect_float, with_shape
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -76,6 +69,11 @@ class BroadcastToOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsIn
         from aicf_mlir.passes.canonicalization.nn import MergeBroadcasts, RemoveIdentity
 
         return (RemoveIdentity(), MergeBroadcasts())
+
+
+def normalized_dims(dims: Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Dimensions as the dialect writes them: counted from the front, sorted; None means all."""
+    return tuple(range(rank)) if dims is None else tuple(sorted(d + rank if d < 0 else d for d in dims))
 
 
 class ReductionOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface, abc.ABC):

@@ -17,7 +17,8 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface
 from aicf_mlir.dialects.nn.broadcasting import broadcast_shapes, sum_to_shape
-from aicf_mlir.dialects.nn.common import NNOp, Value, expect_float, with_shape
+from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.verification import Value, expect_float, with_shape
 
 
 def binary_type(lhs: Value, rhs: Value) -> AnyTensor:
@@ -56,9 +57,9 @@ class BinaryOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterfa
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.passes.canonicalization.nn import AbsorbBroadcast, RemoveMultiplicationByOne
+        from aicf_mlir.passes.canonicalization import nn as patterns
 
-        return (AbsorbBroadcast(), RemoveMultiplicationByOne())
+        return (patterns.AbsorbBroadcast(), patterns.AbsorbNegation(), patterns.RemoveMultiplicationByOne())
 
 
 @irdl_op_definition

@@ -16,17 +16,10 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.base import AnyTensor, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface
 from aicf_mlir.dialects.nn.broadcasting import SumOp
-from aicf_mlir.dialects.nn.common import (
-    NNOp,
-    Value,
-    bool_attr,
-    expect_float,
-    expect_rank,
-    expect_type,
-    is_true,
-    with_shape,
-)
+from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.dialects.nn.shape import ReshapeOp
+from aicf_mlir.dialects.properties import bool_attr, is_true
+from aicf_mlir.dialects.verification import Value, expect_float, expect_rank, expect_type, with_shape
 
 
 def matmul_type(a: Value, b: Value, trans_a: bool, trans_b: bool) -> AnyTensor:
@@ -100,7 +93,7 @@ def linear_type(x: Value, w: Value, bias: Value | None) -> AnyTensor:
 
 
 @irdl_op_definition
-class LinearOp(NNOp, DifferentiableInterface):
+class LinearOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
     """x · wᵀ + bias over the last dimension of x, as torch.nn.functional.linear."""
 
     name = "nn.linear"
@@ -126,6 +119,12 @@ class LinearOp(NNOp, DifferentiableInterface):
         if self.bias is None:
             return [dx, dw]
         return [dx, dw, builder.insert(SumOp(g, [0])).result]
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        from aicf_mlir.passes.canonicalization.nn import LinearOfTransposedWeight
+
+        return (LinearOfTransposedWeight(),)
 
 
 def as_rows(builder: Builder, value: SSAValue) -> SSAValue:

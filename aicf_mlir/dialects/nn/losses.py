@@ -13,16 +13,10 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
-from aicf_mlir.dialects.nn.common import (
-    NNOp,
-    Value,
-    expect_float,
-    expect_one_of,
-    expect_type,
-    float_attr,
-    scalar_of,
-)
+from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.dialects.nn.elementwise import NegOp
+from aicf_mlir.dialects.properties import float_attr
+from aicf_mlir.dialects.verification import Value, expect_float, expect_one_of, expect_type, scalar_of
 
 REDUCTIONS = ("mean", "sum")
 SECOND_DERIVATIVE = NotDifferentiable("second derivatives are not supported")

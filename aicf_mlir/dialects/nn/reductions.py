@@ -9,9 +9,9 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition
 
 from aicf_mlir.dialects.nn.broadcasting import ReductionOp
-from aicf_mlir.dialects.nn.common import scalar_of
 from aicf_mlir.dialects.nn.elementwise import MulOp
 from aicf_mlir.dialects.nn.shape import ConstantOp
+from aicf_mlir.dialects.verification import scalar_of
 
 
 @irdl_op_definition

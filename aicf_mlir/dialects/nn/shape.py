@@ -15,15 +15,9 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
-from aicf_mlir.dialects.nn.common import (
-    NNOp,
-    Value,
-    expect_float,
-    float_attr,
-    ints_attr,
-    is_float,
-    with_shape,
-)
+from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.properties import float_attr, ints_attr
+from aicf_mlir.dialects.verification import Value, expect_float, is_float, with_shape
 
 
 @irdl_op_definition

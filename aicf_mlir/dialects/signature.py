@@ -1,0 +1,136 @@
+"""
+The signature of a step: what each argument and result of the function is for, and the user's name for it.
+
+    func.func @step(%w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "0.weight"}, ...)
+        -> (tensor<f32> {aicf.role = "loss", aicf.name = "loss"}, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, StringAttr
+from xdsl.ir import Attribute, BlockArgument, SSAValue
+from xdsl.rewriter import Rewriter
+from xdsl.utils.exceptions import VerifyException
+
+ROLE = "aicf.role"
+NAME = "aicf.name"
+
+ARGUMENT_ROLES = ("input", "param", "buffer", "state", "meta")
+"""Read from the batch; trained; frozen; kept by the optimizer; scalars that the host may write."""
+
+RESULT_ROLES = ("loss", "grad", "update", "output")
+"""The value to minimise; of the parameter named; the new value of the argument named; anything else."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """Role and name of one argument or result, empty where the text has none; `rest` is what else it has."""
+
+    role: str = ""
+    name: str = ""
+    rest: tuple[tuple[str, Attribute], ...] = ()
+
+    @staticmethod
+    def of(attributes: DictionaryAttr) -> Label:
+        """The label in an attribute dictionary."""
+        written = dict(attributes.data)
+        return Label(_text(written.pop(ROLE, None)), _text(written.pop(NAME, None)), tuple(written.items()))
+
+    def to_attribute(self) -> DictionaryAttr:
+        """The dictionary that `of` reads."""
+        named = {key: StringAttr(value) for key, value in ((ROLE, self.role), (NAME, self.name)) if value}
+        return DictionaryAttr({**named, **dict(self.rest)})
+
+
+def _text(attribute: Attribute | None) -> str:
+    if attribute is not None and not isinstance(attribute, StringAttr):
+        raise VerifyException(f"expected {ROLE} and {NAME} to be strings, got {attribute}")
+    return "" if attribute is None else attribute.data
+
+
+def argument_labels(function: func.FuncOp) -> list[Label]:
+    """One label per argument."""
+    return _labels(function.arg_attrs, len(function.function_type.inputs))
+
+
+def result_labels(function: func.FuncOp) -> list[Label]:
+    """One label per result."""
+    return _labels(function.res_attrs, len(function.function_type.outputs))
+
+
+def _labels(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> list[Label]:
+    return [Label()] * count if attributes is None else [Label.of(entry) for entry in attributes]
+
+
+def return_op(function: func.FuncOp) -> func.ReturnOp:
+    """The terminator of a function of one block; refuses declarations and several blocks."""
+    last = function.body.block.last_op if len(function.body.blocks) == 1 else None
+    if not isinstance(last, func.ReturnOp):
+        raise VerifyException(f"expected @{function.sym_name.data} to be one block that ends in func.return")
+    return last
+
+
+def append_argument(function: func.FuncOp, type: Attribute, label: Label) -> BlockArgument:
+    """A new last argument of `function`."""
+    labels = [*argument_labels(function), label]
+    block = function.body.block
+    argument = block.insert_arg(type, len(block.args))
+    function.function_type = FunctionType.from_lists(block.arg_types, function.function_type.outputs.data)
+    function.arg_attrs = ArrayAttr([entry.to_attribute() for entry in labels])
+    return argument
+
+
+def set_results(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) -> None:
+    """Return these values, under these labels, instead of what `function` returned."""
+    old = return_op(function)
+    new = func.ReturnOp(*(value for value, _ in results))
+    new.location = old.location
+    Rewriter.replace_op(old, new)
+    function.update_function_type()
+    function.res_attrs = ArrayAttr([label.to_attribute() for _, label in results])
+
+
+def verify_signature(function: func.FuncOp) -> None:
+    """
+    Check the labels of a step; functions without labels pass.
+
+    Roles are known; names are given and unique; a grad names a param and an update an argument, of its type.
+    """
+    arguments = list(zip(argument_labels(function), function.function_type.inputs.data, strict=True))
+    results = list(zip(result_labels(function), function.function_type.outputs.data, strict=True))
+    known: dict[str, tuple[str, Attribute]] = {}
+    for index, (label, type) in enumerate(arguments):
+        where = f"argument {index} of @{function.sym_name.data}"
+        _verify_label(where, label, ARGUMENT_ROLES)
+        if label.name in known:
+            raise VerifyException(f'{where}: expected unique names, got "{label.name}" twice')
+        if label.role:
+            known[label.name] = (label.role, type)
+    for index, (label, type) in enumerate(results):
+        where = f"result {index} of @{function.sym_name.data}"
+        _verify_label(where, label, RESULT_ROLES)
+        if label.role in ("grad", "update"):
+            _verify_target(where, label, type, known)
+
+
+def _verify_label(where: str, label: Label, roles: Sequence[str]) -> None:
+    if label.role and label.role not in roles:
+        raise VerifyException(f'{where}: expected {ROLE} to be one of {", ".join(roles)}, got "{label.role}"')
+    if label.role and label.role != "loss" and not label.name:
+        raise VerifyException(f'{where}: expected an {NAME} beside {ROLE} = "{label.role}", got none')
+
+
+def _verify_target(
+    where: str, label: Label, type: Attribute, known: dict[str, tuple[str, Attribute]]
+) -> None:
+    """A grad or an update must name an argument of the same type."""
+    role, expected = known.get(label.name, ("", None))
+    if not role or (label.role == "grad" and role != "param"):
+        wanted = "a param" if label.role == "grad" else "an argument"
+        raise VerifyException(f'{where}: expected the {label.role} to name {wanted}, got "{label.name}"')
+    if type != expected:
+        raise VerifyException(f'{where}: expected the type of "{label.name}", {expected}, got {type}')

@@ -1,0 +1,85 @@
+"""
+What verifiers of tensor ops check again and again, each with one message: what was expected, what was got.
+
+All raise VerifyException, from a verifier as well as from a constructor that cannot infer its result type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    Float64Type,
+    StringAttr,
+    TensorType,
+    i32,
+    i64,
+)
+from xdsl.ir import Operation, SSAValue
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.base import AnyTensor, tensor_type
+
+Value: TypeAlias = SSAValue | Operation
+"""An operand as a constructor takes it: a value, or an op that has one result."""
+
+Float = Float16Type | BFloat16Type | Float32Type | Float64Type
+
+
+def with_shape(value: Value, shape: Sequence[int]) -> AnyTensor:
+    """The type of `value` in another shape."""
+    return TensorType(tensor_type(value).get_element_type(), tuple(shape))
+
+
+def scalar_of(value: Value) -> AnyTensor:
+    """The 0-d tensor type of the element type of `value`."""
+    return with_shape(value, ())
+
+
+def is_float(value: Value) -> bool:
+    """Whether the elements of `value` are f16, bf16, f32 or f64."""
+    return isinstance(tensor_type(value).get_element_type(), Float)
+
+
+def expect_float(name: str, value: Value) -> None:
+    """Refuse an operand whose elements are not of a floating-point type."""
+    if not is_float(value):
+        raise VerifyException(
+            f"expected {name} of element type f16, bf16, f32 or f64, got {tensor_type(value)}"
+        )
+
+
+def expect_type(name: str, value: Value, expected: AnyTensor) -> None:
+    """Refuse an operand of another type than the op's other operands imply."""
+    if tensor_type(value) != expected:
+        raise VerifyException(f"expected {name} of type {expected}, got {tensor_type(value)}")
+
+
+def expect_rank(name: str, value: Value, at_least: int) -> tuple[int, ...]:
+    """The shape of an operand that needs `at_least` so many dimensions."""
+    shape = tensor_type(value).get_shape()
+    if len(shape) < at_least:
+        raise VerifyException(f"expected {name} of rank {at_least} or more, got {tensor_type(value)}")
+    return shape
+
+
+def expect_one_of(name: str, attribute: StringAttr, choices: Sequence[str]) -> None:
+    """Refuse a string attribute outside its few legal values."""
+    if attribute.data not in choices:
+        wanted = " or ".join(f'"{choice}"' for choice in choices)
+        raise VerifyException(f'expected {name} to be {wanted}, got "{attribute.data}"')
+
+
+def expect_tensors(op: Operation) -> None:
+    """Refuse operands and results other than tensors of static shape and of a number that kernels know."""
+    for written in (*op.operand_types, *op.result_types):
+        if not isinstance(written, TensorType):
+            raise VerifyException(f"expected tensors, got {written}")
+        if not written.has_static_shape():
+            raise VerifyException(f"expected static shapes, got {written}")
+        if not isinstance(written.get_element_type(), Float) and written.get_element_type() not in (i32, i64):
+            raise VerifyException(f"expected element type f16, bf16, f32, f64, i32 or i64, got {written}")

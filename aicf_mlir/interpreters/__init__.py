@@ -1,0 +1,66 @@
+"""The meaning of every level in NumPy: the truth that passes, kernels and devices must agree with."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.interpreter import Interpreter, InterpreterFunctions
+from xdsl.interpreters.func import FuncFunctions
+
+from aicf_mlir.dialects.base import element_type, shape_of
+from aicf_mlir.dialects.element_types import element_name
+from aicf_mlir.errors import BindError
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+
+__all__ = ["run_function"]
+
+
+def run_function(module: ModuleOp, inputs: Sequence[Array]) -> tuple[Array, ...]:
+    """
+    The results of the one function of `module`, of nn, optim and kernel ops, on `inputs` in argument order.
+
+    Raises BindError when the module has not exactly one function, or when the inputs differ from its
+    arguments in number, dtype or shape.
+    """
+    functions = [op for op in module.ops if isinstance(op, func.FuncOp) and not op.is_declaration]
+    if len(functions) != 1:
+        raise BindError(f"expected a module of one function to run, got {len(functions)}")
+    (function,) = functions
+    _check_inputs(function, inputs)
+    interpreter = Interpreter(module)
+    interpreter.register_implementations(FuncFunctions())
+    for implementations in _implementations(module):
+        interpreter.register_implementations(implementations)
+    return interpreter.call_op(function, tuple(inputs))
+
+
+IMPLEMENTATIONS: Mapping[str, tuple[str, str]] = {
+    "nn": ("aicf_mlir.interpreters.nn", "NNFunctions"),
+    "optim": ("aicf_mlir.interpreters.optim", "OptimFunctions"),
+    "kernel": ("aicf_mlir.interpreters.kernel", "KernelFunctions"),
+}
+"""Module and class by dialect; imported when a module has ops of that dialect."""
+
+
+def _implementations(module: ModuleOp) -> list[InterpreterFunctions]:
+    """The implementations of the dialects that `module` uses."""
+    used = {op.dialect_name() for op in module.walk()}
+    rows = [row for dialect, row in IMPLEMENTATIONS.items() if dialect in used]
+    return [getattr(importlib.import_module(path), name)() for path, name in rows]
+
+
+def _check_inputs(function: func.FuncOp, inputs: Sequence[Array]) -> None:
+    arguments = function.body.block.args
+    name = function.sym_name.data
+    if len(inputs) != len(arguments):
+        raise BindError(f"@{name}: expected {len(arguments)} inputs, got {len(inputs)}")
+    for index, (argument, given) in enumerate(zip(arguments, inputs, strict=True)):
+        label = f"%{argument.name_hint}" if argument.name_hint else str(index)
+        dtype, shape = NUMPY_TYPES[element_name(element_type(argument))], shape_of(argument)
+        if (given.dtype, given.shape) != (dtype, shape):
+            raise BindError(
+                f"@{name}, input {label}: expected {dtype}{list(shape)}, got {given.dtype}{list(given.shape)}"
+            )

@@ -1,0 +1,52 @@
+"""What each optim op computes, in NumPy: torch's single-tensor formulas in float64, rounded once."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation
+
+from aicf_mlir.dialects import optim
+from aicf_mlir.dialects.properties import is_true
+from aicf_mlir.interpreters import updates
+from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.interpreters.runner import Meaning, Operands, functions
+
+
+def advance(op: optim.AdvanceOp, operands: Operands) -> tuple[Array, ...]:
+    """One more step for every parameter of the group, and the inverse bias corrections of that step."""
+    step, *correction = operands
+    following = updates.advance(step)
+    if not correction:
+        return (following,)
+    beta1, beta2, pin1, pin2 = correction
+    return (
+        following,
+        updates.inverse_bias_correction(beta1, following[0], pin1),
+        updates.inverse_bias_correction(beta2, following[0], pin2),
+    )
+
+
+def sgd(op: optim.SgdOp, operands: Operands) -> tuple[Array, ...]:
+    """The new parameter and momentum buffer."""
+    results = updates.sgd(*operands, nesterov=is_true(op.nesterov), maximize=is_true(op.maximize))
+    return tuple(result for result in results if result is not None)
+
+
+def adam(op: optim.AdamOp, operands: Operands) -> tuple[Array, ...]:
+    """The new parameter, moments and, for amsgrad, maximum of the second moment."""
+    p, g, m, v, *hyperparameters = operands
+    vmax = hyperparameters.pop() if is_true(op.amsgrad) else None
+    results = updates.adam(
+        p, g, m, v, vmax, *hyperparameters, decoupled=is_true(op.decoupled), maximize=is_true(op.maximize)
+    )
+    return tuple(result for result in results if result is not None)
+
+
+MEANINGS: dict[type[Operation], Meaning] = {
+    optim.AdvanceOp: advance,
+    optim.SgdOp: sgd,
+    optim.AdamOp: adam,
+}
+"""One row per op of the dialect."""
+
+OptimFunctions = functions("OptimFunctions", MEANINGS)
+"""The implementations for xDSL's interpreter."""

@@ -1,0 +1,50 @@
+"""From a table of meanings to implementations for xDSL's interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
+from xdsl.ir import Operation
+
+from aicf_mlir.dialects.base import element_type, shape_of
+from aicf_mlir.dialects.element_types import element_name
+from aicf_mlir.interpreters.numerics import Array, round_to, widen
+
+Operands = Sequence[Array]
+"""The operands of an op: floats as float64, integers as they are."""
+
+Meaning = Callable[[Any, Operands], Array | tuple[Array, ...]]
+"""From an op and its operands to its result, or its results, before they are rounded."""
+
+
+def run_meaning(meaning: Meaning, op: Operation, operands: Operands) -> tuple[Array, ...]:
+    """The results of `op`, rounded once to the types that it declares."""
+    with np.errstate(all="ignore"):
+        values = meaning(op, [widen(operand) for operand in operands])
+        results = values if isinstance(values, tuple) else (values,)
+        rounded = [
+            round_to(np.asarray(value), element_name(element_type(result)))
+            for value, result in zip(results, op.results, strict=True)
+        ]
+    for value, result in zip(rounded, op.results, strict=True):
+        if value.shape != shape_of(result):
+            raise ValueError(f"{op.name}: computed shape {value.shape}, declared {shape_of(result)}")
+    return tuple(rounded)
+
+
+def functions(name: str, meanings: Mapping[type[Operation], Meaning]) -> type[InterpreterFunctions]:
+    """A class of implementations with one row of `meanings` behind each op."""
+
+    def implement(op_type: type[Operation], meaning: Meaning) -> Any:
+        def run(
+            self: InterpreterFunctions, interpreter: Interpreter, op: Operation, args: PythonValues
+        ) -> PythonValues:
+            return run_meaning(meaning, op, args)
+
+        return impl(op_type)(run)
+
+    rows = {f"run_{op_type.name}": implement(op_type, meaning) for op_type, meaning in meanings.items()}
+    return register_impls(type(name, (InterpreterFunctions,), rows))

@@ -1,0 +1,152 @@
+"""Reverse-mode differentiation: one walk backwards over the block of a step; each op emits its own part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from xdsl.builder import Builder
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint
+from xdsl.utils.exceptions import PassFailedException
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.base import shape_of, tensor_type
+from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.dialects.signature import Label, argument_labels, result_labels, return_op, set_results
+from aicf_mlir.dialects.verification import is_float
+
+
+@dataclass(frozen=True)
+class AutodiffPass(ModulePass):
+    """
+    Append the gradient of the result with the role "loss" to the results of every function.
+
+    One result {aicf.role = "grad", aicf.name = NAME} per argument with the role "param" that reaches the
+    loss, in argument order. New ops carry the location of the op that they differentiate.
+    """
+
+    name = "autodiff"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in op.ops:
+            if isinstance(function, func.FuncOp) and not function.is_declaration:
+                differentiate(function)
+
+
+def differentiate(function: func.FuncOp) -> None:
+    """Append the gradients to the results of one function."""
+    results = list(zip(return_op(function).operands, result_labels(function), strict=True))
+    loss = find_loss(function, results)
+    params = [
+        (argument, label)
+        for argument, label in zip(function.args, argument_labels(function), strict=True)
+        if label.role == "param"
+    ]
+    forward = list(function.body.block.ops)[:-1]
+    active = values_depending_on([argument for argument, _ in params], forward)
+    if loss not in active:
+        refuse(
+            function, f'the loss of @{function.sym_name.data} depends on no argument with aicf.role = "param"'
+        )
+    backward = Backward(function, active)
+    backward.run(forward, loss)
+    for argument, label in params:
+        if (gradient := backward.cotangents.get(argument)) is not None:
+            results.append((gradient, Label("grad", label.name)))
+            if isinstance(gradient, OpResult) and argument.name_hint and not gradient.name_hint:
+                gradient.name_hint = f"d{argument.name_hint}"
+    set_results(function, results)
+    backward.erase_unused()
+
+
+def find_loss(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) -> SSAValue:
+    """The one result to differentiate: 0-d, of a floating-point type."""
+    name = function.sym_name.data
+    losses = [value for value, label in results if label.role == "loss"]
+    if len(losses) != 1:
+        refuse(function, f'expected one result of @{name} with aicf.role = "loss", got {len(losses)}')
+    if any(label.role == "grad" for _, label in results):
+        refuse(function, f"@{name} has gradients among its results: it is differentiated already")
+    (loss,) = losses
+    if shape_of(loss) != () or not is_float(loss):
+        refuse(function, f"expected a 0-d floating-point loss of @{name}, got {loss.type}")
+    return loss
+
+
+def values_depending_on(sources: Sequence[SSAValue], ops: Sequence[Operation]) -> set[SSAValue]:
+    """`sources` and the floating-point values computed from them. Only membership is asked of the set."""
+    depending = set(sources)
+    for op in ops:
+        if any(operand in depending for operand in op.operands):
+            depending.update(result for result in op.results if is_float(result))
+    return depending
+
+
+def refuse(op: Operation, message: str) -> NoReturn:
+    """Stop at `op`."""
+    op.emit_error(message, PassFailedException(message))
+
+
+@dataclass
+class Backward:
+    """The backward walk over one function: the cotangents so far, and the ops it has emitted."""
+
+    function: func.FuncOp
+    active: set[SSAValue]
+    cotangents: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    emitted: list[Operation] = field(default_factory=list[Operation])
+
+    def run(self, forward: Sequence[Operation], loss: SSAValue) -> None:
+        """Fill `cotangents` for every active value that reaches `loss`."""
+        end = return_op(self.function)
+        builder = Builder(InsertPoint.before(end))
+        builder.operation_insertion_handler.append(self.emitted.append)
+        source = loss.owner if isinstance(loss.owner, Operation) else end
+        self.cotangents[loss] = builder.insert(nn.ConstantOp(1.0, tensor_type(loss))).result
+        self.locate(source, since=0)
+        for op in reversed(forward):
+            if any(result in self.cotangents for result in op.results):
+                since = len(self.emitted)
+                self.differentiate(op, builder)
+                self.locate(op, since)
+
+    def differentiate(self, op: Operation, builder: Builder) -> None:
+        """Let `op` turn the cotangents of its results into cotangents of its operands, and add these up."""
+        if not isinstance(op, DifferentiableInterface):
+            declared = op.get_traits_of_type(NotDifferentiable)
+            reason = declared[0].reason if declared else "it has no vector-Jacobian product"
+            refuse(
+                op, f"'{op.name}' lies between a parameter and the loss but is not differentiable: {reason}"
+            )
+            return
+        arriving = [self.arriving(result, builder) for result in op.results]
+        for operand, cotangent in zip(op.operands, op.vjp(builder, arriving), strict=True):
+            if cotangent is None or operand not in self.active:
+                continue
+            if (partial := self.cotangents.get(operand)) is not None:
+                cotangent = builder.insert(nn.AddOp(partial, cotangent)).result
+            self.cotangents[operand] = cotangent
+
+    def arriving(self, result: SSAValue, builder: Builder) -> SSAValue:
+        """The cotangent of `result`; zero where the loss does not depend on it."""
+        if (cotangent := self.cotangents.get(result)) is not None:
+            return cotangent
+        return builder.insert(nn.ConstantOp(0.0, tensor_type(result))).result
+
+    def locate(self, source: Operation, since: int) -> None:
+        """Give the ops emitted from `since` on the location of `source`."""
+        for op in self.emitted[since:]:
+            op.location = source.location
+
+    def erase_unused(self) -> None:
+        """Erase what was emitted for operands that need no gradient."""
+        for op in reversed(self.emitted):
+            if not any(result.uses for result in op.results):
+                op.detach()
+                op.erase()

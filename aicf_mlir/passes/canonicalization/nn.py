@@ -1,0 +1,173 @@
+"""
+Canonical forms of nn ops. Every rewrite keeps each bit of the result.
+
+Left alone for that reason: x + 0 (it turns -0.0 into 0.0), the sum of a broadcast (one rounding is not many),
+and a cast of a cast (two roundings are not one).
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.base import shape_of, tensor_type
+from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.properties import is_true
+
+
+def replace(rewriter: PatternRewriter, op: NNOp, new: NNOp | SSAValue) -> None:
+    """Put `new` in the place of `op`, at its location."""
+    if isinstance(new, SSAValue):
+        rewriter.replace(op, (), (new,))
+    else:
+        new.location = op.location
+        rewriter.replace(op, new)
+
+
+def is_constant(value: SSAValue, number: float) -> bool:
+    """Whether `value` is an nn.constant of that number."""
+    return isinstance(op := value.owner, nn.ConstantOp) and op.value.value.data == number
+
+
+class RemoveIdentity(RewritePattern):
+    """reshape, cast and broadcast_to to the same type, and transpose in the same order -> x"""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, nn.ReshapeOp | nn.CastOp | nn.BroadcastToOp | nn.TransposeOp):
+            return
+        if isinstance(op, nn.TransposeOp) and list(op.perm.get_values()) != list(range(len(op.perm))):
+            return
+        if op.x.type == op.result.type:
+            replace(rewriter, op, op.x)
+
+
+class RemoveEmptyReduction(RewritePattern):
+    """sum and mean over no dimensions -> x"""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if isinstance(op, nn.ReductionOp) and len(op.dims) == 0:
+            replace(rewriter, op, op.x)
+
+
+class MergeReshapes(RewritePattern):
+    """reshape(reshape(x)) -> reshape(x); reshape(constant) -> constant"""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: nn.ReshapeOp, rewriter: PatternRewriter) -> None:
+        match op.x.owner:
+            case nn.ReshapeOp() as inner:
+                replace(rewriter, op, nn.ReshapeOp(inner.x, shape_of(op.result)))
+            case nn.ConstantOp() as inner:
+                replace(rewriter, op, nn.ConstantOp(inner.value.value.data, tensor_type(op.result)))
+            case _:
+                pass
+
+
+class MergeTransposes(RewritePattern):
+    """transpose(transpose(x)) -> transpose(x); transpose(matmul(a, b)) -> matmul(b, a) with turned flags"""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: nn.TransposeOp, rewriter: PatternRewriter) -> None:
+        match op.x.owner:
+            case nn.TransposeOp() as inner:
+                order = inner.perm.get_values()
+                replace(rewriter, op, nn.TransposeOp(inner.x, [order[d] for d in op.perm.get_values()]))
+            case nn.MatmulOp() as inner if swaps_last_two(op) and inner.result.has_one_use():
+                flags = (not is_true(inner.trans_b), not is_true(inner.trans_a))
+                replace(rewriter, op, nn.MatmulOp(inner.b, inner.a, *flags))
+            case _:
+                pass
+
+
+class MergeBroadcasts(RewritePattern):
+    """broadcast_to(broadcast_to(x)) -> broadcast_to(x)"""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: nn.BroadcastToOp, rewriter: PatternRewriter) -> None:
+        if isinstance(inner := op.x.owner, nn.BroadcastToOp):
+            replace(rewriter, op, nn.BroadcastToOp(inner.x, shape_of(op.result)))
+
+
+class AbsorbBroadcast(RewritePattern):
+    """add(broadcast_to(x), y) -> add(x, y) where y, or what is left of the broadcast, gives the shape"""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, nn.BinaryOp):
+            return
+        operands = list(op.operands)
+        for index, operand in enumerate(operands):
+            if isinstance(wide := operand.owner, nn.BroadcastToOp):
+                narrowed = [*operands[:index], wide.x, *operands[index + 1 :]]
+                if nn.broadcast_shapes(*(shape_of(value) for value in narrowed)) == shape_of(op.result):
+                    replace(rewriter, op, type(op)(*narrowed))
+                    return
+
+
+class RemoveMultiplicationByOne(RewritePattern):
+    """mul(x, 1), mul(1, x) and div(x, 1) -> x"""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, nn.MulOp | nn.DivOp):
+            return
+        if is_constant(op.rhs, 1.0) and op.lhs.type == op.result.type:
+            replace(rewriter, op, op.lhs)
+        elif isinstance(op, nn.MulOp) and is_constant(op.lhs, 1.0) and op.rhs.type == op.result.type:
+            replace(rewriter, op, op.rhs)
+
+
+class CancelNegations(RewritePattern):
+    """neg(neg(x)) -> x"""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: nn.NegOp, rewriter: PatternRewriter) -> None:
+        if isinstance(inner := op.x.owner, nn.NegOp):
+            replace(rewriter, op, inner.x)
+
+
+class AbsorbNegation(RewritePattern):
+    """add(x, neg(y)) -> sub(x, y); add(neg(x), y) -> sub(y, x); sub(x, neg(y)) -> add(x, y)"""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, nn.AddOp | nn.SubOp):
+            return
+        if isinstance(negated := op.rhs.owner, nn.NegOp):
+            opposite = nn.SubOp if isinstance(op, nn.AddOp) else nn.AddOp
+            replace(rewriter, op, opposite(op.lhs, negated.x))
+        elif isinstance(op, nn.AddOp) and isinstance(negated := op.lhs.owner, nn.NegOp):
+            replace(rewriter, op, nn.SubOp(op.rhs, negated.x))
+
+
+class AbsorbTransposeIntoMatmul(RewritePattern):
+    """matmul(transpose(a), b) -> matmul(a, b, trans_a = true), and so for b, if the last dimensions swap"""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: nn.MatmulOp, rewriter: PatternRewriter) -> None:
+        a, trans_a = without_transpose(op.a)
+        b, trans_b = without_transpose(op.b)
+        if trans_a or trans_b:
+            flags = (is_true(op.trans_a) != trans_a, is_true(op.trans_b) != trans_b)
+            replace(rewriter, op, nn.MatmulOp(a, b, *flags))
+
+
+class LinearOfTransposedWeight(RewritePattern):
+    """linear(x, transpose(w)) of a matrix x, without bias -> matmul(x, w)"""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: nn.LinearOp, rewriter: PatternRewriter) -> None:
+        w, transposed = without_transpose(op.w)
+        if transposed and op.bias is None and len(shape_of(op.x)) == 2:
+            replace(rewriter, op, nn.MatmulOp(op.x, w))
+
+
+def swaps_last_two(op: nn.TransposeOp) -> bool:
+    """Whether the transpose swaps the last two dimensions and keeps the others."""
+    perm = list(op.perm.get_values())
+    last = len(perm) - 1
+    return last >= 1 and perm == [*range(last - 1), last, last - 1]
+
+
+def without_transpose(value: SSAValue) -> tuple[SSAValue, bool]:
+    """The operand of a swap of the last two dimensions and True, or `value` and False."""
+    op = value.owner
+    return (op.x, True) if isinstance(op, nn.TransposeOp) and swaps_last_two(op) else (value, False)

@@ -11,7 +11,6 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import (
     UNKNOWN_LOC,
     FileLineColLoc,
-    FunctionType,
     IntAttr,
     ModuleOp,
     ShapedType,
@@ -60,7 +59,6 @@ class SafeParser(Parser):
         self.positions = positions
         self.alias_sizes: dict[str, tuple[int, int]] = {}
         self.expanded = 0
-        self.arrows = 0
         self.first_use: dict[str, Span] = {}
         self._parser_state = ParserState(SafeLexer(Input(source.text, source.name)))
 
@@ -154,15 +152,6 @@ class SafeParser(Parser):
                 start,
             )
         return shaped
-
-    def parse_optional_function_type(self) -> FunctionType | None:
-        """A function type; chains `() -> () -> …` nest without brackets, unseen by the scan."""
-        self.arrows += 1
-        if self.arrows > MAX_NESTING:
-            self.raise_error(f"function types are nested more than {MAX_NESTING} levels deep")
-        found = super().parse_optional_function_type()
-        self.arrows -= 1
-        return found
 
     def parse_affine_map(self) -> AffineMap:
         """Refused: no dialect here uses affine maps."""

@@ -12,8 +12,20 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.parsing import make_context
 from aicf_mlir.pipeline import parse_passes, run_passes
 from aicf_mlir.verify import verify_module
+
+__all__ = [
+    "STAGES",
+    "STAGE_NAMES",
+    "Snapshots",
+    "Stage",
+    "check_legal",
+    "make_context",
+    "run_stages",
+    "stage_range",
+]
 
 
 @dataclass(frozen=True)
@@ -26,9 +38,14 @@ class Stage:
     dialects: frozenset[str]
     meaning: str
 
-    def pass_list(self, target: str) -> str:
-        """The passes as one text for `-p`."""
-        return ",".join(self.passes).replace("$target", f'"{target}"')
+    def pass_list(self, target: str, options: Mapping[str, str] | None = None) -> str:
+        """The passes as one text for `-p`; `options` adds to those of a pass: {"apply-optimizer": "keep-grads"}."""
+        texts: list[str] = []
+        for text in self.passes:
+            name, _, given = text.removesuffix("}").partition("{")
+            given = f"{given} {(options or {}).get(name, '')}".strip().replace("$target", f'"{target}"')
+            texts.append(f"{name}{{{given}}}" if given else name)
+        return ",".join(texts)
 
 
 TENSORS = frozenset({"builtin", "func", "nn"})
@@ -70,14 +87,14 @@ def check_legal(module: ModuleOp, stage: Stage) -> None:
 
 
 class Snapshots(Mapping[str, ModuleOp]):
-    """The module as it was after each stage, by name. Text is made when it is asked for."""
+    """Pass one as `after_each`: copies of the module by stage. Text is made when it is asked for."""
 
     def __init__(self) -> None:
         self._modules: dict[str, ModuleOp] = {}
 
-    def __call__(self, stage: Stage, module: ModuleOp) -> None:
-        """Keep a copy of `module`: for use as `after_each`."""
-        self._modules[stage.name] = module.clone()
+    def __call__(self, stage: str, module: ModuleOp) -> None:
+        """Keep a copy of `module`."""
+        self._modules[stage] = module.clone()
 
     def __getitem__(self, name: str) -> ModuleOp:
         if name not in self._modules:
@@ -102,18 +119,17 @@ def run_stages(
     until: str = "plan",
     target: str = "cpu",
     first: str = "nn",
-    after_each: Callable[[Stage, ModuleOp], None] | None = None,
-) -> Snapshots:
+    options: Mapping[str, str] | None = None,
+    after_each: Callable[[str, ModuleOp], None] | None = None,
+) -> None:
     """Run the stages `first` … `until` on `module` in place for `target` (`cpu`, `sm_90`, …).
 
-    Returns the module as it was after each stage. Errors are those of the passes, and `VerifyException`.
+    `options` gives passes further options by name; `after_each` sees the name of each stage and the module
+    after it. Errors are those of the passes, and `VerifyException` for IR that is not legal after its stage.
     """
-    snapshots = Snapshots()
     verify_module(module)
     for stage in stage_range(until, first):
-        run_passes(context, module, parse_passes(stage.pass_list(target)))
+        run_passes(context, module, parse_passes(stage.pass_list(target, options)))
         check_legal(module, stage)
-        snapshots(stage, module)
         if after_each is not None:
-            after_each(stage, module)
-    return snapshots
+            after_each(stage.name, module)

@@ -28,19 +28,23 @@ class ToolParser(argparse.ArgumentParser):
         """The parsed arguments; pass flags `--PASS[=OPTIONS]` become `-p`, in the order typed."""
         options, unknown = self.parse_known_args(list(expand_pass_flags(arguments, self._passes)))
         if unknown:
-            self.error(self._explain(unknown[0]))
+            self.error(self._explain(unknown[0], getattr(options, "input", "")))
         return options
 
     def error(self, message: str) -> NoReturn:
         """One line on standard error, exit code 2."""
         self.exit(USAGE, f"{self.prog}: error: {message}\n")
 
-    def _explain(self, argument: str) -> str:
+    def _explain(self, argument: str, file: str) -> str:
         name = argument.split("=")[0]
-        if not name.startswith("-") and "=" in argument:
-            return f"unexpected argument '{argument}'; pass options follow '=': --select-kernels=target=sm_90"
         if not name.startswith("-"):
-            return f"unexpected argument '{argument}'; one input file is read"
+            loose = [text for text in (file, argument) if "=" in text]
+            hint = (
+                "pass options follow '=': --select-kernels=target=sm_90"
+                if loose
+                else "one input file is read"
+            )
+            return f"unexpected argument '{(loose or [argument])[0]}'; {hint}"
         known = [*self._option_string_actions, *(f"--{name}" for name in self._passes)]
         near = get_close_matches(name, known, 3)
         return f"unknown option '{name}'" + (

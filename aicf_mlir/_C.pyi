@@ -1,13 +1,18 @@
-"""Types of the compiled module: kernels, devices and the executor. Sizes and offsets are in bytes; a stream is a cudaStream_t as an int.
+"""Types of the compiled module: kernels, devices and the executor.
 
-Every failure is a class of `aicf_mlir.errors`: KernelError (a call with wrong arguments, or refused by the device), VerifyError (an
-operation that breaks its schema), SelectionError (a kernel that does not support its operands), PlanError (a plan that cannot run),
-StateError (a call in the wrong state) or CaptureError.
+Sizes and offsets are in bytes; a stream is a cudaStream_t as an int.
+Every failure is a class of `aicf_mlir.errors`:
+KernelError      a call with wrong arguments, or one that the device refused
+VerifyError      an operation that breaks its schema, where none was to be run (check_op, select_kernel …)
+SelectionError   a kernel, or every kernel, that does not support the operands
+PlanError        a plan that cannot run (Executor)
+StateError       a call in the wrong state
+CaptureError     a step that could not be recorded
 """
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 
 from typing_extensions import Buffer
 
@@ -46,10 +51,10 @@ class OpKind(enum.IntEnum):
     SgdStep = 29
     AdamStep = 30
 
-type Attr = bool | int | float | str | Sequence[int]
-type TensorType = tuple[str, Sequence[int]]
+Attr: TypeAlias = bool | int | float | str | Sequence[int]
+TensorType: TypeAlias = tuple[str, Sequence[int]]
 """(dtype, shape), e.g. ("f32", (64, 256))."""
-type Slot = tuple[str, int, str, Sequence[int]]
+Slot: TypeAlias = tuple[str, int, str, Sequence[int]]
 """(arena, offset, dtype, shape)."""
 
 class KernelVariant(TypedDict):
@@ -101,8 +106,11 @@ def select_kernel(
 ) -> tuple[str, int]: ...
 
 class TensorDesc:
-    """Where a tensor lies and what it holds. `strides` are in elements, contiguous where None. `owner` lives as long as the description,
-    and as long as a graph that records a call on it."""
+    """Where a tensor lies and what it holds.
+
+    `strides` are in elements, contiguous where None. `owner` lives as long as the description, and as long as
+    a graph that records a call on it.
+    """
 
     def __init__(
         self,
@@ -161,7 +169,7 @@ class Arena(Buffer):
     def copy_in(self, offset: int, ptr: int, nbytes: int, stream: int = 0) -> None: ...
 
 class Executor:
-    """A plan made ready: addresses, kernels and attributes resolved and checked once. One caller at a time."""
+    """A plan made ready: addresses, kernels, attributes resolved and checked once. One caller at a time."""
 
     def __init__(self, device: str, arenas: Mapping[str, Arena], launches: Sequence[Launch]) -> None: ...
     def run(self, stream: int = 0) -> None: ...

@@ -84,7 +84,7 @@ def __dir__() -> list[str]:
 
 
 def _load_blas() -> None:
-    """Give the CPU's matrix product its library: by path, so that no rpath is needed and editable installs work."""
+    """Give the CPU's matrix product its library by path: no rpath is needed, editable installs work."""
     folder = Path(scipy_openblas32.get_lib_dir())
     libraries = sorted(folder.glob("libscipy_openblas*.so*"))
     if not libraries:

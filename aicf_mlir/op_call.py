@@ -39,9 +39,10 @@ def op_call(
 ) -> str:
     """Run one operation into `outputs`, or record it into the open graph; return the id of its kernel.
 
-    The operands lie on one device, contiguous, each in memory of its own unless the operation may run in place. An empty `kernel_id` takes
-    the first kernel that supports them. On CUDA the launch goes to torch's current stream. Raises KernelError for wrong
-    arguments and SelectionError where no kernel, or not the named one, supports them.
+    The operands lie on one device, contiguous, each in memory of its own unless the operation may run in
+    place. An empty `kernel_id` takes the first kernel that supports them. On CUDA the launch goes to torch's
+    current stream. Raises KernelError for wrong arguments, SelectionError where no kernel, or not the named
+    one, supports them.
     """
     described_inputs = [describe(tensor, f"input {i}") for i, tensor in enumerate(inputs)]
     described_outputs = [describe(tensor, f"output {i}", written=True) for i, tensor in enumerate(outputs)]

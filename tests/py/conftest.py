@@ -1,10 +1,19 @@
-"""Shared test set-up: tests marked `gpu` need a CUDA device and are skipped where there is none."""
+"""Shared test set-up: tests marked `gpu` need a CUDA device and are skipped where there is none.
+
+`--programs N` and `--seed S` set how many random programs run and where their seeds start.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from aicf_mlir import _C
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("random programs")
+    group.addoption("--programs", type=int, default=300, help="how many random programs to run (300)")
+    group.addoption("--seed", type=int, default=0, help="seed of the first of them (0)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -17,3 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    """Each device in turn: "cpu", and "cuda" where there is one."""
+    return str(request.param)

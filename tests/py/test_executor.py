@@ -1,4 +1,4 @@
-"""The executor on a hand-written plan: one SGD step with momentum of a linear model, y = x · w, on the CPU."""
+"""The executor on a hand-written plan: an SGD step with momentum of the model y = x · w, on the CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aicf_mlir import KernelError, OpKind, PlanError, SelectionError, StateError, _C
+from aicf_mlir import _C, KernelError, OpKind, PlanError, SelectionError, StateError
 
 B, K, N = 4, 3, 2
 SIZES = {"input": 512, "param": 256, "state": 512, "meta": 1024, "const": 256, "temp": 768, "output": 256}
@@ -244,7 +244,7 @@ def _wait_until_busy(executor: _C.Executor) -> None:
 
 
 def test_a_signal_ends_a_long_replay_between_steps() -> None:
-    class Alarm(Exception):  # noqa: N818
+    class Alarm(Exception):
         pass
 
     def handler(signum: int, frame: object) -> None:

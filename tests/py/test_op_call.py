@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from aicf_mlir import KernelError, OpKind, SelectionError, StateError, _C, op_call
+from aicf_mlir import _C, KernelError, OpKind, SelectionError, StateError, op_call
 from aicf_mlir.op_call import describe
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -39,7 +39,7 @@ class Stage:
     meaning: str
 
     def pass_list(self, target: str, options: Mapping[str, str] | None = None) -> str:
-        """The passes as one text for `-p`; `options` adds to those of a pass: {"apply-optimizer": "keep-grads"}."""
+        """The passes as one text for `-p`; `options` adds to a pass: {"apply-optimizer": "keep-grads"}."""
         texts: list[str] = []
         for text in self.passes:
             name, _, given = text.removesuffix("}").partition("{")

@@ -123,7 +123,7 @@ def run_passes(
     verify_each: bool = True,
     after_each: AfterPass | None = None,
 ) -> None:
-    """Run `passes` on `module` in place, verifying after each; errors carry the name of their pass as a note."""
+    """Run `passes` on `module` in place, verifying after each; errors carry the pass name as a note."""
     for current in passes:
         start = perf_counter()
         with _noted(f"while running pass '{current.name}'"):

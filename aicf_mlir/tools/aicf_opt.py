@@ -126,7 +126,7 @@ class Optimizer:
         self.timing = Timing()
 
     def run(self) -> int:
-        """Treat every piece of the input. Errors go to standard error; after one, no output file is written."""
+        """Treat every piece of the input; after an error no output file is written."""
         whole = read_source(self.options.input)
         texts: list[str] = []
         reports: list[str] = []

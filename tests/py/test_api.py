@@ -1,0 +1,415 @@
+"""The API as its users see it: short and long form, shape groups, warm-up, states, reports and logs."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from models import OptimizerConfig, compiled, cross_entropy, mlp, mse, regression, to_device, values
+from oracle import assert_same_bits, same_bits
+
+import aicf_mlir
+from aicf_mlir.stages import STAGE_NAMES
+
+B, D = 4, 8
+ADAM = OptimizerConfig(torch.optim.Adam, {"lr": 1e-3})
+
+
+def test_short_form(device: str) -> None:
+    """The example of the specification, word for word but for the device."""
+    from aicf_mlir.nn import Linear, ReLU, Sequential
+    from aicf_mlir.optim import Adam
+
+    torch.manual_seed(0)
+    x, t = regression(B, D)["x"].to(device), regression(B, D)["t"].to(device)
+
+    model = Sequential(Linear(D, D), ReLU(), Linear(D, D)).to(device)
+    opt = Adam(model, lr=1e-3)
+    model.compile(optimizer=opt, B=B, D=D, device=device, dtype=torch.float32)
+    first = model.train_step({"x": x, "t": t})
+    model.capture({"x": x, "t": t})
+    last = model.replay(n=3, sync=True)
+
+    assert (first.shape, last.shape) == ((), ())
+    assert last < first, "four steps of Adam on one batch must lower its loss"
+    assert float(opt.state[model[0].weight]["step"]) == 4
+
+
+def test_short_form_is_the_long_form(device: str) -> None:
+    torch.manual_seed(0)
+    short = aicf_mlir.nn.Sequential(
+        aicf_mlir.nn.Linear(D, D), aicf_mlir.nn.ReLU(), aicf_mlir.nn.Linear(D, D)
+    ).to(device)
+    opt = aicf_mlir.optim.Adam(short, lr=1e-3)
+    short.compile(optimizer=opt, B=B, D=D, device=device)
+    batch = to_device(regression(B, D), device)
+    loss = short.train_step(batch)
+
+    torch.manual_seed(0)
+    long = torch.nn.Sequential(torch.nn.Linear(D, D), torch.nn.ReLU(), torch.nn.Linear(D, D)).to(device)
+    plain = torch.optim.Adam(long.parameters(), lr=1e-3)
+    step = aicf_mlir.compile_train_step(long, plain, B=B, D=D, device=device)
+    expected = step.train_step(batch)
+    assert_same_bits({"loss": loss, **values(short, opt)}, {"loss": expected, **values(long, plain)})
+
+
+def test_modules_and_optimizers_are_torch_subclasses() -> None:
+    model = aicf_mlir.nn.Sequential(aicf_mlir.nn.Linear(D, D))
+    assert isinstance(model, torch.nn.Sequential)
+    assert isinstance(model[0], torch.nn.Linear)
+    for name in ("SGD", "Adam", "AdamW"):
+        ours, theirs = getattr(aicf_mlir.optim, name), getattr(torch.optim, name)
+        assert issubclass(ours, theirs)
+        of_module, of_iterable = ours(model, lr=0.1), ours(model.parameters(), lr=0.1)
+        assert (
+            of_module.state_dict()
+            == of_iterable.state_dict()
+            == theirs(model.parameters(), lr=0.1).state_dict()
+        )
+        groups = ours([{"params": [model[0].weight], "lr": 0.5}, {"params": [model[0].bias]}], lr=0.1)
+        assert [group["lr"] for group in groups.param_groups] == [0.5, 0.1]
+
+
+def test_optimizer_reads_pins_and_releases_bias_corrections(device: str) -> None:
+    model = aicf_mlir.nn.Sequential(aicf_mlir.nn.Linear(D, D)).to(device)
+    opt = aicf_mlir.optim.Adam(model, lr=1e-3)
+    model.compile(optimizer=opt, B=B, D=D, device=device)
+    batch = to_device(regression(B, D), device)
+    model.train_step(batch)
+    assert opt.bc1_inv == pytest.approx(1 / (1 - 0.9), rel=1e-12)
+    assert opt.bc2_inv == pytest.approx(1 / (1 - 0.999), rel=1e-12)
+    opt.bc1_inv = 1.0
+    model.train_step(batch)
+    assert opt.bc1_inv == 1.0
+    opt.bc1_inv = None
+    model.train_step(batch)
+    assert opt.bc1_inv == pytest.approx(1 / (1 - 0.9**3), rel=1e-12)
+
+
+def test_long_form(device: str) -> None:
+    model = mlp(D, 17, 3).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    batch = to_device({"x": torch.randn(B, D), "t": torch.tensor([0, 2, 1, 0])}, device)
+    step = aicf_mlir.compile_train_step(
+        model,
+        optimizer,
+        loss_fn=cross_entropy,
+        example=batch,
+        device=device,
+        dtype=torch.float32,
+        warmup_inputs=batch,
+        warmup_runs=2,
+        warmup_required=True,
+        name="classifier",
+    )
+    assert step.state == "warmed", "warmup_inputs warms up inside compile"
+    assert not optimizer.state
+    step.capture(batch)
+    step.replay(n=2, inputs=batch, sync=True)
+    assert step.name == "classifier"
+    assert step.meta["step"] == 2
+
+
+def test_the_loss_is_the_models_loss_before_the_update(device: str) -> None:
+    setup = compiled(ADAM, device)
+    with torch.no_grad():
+        expected = mse(setup.model, setup.batch)
+    loss = setup.train()
+    torch.testing.assert_close(loss, expected)
+    assert (loss.shape, loss.dtype, loss.device, loss.requires_grad) == (
+        (),
+        torch.float32,
+        setup.step.device,
+        False,
+    )
+
+
+def test_the_loss_is_a_tensor_of_its_own(device: str) -> None:
+    setup = compiled(ADAM, device)
+    losses = [setup.train()]
+    setup.step.capture(setup.batch)
+    losses += [setup.step.replay() for _ in range(3)]
+    kept = [float(loss) for loss in losses]
+    setup.step.replay(5)
+    assert [float(loss) for loss in losses] == kept, "a later step must not write into an earlier loss"
+    assert len(set(kept)) == 4
+    losses[0].fill_(100.0)
+    assert float(setup.step.replay()) < kept[0]
+
+
+def test_parameters_stay_torch_parameters(device: str) -> None:
+    setup = compiled(ADAM, device)
+    parameter = setup.model[0].weight
+    before = parameter.detach().clone()
+    setup.train()
+    assert isinstance(parameter, torch.nn.Parameter)
+    assert parameter is setup.optimizer.param_groups[0]["params"][0]
+    assert not torch.equal(parameter, before)
+    with torch.no_grad():
+        parameter.zero_()  # in place is fine: it is the same memory
+    setup.train()
+    assert float(parameter.detach().abs().max()) < 2e-3
+    setup.model(setup.batch["x"]).sum().backward()
+    assert parameter.grad is not None, "eager torch still works on the model"
+
+
+def test_states(device: str) -> None:
+    setup = compiled(ADAM, device)
+    step = setup.step
+    seen = [step.state]
+    step.warmup(setup.batch)
+    seen.append(step.state)
+    step.capture(setup.batch)
+    seen.append(step.state)
+    step.replay()
+    step.train_step(setup.batch)
+    seen.append(step.state)
+    step.reset()
+    seen.append(step.state)
+    step.train_step(setup.batch)
+    seen.append(step.state)
+    step.capture()
+    step.replay()
+    seen.append(step.state)
+    assert seen == ["created", "warmed", "captured", "captured", "reset", "warmed", "captured"]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_warmup_leaves_everything_bitwise(runs: int, device: str) -> None:
+    setup = compiled(OptimizerConfig(torch.optim.Adam, {"lr": 0.1, "amsgrad": True}), device)
+    for steps in (0, 2):
+        setup.train(steps)
+        before = setup.values(), dict(setup.step.meta), setup.optimizer.state_dict()
+        setup.step.warmup(setup.batch, runs)
+        assert_same_bits(setup.values(), before[0])
+        assert dict(setup.step.meta) == before[1]
+        assert setup.optimizer.state_dict()["param_groups"] == before[2]["param_groups"]
+    expected = compiled(OptimizerConfig(torch.optim.Adam, {"lr": 0.1, "amsgrad": True}), device)
+    setup.train()
+    expected.train(3)
+    assert_same_bits(setup.values(), expected.values())
+
+
+def test_without_required_warmup_capture_warms_up_by_itself(device: str) -> None:
+    setup = compiled(ADAM, device, warmup_required=False)
+    control = compiled(ADAM, device)
+    before = setup.values()
+    setup.step.capture(setup.batch)
+    assert setup.step.state == "captured"
+    assert_same_bits(setup.values(), before)
+    loss, expected = setup.step.replay(2), control.train(2)
+    assert_same_bits({"loss": loss, **setup.values()}, {"loss": expected, **control.values()})
+
+
+class TestShapeGroups:
+    """Several batch sizes share parameters, optimizer state and meta slots."""
+
+    SIZES = (4, 5, 33)
+
+    def setup_step(self, device: str) -> tuple[Any, Any, Any]:
+        model = mlp(D, 17, D).to(device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        return (
+            model,
+            optimizer,
+            aicf_mlir.compile_train_step(model, optimizer, B=self.SIZES, D=D, device=device),
+        )
+
+    def test_steps_of_all_sizes_train_one_model(self, device: str) -> None:
+        model, optimizer, step = self.setup_step(device)
+        for size in (5, 4, 33, 5):
+            alone = compiled(
+                lambda m: torch.optim.Adam(m.parameters(), lr=1e-2),
+                device,
+                batch=regression(size, D, seed=size),
+            )
+            alone.model.load_state_dict(model.state_dict())
+            alone.optimizer.load_state_dict(optimizer.state_dict())
+            batch = to_device(regression(size, D, seed=size), device)
+            loss, expected = step.train_step(batch), alone.train()
+            assert_same_bits({"loss": loss, **values(model, optimizer)}, {"loss": expected, **alone.values()})
+
+    def test_each_size_is_captured_by_itself(self, device: str) -> None:
+        model, optimizer, step = self.setup_step(device)
+        batches = {size: to_device(regression(size, D, seed=size), device) for size in self.SIZES}
+        for batch in batches.values():
+            step.warmup(batch)
+            step.capture(batch)
+        eager_model, eager_optimizer, eager = self.setup_step(device)
+        for size in (33, 4, 5, 33):
+            loss, expected = step.replay(2, inputs=batches[size]), None
+            for _ in range(2):
+                expected = eager.train_step(batches[size])
+            assert_same_bits(
+                {"loss": loss, **values(model, optimizer)},
+                {"loss": expected, **values(eager_model, eager_optimizer)},
+            )
+
+    def test_a_size_that_is_not_captured_is_refused(self, device: str) -> None:
+        _, _, step = self.setup_step(device)
+        first, second = (to_device(regression(size, D), device) for size in (4, 5))
+        step.warmup(first)
+        step.capture(first)
+        with pytest.raises(
+            aicf_mlir.StateError, match=r"these batch shapes are not captured yet; call capture\(batch\)"
+        ):
+            step.replay(inputs=second)
+
+    def test_a_size_that_was_not_compiled_is_refused(self, device: str) -> None:
+        _, _, step = self.setup_step(device)
+        with pytest.raises(
+            aicf_mlir.BindError,
+            match=r"no shape group for x \[6, 8\].*compiled: x \[4, 8\].*x \[33, 8\].*drop_last=True",
+        ):
+            step.train_step(to_device(regression(6, D), device))
+
+    def test_examples_instead_of_sizes(self, device: str) -> None:
+        model = mlp(D, 17, D).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = [to_device(regression(size, D), device) for size in (2, 3)]
+        step = aicf_mlir.compile_train_step(
+            model, optimizer, example=batches, device=device, warmup_inputs=batches
+        )
+        assert step.state == "warmed"
+        for batch in batches:
+            step.train_step(batch)
+
+
+@pytest.mark.parametrize("stage", STAGE_NAMES)
+def test_ir_of_every_stage(stage: str, device: str) -> None:
+    text = compiled(ADAM, device).step.ir(stage)
+    mark = {
+        "nn": "nn.linear",
+        "grad": "nn.mse_loss_grad",
+        "step": "optim.adam",
+        "lowered": "kernel.gemm",
+        "fused": "kernel.gemm_epilogue",
+    }
+    assert mark.get(stage, "gemm_epilogue") in text
+    assert text.endswith("\n")
+
+
+def test_stages_print_the_same_after_training(device: str) -> None:
+    setup = compiled(ADAM, device)
+    before = [setup.step.ir(stage) for stage in STAGE_NAMES]
+    setup.train(2)
+    assert [setup.step.ir(stage) for stage in STAGE_NAMES] == before
+
+
+def test_memory_report_is_the_plans(device: str) -> None:
+    setup = compiled(ADAM, device, name="reported")
+    report = setup.step.memory_report()
+    assert f" peak {report.peak} " in setup.step.ir("plan"), "the report's peak is the one in the plan's text"
+    assert report.peak == sum(report.arenas.values())
+    assert report.name == "reported"
+    parameters = sum(p.numel() * p.element_size() for p in setup.model.parameters())
+    assert report.arenas["param"] >= parameters
+    assert report.arenas["state"] >= 2 * parameters
+    for arena, slot, offset, size in report.slots:
+        assert offset + size <= report.arenas[arena], f"slot {slot} ends behind its arena"
+    assert f"peak {report.peak:,} bytes" in str(report)
+
+
+def test_memory_report_is_what_is_allocated(device: str) -> None:
+    first = compiled(ADAM, device)
+    before = first.step.stats()["live_bytes"]
+    second = compiled(ADAM, device)
+    assert second.step.stats()["live_bytes"] - before == second.step.memory_report().peak
+
+
+def test_stats_count_launches_and_no_allocation_per_step(device: str) -> None:
+    setup = compiled(ADAM, device)
+    setup.train(2)
+    setup.step.capture(setup.batch)
+    setup.step.replay(2)
+    before = setup.step.stats()
+    assert before["launches_per_step"] == len(setup.step.planned_kernels())
+    setup.step.replay(5)
+    setup.step.train_step(setup.batch)
+    after = setup.step.stats()
+    assert after["allocations"] == before["allocations"], "a step allocates nothing"
+    assert after["live_bytes"] == before["live_bytes"]
+    assert after["replays"] - before["replays"] == 5
+    assert after["runs"] - before["runs"] == 1
+    assert after["launches"] - before["launches"] == 6 * before["launches_per_step"]
+
+
+def test_capture_is_logged_with_its_name(device: str, caplog: pytest.LogCaptureFixture) -> None:
+    setup = compiled(ADAM, device, name="my_step")
+    setup.step.warmup(setup.batch)
+    with caplog.at_level(logging.INFO, logger="aicf"):
+        setup.step.capture(setup.batch)
+        setup.step.reset()
+    assert [record.getMessage() for record in caplog.records] == [
+        "my_step: capture begins",
+        f"my_step: capture ends, {len(setup.step.planned_kernels())} launches",
+        "my_step: reset",
+    ]
+
+
+def test_the_name_is_in_text_and_errors(device: str) -> None:
+    setup = compiled(ADAM, device, name="my_step")
+    assert "@my_step" in setup.step.ir("nn")
+    assert "@my_step" in setup.step.ir("plan")
+    with pytest.raises(aicf_mlir.StateError, match="my_step: "):
+        setup.step.replay()
+
+
+def test_keep_gradients(device: str) -> None:
+    setup = compiled(ADAM, device, keep_gradients=True)
+    twin = mlp(8, 17, 8).to(device)
+    mse(twin, setup.batch).backward()
+    setup.train()
+    expected = {name: p.grad for name, p in twin.named_parameters()}
+    assert setup.step.gradients.keys() == expected.keys()
+    for name, gradient in setup.step.gradients.items():
+        torch.testing.assert_close(gradient, expected[name], msg=lambda m, name=name: f"{name}: {m}")
+    without = compiled(ADAM, device)
+    without.train()
+    assert without.step.gradients == {}
+    assert_same_bits(setup.values(), without.values())
+
+
+def test_two_steps_beside_each_other(device: str) -> None:
+    """Two compiled models share nothing."""
+    first, second = compiled(ADAM, device), compiled(ADAM, device, model=mlp(8, 17, 8, seed=5))
+    control = compiled(ADAM, device)
+    for _ in range(3):
+        first.train()
+        second.train()
+    control.train(3)
+    assert_same_bits(first.values(), control.values())
+    assert not same_bits(second.values()["0.weight"], control.values()["0.weight"])
+
+
+def test_default_device() -> None:
+    model = mlp(8, 17, 8)
+    usable = torch.cuda.is_available() and aicf_mlir._C.device_count("cuda") > 0
+    if usable:
+        model = model.to("cuda")
+    step = aicf_mlir.compile_train_step(model, torch.optim.SGD(model.parameters(), lr=0.1), B=B, D=D)
+    assert step.device.type == ("cuda" if usable else "cpu")
+
+
+def test_non_contiguous_and_gradient_carrying_inputs(device: str) -> None:
+    setup, control = compiled(ADAM, device), compiled(ADAM, device)
+    strided = {name: t.t().contiguous().t() for name, t in setup.batch.items()}
+    strided["x"].requires_grad_(True)
+    setup.step.train_step(strided)
+    control.train()
+    assert_same_bits(setup.values(), control.values())
+    assert strided["x"].grad is None
+
+
+def test_a_batch_may_be_reused_and_overwritten(device: str) -> None:
+    """The step copies its inputs: what the user does with the tensors afterwards changes nothing."""
+    setup, control = compiled(ADAM, device), compiled(ADAM, device)
+    for each in (setup, control):
+        each.train()
+        each.step.capture(each.batch)
+    setup.batch["x"].zero_()
+    setup.step.replay(2)
+    control.step.replay(2)
+    assert_same_bits(setup.values(), control.values())

@@ -1,0 +1,449 @@
+"""Bad input to the API: one clear error that says what to do next, and training goes on undisturbed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from models import OptimizerConfig, Setup, compiled, mlp, mse, regression, to_device
+from oracle import assert_same_bits
+from torch import nn
+
+from aicf_mlir.compile import compile_train_step
+from aicf_mlir.errors import AicfError, BindError, StateError
+
+ADAM = OptimizerConfig(torch.optim.Adam, {"lr": 1e-2})
+MOMENTUM = OptimizerConfig(torch.optim.SGD, {"lr": 0.05, "momentum": 0.9})
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong call, the error it must raise, and what the message must say."""
+
+    name: str
+    call: Callable[[Setup], Any]
+    error: type[AicfError]
+    message: str
+    undo: Callable[[Setup], Any] = lambda _: None
+
+
+def _batch(setup: Setup, **changed: Any) -> dict[str, Any]:
+    return {**setup.batch, **changed}
+
+
+BAD_BATCHES: tuple[Mistake, ...] = (
+    Mistake(
+        "batch size",
+        lambda s: s.step.train_step(to_device(regression(4), str(s.step.device))),
+        BindError,
+        r"'x': expected float32\[5, 8\] on \w+(:0)?, got float32\[4, 8\].*drop_last=True",
+    ),
+    Mistake(
+        "rank",
+        lambda s: s.step.train_step(_batch(s, x=s.batch["x"].flatten())),
+        BindError,
+        r"expected float32\[5, 8\].*got float32\[40\]",
+    ),
+    Mistake(
+        "dtype",
+        lambda s: s.step.train_step(_batch(s, t=s.batch["t"].double())),
+        BindError,
+        r"'t': expected float32\[5, 8\].*got float64\[5, 8\]",
+    ),
+    Mistake(
+        "device",
+        lambda s: s.step.train_step(_batch(s, x=s.batch["x"].to("meta"))),
+        BindError,
+        r"'x': expected .* on (cpu|cuda:0), got .* on meta",
+    ),
+    Mistake(
+        "missing key",
+        lambda s: s.step.train_step({"x": s.batch["x"]}),
+        BindError,
+        r"lacks 't': expected \['t', 'x'\], got \['x'\]",
+    ),
+    Mistake("unknown key", lambda s: s.step.train_step(_batch(s, y=s.batch["x"])), BindError, r"'y'"),
+    Mistake(
+        "wrong key",
+        lambda s: s.step.train_step({"X": s.batch["x"], "t": s.batch["t"]}),
+        BindError,
+        r"lacks 'x'",
+    ),
+    Mistake(
+        "not a tensor",
+        lambda s: s.step.train_step(_batch(s, x=[1.0])),
+        BindError,
+        r"'x': expected a torch\.Tensor, got list",
+    ),
+    Mistake(
+        "tuple",
+        lambda s: s.step.train_step((s.batch["x"], s.batch["t"])),
+        BindError,
+        r"a dict of tensors, got tuple",
+    ),
+    Mistake("tensor", lambda s: s.step.train_step(s.batch["x"]), BindError, r"a dict of tensors, got Tensor"),
+    Mistake("None", lambda s: s.step.train_step(None), BindError, r"a dict of tensors, got NoneType"),
+    Mistake(
+        "warmup with a bad batch",
+        lambda s: s.step.warmup(_batch(s, x=s.batch["x"][:1])),
+        BindError,
+        r"expected float32\[5, 8\]",
+    ),
+    Mistake(
+        "capture with a bad batch",
+        lambda s: s.step.capture(_batch(s, x=s.batch["x"][:1])),
+        BindError,
+        r"expected float32\[5, 8\]",
+    ),
+)
+
+BAD_CALLS: tuple[Mistake, ...] = (
+    Mistake(
+        "replay before capture",
+        lambda s: s.step.replay(),
+        StateError,
+        r"replay\(\) before capture\(\).*call capture\(batch\)",
+    ),
+    Mistake(
+        "warmup of no runs", lambda s: s.step.warmup(s.batch, 0), StateError, r"at least one run, got runs=0"
+    ),
+    Mistake(
+        "restore of nothing", lambda s: s.step.restore(None), BindError, r"a snapshot that this step made"
+    ),
+    Mistake(
+        "restore of a state_dict",
+        lambda s: s.step.restore(s.model.state_dict()),
+        BindError,
+        r"a snapshot that this step made",
+    ),
+    Mistake(
+        "restore of another step's snapshot",
+        lambda s: s.step.restore(compiled(ADAM, str(s.step.device)).step.snapshot()),
+        BindError,
+        r"a snapshot that this step made",
+    ),
+    Mistake("unknown stage", lambda s: s.step.ir("ptx"), BindError, r"no stage 'ptx'; there are nn, .*plan"),
+    Mistake(
+        "meta: nan",
+        lambda s: s.step.meta.__setitem__("bc1_inv", float("nan")),
+        BindError,
+        r"'bc1_inv': nan is not a value; assign None",
+    ),
+    Mistake(
+        "meta: release of lr", lambda s: s.step.meta.release("lr"), BindError, r"'lr' cannot be released"
+    ),
+    Mistake("meta: delete", lambda s: s.step.meta.__delitem__("lr"), BindError, r"cannot be deleted"),
+    Mistake(
+        "amsgrad switched on",
+        lambda s: (s.optimizer.param_groups[0].update(amsgrad=True), s.train()),
+        StateError,
+        r"param group 0: .*amsgrad.*compile again",
+        undo=lambda s: s.optimizer.param_groups[0].update(amsgrad=False),
+    ),
+    Mistake(
+        "maximize switched on",
+        lambda s: (s.optimizer.param_groups[0].update(maximize=True), s.train()),
+        StateError,
+        r"maximize was switched on or off after compilation.*compile again",
+        undo=lambda s: s.optimizer.param_groups[0].update(maximize=False),
+    ),
+    Mistake(
+        "a param group added",
+        lambda s: (s.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]}), s.train()),
+        StateError,
+        r"2 param groups now, 1 were compiled; compile again",
+        undo=lambda s: s.optimizer.param_groups.pop(),
+    ),
+)
+
+
+@pytest.mark.parametrize("mistake", [*BAD_BATCHES, *BAD_CALLS], ids=lambda m: m.name)
+def test_a_mistake_is_refused_and_nothing_is_lost(mistake: Mistake, device: str) -> None:
+    setup, control = compiled(ADAM, device), compiled(ADAM, device)
+    setup.train(2)
+    control.train(2)
+    with pytest.raises(mistake.error, match=mistake.message) as raised:
+        mistake.call(setup)
+    assert "\n" not in str(raised.value), "one line says it"
+    assert raised.value.__cause__ is None, "one error, not a chain"
+    mistake.undo(setup)
+    setup.train(2)
+    control.train(2)
+    setup.step.capture(setup.batch)
+    control.step.capture(control.batch)
+    assert_same_bits(
+        {"loss": setup.step.replay(2), **setup.values()}, {"loss": control.step.replay(2), **control.values()}
+    )
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.0, True, "3", None])
+def test_replay_of_a_bad_count(n: Any, device: str) -> None:
+    setup, control = compiled(ADAM, device), compiled(ADAM, device)
+    for each in (setup, control):
+        each.train()
+        each.step.capture(each.batch)
+    with pytest.raises(BindError, match=r"replay\(n\) needs a positive integer, got"):
+        setup.step.replay(n)
+    setup.step.replay(2)
+    control.step.replay(2)
+    assert_same_bits(setup.values(), control.values())
+
+
+@pytest.mark.parametrize("mistake", [m for m in BAD_BATCHES if "with" not in m.name], ids=lambda m: m.name)
+def test_replay_with_bad_inputs(mistake: Mistake, device: str) -> None:
+    """A refused batch leaves all captured inputs as they were, those before the bad one included."""
+    setup, control = compiled(ADAM, device), compiled(ADAM, device)
+    for each in (setup, control):
+        each.train()
+        each.step.capture(each.batch)
+    setup.step.train_step = lambda batch: setup.step.replay(inputs=batch)
+    with pytest.raises(mistake.error, match=mistake.message) as raised:
+        mistake.call(setup)
+    assert "\n" not in str(raised.value)
+    setup.step.replay(2)
+    control.step.replay(2)
+    assert_same_bits(setup.values(), control.values())
+
+
+def test_capture_before_warmup(device: str) -> None:
+    setup = compiled(ADAM, device)
+    with pytest.raises(
+        StateError,
+        match=r"capture\(\) before a warm-up .*'created'.*; call train_step\(batch\) or warmup\(",
+    ):
+        setup.step.capture(setup.batch)
+    assert setup.step.state == "created"
+    with pytest.raises(
+        StateError,
+        match=r"replay\(\) before capture\(\) .*'created'.*; call train_step\(batch\), then capture\(batch\)",
+    ):
+        setup.step.replay()
+    setup.step.warmup(setup.batch)
+    setup.step.capture(setup.batch)
+    setup.step.replay()
+
+
+def test_calls_after_reset(device: str) -> None:
+    setup = compiled(ADAM, device)
+    setup.train()
+    setup.step.capture(setup.batch)
+    setup.step.reset()
+    with pytest.raises(StateError, match=r"replay\(\) before capture\(\) \(state 'reset'\)"):
+        setup.step.replay()
+    with pytest.raises(StateError, match=r"capture\(\) before a warm-up \(state 'reset'\)"):
+        setup.step.capture(setup.batch)
+    setup.train()
+    assert setup.step.state == "warmed"
+
+
+MOVES: dict[str, Callable[[nn.Module], Any]] = {
+    ".data = a copy": lambda m: setattr(m[0].weight, "data", m[0].weight.detach().clone()),
+    ".to(another dtype)": lambda m: m.double(),
+    "load_state_dict(assign=True)": lambda m: m.load_state_dict(
+        {n: t.clone() for n, t in m.state_dict().items()}, assign=True
+    ),
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_moved_parameters_are_refused(move: str, device: str) -> None:
+    setup, control = compiled(ADAM, device), compiled(ADAM, device)
+    for each in (setup, control):
+        each.train()
+        each.step.capture(each.batch)
+    owners = {name: setup.model.get_parameter(name) for name, _ in setup.model.named_parameters()}
+    storage = {name: parameter.data for name, parameter in owners.items()}
+    MOVES[move](setup.model)
+    for call in (setup.train, setup.step.replay, setup.step.snapshot):
+        with pytest.raises(
+            BindError,
+            match=r"parameter '0\.weight' was moved after compilation.*in place.*or compile again",
+        ):
+            call()
+
+    for name, parameter in owners.items():  # put everything back: nothing was lost
+        parameter.data = storage[name]
+        module, _, leaf = name.rpartition(".")
+        setattr(setup.model.get_submodule(module), leaf, parameter)
+    setup.step.replay(2)
+    control.step.replay(2)
+    assert_same_bits(setup.values(), control.values())
+
+
+def test_momentum_switched_off(device: str) -> None:
+    setup, control = compiled(MOMENTUM, device), compiled(MOMENTUM, device)
+    setup.train()
+    control.train()
+    with pytest.raises(StateError, match=r"momentum = 0\.0 would change what was compiled"):
+        setup.step.meta["momentum"] = 0.0
+    assert setup.optimizer.param_groups[0]["momentum"] == 0.9
+    setup.train()
+    control.train()
+    assert_same_bits(setup.values(), control.values())
+
+
+def test_unknown_meta_name(device: str) -> None:
+    setup = compiled(ADAM, device)
+    with pytest.raises(KeyError, match=r"no meta slot 'learning_rate'; this step has lr, beta1"):
+        setup.step.meta["learning_rate"] = 1.0
+    with pytest.raises(KeyError, match=r"no meta slot 'momentum'"):
+        setup.step.meta["momentum"]
+
+
+BAD_COMPILES: dict[str, tuple[Callable[[nn.Module, torch.optim.Optimizer], Any], type[AicfError], str]] = {
+    "device": (
+        lambda m, o: compile_train_step(m, o, B=4, D=8, device="meta"),
+        BindError,
+        r"device 'meta': AICF runs on 'cpu' and 'cuda'",
+    ),
+    "example and B": (
+        lambda m, o: compile_train_step(m, o, example=regression(4), B=4, device="cpu"),
+        BindError,
+        r"either example= or B= and D=",
+    ),
+    "empty B": (
+        lambda m, o: compile_train_step(m, o, B=[], D=8, device="cpu"),
+        BindError,
+        r"B= is an empty list; give at least one batch size",
+    ),
+    "empty example": (
+        lambda m, o: compile_train_step(m, o, example=[], device="cpu"),
+        BindError,
+        r"example= is an empty list; give at least one batch",
+    ),
+    "no shapes": (lambda m, o: compile_train_step(m, o, device="cpu"), AicfError, r"example=|B="),
+    "dtype of the model": (
+        lambda m, o: compile_train_step(m, o, B=4, D=8, dtype=torch.float64, device="cpu"),
+        BindError,
+        r"dtype=torch\.float64, but parameter '0\.weight' is torch\.float32; call model\.to\(",
+    ),
+    "dtype of the batch": (
+        lambda m, o: compile_train_step(
+            m, o, example={**regression(4), "x": regression(4)["x"].double()}, device="cpu"
+        ),
+        AicfError,
+        r"float64|f64",
+    ),
+    "features of the batch": (
+        lambda m, o: compile_train_step(m, o, example=regression(4, 5), device="cpu"),
+        AicfError,
+        r"5.*8|8.*5",
+    ),
+    "empty batch": (lambda m, o: compile_train_step(m, o, B=0, D=8, device="cpu"), AicfError, r"0"),
+    "batch without t": (
+        lambda m, o: compile_train_step(m, o, example={"x": torch.zeros(4, 8)}, device="cpu"),
+        AicfError,
+        r"'t'",
+    ),
+    "batch with a number": (
+        lambda m, o: compile_train_step(m, o, example={"x": torch.zeros(4, 8), "t": 3}, device="cpu"),
+        AicfError,
+        r"'t'",
+    ),
+    "loss of several elements": (
+        lambda m, o: compile_train_step(
+            m, o, loss_fn=lambda model, b: model(b["x"]), example=regression(4), device="cpu"
+        ),
+        AicfError,
+        r"0-d|scalar",
+    ),
+    "loss that is no tensor": (
+        lambda m, o: compile_train_step(
+            m, o, loss_fn=lambda model, b: 1.0, example=regression(4), device="cpu"
+        ),
+        AicfError,
+        r"loss",
+    ),
+    "optimizer of an unknown kind": (
+        lambda m, o: compile_train_step(m, torch.optim.Adagrad(m.parameters()), B=4, D=8, device="cpu"),
+        AicfError,
+        r"Adagrad",
+    ),
+    "optimizer of another model": (
+        lambda m, o: compile_train_step(
+            m, torch.optim.Adam(mlp(8, 17, 8).parameters()), B=4, D=8, device="cpu"
+        ),
+        AicfError,
+        r"optimizer",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_COMPILES)
+def test_compile_refuses(name: str) -> None:
+    call, error, message = BAD_COMPILES[name]
+    model, control = mlp(8, 17, 8), mlp(8, 17, 8)
+    optimizer = ADAM(model)
+    pointers = [p.data_ptr() for p in model.parameters()]
+    with pytest.raises(error, match=message):
+        call(model, optimizer)
+    assert [p.data_ptr() for p in model.parameters()] == pointers, (
+        "a refused compile must leave the model alone"
+    )
+
+    step = compile_train_step(model, optimizer, example=regression(4), device="cpu")
+    expected = compile_train_step(control, made := ADAM(control), example=regression(4), device="cpu")
+    losses = step.train_step(regression(4)), expected.train_step(regression(4))
+    assert_same_bits({"loss": losses[0]}, {"loss": losses[1]})
+    assert made.state.keys() == set(control.parameters())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_cuda_without_a_gpu() -> None:
+    model = mlp(8, 17, 8)
+    with pytest.raises(BindError, match=r"device 'cuda': .*use device='cpu'"):
+        compile_train_step(model, ADAM(model), B=4, D=8, device="cuda")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_is_refused() -> None:
+    """The child must say so at once rather than hang; the parent goes on."""
+    setup, control = compiled(ADAM), compiled(ADAM)
+    setup.train()
+    control.train()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            setup.train()
+            os.write(write, b"ran")
+        except StateError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    message = os.read(read, 4096).decode()
+    os.close(read)
+    assert "fork" in message, f"expected a StateError that names the fork, got {message!r}"
+    setup.train()
+    control.train()
+    assert_same_bits(setup.values(), control.values())
+
+
+def test_a_user_error_in_the_loss_comes_through_unchanged() -> None:
+    class Mine(Exception):
+        pass
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        raise Mine("from the user's code")
+
+    model = mlp(8, 17, 8)
+    with pytest.raises((Mine, AicfError), match="from the user's code"):
+        compile_train_step(model, ADAM(model), loss_fn=loss, example=regression(4), device="cpu")
+
+
+def test_an_error_between_the_groups_of_a_step_names_the_group() -> None:
+    model = mlp(8, 17, 8)
+    first, *rest = model.parameters()
+    optimizer = torch.optim.SGD([{"params": [first]}, {"params": rest, "momentum": 0.9}], lr=0.1)
+    setup = compiled(lambda _: optimizer, model=model, loss_fn=mse)
+    setup.train()
+    optimizer.param_groups[1]["nesterov"] = True
+    with pytest.raises(StateError, match=r"param group 1: .*nesterov"):
+        setup.train()

@@ -1,0 +1,266 @@
+"""`optimizer.state` and `state_dict()` stay torch's own: they move between AICF and torch eager both ways."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+
+import pytest
+import torch
+from models import (
+    CONTRACT_OPTIMIZERS,
+    OptimizerConfig,
+    Setup,
+    compiled,
+    mlp,
+    mse,
+    regression,
+    values,
+)
+from oracle import assert_all_right, assert_same_bits
+from torch import nn
+
+from aicf_mlir.errors import BindError
+
+ADAM = OptimizerConfig(torch.optim.Adam, {"lr": 1e-2, "amsgrad": True})
+MOMENTUM = OptimizerConfig(torch.optim.SGD, {"lr": 0.05, "momentum": 0.9})
+
+every_optimizer = pytest.mark.parametrize("optimizer", CONTRACT_OPTIMIZERS, ids=str)
+
+
+def train_torch(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    """Train in eager torch, on the default batch in the model's own dtype and device."""
+    parameter = next(model.parameters())
+    batch = {name: t.to(parameter.device, parameter.dtype) for name, t in regression(5).items()}
+    for _ in range(steps):
+        optimizer.zero_grad()
+        mse(model, batch).backward()
+        optimizer.step()
+
+
+def eager_copy(
+    setup: Setup, make: OptimizerConfig, dtype: torch.dtype
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A torch model and optimizer with the values and state of `setup`, taken over through state_dicts."""
+    model = mlp(8, 17, 8, seed=99).to(dtype)
+    model.load_state_dict(setup.model.state_dict())
+    optimizer = make(model)
+    optimizer.load_state_dict(setup.optimizer.state_dict())
+    return model, optimizer
+
+
+@every_optimizer
+def test_state_is_empty_before_the_first_step(optimizer: OptimizerConfig, device: str) -> None:
+    setup = compiled(optimizer, device)
+    assert not setup.optimizer.state, "after compile"
+    setup.step.warmup(setup.batch)
+    assert not setup.optimizer.state, "after warm-up"
+    setup.step.capture(setup.batch)
+    assert not setup.optimizer.state, "after capture"
+    assert setup.optimizer.state_dict()["state"] == {}
+
+
+@every_optimizer
+def test_state_dict_is_what_torch_has(optimizer: OptimizerConfig, device: str) -> None:
+    setup = compiled(optimizer, device)
+    setup.train(3)
+    model = mlp(8, 17, 8)
+    eager = optimizer(model)
+    train_torch(model, eager, 3)
+    ours, theirs = setup.optimizer.state_dict(), eager.state_dict()
+    assert ours["param_groups"] == theirs["param_groups"]
+    assert ours["state"].keys() == theirs["state"].keys()
+    for index, expected in theirs["state"].items():
+        got = ours["state"][index]
+        assert got.keys() == expected.keys(), f"parameter {index}"
+        for key, value in expected.items():
+            if isinstance(value, torch.Tensor):
+                assert (got[key].shape, got[key].dtype) == (value.shape, value.dtype), (
+                    f"parameter {index}, {key}"
+                )
+        if "step" in expected:
+            assert float(got["step"]) == 3
+
+
+@every_optimizer
+def test_state_dict_survives_a_file(optimizer: OptimizerConfig, device: str) -> None:
+    setup = compiled(optimizer, device)
+    setup.train(2)
+    file = io.BytesIO()
+    torch.save({"model": setup.model.state_dict(), "optimizer": setup.optimizer.state_dict()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+
+    resumed = compiled(optimizer, device, model=mlp(8, 17, 8, seed=99))
+    resumed.model.load_state_dict(saved["model"])
+    resumed.optimizer.load_state_dict(saved["optimizer"])
+    assert_same_bits(resumed.values(), setup.values())
+    loss, expected = resumed.train(3), setup.train(3)
+    assert_same_bits({"loss": loss, **resumed.values()}, {"loss": expected, **setup.values()})
+
+
+@every_optimizer
+def test_from_aicf_to_torch_eager(optimizer: OptimizerConfig, device: str) -> None:
+    setup = compiled(optimizer, device)
+    setup.train(5)
+    single, double = (eager_copy(setup, optimizer, dtype) for dtype in (torch.float32, torch.float64))
+    assert_same_bits(values(*single), setup.values())
+    train_torch(*single, 5)
+    train_torch(*double, 5)
+    setup.train(5)
+    assert_all_right(setup.values(), values(*single), values(*double))
+
+
+@every_optimizer
+def test_from_torch_eager_to_aicf(optimizer: OptimizerConfig, device: str) -> None:
+    model = mlp(8, 17, 8)
+    eager = optimizer(model)
+    train_torch(model, eager, 5)
+    double = mlp(8, 17, 8).double()
+    double.load_state_dict(model.state_dict())
+    double_optimizer = optimizer(double)
+    double_optimizer.load_state_dict(eager.state_dict())
+
+    resumed = compiled(optimizer, device, model=mlp(8, 17, 8, seed=99))
+    resumed.model.load_state_dict(model.state_dict())
+    resumed.optimizer.load_state_dict(eager.state_dict())
+    assert_same_bits(resumed.values(), values(model, eager))
+    resumed.train(5)
+    train_torch(model, eager, 5)
+    train_torch(double, double_optimizer, 5)
+    assert_all_right(resumed.values(), values(model, eager), values(double, double_optimizer))
+
+
+@every_optimizer
+def test_an_optimizer_that_already_stepped_in_torch_can_be_compiled(
+    optimizer: OptimizerConfig, device: str
+) -> None:
+    model = mlp(8, 17, 8).to(device)
+    made = optimizer(model)
+    train_torch(model, made, 2)
+    expected = values(model, made)
+    setup = compiled(lambda _: made, device, model=model)
+    assert_same_bits(setup.values(), expected)
+    control = compiled(optimizer, device)
+    control.model.load_state_dict({n: expected[n] for n in control.model.state_dict()})
+    control.optimizer.load_state_dict(copy.deepcopy(made.state_dict()))
+    setup.train(2)
+    control.train(2)
+    assert_same_bits(setup.values(), control.values())
+
+
+@every_optimizer
+def test_load_state_dict_after_capture(optimizer: OptimizerConfig, device: str) -> None:
+    """Loading goes into the captured graph's own memory: the next replay continues from there."""
+    setup = compiled(optimizer, device)
+    setup.train(2)
+    saved = copy.deepcopy((setup.model.state_dict(), setup.optimizer.state_dict()))
+    setup.step.capture(setup.batch)
+    loss = setup.step.replay(3)
+    expected = {"loss": loss, **setup.values()}
+    setup.model.load_state_dict(saved[0])
+    setup.optimizer.load_state_dict(saved[1])
+    again = setup.step.replay(3)
+    assert_same_bits({"loss": again, **setup.values()}, expected)
+
+
+def test_loading_an_empty_state_starts_over(device: str) -> None:
+    setup, fresh = compiled(ADAM, device), compiled(ADAM, device)
+    setup.train(4)
+    setup.model.load_state_dict(mlp(8, 17, 8).state_dict())
+    setup.optimizer.load_state_dict(ADAM(mlp(8, 17, 8)).state_dict())
+    assert setup.step.meta["step"] == 0
+    setup.train(2)
+    fresh.train(2)
+    assert_same_bits(setup.values(), fresh.values())
+
+
+def test_a_state_tensor_replaced_by_hand_is_taken(device: str) -> None:
+    setup, control = compiled(MOMENTUM, device), compiled(MOMENTUM, device)
+    setup.train(2)
+    control.train(2)
+    parameter = setup.model[0].weight
+    setup.optimizer.state[parameter]["momentum_buffer"] = torch.ones_like(parameter)
+    control.optimizer.state[control.model[0].weight]["momentum_buffer"].fill_(1.0)
+    setup.train()
+    control.train()
+    assert_same_bits(setup.values(), control.values())
+
+
+def test_the_first_step_of_momentum_after_loading_is_not_a_first_step(device: str) -> None:
+    """torch's buffer starts as the bare gradient, dampening ignored; a resumed run must not do that again."""
+    config = OptimizerConfig(torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "dampening": 0.5})
+    setup = compiled(config, device)
+    setup.train(2)
+    resumed = compiled(config, device, model=mlp(8, 17, 8, seed=99))
+    resumed.model.load_state_dict(setup.model.state_dict())
+    resumed.optimizer.load_state_dict(setup.optimizer.state_dict())
+    setup.train()
+    resumed.train()
+    assert_same_bits(resumed.values(), setup.values())
+
+
+def test_state_views_follow_each_step(device: str) -> None:
+    setup = compiled(ADAM, device)
+    setup.train()
+    state = setup.optimizer.state[setup.model[0].weight]
+    before = state["exp_avg"].clone()
+    setup.train()
+    assert float(state["step"]) == 2
+    assert not torch.equal(state["exp_avg"], before), "optimizer.state must show each step without a copy"
+
+
+def test_lr_as_a_tensor(device: str) -> None:
+    setup = compiled(OptimizerConfig(torch.optim.Adam, {"lr": torch.tensor(1e-2)}), device)
+    control = compiled(OptimizerConfig(torch.optim.Adam, {"lr": float(torch.tensor(1e-2))}), device)
+    setup.train(2)
+    control.train(2)
+    setup.optimizer.param_groups[0]["lr"].fill_(0.25)
+    control.optimizer.param_groups[0]["lr"] = 0.25
+    setup.train(2)
+    control.train(2)
+    assert_same_bits(setup.values(), control.values())
+
+
+def test_a_scheduler_gives_no_warning(device: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = mlp(8, 17, 8).to(device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        setup = compiled(lambda _: optimizer, device, model=model)
+        setup.train()
+        scheduler.step()
+        setup.step.capture(setup.batch)
+        setup.step.replay()
+        scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.0025
+    assert setup.step.meta["lr"] == 0.0025
+
+
+def test_steps_that_differ_within_a_group_are_refused(device: str) -> None:
+    model = mlp(8, 17, 8).to(device)
+    optimizer = ADAM(model)
+    train_torch(model, optimizer, 2)
+    optimizer.state[model[0].bias]["step"] += 1
+    with pytest.raises(BindError, match=r"different steps.*0\.bias: 3.*param group of their own"):
+        compiled(lambda _: optimizer, device, model=model)
+
+
+def test_state_of_another_shape_is_refused(device: str) -> None:
+    setup, control = compiled(MOMENTUM, device), compiled(MOMENTUM, device)
+    setup.train()
+    control.train()
+    state = setup.optimizer.state[setup.model[0].weight]
+    right = state["momentum_buffer"]
+    state["momentum_buffer"] = torch.zeros(3, device=device)
+    with pytest.raises(
+        BindError,
+        match=r"'momentum_buffer' of parameter '0\.weight': expected a tensor of shape \(17, 8\), got \(3,\)",
+    ):
+        setup.train()
+    state["momentum_buffer"] = right
+    setup.train()
+    control.train()
+    assert_same_bits(setup.values(), control.values())

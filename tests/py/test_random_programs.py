@@ -1,0 +1,133 @@
+"""Random train steps: every level of the pipeline, the CPU runtime and its replay agree with torch eager.
+
+`pytest tests/py/test_random_programs.py --programs 5000 --seed 1000` runs as many as you like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from levels import run_text
+from models import to_device, to_dtype, values
+from oracle import assert_same_bits, fault
+from random_programs import Program, program
+from torch import nn
+
+from aicf_mlir.compile import compile_train_step
+from aicf_mlir.train_step import CompiledTrainStep
+
+LEVELS = ("step", "lowered", "fused", "kernel", "plan")
+"""Stages whose text is the whole train step, each run by its reference interpreter."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        first = metafunc.config.getoption("--seed")
+        metafunc.parametrize("seed", range(first, first + metafunc.config.getoption("--programs")))
+
+
+def test_every_level_agrees(seed: int) -> None:
+    _run(program(seed), "cpu", LEVELS)
+
+
+@pytest.mark.gpu
+def test_the_gpu_agrees(seed: int) -> None:
+    _run(program(seed), "cuda", ())
+
+
+def _run(case: Program, device: str, levels: tuple[str, ...]) -> None:
+    try:
+        _compare(case, device, levels)
+    except Exception as error:
+        command = f"python -m pytest tests/py/test_random_programs.py --seed {case.seed} --programs 1"
+        raise AssertionError(f"{error}\n\nThe program:\n{case}\n\nTo reproduce:\n{command}") from error
+
+
+def _compare(case: Program, device: str, levels: tuple[str, ...]) -> None:
+    model = case.make_model().to(device)
+    optimizer = case.optimizer(model)
+    batches = [to_device(batch, device) for batch in case.batches]
+    step = compile_train_step(model, optimizer, loss_fn=case.loss, example=batches[0], device=device)
+    start = step.snapshot()
+    at_start = {**dict(model.state_dict()), **case.batches[0], **dict(step.meta), "step": 0.0, "step.1": 0.0}
+    at_start = {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in at_start.items()}
+
+    eager = [_eager_step(step, batch, model, optimizer) for batch in (*batches, batches[-1])]
+    assert step.executed_kernels() == step.planned_kernels(), "executed kernels are not the planned ones"
+    references = Torch(case)
+    references.check("the first step", eager[0], 1)
+    for level in levels:
+        found = run_text(step.ir(level), at_start)
+        references.check(f"the interpreter on stage {level!r}", {**eager[0], **found}, 1)
+    forward = run_text(step.ir("nn"), at_start)["loss"] if levels else eager[0]["loss"]
+    references.check("the interpreter on stage 'nn'", {**eager[0], "loss": forward}, 1)
+    references.check("the third step", eager[2], 3)
+
+    step.restore(start)
+    step.capture(batches[0])
+    for i, (n, batch) in enumerate(((1, batches[0]), (1, batches[1]), (2, batches[2]))):
+        loss = step.replay(n, inputs=batch)
+        assert_same_bits({"loss": loss.cpu(), **values(model, optimizer)}, eager[i if n == 1 else 3])
+    assert step.executed_kernels() == step.planned_kernels(), "the replayed kernels are not the planned ones"
+
+
+def _eager_step(
+    step: CompiledTrainStep,
+    batch: Mapping[str, torch.Tensor],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+) -> dict[str, torch.Tensor]:
+    loss = step.train_step(batch)
+    return {"loss": loss.cpu(), **values(model, optimizer)}
+
+
+class Torch:
+    """The same steps in torch eager: in float64, in the program's dtype, and in that dtype with parameters
+    and inputs moved by one unit in the last place, which shows how far rounding alone carries this program.
+    """
+
+    PERTURBED = 2
+
+    def __init__(self, case: Program):
+        self.reference = _train(case, torch.float64, None)
+        self.runs = [_train(case, case.dtype, seed) for seed in (None, *range(self.PERTURBED))]
+
+    def check(self, what: str, ours: Mapping[str, torch.Tensor], steps: int) -> None:
+        """Compare with torch after `steps` steps; extra names in `ours` are not looked at."""
+        expected = self.reference[steps - 1]
+        missing = sorted(set(expected) - set(ours))
+        assert not missing, f"{what}: {missing} is missing"
+        faults = [
+            f"{name}: {why}"
+            for name, reference in expected.items()
+            if (why := fault(ours[name], [run[steps - 1][name] for run in self.runs], reference))
+        ]
+        assert not faults, f"{what} is wrong\n" + "\n".join(faults)
+
+
+def _train(case: Program, dtype: torch.dtype, perturbation: int | None) -> list[dict[str, torch.Tensor]]:
+    """Parameters, optimizer state and loss after each step."""
+    model = case.make_model().to(dtype)
+    generator = torch.Generator().manual_seed(perturbation or 0)
+
+    def perturb(tensor: torch.Tensor) -> torch.Tensor:
+        if perturbation is None or not tensor.is_floating_point():
+            return tensor
+        unit = torch.randint(-1, 2, tensor.shape, generator=generator) * torch.finfo(dtype).eps
+        return tensor * (1 + unit.to(dtype))
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(perturb(parameter))
+    optimizer = case.optimizer(model)
+    after: list[dict[str, torch.Tensor]] = []
+    for batch in case.batches:
+        moved = {name: perturb(tensor) for name, tensor in to_dtype(batch, dtype).items()}
+        optimizer.zero_grad()
+        loss = case.loss(model, moved)
+        loss.backward()
+        optimizer.step()
+        after.append({"loss": loss.detach(), **values(model, optimizer)})
+    return after

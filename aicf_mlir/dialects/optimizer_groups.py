@@ -1,0 +1,161 @@
+"""
+The function attribute `aicf.optimizer`: one dictionary per param group, in the optimizer's order.
+
+    [{kind = "adam", params = ["0.weight", "0.bias"], amsgrad = false, decoupled = true, maximize = false}]
+
+It says which update is compiled in; what may change between steps is a meta argument of the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, StringAttr
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.hints import isa
+
+from aicf_mlir.dialects import optim
+from aicf_mlir.dialects.properties import bool_attr, is_true
+
+OPTIMIZER = "aicf.optimizer"
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """torch.optim.SGD."""
+
+    momentum: bool = False
+    nesterov: bool = False
+    maximize: bool = False
+
+    @property
+    def metas(self) -> tuple[str, ...]:
+        """The hyperparameters, as names of meta arguments."""
+        return ("lr", "weight_decay", *(("momentum", "dampening") if self.momentum else ()))
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """What is kept per parameter, under torch's names."""
+        return ("momentum_buffer",) if self.momentum else ()
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the update depends on how many steps came before."""
+        return self.momentum
+
+    @property
+    def written_metas(self) -> tuple[str, ...]:
+        """Metas that `advance` computes."""
+        return ()
+
+    def advance(self, step: SSAValue, meta: Mapping[str, SSAValue]) -> Operation:
+        """The op that counts the step, once per group."""
+        return optim.AdvanceOp(step)
+
+    def update(
+        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue]
+    ) -> Operation:
+        """The op that updates one parameter: its results replace p, then `states`."""
+        with_momentum = [*states, meta["momentum"], meta["dampening"], meta["step"]] if self.momentum else []
+        return optim.SgdOp(
+            p,
+            g,
+            meta["lr"],
+            meta["weight_decay"],
+            with_momentum,
+            nesterov=self.nesterov,
+            maximize=self.maximize,
+        )
+
+
+@dataclass(frozen=True)
+class Adam:
+    """torch.optim.Adam and, `decoupled`, torch.optim.AdamW. The members are those of `Sgd`."""
+
+    amsgrad: bool = False
+    decoupled: bool = False
+    maximize: bool = False
+
+    metas = ("lr", "beta1", "beta2", "eps", "weight_decay", "bc1_pin", "bc2_pin", "bc1_inv", "bc2_inv")
+    written_metas = ("bc1_inv", "bc2_inv")
+    counts_steps = True
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """What is kept per parameter, under torch's names."""
+        return ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if self.amsgrad else ()))
+
+    def advance(self, step: SSAValue, meta: Mapping[str, SSAValue]) -> Operation:
+        """The op that counts the step and corrects the bias of the moments, once per group."""
+        return optim.AdvanceOp(step, [meta[name] for name in ("beta1", "beta2", "bc1_pin", "bc2_pin")])
+
+    def update(
+        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue]
+    ) -> Operation:
+        """The op that updates one parameter: its results replace p, then `states`."""
+        names = ("lr", "beta1", "beta2", "eps", "weight_decay", "bc1_inv", "bc2_inv")
+        hyperparameters = [meta[name] for name in names]
+        return optim.AdamOp(p, g, states, hyperparameters, decoupled=self.decoupled, maximize=self.maximize)
+
+
+Rule = Sgd | Adam
+
+KINDS: dict[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "adam": Adam}
+"""By the `kind` in the attribute; the fields of the class are the flags beside it."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One param group: its update rule and the names of its parameters."""
+
+    rule: Rule
+    params: tuple[str, ...]
+
+    def with_params(self, params: Sequence[str]) -> Group:
+        """The same group over other parameters."""
+        return replace(self, params=tuple(params))
+
+    def to_attribute(self) -> DictionaryAttr:
+        """The dictionary that `parse_group` reads."""
+        kind = next(name for name, rule in KINDS.items() if isinstance(self.rule, rule))
+        entries: dict[str, Attribute] = {
+            "kind": StringAttr(kind),
+            "params": ArrayAttr([StringAttr(name) for name in self.params]),
+        }
+        return DictionaryAttr(entries | {flag: bool_attr(value) for flag, value in asdict(self.rule).items()})
+
+
+def parse_groups(attribute: Attribute) -> list[Group]:
+    """The groups in an `aicf.optimizer` attribute; raises VerifyException for anything malformed."""
+    if not isa(attribute, ArrayAttr[DictionaryAttr]):
+        raise VerifyException(f"expected {OPTIMIZER} to be an array of dictionaries, got {attribute}")
+    groups = [parse_group(index, entry) for index, entry in enumerate(attribute.data)]
+    names = [name for group in groups for name in group.params]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise VerifyException(f"expected each parameter once in {OPTIMIZER}, got {', '.join(twice)} again")
+    return groups
+
+
+def parse_group(index: int, attribute: DictionaryAttr) -> Group:
+    """One param group; `index` is for messages."""
+    where = f"{OPTIMIZER}, group {index}"
+    entries = dict(attribute.data)
+    kind, params = entries.pop("kind", None), entries.pop("params", None)
+    if not isinstance(kind, StringAttr) or kind.data not in KINDS:
+        raise VerifyException(f"{where}: expected kind to be one of {', '.join(KINDS)}, got {kind}")
+    if not isa(params, ArrayAttr[StringAttr]):
+        raise VerifyException(f"{where}: expected params to be the names of arguments, got {params}")
+    rule = KINDS[kind.data]
+    legal = [field.name for field in fields(rule)]
+    flags: dict[str, bool] = {}
+    for flag, value in entries.items():
+        if flag not in legal:
+            raise VerifyException(f"{where}: expected the flags {', '.join(legal)}, got {flag}")
+        if not isa(value, BoolAttr):
+            raise VerifyException(f"{where}: expected {flag} to be true or false, got {value}")
+        flags[flag] = is_true(value)
+    if flags.get("nesterov") and not flags.get("momentum"):
+        raise VerifyException(f"{where}: expected momentum = true beside nesterov = true")
+    return Group(rule(**flags), tuple(name.data for name in params))

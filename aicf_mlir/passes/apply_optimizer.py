@@ -1,0 +1,171 @@
+"""From gradients to the whole train step: one optim op per parameter, one advance per group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from xdsl.builder import Builder
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType, f32
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint
+from xdsl.utils.exceptions import PassFailedException, VerifyException
+
+from aicf_mlir.dialects.optim import HYPERPARAMETER
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Group, Rule, Sgd, parse_groups
+from aicf_mlir.dialects.signature import (
+    Label,
+    append_argument,
+    argument_labels,
+    result_labels,
+    return_op,
+    set_results,
+)
+
+
+@dataclass(frozen=True)
+class ApplyOptimizerPass(ModulePass):
+    """
+    Turn the gradients among the results of every function into updates of its parameters.
+
+    The param groups come from the function attribute `aicf.optimizer`; without it, one group of all parameters
+    follows from the options. New arguments follow the existing ones, group by group: its metas, then its states.
+    So do the updates among the results. A parameter without a gradient is left alone: no state, no update, no
+    place in the step counters. Group k > 0 marks its metas and counters with `.k`.
+
+    Options, all but the last for functions without the attribute:
+      kind: "sgd", "adam" or "adamw"
+      momentum, nesterov: for sgd
+      amsgrad: for adam and adamw
+      maximize: ascend instead of descend
+      keep-grads: keep the gradients among the results
+    """
+
+    name = "apply-optimizer"
+
+    kind: Literal["sgd", "adam", "adamw"] = "adam"
+    momentum: bool = False
+    nesterov: bool = False
+    amsgrad: bool = False
+    maximize: bool = False
+    keep_grads: bool = False
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in op.ops:
+            if isinstance(function, func.FuncOp) and not function.is_declaration:
+                self.update(function)
+
+    def update(self, function: func.FuncOp) -> None:
+        """Complete one function."""
+        returned = list(zip(return_op(function).operands, result_labels(function), strict=True))
+        gradients = {label.name: value for value, label in returned if label.role == "grad"}
+        if not gradients:
+            refuse(
+                function, f"@{function.sym_name.data} has no gradients among its results; run autodiff first"
+            )
+        groups = [
+            group.with_params([name for name in group.params if name in gradients])
+            for group in self.groups(function, list(gradients))
+        ]
+        results = [entry for entry in returned if self.keep_grads or entry[1].role != "grad"]
+        for index, group in enumerate(groups):
+            if group.params:
+                results += GroupUpdate(function, index, group.rule).emit(group.params, gradients)
+        function.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in groups])
+        set_results(function, results)
+
+    def groups(self, function: func.FuncOp, trained: Sequence[str]) -> list[Group]:
+        """The param groups in the function's attribute, or the one that the options describe."""
+        if (attribute := function.attributes.get(OPTIMIZER)) is None:
+            return [Group(self.rule(function), tuple(trained))]
+        try:
+            groups = parse_groups(attribute)
+        except VerifyException as error:
+            refuse(function, str(error))
+        known = {label.name for label in argument_labels(function)}
+        for name in (name for group in groups for name in group.params):
+            if name not in known:
+                refuse(
+                    function,
+                    f'{OPTIMIZER}: expected names of arguments of @{function.sym_name.data}, got "{name}"',
+                )
+        return groups
+
+    def rule(self, function: func.FuncOp) -> Rule:
+        """The update rule of the options."""
+        if self.kind == "sgd":
+            if self.amsgrad or (self.nesterov and not self.momentum):
+                refuse(function, "expected momentum=true with nesterov=true, and no amsgrad, for kind=sgd")
+            return Sgd(self.momentum, self.nesterov, self.maximize)
+        if self.momentum or self.nesterov:
+            refuse(function, f"expected neither momentum nor nesterov for kind={self.kind}")
+        return Adam(self.amsgrad, self.kind == "adamw", self.maximize)
+
+
+@dataclass
+class GroupUpdate:
+    """Emits the arguments and ops of one param group at the end of a function."""
+
+    function: func.FuncOp
+    index: int
+    rule: Rule
+
+    def __post_init__(self) -> None:
+        labels = argument_labels(self.function)
+        self.arguments: dict[str, SSAValue] = {
+            label.name: argument for label, argument in zip(labels, self.function.args, strict=True)
+        }
+
+    def emit(self, params: Sequence[str], gradients: Mapping[str, SSAValue]) -> list[tuple[SSAValue, Label]]:
+        """Add the update of `params`; return the new results."""
+        builder = Builder(InsertPoint.before(return_op(self.function)))
+        meta = {name: self.add_argument("meta", self.slot(name), HYPERPARAMETER) for name in self.rule.metas}
+        results: list[tuple[SSAValue, Label]] = []
+        if self.rule.counts_steps:
+            step = self.add_argument("state", self.slot("step"), TensorType(f32, [len(params)]))
+            advance = builder.insert(self.rule.advance(step, meta))
+            written = ("step", *self.rule.written_metas)
+            meta |= dict(zip(written, advance.results, strict=True))
+            results += self.updates(advance, [self.slot(name) for name in written])
+        for param in params:
+            value, gradient = self.arguments[param], gradients[param]
+            names = [f"{param}.{state}" for state in self.rule.states]
+            states = [self.add_argument("state", name, value.type) for name in names]
+            update = builder.insert(self.rule.update(value, gradient, states, meta))
+            if isinstance(gradient, OpResult):
+                update.location = gradient.op.location
+            results += self.updates(update, [param, *names])
+        return results
+
+    def slot(self, name: str) -> str:
+        """The name of a meta or of the step counters: plain for group 0, `name.k` for group k."""
+        return name if self.index == 0 else f"{name}.{self.index}"
+
+    def add_argument(self, role: str, name: str, type: Attribute) -> SSAValue:
+        """A new argument; a state is called after its parameter in the text, as %w0_exp_avg after %w0."""
+        if name in self.arguments:
+            refuse(
+                self.function, f'argument "{name}" has the name of an optimizer slot; rename it in the model'
+            )
+        argument = append_argument(self.function, type, Label(role, name))
+        owner, _, last = name.rpartition(".")
+        hint = self.arguments[owner].name_hint if owner in self.arguments else owner
+        argument.name_hint = f"{hint}_{last}" if hint else last
+        self.arguments[name] = argument
+        return argument
+
+    def updates(self, op: Operation, names: Sequence[str]) -> list[tuple[SSAValue, Label]]:
+        """The results of `op` as the new values of the arguments called `names`."""
+        for result, name in zip(op.results, names, strict=True):
+            if hint := self.arguments[name].name_hint:
+                result.name_hint = f"{hint}_next"
+        return [(result, Label("update", name)) for result, name in zip(op.results, names, strict=True)]
+
+
+def refuse(function: func.FuncOp, message: str) -> NoReturn:
+    """Stop at `function`."""
+    function.emit_error(message, PassFailedException(message))

@@ -1,7 +1,7 @@
 """From nn and optim to kernel: one op becomes the launches that compute it, with its location.
 
-Each rule takes an op and returns the ops that replace it; the results of the last one take the place of those of
-the op. Rules are rows of one table, in the files beside this one.
+Each rule takes an op and returns the ops that replace it; the results of the last one take the place of its own.
+Rules are rows of one table, in the files beside this one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,24 @@
+"""The plan dialect: every address and every launch, as text that can be edited by hand and run.
+
+    plan.program @mlp target "sm_90" peak 2371584 {
+      plan.arena @param 526336
+      plan.slot @x in @input[0] : memref<64x256xf32> input "x"
+      plan.slot @v7 in @temp[65536] : memref<64x256xf32> temp live 0..4
+      plan.slot @v9 in @temp[65536] : memref<16384xf32> temp alias @v7
+      plan.slot @c0 in @const[0] : memref<f32> const 1.0
+      plan.launch @k0 "relu_f32_vec4" relu(@x) -> (@v7) {...} workspace @v20 after @k1, @k2
+    }
+
+Sizes and offsets are bytes. Before plan-memory slots have no address, and there is no arena, `live` or `peak`.
+What makes a plan runnable is checked by rules.py.
+"""
+
+from xdsl.ir import Dialect
+
+from aicf_mlir.dialects.plan.launch import LaunchOp
+from aicf_mlir.dialects.plan.memory import ALIGNMENT, ROLES, ArenaOp, SlotOp
+from aicf_mlir.dialects.plan.program import ProgramOp
+
+Plan = Dialect("plan", [ProgramOp, ArenaOp, SlotOp, LaunchOp], [])
+
+__all__ = ["ALIGNMENT", "ROLES", "ArenaOp", "LaunchOp", "Plan", "ProgramOp", "SlotOp"]

@@ -1,0 +1,152 @@
+"""What happens: one kernel on named slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr, SymbolRefAttr
+from xdsl.ir import Attribute
+from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+
+from aicf_mlir.dialects.attributes import AttributeValue, from_attributes, print_dictionary, to_attribute
+from aicf_mlir.dialects.plan.text import (
+    names_of,
+    parse_other_attributes,
+    parse_reference,
+    print_other_attributes,
+    print_references,
+    references,
+)
+
+
+@irdl_op_definition
+class LaunchOp(IRDLOperation):
+    """`plan.launch @k0 "relu_cpu" relu(@x) -> (@y) {...} workspace @w after @k1`: one kernel on named slots.
+
+    `after` names the earlier launches that must be complete before this one starts; what follows is left out.
+    """
+
+    name = "plan.launch"
+
+    sym_name = prop_def(StringAttr)
+    kernel_id = prop_def(StringAttr)
+    op = prop_def(StringAttr)
+    inputs = prop_def(ArrayAttr[SymbolRefAttr])
+    outputs = prop_def(ArrayAttr[SymbolRefAttr])
+    attrs = prop_def(DictionaryAttr)
+    workspace = opt_prop_def(SymbolRefAttr)
+    after = opt_prop_def(ArrayAttr[SymbolRefAttr])
+
+    def __init__(
+        self,
+        name: str,
+        kernel_id: str,
+        op: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attrs: Mapping[str, AttributeValue],
+        workspace: str | None = None,
+    ):
+        """`op` is the name in the kernel dialect without its prefix; the others are symbols of slots."""
+        super().__init__(
+            properties={
+                "sym_name": StringAttr(name),
+                "kernel_id": StringAttr(kernel_id),
+                "op": StringAttr(op),
+                "inputs": references(inputs),
+                "outputs": references(outputs),
+                "attrs": DictionaryAttr({key: to_attribute(value) for key, value in attrs.items()}),
+                "workspace": None if workspace is None else SymbolRefAttr(workspace),
+            }
+        )
+
+    @property
+    def symbol(self) -> str:
+        """The name of the launch."""
+        return self.sym_name.data
+
+    @property
+    def values(self) -> dict[str, AttributeValue]:
+        """The attributes of the op."""
+        return from_attributes(self.attrs.data)
+
+    @property
+    def reads(self) -> list[str]:
+        """The input slots."""
+        return names_of(self.inputs)
+
+    @property
+    def writes(self) -> list[str]:
+        """The output slots."""
+        return names_of(self.outputs)
+
+    @property
+    def scratch(self) -> str | None:
+        """The workspace slot."""
+        return None if self.workspace is None else self.workspace.root_reference.data
+
+    @property
+    def touched(self) -> list[str]:
+        """Every slot that the launch uses, each once, in the order of the text."""
+        return list(
+            dict.fromkeys([*self.reads, *self.writes, *([] if self.scratch is None else [self.scratch])])
+        )
+
+    @property
+    def waits_for(self) -> list[str]:
+        """The launches named by `after`."""
+        return names_of(self.after)
+
+    def set_after(self, names: Sequence[str]) -> None:
+        """Say which launches must be complete before this one."""
+        self.after = references(names) if names else None
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.symbol)
+        printer.print_string(" ")
+        printer.print_string_literal(self.kernel_id.data)
+        printer.print_string(f" {self.op.data}")
+        with printer.in_parens():
+            print_references(printer, self.inputs)
+        printer.print_string(" -> ")
+        with printer.in_parens():
+            print_references(printer, self.outputs)
+        print_dictionary(printer, self.attrs.data)
+        if self.scratch is not None:
+            printer.print_string(" workspace ")
+            printer.print_symbol_name(self.scratch)
+        if self.after is not None:
+            printer.print_string(" after ")
+            print_references(printer, self.after)
+        print_other_attributes(printer, self)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        def parse_list() -> ArrayAttr[SymbolRefAttr]:
+            return ArrayAttr(
+                parser.parse_comma_separated_list(parser.Delimiter.PAREN, lambda: parse_reference(parser))
+            )
+
+        properties: dict[str, Attribute] = {
+            "sym_name": parser.parse_symbol_name(),
+            "kernel_id": StringAttr(parser.parse_str_literal(": a kernel id")),
+            "op": StringAttr(parser.parse_identifier(": the op that the kernel computes")),
+            "inputs": parse_list(),
+        }
+        parser.parse_punctuation("->")
+        properties["outputs"] = parse_list()
+        properties["attrs"] = DictionaryAttr(parser.parse_optional_attr_dict())
+        if parser.parse_optional_keyword("workspace") is not None:
+            properties["workspace"] = parse_reference(parser)
+        if parser.parse_optional_keyword("after") is not None:
+            properties["after"] = ArrayAttr(
+                parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: parse_reference(parser))
+            )
+        return cls.create(properties=properties, attributes=parse_other_attributes(parser))
+
+    def verify_(self) -> None:
+        _ = self.values

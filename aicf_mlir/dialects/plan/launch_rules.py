@@ -1,0 +1,180 @@
+"""The rules of plans that concern launches: operands, roles, order, and memory that is shared over time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from xdsl.ir import Operation
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects import registry
+from aicf_mlir.dialects.plan.hazards import Reach, hazards, memory_of
+from aicf_mlir.dialects.plan.launch import LaunchOp
+from aicf_mlir.dialects.plan.liveness import live_ranges
+from aicf_mlir.dialects.plan.memory import SlotOp
+from aicf_mlir.dialects.plan.program import ProgramOp
+from aicf_mlir.errors import SelectionError, VerifyError
+
+READ_ONLY_ROLES = ("input", "buffer", "const")
+UPDATED_ROLES = ("param", "state", "meta")
+"""Written at most once a step: by the launch that computes the new value."""
+UNDEFINED_ROLES = ("temp", "grad", "output")
+"""Without a value until a launch writes one."""
+
+
+def refuse(op: Operation, message: str) -> NoReturn:
+    """Raise VerifyException at `op`."""
+    op.emit_error(message, VerifyException(message))
+
+
+def check_launches(program: ProgramOp, planned: bool) -> None:
+    """Raise VerifyException at the first launch or slot that breaks a rule."""
+    launches, slots = program.launches, program.slots
+    for launch in launches:
+        check_operands(launch, slots)
+        check_kernel(launch, slots, program.target.data)
+        check_overlap(launch, slots)
+    check_values(launches, slots)
+    check_order(launches, slots)
+    if planned:
+        check_live(launches, slots)
+
+
+def check_operands(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> None:
+    """Every operand is a slot, and every output one that may be written."""
+    for name in launch.touched:
+        if name not in slots:
+            refuse(launch, f"@{launch.symbol} uses @{name}, which is no slot of this plan")
+    for name in launch.writes:
+        if (role := slots[name].role.data) in READ_ONLY_ROLES:
+            refuse(launch, f"@{launch.symbol} writes @{name}; {role} slots are only read")
+    if launch.scratch is not None and slots[launch.scratch].role.data != "temp":
+        refuse(launch, f"the workspace @{launch.scratch} of @{launch.symbol} must be a temp slot")
+
+
+def check_kernel(launch: LaunchOp, slots: Mapping[str, SlotOp], target: str) -> None:
+    """The op accepts its operands; the named kernel supports them on the target, in the given workspace."""
+    inputs = [slots[name].spec for name in launch.reads]
+    outputs = [slots[name].spec for name in launch.writes]
+    name, attrs = launch.op.data, launch.values
+    if name not in registry.op_kinds():
+        refuse(
+            launch, f"@{launch.symbol}: there is no op {name!r}; known are {', '.join(registry.op_kinds())}"
+        )
+    try:
+        registry.check_op(name, inputs, outputs, attrs)
+        _, needed = registry.select_kernel(name, inputs, outputs, attrs, target, launch.kernel_id.data)
+    except (VerifyError, SelectionError) as error:
+        refuse(launch, f"@{launch.symbol}: {error}")
+    given = 0 if launch.scratch is None else slots[launch.scratch].nbytes
+    if given < needed:
+        refuse(
+            launch,
+            f"@{launch.symbol}: kernel {launch.kernel_id.data!r} needs a workspace of {needed} bytes,"
+            f" got {given}",
+        )
+
+
+def check_overlap(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> None:
+    """Outputs and workspace have no byte in common with anything, except where the op works in place."""
+    written = [*launch.writes, *([] if launch.scratch is None else [launch.scratch])]
+    ranges = [memory_of(slots[name]) for name in written]
+    for i, left in enumerate(ranges):
+        for j in range(i):
+            if left.overlaps(ranges[j]):
+                refuse(
+                    launch,
+                    f"@{launch.symbol} writes @{written[j]} and @{written[i]}, which overlap in memory",
+                )
+    allowed: frozenset[tuple[int, int]] | None = None
+    for i, output in enumerate(ranges):
+        for j, name in enumerate(launch.reads):
+            source = memory_of(slots[name])
+            if not output.overlaps(source):
+                continue
+            allowed = _in_place(launch, slots) if allowed is None else allowed
+            if source != output or (i, j) not in allowed:
+                refuse(
+                    launch,
+                    f"@{launch.symbol} reads @{name} and writes @{written[i]} in the same memory, which"
+                    f" {launch.op.data} cannot do",
+                )
+
+
+def _in_place(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> frozenset[tuple[int, int]]:
+    inputs = [slots[name].spec for name in launch.reads]
+    outputs = [slots[name].spec for name in launch.writes]
+    return registry.may_alias(launch.op.data, inputs, outputs, launch.values)
+
+
+def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> None:
+    """Nothing is read before it is written; results are written; what outlives the step is updated once."""
+    writer: dict[str, LaunchOp] = {}
+    for launch in launches:
+        for name in launch.reads:
+            root = slots[slots[name].root]
+            if root.role.data in UNDEFINED_ROLES and root.symbol not in writer:
+                refuse(launch, f"@{launch.symbol} reads @{name}, which no earlier launch has written")
+        for name in launch.writes:
+            root = slots[slots[name].root]
+            if root.role.data in UPDATED_ROLES and root.symbol in writer:
+                first = writer[root.symbol].symbol
+                refuse(
+                    launch,
+                    f"@{launch.symbol} writes @{name}, which @{first} has already updated in this step",
+                )
+            writer[root.symbol] = launch
+    for slot in slots.values():
+        if slot.role.data in ("grad", "output") and slot.root not in writer:
+            refuse(slot, f"no launch writes @{slot.symbol}")
+
+
+def check_order(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> None:
+    """`after` names earlier launches, and orders every pair that touches the same memory."""
+    index = {launch.symbol: i for i, launch in enumerate(launches)}
+    needed = hazards(launches, slots)
+    reach = Reach()
+    for i, launch in enumerate(launches):
+        for name in launch.waits_for:
+            if index.get(name, i) >= i:
+                refuse(launch, f"@{launch.symbol} is after @{name}, which is no earlier launch")
+        reach.add(index[name] for name in launch.waits_for)
+        for early in sorted(needed[i]):
+            if (early, i) not in reach:
+                refuse(
+                    launch,
+                    f"@{launch.symbol} must be after @{launches[early].symbol}: they use the same memory, and"
+                    " one of them writes it",
+                )
+
+
+def check_live(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> None:
+    """`live` is what the launches show, and temporaries that are live together have no byte in common."""
+    actual = live_ranges(launches, slots)
+    owners = [slot for slot in slots.values() if slot.role.data == "temp" and slot.alias is None]
+    starting: dict[int, list[SlotOp]] = {}
+    ending: dict[int, list[SlotOp]] = {}
+    for slot in owners:
+        if (live := actual.get(slot.symbol)) is None:
+            refuse(slot, f"no launch uses @{slot.symbol}")
+        if slot.live_range != live:
+            got = "none" if slot.live_range is None else f"{slot.live_range[0]}..{slot.live_range[1]}"
+            refuse(slot, f"@{slot.symbol} is live {live[0]}..{live[1]}, got {got}")
+        if slot.nbytes:
+            starting.setdefault(live[0], []).append(slot)
+            ending.setdefault(live[1], []).append(slot)
+    held: list[tuple[int, int, str]] = []
+    """(begin, end, slot) of all that is live, in the order of the bytes."""
+    for i in range(len(launches)):
+        for slot in starting.get(i, ()):
+            _, begin, end = memory_of(slot)
+            at = bisect_left(held, (begin,))
+            for other_begin, other_end, other in held[max(at - 1, 0) : at + 1]:
+                if begin < other_end and other_begin < end:
+                    refuse(slot, f"@{slot.symbol} overlaps @{other} in memory while both are live")
+            insort(held, (begin, end, slot.symbol))
+        for slot in ending.get(i, ()):
+            _, begin, end = memory_of(slot)
+            held.remove((begin, end, slot.symbol))

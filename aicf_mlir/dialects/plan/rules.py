@@ -1,0 +1,143 @@
+"""What makes a plan runnable: nothing unbound, out of bounds, overlapping, unordered or wrongly written.
+
+The rules hold for plans of any origin, edited by hand included. Each names the op that breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NoReturn
+
+from xdsl.ir import Operation
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.plan.hazards import memory_of
+from aicf_mlir.dialects.plan.launch import LaunchOp
+from aicf_mlir.dialects.plan.launch_rules import check_launches
+from aicf_mlir.dialects.plan.memory import ALIGNMENT, ROLES, ArenaOp, SlotOp
+from aicf_mlir.dialects.plan.program import ProgramOp
+
+NAMED_ROLES = ("input", "param", "buffer", "state", "meta", "grad", "output")
+"""Roles whose slots the user knows by name."""
+
+
+def refuse(op: Operation, message: str) -> NoReturn:
+    """Raise VerifyException at `op`."""
+    op.emit_error(message, VerifyException(message))
+
+
+def check_program(program: ProgramOp) -> None:
+    """Raise VerifyException at the first op that breaks a rule."""
+    check_symbols(program)
+    arenas, slots = program.arenas, program.slots
+    planned = bool(arenas) or program.peak is not None
+    for arena in arenas.values():
+        check_arena(arena)
+    for slot in slots.values():
+        check_slot(slot, slots)
+        check_place(slot, slots, arenas, planned)
+    if planned:
+        check_peak(program, arenas)
+        check_disjoint(slot for slot in slots.values() if slot.role.data != "temp")
+    check_launches(program, planned)
+
+
+def check_symbols(program: ProgramOp) -> None:
+    """Only arenas, slots and launches, all with names of their own."""
+    seen: set[str] = set()
+    for op in program.body.block.ops:
+        if not isinstance(op, ArenaOp | SlotOp | LaunchOp):
+            refuse(op, f"a plan.program holds plan.arena, plan.slot and plan.launch only, got {op.name}")
+        if op.symbol in seen:
+            refuse(op, f"@{op.symbol} is defined twice; arenas, slots and launches share one set of names")
+        seen.add(op.symbol)
+
+
+def check_arena(arena: ArenaOp) -> None:
+    """A known role and an aligned size."""
+    if arena.symbol not in ROLES:
+        refuse(arena, f"an arena is named after a role, one of {', '.join(ROLES)}; got @{arena.symbol}")
+    if arena.nbytes < 0 or arena.nbytes % ALIGNMENT:
+        refuse(
+            arena, f"the size of @{arena.symbol} must be a multiple of {ALIGNMENT} bytes, got {arena.nbytes}"
+        )
+
+
+def check_slot(slot: SlotOp, slots: dict[str, SlotOp]) -> None:
+    """A known role with what belongs to it, and an alias that fits its owner."""
+    role = slot.role.data
+    if role not in ROLES:
+        refuse(slot, f"the role of @{slot.symbol} must be one of {', '.join(ROLES)}; got {role}")
+    if slot.alias is not None:
+        check_alias(slot, slots)
+        return
+    if (slot.value is not None) != (role == "const"):
+        refuse(slot, f"a const slot, and no other, has a value: @{slot.symbol} is {role}")
+    if (slot.label is not None) != (role in NAMED_ROLES):
+        refuse(
+            slot, f"slots of {', '.join(NAMED_ROLES)}, and no others, have a name: @{slot.symbol} is {role}"
+        )
+
+
+def check_alias(slot: SlotOp, slots: dict[str, SlotOp]) -> None:
+    """The owner exists, owns its memory, and has the same role, element type and size."""
+    owner = slots.get(slot.root)
+    if owner is None:
+        refuse(slot, f"@{slot.symbol} is an alias of @{slot.root}, which is no slot of this plan")
+    if owner.alias is not None:
+        refuse(
+            slot, f"@{slot.symbol} must be an alias of @{owner.root}, which owns the memory of @{slot.root}"
+        )
+    if slot.value is not None or slot.label is not None or slot.live is not None:
+        refuse(slot, f"the alias @{slot.symbol} has its name, value and live range from @{slot.root}")
+    expected = (owner.role.data, owner.spec[0], owner.nbytes)
+    got = (slot.role.data, slot.spec[0], slot.nbytes)
+    if expected != got:
+        refuse(
+            slot,
+            f"the alias @{slot.symbol} must be like its owner @{slot.root}: {expected[0]}, {expected[1]},"
+            f" {expected[2]} bytes; got {got[0]}, {got[1]}, {got[2]} bytes",
+        )
+
+
+def check_place(slot: SlotOp, slots: dict[str, SlotOp], arenas: dict[str, ArenaOp], planned: bool) -> None:
+    """In a planned program: an aligned place within the arena of the role; that of the owner for an alias."""
+    if not planned:
+        if slot.place is not None:
+            refuse(slot, f"@{slot.symbol} has a place, but the program has no arenas")
+        return
+    if slot.place is None:
+        refuse(slot, f"@{slot.symbol} has no place; the arenas show that plan-memory has run")
+    arena, offset = slot.place
+    if arena != slot.role.data:
+        refuse(slot, f"@{slot.symbol} is {slot.role.data} and must be in @{slot.role.data}, got @{arena}")
+    if arena not in arenas:
+        refuse(slot, f"@{slot.symbol} is in @{arena}, which is no arena of this plan")
+    if offset < 0 or offset % ALIGNMENT:
+        refuse(slot, f"the offset of @{slot.symbol} must be a multiple of {ALIGNMENT}, got {offset}")
+    if offset + slot.nbytes > arenas[arena].nbytes:
+        refuse(
+            slot,
+            f"@{slot.symbol} ends at byte {offset + slot.nbytes} of @{arena},"
+            f" which has {arenas[arena].nbytes} bytes",
+        )
+    if slot.alias is not None and slots[slot.root].place != slot.place:
+        refuse(slot, f"the alias @{slot.symbol} must be at the place of @{slot.root}")
+
+
+def check_peak(program: ProgramOp, arenas: dict[str, ArenaOp]) -> None:
+    """The peak is the sum of the arenas: all of them exist for the whole step."""
+    total = sum(arena.nbytes for arena in arenas.values())
+    if program.peak_bytes != total:
+        refuse(program, f"the peak must be {total} bytes, the sum of all arenas, got {program.peak_bytes}")
+
+
+def check_disjoint(slots: Iterable[SlotOp]) -> None:
+    """Slots that are in use all the time have no byte in common."""
+    owners = sorted(
+        (slot for slot in slots if slot.alias is None and slot.nbytes), key=lambda slot: memory_of(slot)[:2]
+    )
+    for left, right in pairwise(owners):
+        if memory_of(left).overlaps(memory_of(right)):
+            refuse(right, f"@{right.symbol} overlaps @{left.symbol} in memory; both are in use all the time")

@@ -1,0 +1,57 @@
+"""Pieces of text that plan ops share: references `@a, @b`, ranges `0..4`, other attributes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from xdsl.dialects.builtin import ArrayAttr, SymbolRefAttr
+from xdsl.ir import Attribute, Operation
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+
+_RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
+
+
+def references(names: Iterable[str]) -> ArrayAttr[SymbolRefAttr]:
+    """An array of symbol references."""
+    return ArrayAttr([SymbolRefAttr(name) for name in names])
+
+
+def names_of(array: ArrayAttr[SymbolRefAttr] | None) -> list[str]:
+    """The symbols that `array` refers to; none for None."""
+    return [] if array is None else [reference.root_reference.data for reference in array]
+
+
+def print_references(printer: Printer, array: ArrayAttr[SymbolRefAttr]) -> None:
+    """Print `@a, @b`."""
+    printer.print_list(names_of(array), printer.print_symbol_name)
+
+
+def parse_reference(parser: Parser) -> SymbolRefAttr:
+    """Parse `@a`."""
+    return SymbolRefAttr(parser.parse_symbol_name())
+
+
+def parse_range(parser: Parser) -> tuple[int, int]:
+    """Parse `0..4`.
+
+    The lexer of MLIR takes `0.` for a float, so the text is matched here and the lexer set behind it.
+    """
+    found = _RANGE.match(str(parser.lexer.input.content), parser.pos)
+    if found is None:
+        parser.raise_error("expected a range of launches such as 0..4")
+    parser.lexer.pos = found.end()
+    parser.parse_number()  # the token in hand, which began the range; the next one begins behind it
+    return int(found[1]), int(found[2])
+
+
+def print_other_attributes(printer: Printer, op: Operation) -> None:
+    """Print attributes that are not properties as ` attributes {...}`."""
+    printer.print_op_attributes(op.attributes, print_keyword=True)
+
+
+def parse_other_attributes(parser: Parser) -> dict[str, Attribute]:
+    """Parse what `print_other_attributes` prints."""
+    attributes = parser.parse_optional_attr_dict_with_keyword()
+    return {} if attributes is None else dict(attributes.data)

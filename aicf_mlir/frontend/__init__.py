@@ -1,0 +1,6 @@
+"""The front end: from a PyTorch model, loss and optimizer to the nn dialect."""
+
+from aicf_mlir.frontend.example import LossFunction, TensorSpec, default_loss
+from aicf_mlir.frontend.tracing import Traced, trace
+
+__all__ = ["LossFunction", "TensorSpec", "Traced", "default_loss", "trace"]

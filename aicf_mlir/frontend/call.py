@@ -1,0 +1,92 @@
+"""One node of the graph as a row of the table sees it: named arguments, the expected result, and a place to emit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, Union
+
+import torch
+from xdsl.ir import SSAValue
+
+from aicf_mlir.frontend.emitter import Emitter
+
+Value: TypeAlias = Union[SSAValue, torch.Tensor, None, tuple["Value", ...]]
+"""What a node stands for: a value of the step, a tensor known while tracing, nothing, or several of these."""
+
+
+class Refused(Exception):
+    """A row cannot express these arguments; the text says why. Torch's decomposition of the op may still do."""
+
+
+class Forbidden(Refused):
+    """A row must not be replaced by torch's decomposition, which would change what the step computes or learns."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an ATen op whose tensor arguments are already values of the nn dialect."""
+
+    arguments: dict[str, Any]
+    """By the name in the op's schema, defaults included."""
+    expected: Any
+    """What the call returns, as tensors without data."""
+    emit: Emitter
+    materialize: Callable[[torch.Tensor], SSAValue]
+    """Turns a tensor known while tracing into a value."""
+    device: torch.device
+    """Where the step runs."""
+    carries_gradient: bool
+    """Whether a trained parameter reaches this call."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the one result."""
+        return tuple(self.expected.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the one result; refuses results that are not floating-point."""
+        dtype: torch.dtype = self.expected.dtype
+        if not dtype.is_floating_point:
+            raise Refused(f"arithmetic on {str(dtype).removeprefix('torch.')}")
+        return dtype
+
+    def value(self, name: str) -> SSAValue:
+        """The tensor argument `name` as it is."""
+        return self._value(self.arguments[name])
+
+    def values(self, name: str) -> Sequence[SSAValue]:
+        """The list of tensors `name`."""
+        return [self._value(item) for item in self.arguments[name]]
+
+    @property
+    def wide_dtype(self) -> torch.dtype:
+        """Where torch computes several steps before it rounds once to the result: float32 for half precision."""
+        return torch.float32 if self.dtype.itemsize == 2 else self.dtype
+
+    def is_exact(self, name: str) -> bool:
+        """Whether `name` is a tensor, or a number that the result's dtype holds exactly."""
+        number = self.arguments[name]
+        return not isinstance(number, (int, float)) or torch.tensor(number, dtype=self.dtype).item() == number
+
+    def operand(self, name: str, dtype: torch.dtype) -> SSAValue:
+        """The tensor or number `name` in a float `dtype`."""
+        argument = self.arguments[name]
+        if isinstance(argument, (bool, int, float)):
+            return self.emit.constant(argument, dtype)
+        return self.emit.cast(self._value(argument), dtype)
+
+    def _value(self, argument: object) -> SSAValue:
+        if isinstance(argument, SSAValue):
+            return argument
+        if isinstance(argument, torch.Tensor):
+            return self.materialize(argument)
+        raise Refused(f"an argument {argument!r}")
+
+
+Row: TypeAlias = Callable[[Call], Value]
+"""Emits the nn ops of one ATen op and returns what it stands for."""

@@ -1,0 +1,57 @@
+"""Appends nn ops to a block, each at the user's line; casts and reshapes that change nothing are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, Block, SSAValue
+from xdsl.rewriter import InsertPoint
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.base import element_type, shape_of
+from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.frontend.source import SourceLocation, location_attribute
+from aicf_mlir.frontend.types import ELEMENT_TYPES
+
+
+class Emitter:
+    """Writes to the end of `block`; `location` is given to every op that follows."""
+
+    def __init__(self, block: Block):
+        self._builder = Builder(InsertPoint.at_end(block))
+        self.location: SourceLocation | None = None
+
+    def insert(self, op: NNOp) -> SSAValue:
+        """Append `op` and return its result, named after the op."""
+        op.location = location_attribute(self.location)
+        op.result.name_hint = op.name.rpartition(".")[2]
+        return self._builder.insert(op).result
+
+    def constant(self, value: float, dtype: torch.dtype, shape: Sequence[int] = ()) -> SSAValue:
+        """`value` everywhere in a tensor of a float `dtype`."""
+        return self.insert(nn.ConstantOp(float(value), tensor_type(shape, dtype)))
+
+    def cast(self, value: SSAValue, dtype: torch.dtype) -> SSAValue:
+        """`value` in the float type `dtype`."""
+        wanted = ELEMENT_TYPES[dtype]
+        return value if element_type(value) == wanted else self.insert(nn.CastOp(value, wanted))
+
+    def reshape(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """`value` in another shape of as many elements."""
+        return value if shape_of(value) == tuple(shape) else self.insert(nn.ReshapeOp(value, shape))
+
+    def broadcast(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """`value` repeated to `shape` by NumPy's rules."""
+        return value if shape_of(value) == tuple(shape) else self.insert(nn.BroadcastToOp(value, shape))
+
+    def transpose(self, value: SSAValue, perm: Sequence[int]) -> SSAValue:
+        """`value` with dimension i taken from dimension perm[i]."""
+        return value if list(perm) == sorted(perm) else self.insert(nn.TransposeOp(value, perm))
+
+
+def tensor_type(shape: Sequence[int], dtype: torch.dtype) -> TensorType[Attribute]:
+    """The IR type of a tensor; `dtype` must be supported."""
+    return TensorType(ELEMENT_TYPES[dtype], [int(size) for size in shape])

@@ -1,0 +1,125 @@
+"""What of a torch optimizer is compiled in: per param group its kind, its structure flags and its parameters.
+
+Values (lr, betas, eps, weight decay, momentum) are not part of it: they live in device slots and may change at any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, IntegerAttr, StringAttr
+from xdsl.ir import Attribute
+
+from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend.types import describe as describe_tensor
+
+Group = dict[str, Any]
+
+Structure = Callable[[Group], dict[str, bool]]
+
+
+def _adam(group: Group) -> dict[str, bool]:
+    return {
+        "amsgrad": bool(group["amsgrad"]),
+        "decoupled": bool(group.get("decoupled_weight_decay", False)),
+        "maximize": bool(group["maximize"]),
+    }
+
+
+def _adamw(group: Group) -> dict[str, bool]:
+    return {**_adam(group), "decoupled": True}
+
+
+def _sgd(group: Group) -> dict[str, bool]:
+    return {
+        "momentum": float(group["momentum"]) != 0,
+        "nesterov": bool(group["nesterov"]),
+        "maximize": bool(group["maximize"]),
+    }
+
+
+KINDS: tuple[tuple[type[torch.optim.Optimizer], str, Structure], ...] = (
+    (torch.optim.AdamW, "adam", _adamw),
+    (torch.optim.Adam, "adam", _adam),
+    (torch.optim.SGD, "sgd", _sgd),
+)
+"""Supported optimizers, the most derived class first: the kind of update and the flags that are compiled in."""
+
+
+def describe(
+    optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]
+) -> ArrayAttr[DictionaryAttr]:
+    """The function attribute `aicf.optimizer`: one dictionary per param group, in order.
+
+    `names` holds the trained parameters of the step; a parameter that the step does not read is left out, as torch leaves
+    it alone. Raises TraceError for an optimizer whose update cannot be compiled.
+    """
+    base, kind, structure = _kind(optimizer)
+    _refuse_custom_update(optimizer, base)
+    groups: list[DictionaryAttr] = []
+    for index, group in enumerate(optimizer.param_groups):
+        if group.get("differentiable", False):
+            raise TraceError(
+                f"param group {index} has differentiable=True, which is not supported; use False"
+            )
+        params = [StringAttr(names[parameter]) for parameter in group["params"] if parameter in names]
+        entries: dict[str, Attribute] = {"kind": StringAttr(kind), "params": ArrayAttr(params)}
+        flags: dict[str, BoolAttr] = {
+            flag: IntegerAttr.from_bool(value) for flag, value in structure(group).items()
+        }
+        groups.append(DictionaryAttr({**entries, **flags}))
+    return ArrayAttr(groups)
+
+
+def _kind(optimizer: torch.optim.Optimizer) -> tuple[type[torch.optim.Optimizer], str, Structure]:
+    for row in KINDS:
+        if isinstance(optimizer, row[0]):
+            return row
+    raise TraceError(
+        f"the optimizer {type(optimizer).__name__} is not supported; use SGD, Adam or AdamW of torch.optim or"
+        " aicf_mlir.optim"
+    )
+
+
+def _refuse_custom_update(optimizer: torch.optim.Optimizer, base: type[torch.optim.Optimizer]) -> None:
+    """A subclass with a `step` of its own, or hooks around it, means an update that is not the base class's."""
+    classes = type(optimizer).__mro__
+    for cls in classes[: classes.index(base)]:
+        if "step" in vars(cls):
+            raise TraceError(
+                f"{cls.__name__} replaces the step of {base.__name__}; only the update of SGD, Adam and AdamW can be"
+                " compiled"
+            )
+    for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        if getattr(optimizer, hooks, None):
+            raise TraceError(
+                f"the optimizer has step hooks ({hooks.strip('_')}), which a compiled step does not run"
+            )
+
+
+def trained_parameters(
+    optimizer: torch.optim.Optimizer | None, names: Mapping[torch.Tensor, str]
+) -> set[torch.Tensor]:
+    """The parameters among `names` that require a gradient and, if there is an optimizer, are in its groups.
+
+    Raises TraceError for a parameter of the optimizer that is not in `names`, or that is complex or sparse.
+    """
+    if optimizer is None:
+        return {tensor for tensor in names if tensor.requires_grad}
+    for index, position, parameter in _parameters(optimizer):
+        which = f"parameter {position} of param group {index}, {describe_tensor(parameter)},"
+        if parameter not in names:
+            raise TraceError(
+                f"{which} is not a parameter of the model; make the optimizer from the parameters of this very model"
+            )
+        if not parameter.is_floating_point() or parameter.layout is not torch.strided:
+            raise TraceError(f"{which} is not a dense tensor of floating-point numbers")
+    return {parameter for _, _, parameter in _parameters(optimizer) if parameter.requires_grad}
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[int, int, torch.Tensor]]:
+    for index, group in enumerate(optimizer.param_groups):
+        for position, parameter in enumerate(group["params"]):
+            yield index, position, parameter

@@ -1,0 +1,148 @@
+"""What torch.export does not keep: precise lines, blocked gradients, and values that Python reads.
+
+`Recorder` sees every torch function that the user's code calls while the step is exported. It
+
+- runs the function under a frame that carries the user's file and line: torch.export keeps only frames of functions
+  called `forward`, and so would lose the lines of a loss function or a helper;
+- appends `detach` to a result that torch itself has cut off from the gradient (`no_grad`), so that the graph shows it;
+- refuses what reads the values of a tensor in Python, since the compiled step could not follow them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.source import SourceLocation, quoted, trace_error
+
+READS_VALUES = {
+    "__bool__": "branches on the value of a tensor",
+    "__contains__": "searches the values of a tensor",
+    "__format__": "formats the value of a tensor",
+    "__array__": "converts a tensor to NumPy",
+    "numpy": "converts a tensor to NumPy",
+    "tolist": "reads the values of a tensor",
+    "allclose": "compares the values of tensors",
+    "equal": "compares the values of tensors",
+    **dict.fromkeys(
+        ("item", "__int__", "__float__", "__complex__", "__index__"), "reads the value of a tensor"
+    ),
+}
+"""Functions, by name, whose result is no tensor but depends on the values of one."""
+
+CUTS_GRADIENT = {
+    "data": "reads or replaces `.data`",
+    "detach_": "calls `detach_()`",
+    "requires_grad_": "calls `requires_grad_()`",
+    "set_": "calls `set_()`",
+}
+"""Functions, by name, that change what autograd knows of a tensor without leaving a trace in the graph."""
+
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Types of real tensors; what the tracer makes is of its own type."""
+
+
+class Recorder(TorchFunctionMode):
+    """Watches the user's code while the step is exported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocked: list[SourceLocation | None] = []
+        """The lines that cut a gradient."""
+        self.captured: dict[int, torch.Tensor] = {}
+        """By id: the user's own tensors that the step reads beside its parameters, buffers and batch."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        location = source.of_frame(sys._getframe(1))
+        operands = list(tensors((args, kwargs or {})))
+        self.captured.update({id(operand): operand for operand in operands if type(operand) in PLAIN})
+        name = function_name(func)
+        if name in READS_VALUES and operands:
+            raise value_read(READS_VALUES[name], location)
+        carries_gradient = any(operand.requires_grad for operand in operands)
+        if name in CUTS_GRADIENT and carries_gradient:
+            raise gradient_cut(CUTS_GRADIENT[name], location)
+        run = caller_at(location) if location else lambda call: call()
+        result = run(lambda: func(*args, **(kwargs or {})))
+        if any(not isinstance(size, int) for tensor in tensors(result) for size in tensor.shape):
+            raise value_read("makes a tensor whose shape depends on values", location)
+        if not carries_gradient:
+            return result
+        if not torch.is_grad_enabled() and any(result is operand for operand in operands):
+            raise gradient_cut("changes a tensor in place under `no_grad`", location)
+        if any(is_cut_off(tensor) for tensor in tensors(result)):
+            self.blocked.append(location)
+            return run(lambda: detached(result))
+        return result
+
+
+def function_name(func: Callable[..., Any]) -> str:
+    """`relu` for torch.relu, `item` for Tensor.item, `data` for the getter and the setter of Tensor.data."""
+    name: str = getattr(func, "__name__", "")
+    owner = getattr(func, "__self__", None)
+    return getattr(owner, "__name__", name) if name in ("__get__", "__set__") else name
+
+
+def tensors(tree: object) -> Iterator[torch.Tensor]:
+    """Every tensor in nested tuples, lists and dictionaries."""
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for item in cast(Mapping[object, object], tree).values():
+            yield from tensors(item)
+    elif isinstance(tree, (list, tuple)):
+        for item in cast(Sequence[object], tree):
+            yield from tensors(item)
+
+
+def is_cut_off(tensor: torch.Tensor) -> bool:
+    """Whether a result of differentiable operands could have a gradient but has none."""
+    return tensor.is_floating_point() and not tensor.requires_grad
+
+
+def detached(result: Any) -> Any:
+    """`result` with `detach` appended to each tensor that has no gradient."""
+    if isinstance(result, torch.Tensor):
+        return result.detach() if is_cut_off(result) else result
+    if type(result) in (list, tuple):
+        return type(result)(detached(item) for item in result)
+    return result
+
+
+@lru_cache(maxsize=None)
+def caller_at(location: SourceLocation) -> Callable[[Callable[[], Any]], Any]:
+    """A function called `forward` that calls its argument from `location`, as any stack trace will show."""
+    namespace: dict[str, Any] = {}
+    padding = "\n" * (location.line - 1)
+    exec(compile(f"{padding}def forward(call): return call()", location.file, "exec"), namespace)
+    return namespace["forward"]
+
+
+def value_read(what: str, location: SourceLocation | None) -> TraceError:
+    """The error for code that depends on the values of a tensor."""
+    return trace_error(
+        f"the step {what}{quoted(location)}; a compiled step runs no Python, so its control flow, shapes and constants"
+        " cannot depend on tensor values: compute with tensors instead, or move this line out of the model and the loss",
+        location,
+    )
+
+
+def gradient_cut(what: str, location: SourceLocation | None) -> TraceError:
+    """The error for code that hides from autograd."""
+    return trace_error(
+        f"the step {what}{quoted(location)}, which stops the gradient; this is not supported", location
+    )

@@ -1,0 +1,95 @@
+"""Where in the user's own code something happened.
+
+A frame is the user's unless it lies in torch, in this package, in the standard library, in an installed command, or in
+code without a file. Positions arrive in three ways: a running frame, the traceback of an exception, and the text
+`node.stack_trace` that torch.export keeps with each node.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sysconfig
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import FrameType, TracebackType
+
+import torch
+from xdsl.dialects.builtin import FileLineColLoc, IntAttr, LocationAttr, StringAttr, UnknownLoc
+
+from aicf_mlir.errors import TraceError
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_TORCH = Path(torch.__file__).resolve().parent
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
+_SCRIPTS = Path(sysconfig.get_path("scripts")).resolve()
+_STACK_TRACE_FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in ', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class SourceLocation:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @property
+    def attribute(self) -> LocationAttr:
+        """The location of an op; the column is not known, which MLIR writes as 0."""
+        return FileLineColLoc(StringAttr(self.file), IntAttr(self.line), IntAttr(0))
+
+
+def location_attribute(location: SourceLocation | None) -> LocationAttr:
+    """The op location of `location`, or MLIR's unknown location."""
+    return UnknownLoc() if location is None else location.attribute
+
+
+@cache
+def is_users_file(file: str) -> bool:
+    """Whether `file`, as a code object names it, holds code of the user."""
+    if file.startswith("<"):
+        return False
+    path = Path(file).resolve()
+    if any(path.is_relative_to(folder) for folder in (_TORCH, _PACKAGE, _SCRIPTS)):
+        return False
+    return not path.is_relative_to(_STANDARD_LIBRARY) or "site-packages" in path.parts
+
+
+def of_frame(frame: FrameType | None) -> SourceLocation | None:
+    """The innermost line of the user's code at or outside `frame`."""
+    while frame is not None:
+        if is_users_file(frame.f_code.co_filename):
+            return SourceLocation(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+def of_traceback(traceback: TracebackType | None) -> SourceLocation | None:
+    """The innermost line of the user's code that an exception passed through."""
+    found = None
+    while traceback is not None:
+        if is_users_file(file := traceback.tb_frame.f_code.co_filename):
+            found = SourceLocation(file, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+def of_stack_trace(stack_trace: str | None) -> SourceLocation | None:
+    """The innermost line of the user's code in the text of a stack, outermost frame first."""
+    frames = [(frame["file"], int(frame["line"])) for frame in _STACK_TRACE_FRAME.finditer(stack_trace or "")]
+    return next((SourceLocation(*frame) for frame in reversed(frames) if is_users_file(frame[0])), None)
+
+
+def quoted(location: SourceLocation | None) -> str:
+    """The line itself as ` (`text`)`, for the middle of a message; empty if it is not known."""
+    text = linecache.getline(location.file, location.line).strip() if location else ""
+    return f" (`{text if len(text) <= 80 else text[:79] + '…'}`)" if text else ""
+
+
+def trace_error(message: str, location: SourceLocation | None = None) -> TraceError:
+    """The error `FILE:LINE: message`, or just `message` where no line is known."""
+    return TraceError(message if location is None else f"{location}: {message}")

@@ -1,0 +1,38 @@
+"""The element types that the front end knows, in torch and in xDSL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from xdsl.dialects.builtin import bf16, f16, f32, f64, i32, i64
+from xdsl.ir import Attribute
+
+ELEMENT_TYPES: dict[torch.dtype, Attribute] = {
+    torch.float32: f32,
+    torch.float64: f64,
+    torch.float16: f16,
+    torch.bfloat16: bf16,
+    torch.int64: i64,
+    torch.int32: i32,
+}
+
+
+def is_supported(dtype: torch.dtype) -> bool:
+    """Whether tensors of `dtype` can be values of the nn dialect."""
+    return dtype in ELEMENT_TYPES
+
+
+def supported_dtypes() -> str:
+    """The supported dtypes, for messages."""
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in ELEMENT_TYPES)
+
+
+def describe(value: object) -> str:
+    """`float32[64, 256]` for a tensor, the plain text of anything else; for messages."""
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{[int(size) for size in value.shape]}"
+    if isinstance(value, (list, tuple)):
+        items: Sequence[object] = value
+        return f"[{', '.join(describe(item) for item in items)}]"
+    return str(value)

@@ -122,9 +122,8 @@ class Backward:
             declared = op.get_traits_of_type(NotDifferentiable)
             reason = declared[0].reason if declared else "it has no vector-Jacobian product"
             refuse(
-                op, f"'{op.name}' lies between a parameter and the loss but is not differentiable: {reason}"
+                op, f"'{op.name}' is on the way from a parameter to the loss but has no gradient: {reason}"
             )
-            return
         arriving = [self.arriving(result, builder) for result in op.results]
         for operand, cotangent in zip(op.operands, op.vjp(builder, arriving), strict=True):
             if cotangent is None or operand not in self.active:

@@ -48,13 +48,14 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// A host write small enough to travel as a kernel argument: CUDA copies arguments at launch, so the caller's memory is free at
-// once, without waiting for the work that is still queued on the stream.
+// A host write small enough to travel as a kernel argument: CUDA copies arguments at launch, so the
+// caller's memory is free at once, without waiting for the work that is still queued on the stream.
 struct SmallWrite {
   static constexpr size_t kMost = 1024;
   unsigned char bytes[kMost];
 };
-__global__ void write_small(unsigned char* destination, const __grid_constant__ SmallWrite source, int count) {
+__global__ void write_small(unsigned char* destination, const __grid_constant__ SmallWrite source,
+                            int count) {
   for (int i = threadIdx.x; i < count; i += blockDim.x) destination[i] = source.bytes[i];
 }
 
@@ -93,7 +94,8 @@ class CudaDevice final : public Device {
     return cuda_status(error, "cudaMalloc", __FILE__, __LINE__);
   }
 
-  // Waits for the work that may still use the memory. Inside a capture that would break it, so the memory goes at its end.
+  // Waits for the work that may still use the memory. Inside a capture that would break it, so the memory
+  // goes at its end.
   void release(void* p) noexcept override {
     if (!p) return;
     if (capturing()) {
@@ -115,7 +117,8 @@ class CudaDevice final : public Device {
     if (from_host && !to_host && bytes <= SmallWrite::kMost) {
       SmallWrite source;
       std::memcpy(source.bytes, src, bytes);
-      write_small<<<1, 128, 0, as_stream(stream)>>>(static_cast<unsigned char*>(dst), source, static_cast<int>(bytes));
+      write_small<<<1, 128, 0, as_stream(stream)>>>(static_cast<unsigned char*>(dst), source,
+                                                    static_cast<int>(bytes));
       AICF_CUDA_TRY(cudaGetLastError());
       return Status::ok();
     }
@@ -144,11 +147,12 @@ class CudaDevice final : public Device {
     const std::string here = name();
     if (attributes.type == cudaMemoryTypeManaged) return Status::ok();
     if (attributes.type != cudaMemoryTypeDevice)
-      return Status::invalid("expected memory of " + here + ", got host memory; move the tensor with .to(\"" + here +
-                             "\") first");
+      return Status::invalid("expected memory of " + here + ", got host memory; move the tensor with .to(\"" +
+                             here + "\") first");
     if (attributes.device != index_)
-      return Status::invalid("expected memory of " + here + ", got memory of cuda:" +
-                             std::to_string(attributes.device) + "; move the tensor with .to(\"" + here + "\") first");
+      return Status::invalid("expected memory of " + here +
+                             ", got memory of cuda:" + std::to_string(attributes.device) +
+                             "; move the tensor with .to(\"" + here + "\") first");
     return Status::ok();
   }
 
@@ -165,7 +169,8 @@ class CudaDevice final : public Device {
 
   // A capture in which any launch failed yields no graph: the error is that of the first one.
   Status end_capture(std::unique_ptr<Graph>* out) override {
-    if (!capturing()) return Status::state("no graph is being captured on " + name() + "; begin a capture first");
+    if (!capturing())
+      return Status::state("no graph is being captured on " + name() + "; begin a capture first");
     if (owner_.load() != std::this_thread::get_id())
       return Status::state("the capture on " + name() + " was begun by another thread; end it there");
     CurrentDevice current(index_);
@@ -192,12 +197,13 @@ class CudaDevice final : public Device {
     CurrentDevice current(index_);
     if (capturing()) {
       if (owner_.load() != std::this_thread::get_id())
-        return Status::state("a graph is being captured on " + name() + " by another thread; wait until it has ended");
+        return Status::state("a graph is being captured on " + name() +
+                             " by another thread; wait until it has ended");
       ctx.stream = stream_;
     }
     const Status launched = variant.launch(op, ctx);
     if (launched.is_ok()) return launched;
-    const Status status = prefixed(launched, std::string(variant.name) + ": ");
+    const Status status = launched.at(variant.name);
     if (capturing() && !first_error_) first_error_.emplace(status);
     return status;
   }
@@ -210,7 +216,8 @@ class CudaDevice final : public Device {
 
   std::string name() const { return "cuda:" + std::to_string(index_); }
 
-  // Ends the capture on the stream and closes it here; an invalidated capture leaves its error in first_error_.
+  // Ends the capture on the stream and closes it here; an invalidated capture leaves its error in
+  // first_error_.
   OwnedGraph finish() noexcept {
     cudaGraph_t graph = nullptr;
     const cudaError_t error = cudaStreamEndCapture(stream_, &graph);
@@ -226,16 +233,6 @@ class CudaDevice final : public Device {
     }
     for (void* p : released) release(p);
     return OwnedGraph(graph);
-  }
-
-  static Status prefixed(const Status& status, const std::string& prefix) {
-    switch (status.code()) {
-      case Code::Invalid: return Status::invalid(prefix + status.message());
-      case Code::Unsupported: return Status::unsupported(prefix + status.message());
-      case Code::State: return Status::state(prefix + status.message());
-      case Code::Capture: return Status::capture(prefix + status.message());
-      default: return Status::device(prefix + status.message());
-    }
   }
 
   static Status is_host(const void* p, bool* out) {
@@ -256,7 +253,7 @@ class CudaDevice final : public Device {
 
   int index_;
   int sm_;
-  cudaStream_t stream_ = nullptr;  // captures only; made by the first one
+  cudaStream_t stream_ = nullptr;                          // captures only; made by the first one
   std::atomic<std::thread::id> owner_{std::thread::id()};  // of the open capture
   std::optional<Status> first_error_;                      // of the open capture
   std::mutex released_mutex_;
@@ -275,11 +272,13 @@ int cuda_device_count() {
 Status get_cuda_device(int index, Device** out) {
   static std::mutex mutex;
   // Never destroyed: at exit the CUDA driver may be gone before it.
-  static auto* devices = new std::vector<std::unique_ptr<CudaDevice>>(static_cast<size_t>(cuda_device_count()));
+  static auto* devices =
+      new std::vector<std::unique_ptr<CudaDevice>>(static_cast<size_t>(cuda_device_count()));
   const int count = static_cast<int>(devices->size());
   if (index < 0 || index >= count)
     return Status::device("there is no device cuda:" + std::to_string(index) + ": this machine has " +
-                          std::to_string(count) + " usable CUDA devices; use device=\"cpu\", or see nvidia-smi");
+                          std::to_string(count) +
+                          " usable CUDA devices; use device=\"cpu\", or see nvidia-smi");
   const std::lock_guard<std::mutex> lock(mutex);
   std::unique_ptr<CudaDevice>& slot = (*devices)[static_cast<size_t>(index)];
   if (!slot) {

@@ -1,7 +1,7 @@
-#include "device/cuda_status.h"
-
 #include <cstring>
 #include <string>
+
+#include "device/cuda_status.h"
 
 namespace aicf {
 namespace {

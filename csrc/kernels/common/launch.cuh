@@ -17,8 +17,8 @@ constexpr Integer ceil_div(Integer a, Integer b) {
   return (a + b - 1) / b;
 }
 
-// Blocks for a grid-stride loop over `items` (one item a thread): enough to fill any chip, few enough to start quickly. The
-// number depends on `items` alone, never on the device.
+// Blocks for a grid-stride loop over `items` (one item a thread): enough to fill any chip, few enough to
+// start quickly. The number depends on `items` alone, never on the device.
 inline unsigned grid_stride_blocks(int64_t items, int threads) {
   constexpr int64_t kMost = 132 * 16;
   const int64_t blocks = ceil_div<int64_t>(items, threads);
@@ -31,7 +31,8 @@ Status launch(const LaunchContext& ctx, dim3 grid, dim3 block, size_t shared, vo
               Arguments&&... arguments) {
   if (shared > kStaticSharedBytes)
     AICF_CUDA_TRY(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                       cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       static_cast<int>(shared)));
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;

@@ -1,4 +1,5 @@
-// Element types on the device: what they are computed in, conversion in and out, vectors of them, and dispatch from a DType.
+// Element types on the device: what they are computed in, conversion in and out, vectors of them, and
+// dispatch from a DType.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

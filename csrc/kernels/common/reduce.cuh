@@ -19,12 +19,13 @@ struct Max {  // of numbers; a NaN operand is passed over
 template <class Op, class C>
 __device__ __forceinline__ C reduce_warp(C value) {
 #pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) value = Op{}(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    value = Op{}(value, __shfl_xor_sync(0xffffffffu, value, offset));
   return value;
 }
 
-// Every one of THREADS threads of the group that the warp belongs to gets the result. A group is a warp, or the whole block;
-// then all threads must call this together.
+// Every one of THREADS threads of the group that the warp belongs to gets the result. A group is a warp, or
+// the whole block; then all threads must call this together.
 template <class Op, int THREADS, class C>
 __device__ __forceinline__ C reduce_group(C value) {
   value = reduce_warp<Op>(value);

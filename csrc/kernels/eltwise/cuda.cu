@@ -1,9 +1,10 @@
 // Elementwise kernels: every formula of ops.h, one, two or four elements at a time, and with broadcasting.
 //
-// A result may be the very same memory as an operand, so pointers are not restrict: each thread reads what it overwrites first.
+// A result may be the very same memory as an operand, so pointers are not restrict: each thread reads what
+// it overwrites first.
 #include "kernels/common/launch.cuh"
 #include "kernels/common/numeric.cuh"
-#include "kernels/common/strided_index.cuh"
+#include "kernels/common/strided_offsets.cuh"
 #include "kernels/eltwise/launch.h"
 #include "kernels/eltwise/ops.h"
 
@@ -44,11 +45,11 @@ __global__ void binary_kernel(T* z, const T* x, const T* y, int64_t n) {
 // n elements of the result.
 template <class Op, class T, class Integer>
 __global__ void broadcast_kernel(T* z, const T* x, const T* y, int64_t n,
-                                 const __grid_constant__ StridedIndex<2> index) {
+                                 const __grid_constant__ StridedShape<2> shape) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     int64_t at[2];
-    index.offsets(static_cast<Integer>(i), at);
+    offsets(shape, static_cast<Integer>(i), at);
     z[i] = narrow<T>(Op{}(widen(x[at[0]]), widen(y[at[1]])));
   }
 }
@@ -67,32 +68,30 @@ __global__ void bias_add_kernel(T* y, const T* x, const T* bias, int64_t n, Inte
   }
 }
 
-bool fits_32_bits(int64_t n) { return n <= INT32_MAX; }
-
 template <class T, int W, class Op>
 Status launch_unary(const OpDesc& op, const LaunchContext& ctx) {
   const int64_t n = op.outputs[0].numel() / W;
-  return launch(ctx, grid_stride_blocks(n, kThreads), kThreads, 0, unary_kernel<Op, T, W>, op.outputs[0].ptr<T>(),
-                op.inputs[0].ptr<const T>(), n);
+  return launch(ctx, grid_stride_blocks(n, kThreads), kThreads, 0, unary_kernel<Op, T, W>,
+                op.outputs[0].ptr<T>(), op.inputs[0].ptr<const T>(), n);
 }
 
 template <class T, int W, class Op>
 Status launch_binary(const OpDesc& op, const LaunchContext& ctx) {
   const int64_t n = op.outputs[0].numel() / W;
-  return launch(ctx, grid_stride_blocks(n, kThreads), kThreads, 0, binary_kernel<Op, T, W>, op.outputs[0].ptr<T>(),
-                op.inputs[0].ptr<const T>(), op.inputs[1].ptr<const T>(), n);
+  return launch(ctx, grid_stride_blocks(n, kThreads), kThreads, 0, binary_kernel<Op, T, W>,
+                op.outputs[0].ptr<T>(), op.inputs[0].ptr<const T>(), op.inputs[1].ptr<const T>(), n);
 }
 
 template <class T, class Op>
 Status launch_broadcast(const OpDesc& op, const LaunchContext& ctx) {
   const TensorDesc &x = op.inputs[0], &y = op.inputs[1], &z = op.outputs[0];
-  StridedIndex<2> index;
+  StridedShape<2> shape;
   for (int d = 0; d < z.rank; ++d)
-    index.append(z.shape[d], {broadcast_stride(x, z.rank, d), broadcast_stride(y, z.rank, d)});
+    shape.append(z.shape[d], {broadcast_stride(x, z.rank, d), broadcast_stride(y, z.rank, d)});
   const int64_t n = z.numel();
-  auto* kernel = fits_32_bits(n) ? broadcast_kernel<Op, T, uint32_t> : broadcast_kernel<Op, T, uint64_t>;
+  auto* kernel = counts_in_32_bits(n) ? broadcast_kernel<Op, T, uint32_t> : broadcast_kernel<Op, T, uint64_t>;
   return launch(ctx, grid_stride_blocks(n, kThreads), kThreads, 0, kernel, z.ptr<T>(), x.ptr<const T>(),
-                y.ptr<const T>(), n, index);
+                y.ptr<const T>(), n, shape);
 }
 
 template <class T, int W>
@@ -102,12 +101,23 @@ Status launch_bias_add(const OpDesc& op, const LaunchContext& ctx) {
   const dim3 grid = grid_stride_blocks(n, kThreads);
   T* out = y.ptr<T>();
   const T *x = op.inputs[0].ptr<const T>(), *bias = op.inputs[1].ptr<const T>();
-  if (fits_32_bits(n))
-    return launch(ctx, grid, kThreads, 0, bias_add_kernel<T, W, uint32_t>, out, x, bias, n, static_cast<uint32_t>(columns));
-  return launch(ctx, grid, kThreads, 0, bias_add_kernel<T, W, uint64_t>, out, x, bias, n, static_cast<uint64_t>(columns));
+  if (counts_in_32_bits(n))
+    return launch(ctx, grid, kThreads, 0, bias_add_kernel<T, W, uint32_t>, out, x, bias, n,
+                  static_cast<uint32_t>(columns));
+  return launch(ctx, grid, kThreads, 0, bias_add_kernel<T, W, uint64_t>, out, x, bias, n,
+                static_cast<uint64_t>(columns));
 }
 
-// The op named by op.kind, W elements at a time; only W = 1 broadcasts.
+// Only one element at a time broadcasts.
+template <class T, int W, class Op>
+Status launch_pair(const OpDesc& op, const LaunchContext& ctx) {
+  if constexpr (W == 1)
+    return launch_broadcast<T, Op>(op, ctx);
+  else
+    return launch_binary<T, W, Op>(op, ctx);
+}
+
+// The op named by op.kind, W elements at a time.
 template <class T, int W>
 Status run(const OpDesc& op, const LaunchContext& ctx) {
   if (op.outputs[0].numel() == 0) return Status::ok();
@@ -119,7 +129,7 @@ Status run(const OpDesc& op, const LaunchContext& ctx) {
 #undef X
 #define X(kind, name, formula) \
   case OpKind::kind:           \
-    return W == 1 ? launch_broadcast<T, ops::name>(op, ctx) : launch_binary<T, W, ops::name>(op, ctx);
+    return launch_pair<T, W, ops::name>(op, ctx);
     AICF_BINARY_OPS(X)
 #undef X
 #define X(kind, name, formula) \
@@ -137,7 +147,8 @@ Status run(const OpDesc& op, const LaunchContext& ctx) {
 }  // namespace
 
 Status eltwise_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  return with_float_type(op.outputs[0].dtype, [&](auto tag) { return run<typename decltype(tag)::type, 1>(op, ctx); });
+  return with_float_type(op.outputs[0].dtype,
+                         [&](auto tag) { return run<typename decltype(tag)::type, 1>(op, ctx); });
 }
 
 Status eltwise_vec4_cuda(const OpDesc& op, const LaunchContext& ctx) { return run<float, 4>(op, ctx); }

@@ -1,4 +1,5 @@
-// What every gemm kernel does with its finished sums, once: bias, activation or activation gradient, second result.
+// What every gemm kernel does with its finished sums, once: bias, activation or activation gradient, second
+// result.
 #pragma once
 #include "kernels/common/numeric.cuh"
 #include "kernels/eltwise/ops.h"
@@ -6,10 +7,12 @@
 
 namespace aicf::cuda {
 
-// Finishes W neighbouring elements of one row: `z` are their sums, `index` the position of the first in out (and pre and
-// saved), `column` its column. W > 1 needs all of these addresses to be multiples of W elements.
+// Finishes W neighbouring elements of one row: `z` are their sums, `index` the position of the first in out
+// (and pre and saved), `column` its column. W > 1 needs all of these addresses to be multiples of W
+// elements.
 template <class T, int W>
-__device__ __forceinline__ void finish(const GemmProblem& p, const Compute<T> (&z)[W], int64_t index, int64_t column) {
+__device__ __forceinline__ void finish(const GemmProblem& p, const Compute<T> (&z)[W], int64_t index,
+                                       int64_t column) {
   using Vector = Vec<T, W>;
   Vector bias, saved, pre, out;
   if (p.bias) bias = *reinterpret_cast<const Vector*>(static_cast<const T*>(p.bias) + column);

@@ -1,4 +1,5 @@
-// gemm, one thread per element of the result: the plainest kernel, the reference of the others, and the only one for f64.
+// gemm, one thread per element of the result: the plainest kernel, the reference of the others, and the
+// only one for f64.
 #include "kernels/common/launch.cuh"
 #include "kernels/gemm/epilogue.cuh"
 #include "kernels/gemm/launch.h"
@@ -12,7 +13,8 @@ constexpr int kTile = 16;  // threads of a block: kTile rows of kTile columns
 
 template <class T>
 __global__ void gemm_naive_kernel(const __grid_constant__ GemmProblem p, int64_t across) {
-  const int64_t row = blockIdx.x / across * kTile + threadIdx.y, column = blockIdx.x % across * kTile + threadIdx.x;
+  const int64_t row = blockIdx.x / across * kTile + threadIdx.y,
+                column = blockIdx.x % across * kTile + threadIdx.x;
   if (row >= p.m) return;
   const int64_t a_step = p.trans_a ? p.lda : 1, b_step = p.trans_b ? 1 : p.ldb;
   for (int64_t batch = blockIdx.z; batch < p.batch; batch += gridDim.z) {

@@ -1,4 +1,5 @@
-// gemm in f16 and bf16 on tensor cores, sums in f32: a block computes a BM x BN tile of the result, a warp WM x WN of it.
+// gemm in f16 and bf16 on tensor cores, sums in f32: a block computes a BM x BN tile of the result, a warp
+// WM x WN of it.
 //
 // The three tile sizes give the same bits: each sum runs over k in steps of 16 from its start to its end.
 #include <mma.h>
@@ -33,10 +34,12 @@ template <class T, class S, bool TRANS_A, bool TRANS_B>
 struct Layout {
   using A = Operand<T, !TRANS_A, S::BM, S::BK>;
   using B = Operand<T, TRANS_B, S::BN, S::BK>;
-  using FragmentA = nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, kStep, kStep, kStep, T,
-                                           std::conditional_t<TRANS_A, nvcuda::wmma::col_major, nvcuda::wmma::row_major>>;
-  using FragmentB = nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, kStep, kStep, kStep, T,
-                                           std::conditional_t<TRANS_B, nvcuda::wmma::col_major, nvcuda::wmma::row_major>>;
+  using FragmentA =
+      nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, kStep, kStep, kStep, T,
+                             std::conditional_t<TRANS_A, nvcuda::wmma::col_major, nvcuda::wmma::row_major>>;
+  using FragmentB =
+      nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, kStep, kStep, kStep, T,
+                             std::conditional_t<TRANS_B, nvcuda::wmma::col_major, nvcuda::wmma::row_major>>;
   using Sums = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, kStep, kStep, kStep, float>;
   static constexpr int kStage = A::Tile::kElements + B::Tile::kElements;
   static constexpr size_t kStages = S::STAGES * kStage * sizeof(T);
@@ -45,7 +48,8 @@ struct Layout {
 };
 
 template <class T, class S, bool TRANS_A, bool TRANS_B, int W>
-__global__ void __launch_bounds__(S::kThreads, 1) gemm_tensor_core_kernel(const __grid_constant__ GemmProblem p) {
+__global__ void __launch_bounds__(S::kThreads, 1)
+    gemm_tensor_core_kernel(const __grid_constant__ GemmProblem p) {
   using L = Layout<T, S, TRANS_A, TRANS_B>;
   using TileA = typename L::A::Tile;
   using TileB = typename L::B::Tile;
@@ -67,12 +71,16 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_tensor_core_kernel(const 
       if (step < steps) {
         T* stage = stages + step % S::STAGES * L::kStage;
         const int64_t k = step * S::BK;
-        if constexpr (TRANS_A) TileA::template load<S::kThreads, W>(stage, a, k, row, p.k, p.m);
-        else TileA::template load<S::kThreads, W>(stage, a, row, k, p.m, p.k);
+        if constexpr (TRANS_A)
+          TileA::template load<S::kThreads, W>(stage, a, k, row, p.k, p.m);
+        else
+          TileA::template load<S::kThreads, W>(stage, a, row, k, p.m, p.k);
         stage += TileA::kElements;
         if (p.n == 0) return commit_copies();  // only bias_grad is asked for: b holds nothing
-        if constexpr (TRANS_B) TileB::template load<S::kThreads, W>(stage, b, column, k, p.n, p.k);
-        else TileB::template load<S::kThreads, W>(stage, b, k, column, p.k, p.n);
+        if constexpr (TRANS_B)
+          TileB::template load<S::kThreads, W>(stage, b, column, k, p.n, p.k);
+        else
+          TileB::template load<S::kThreads, W>(stage, b, k, column, p.k, p.n);
       }
       commit_copies();  // an empty group too: wait_copies counts groups
     };
@@ -88,7 +96,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_tensor_core_kernel(const 
     for (int s = 0; s < S::STAGES - 1; ++s) load(s);
     for (int64_t step = 0; step < steps; ++step) {
       wait_copies<S::STAGES - 2>();
-      __syncthreads();            // this step's tiles are there for all, and the last step's are done with
+      __syncthreads();             // this step's tiles are there for all, and the last step's are done with
       load(step + S::STAGES - 1);  // into the place of the last step's
       const T* tile_a = stages + step % S::STAGES * L::kStage;
       const T* tile_b = tile_a + TileA::kElements;
@@ -116,8 +124,8 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_tensor_core_kernel(const 
     for (int i = 0; i < S::WM / kStep; ++i)
 #pragma unroll
       for (int j = 0; j < S::WN / kStep; ++j)
-        nvcuda::wmma::store_matrix_sync(out + (warp_m + i * kStep) * S::kSumPitch + warp_n + j * kStep, sums[i][j],
-                                        S::kSumPitch, nvcuda::wmma::mem_row_major);
+        nvcuda::wmma::store_matrix_sync(out + (warp_m + i * kStep) * S::kSumPitch + warp_n + j * kStep,
+                                        sums[i][j], S::kSumPitch, nvcuda::wmma::mem_row_major);
     __syncthreads();
     finish_tile<T, S::BM, S::BN, 1, S::kThreads, W>(p, out, S::kSumPitch, batch, row, column);
     if (sums_rows) row_sums.store(p, out + S::BM * S::kSumPitch, row);

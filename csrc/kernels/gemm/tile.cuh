@@ -1,7 +1,9 @@
-// Pieces that the tiled gemm kernels share: where operands lie in shared memory, how tiles get there, and the way out.
+// Pieces that the tiled gemm kernels share: where operands lie in shared memory, how tiles get there, and
+// the way out.
 //
-// An operand tile keeps the order it has in memory: rows that are contiguous along k ("k-major", pitch of k plus padding)
-// or along m or n. So a load is a plain copy of a window, whatever is transposed, and cp.async can do it.
+// An operand tile keeps the order it has in memory: rows that are contiguous along k ("k-major", pitch of k
+// plus padding) or along m or n. So a load is a plain copy of a window, whatever is transposed, and
+// cp.async can do it.
 #pragma once
 #include "kernels/common/launch.cuh"
 #include "kernels/gemm/epilogue.cuh"
@@ -13,10 +15,12 @@ template <int BYTES>
 __device__ __forceinline__ void copy_async(void* shared, const void* global, int valid) {
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   if constexpr (BYTES == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(valid) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(valid)
+                 : "memory");
   } else {
     static_assert(BYTES == 4 || BYTES == 8, "cp.async moves 4, 8 or 16 bytes");
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(global), "n"(BYTES), "r"(valid)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(global), "n"(BYTES),
+                 "r"(valid)
                  : "memory");
   }
 }
@@ -27,18 +31,19 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-// A window of ROWS x COLUMNS elements of a row-major matrix in shared memory. The padding of 16 bytes a row keeps rows
-// aligned and spreads them over the banks.
+// A window of ROWS x COLUMNS elements of a row-major matrix in shared memory. The padding of 16 bytes a row
+// keeps rows aligned and spreads them over the banks.
 template <class T, int ROWS, int COLUMNS>
 struct Window {
   static constexpr int kPitch = COLUMNS + kWidest<T>;
   static constexpr int kElements = ROWS * kPitch;
 
-  // All THREADS of the block copy the window at (row, column) of the matrix `global` of rows x columns elements, W at a time;
-  // what lies outside the matrix becomes zero. W > 1 needs the matrix and its rows aligned to W elements.
+  // All THREADS of the block copy the window at (row, column) of the matrix `global` of rows x columns
+  // elements, W at a time; what lies outside the matrix becomes zero. W > 1 needs the matrix and its rows
+  // aligned to W elements.
   template <int THREADS, int W>
-  static __device__ __forceinline__ void load(T* shared, const T* global, int64_t row, int64_t column, int64_t rows,
-                                              int64_t columns) {
+  static __device__ __forceinline__ void load(T* shared, const T* global, int64_t row, int64_t column,
+                                              int64_t rows, int64_t columns) {
     constexpr int kAcross = COLUMNS / W;
     for (int i = threadIdx.x; i < ROWS * kAcross; i += THREADS) {
       const int r = i / kAcross, c = i % kAcross * W;
@@ -55,10 +60,11 @@ struct Window {
   }
 };
 
-// Finishes a BM x BN tile whose sums lie in shared memory as PARTS partial tiles, added in order. W as in finish().
+// Finishes a BM x BN tile whose sums lie in shared memory as PARTS partial tiles, added in order. W as in
+// finish().
 template <class T, int BM, int BN, int PARTS, int THREADS, int W>
-__device__ __forceinline__ void finish_tile(const GemmProblem& p, const Compute<T>* sums, int pitch, int64_t batch,
-                                            int64_t row, int64_t column) {
+__device__ __forceinline__ void finish_tile(const GemmProblem& p, const Compute<T>* sums, int pitch,
+                                            int64_t batch, int64_t row, int64_t column) {
   constexpr int kAcross = BN / W;
   const int part = BM * pitch;
 #pragma unroll 1  // the activations are long; one copy of them is enough
@@ -76,13 +82,14 @@ __device__ __forceinline__ void finish_tile(const GemmProblem& p, const Compute<
   }
 }
 
-// The sum over k of a's rows, for bias_grad: each thread sums a part of one row of every tile, then the parts are added in
-// order. Zeros beyond the edges add nothing.
+// The sum over k of a's rows, for bias_grad: each thread sums a part of one row of every tile, then the
+// parts are added in order. Zeros beyond the edges add nothing.
 template <class T, int BM, int BK, int THREADS>
 struct RowSums {
   static constexpr int kParts = THREADS / BM;
   static constexpr int kLength = BK / kParts;
-  static_assert(kParts >= 1 && THREADS % BM == 0 && BK % kParts == 0, "every thread sums the same share of a row");
+  static_assert(kParts >= 1 && THREADS % BM == 0 && BK % kParts == 0,
+                "every thread sums the same share of a row");
 
   float sum = 0;
 
@@ -91,7 +98,8 @@ struct RowSums {
   __device__ __forceinline__ void add(const T* tile, int pitch) {
     const int r = threadIdx.x % BM, first = threadIdx.x / BM * kLength;
 #pragma unroll
-    for (int l = 0; l < kLength; ++l) sum += widen(K_MAJOR ? tile[r * pitch + first + l] : tile[(first + l) * pitch + r]);
+    for (int l = 0; l < kLength; ++l)
+      sum += widen(K_MAJOR ? tile[r * pitch + first + l] : tile[(first + l) * pitch + r]);
   }
 
   // `scratch`: THREADS floats of shared memory that no thread uses any more.
@@ -119,8 +127,8 @@ bool rows_are_aligned(const OpDesc& op, const GemmProblem& p) {
   return true;
 }
 
-// One block per tile, tiles of a row of tiles next to each other so that they share a's rows in the L2 cache. At least one
-// tile a row even without columns: its block also writes bias_grad.
+// One block per tile, tiles of a row of tiles next to each other so that they share a's rows in the L2
+// cache. At least one tile a row even without columns: its block also writes bias_grad.
 inline dim3 tile_grid(const GemmProblem& p, int bm, int bn) {
   const int64_t across = ceil_div<int64_t>(p.n, bn);
   const int64_t tiles = ceil_div<int64_t>(p.m, bm) * (across > 0 ? across : 1);

@@ -1,8 +1,8 @@
-// gemm in f32 through shared memory and registers: a block computes a BM x BN tile of the result, a thread TM x TN elements of
-// it, several tiles of k are on their way at any time.
+// gemm in f32 through shared memory and registers: a block computes a BM x BN tile of the result, a thread
+// TM x TN elements of it, several tiles of k are on their way at any time.
 //
-// GROUPS > 1 splits each tile of k over groups of warps that keep sums of their own, added in order at the end: small
-// results have few tiles, and one tile alone would leave its multiprocessor waiting.
+// GROUPS > 1 splits each tile of k over groups of warps that keep sums of their own, added in order at the
+// end: small results have few tiles, and one tile alone would leave its multiprocessor waiting.
 #include "kernels/gemm/launch.h"
 #include "kernels/gemm/tile.cuh"
 
@@ -11,12 +11,13 @@ namespace {
 
 using namespace cuda;
 
-// The elements of an operand tile that one thread multiplies, for four steps of k. EXTENT is BM or BN, COUNT how many of
-// them a thread has, ACROSS the number of threads along the extent.
+// The elements of an operand tile that one thread multiplies, for four steps of k. EXTENT is BM or BN,
+// COUNT how many of them a thread has, ACROSS the number of threads along the extent.
 template <bool K_MAJOR, int EXTENT, int BK, int COUNT>
 struct Fragment;
 
-// Rows along k: elements apart by ACROSS, so that neighbouring threads read neighbouring rows (no bank conflicts).
+// Rows along k: elements apart by ACROSS, so that neighbouring threads read neighbouring rows (no bank
+// conflicts).
 template <int EXTENT, int BK, int COUNT>
 struct Fragment<true, EXTENT, BK, COUNT> {
   using Tile = Window<float, EXTENT, BK>;
@@ -25,7 +26,8 @@ struct Fragment<true, EXTENT, BK, COUNT> {
   static __device__ __forceinline__ void load(float (&out)[4][COUNT], const float* tile, int k, int thread) {
 #pragma unroll
     for (int j = 0; j < COUNT; ++j) {
-      const Vec<float, 4> v = *reinterpret_cast<const Vec<float, 4>*>(tile + position(thread, j) * Tile::kPitch + k);
+      const Vec<float, 4> v =
+          *reinterpret_cast<const Vec<float, 4>*>(tile + position(thread, j) * Tile::kPitch + k);
 #pragma unroll
       for (int l = 0; l < 4; ++l) out[l][j] = v.at[l];
     }
@@ -47,7 +49,8 @@ struct Fragment<false, EXTENT, BK, COUNT> {
     for (int l = 0; l < 4; ++l)
 #pragma unroll
       for (int j = 0; j < COUNT; j += kVector) {
-        const Vector v = *reinterpret_cast<const Vector*>(tile + (k + l) * Tile::kPitch + position(thread, j));
+        const Vector v =
+            *reinterpret_cast<const Vector*>(tile + (k + l) * Tile::kPitch + position(thread, j));
 #pragma unroll
         for (int w = 0; w < kVector; ++w) out[l][j + w] = v.at[w];
       }
@@ -89,12 +92,16 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_tiled_kernel(const __grid
       if (step < steps) {
         float* stage = shared + step % S::STAGES * kStage;
         const int64_t k = step * S::BK;
-        if constexpr (TRANS_A) TileA::template load<S::kThreads, W>(stage, a, k, row, p.k, p.m);
-        else TileA::template load<S::kThreads, W>(stage, a, row, k, p.m, p.k);
+        if constexpr (TRANS_A)
+          TileA::template load<S::kThreads, W>(stage, a, k, row, p.k, p.m);
+        else
+          TileA::template load<S::kThreads, W>(stage, a, row, k, p.m, p.k);
         stage += TileA::kElements;
         if (p.n == 0) return commit_copies();  // only bias_grad is asked for: b holds nothing
-        if constexpr (TRANS_B) TileB::template load<S::kThreads, W>(stage, b, column, k, p.n, p.k);
-        else TileB::template load<S::kThreads, W>(stage, b, k, column, p.k, p.n);
+        if constexpr (TRANS_B)
+          TileB::template load<S::kThreads, W>(stage, b, column, k, p.n, p.k);
+        else
+          TileB::template load<S::kThreads, W>(stage, b, k, column, p.k, p.n);
       }
       commit_copies();  // an empty group too: wait_copies counts groups
     };
@@ -105,7 +112,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_tiled_kernel(const __grid
     for (int s = 0; s < S::STAGES - 1; ++s) load(s);
     for (int64_t step = 0; step < steps; ++step) {
       wait_copies<S::STAGES - 2>();
-      __syncthreads();            // this step's tiles are there for all, and the last step's are done with
+      __syncthreads();             // this step's tiles are there for all, and the last step's are done with
       load(step + S::STAGES - 1);  // into the place of the last step's
       const float* tile_a = shared + step % S::STAGES * kStage;
       const float* tile_b = tile_a + TileA::kElements;
@@ -141,8 +148,9 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_tiled_kernel(const __grid
 
 template <class S, int W>
 Status run(const GemmProblem& p, const LaunchContext& ctx) {
-  auto* kernel = p.trans_a ? (p.trans_b ? gemm_tiled_kernel<S, true, true, W> : gemm_tiled_kernel<S, true, false, W>)
-                           : (p.trans_b ? gemm_tiled_kernel<S, false, true, W> : gemm_tiled_kernel<S, false, false, W>);
+  auto* kernel =
+      p.trans_a ? (p.trans_b ? gemm_tiled_kernel<S, true, true, W> : gemm_tiled_kernel<S, true, false, W>)
+                : (p.trans_b ? gemm_tiled_kernel<S, false, true, W> : gemm_tiled_kernel<S, false, false, W>);
   return launch(ctx, tile_grid(p, S::BM, S::BN), S::kThreads, 0, kernel, p);
 }
 

@@ -102,9 +102,9 @@ Status supports_tiled_64x64(const OpDesc& op) {
        AICF_CUDA_LAUNCH(gemm_tc_cuda),                                                                     \
        supports_dtype<DType::BF16>,                                                                        \
        nullptr},                                                                                           \
-      {name "_f32_tiled_64x64", kind,   DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(gemm_tiled_64x64_cuda),     \
+      {name "_f32_tiled_64x64", kind,   DeviceType::Cuda, 80, AICF_CUDA_LAUNCH(gemm_tiled_64x64_cuda),     \
        supports_tiled_64x64,    nullptr},                                                                  \
-      {name "_f32_tiled_32x32",    kind,   DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(gemm_tiled_32x32_cuda),  \
+      {name "_f32_tiled_32x32",    kind,   DeviceType::Cuda, 80, AICF_CUDA_LAUNCH(gemm_tiled_32x32_cuda),  \
        supports_dtype<DType::F32>, nullptr},                                                               \
       {name "_f32_naive",          kind,   DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(gemm_naive_cuda),        \
        supports_dtype<DType::F32>, nullptr},                                                               \

@@ -1,6 +1,7 @@
 // Losses and their gradients with respect to the prediction.
 #include "kernels/common/schema_checks.h"
 #include "kernels/loss/launch.h"
+#include "kernels/loss/split.h"
 #include "runtime/registry.h"
 
 namespace aicf {
@@ -62,28 +63,28 @@ bool never_alias(const OpDesc&, int, int) { return false; }
    70,                                 \
    AICF_CUDA_LAUNCH(name##_cuda),      \
    supports_dtype<DType::F32>,         \
-   nullptr},                           \
+   name##_cuda_workspace},             \
       {#name "_f16",                   \
        OpKind::kind,                   \
        DeviceType::Cuda,               \
        70,                             \
        AICF_CUDA_LAUNCH(name##_cuda),  \
        supports_dtype<DType::F16>,     \
-       nullptr},                       \
+       name##_cuda_workspace},         \
       {#name "_bf16",                  \
        OpKind::kind,                   \
        DeviceType::Cuda,               \
        80,                             \
        AICF_CUDA_LAUNCH(name##_cuda),  \
        supports_dtype<DType::BF16>,    \
-       nullptr},                       \
+       name##_cuda_workspace},         \
       {#name "_f64",                   \
        OpKind::kind,                   \
        DeviceType::Cuda,               \
        70,                             \
        AICF_CUDA_LAUNCH(name##_cuda),  \
        supports_dtype<DType::F64>,     \
-       nullptr},                       \
+       name##_cuda_workspace},         \
       {#name "_cpu", OpKind::kind, DeviceType::Cpu, 0, name##_cpu, needs_dense, nullptr},
 
 constexpr KernelVariant kVariants[] = {AICF_LOSS_VARIANTS(MseLoss, mse_loss) AICF_LOSS_VARIANTS(

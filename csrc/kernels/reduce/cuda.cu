@@ -1,8 +1,8 @@
-// reduce_sum: fixed order, no atomics. A sum that one block cannot carry is divided into parts (split.h), and a second kernel
-// adds the parts.
+// reduce_sum: fixed order, no atomics. A sum that one block cannot carry is divided into parts (split.h),
+// and a second kernel adds the parts.
 #include "kernels/common/numeric.cuh"
 #include "kernels/common/reduce.cuh"
-#include "kernels/common/strided_index.cuh"
+#include "kernels/common/strided_offsets.cuh"
 #include "kernels/reduce/launch.h"
 #include "kernels/reduce/split.h"
 
@@ -12,7 +12,7 @@ namespace {
 using namespace cuda;
 
 struct SumArguments {
-  StridedIndex<1> kept, summed;  // offsets in x of a result and of a term
+  StridedShape<1> kept, summed;  // offsets in x of a result and of a term
   int64_t results, terms;
   Split split;
   double scale;
@@ -23,7 +23,8 @@ struct Destination {
   T* y;
   Compute<T>* partial;  // [parts][results]; null where there is one part
 
-  __device__ __forceinline__ void write(const SumArguments& s, int64_t part, int64_t result, Compute<T> sum) const {
+  __device__ __forceinline__ void write(const SumArguments& s, int64_t part, int64_t result,
+                                        Compute<T> sum) const {
     if (partial) {
       partial[part * s.results + result] = sum;
     } else {
@@ -39,14 +40,14 @@ __global__ void sum_rows_kernel(Destination<T> to, const T* x, const __grid_cons
   const int64_t result = static_cast<int64_t>(blockIdx.x) * kPerBlock + threadIdx.x / THREADS;
   if (result >= s.results) return;  // whole groups: blocks of one group have no such result
   int64_t base[1];
-  s.kept.offsets(static_cast<Integer>(result), base);
+  offsets(s.kept, static_cast<Integer>(result), base);
   const int64_t first = blockIdx.y * s.split.length;
   const int64_t end = first + s.split.length < s.terms ? first + s.split.length : s.terms;
   Compute<T> sum = 0;
 #pragma unroll 4
   for (int64_t term = first + threadIdx.x % THREADS; term < end; term += THREADS) {
     int64_t at[1];
-    s.summed.offsets(static_cast<Integer>(term), at);
+    offsets(s.summed, static_cast<Integer>(term), at);
     sum += widen(x[base[0] + at[0]]);
   }
   sum = reduce_group<Add, THREADS>(sum);
@@ -62,13 +63,13 @@ __global__ void sum_columns_kernel(Destination<T> to, const T* x, const __grid_c
   Compute<T> sum = 0;
   if (result < s.results) {
     int64_t base[1];
-    s.kept.offsets(static_cast<Integer>(result), base);
+    offsets(s.kept, static_cast<Integer>(result), base);
     const int64_t first = blockIdx.y * s.split.length;
     const int64_t end = first + s.split.length < s.terms ? first + s.split.length : s.terms;
 #pragma unroll 8
     for (int64_t term = first + lane; term < end; term += kColumnLanes) {
       int64_t at[1];
-      s.summed.offsets(static_cast<Integer>(term), at);
+      offsets(s.summed, static_cast<Integer>(term), at);
       sum += widen(x[base[0] + at[0]]);
     }
   }
@@ -82,19 +83,21 @@ __global__ void sum_columns_kernel(Destination<T> to, const T* x, const __grid_c
 
 // A warp adds the parts of one result.
 template <class T>
-__global__ void add_parts_kernel(T* y, const Compute<T>* partial, int64_t results, int64_t parts, double scale) {
+__global__ void add_parts_kernel(T* y, const Compute<T>* partial, int64_t results, int64_t parts,
+                                 double scale) {
   const int64_t result = static_cast<int64_t>(blockIdx.x) * (kSumThreads / kWarp) + threadIdx.x / kWarp;
   if (result >= results) return;
   Compute<T> sum = 0;
-  for (int64_t part = threadIdx.x % kWarp; part < parts; part += kWarp) sum += partial[part * results + result];
+  for (int64_t part = threadIdx.x % kWarp; part < parts; part += kWarp)
+    sum += partial[part * results + result];
   sum = reduce_warp<Add>(sum);
   if (threadIdx.x % kWarp == 0) y[result] = narrow<T>(sum * static_cast<Compute<T>>(scale));
 }
 
-StridedIndex<1> strided(const Axis* axes, int count) {
-  StridedIndex<1> index;
-  for (int i = 0; i < count; ++i) index.append(axes[i].size, {axes[i].stride});
-  return index;
+StridedShape<1> strided(const Axis* axes, int count) {
+  StridedShape<1> shape;
+  for (int i = 0; i < count; ++i) shape.append(axes[i].size, {axes[i].stride});
+  return shape;
 }
 
 template <class T, class Integer>
@@ -109,14 +112,15 @@ Status run(const OpDesc& op, const LaunchContext& ctx, const SumAxes& axes, cons
   if (!axes.inner_summed) {
     AICF_TRY(launch(ctx, grid(kColumnsPerBlock), kSumThreads, 0, sum_columns_kernel<T, Integer>, to, x, s));
   } else if (s.terms <= kLongestWarpRow) {
-    AICF_TRY(launch(ctx, grid(kSumThreads / kWarp), kSumThreads, 0, sum_rows_kernel<T, Integer, kWarp>, to, x, s));
+    AICF_TRY(
+        launch(ctx, grid(kSumThreads / kWarp), kSumThreads, 0, sum_rows_kernel<T, Integer, kWarp>, to, x, s));
   } else {
     AICF_TRY(launch(ctx, grid(1), kSumThreads, 0, sum_rows_kernel<T, Integer, kSumThreads>, to, x, s));
   }
   if (!partial) return Status::ok();
   const dim3 warps(static_cast<unsigned>(ceil_div<int64_t>(s.results, kSumThreads / kWarp)));
-  return launch(ctx, warps, kSumThreads, 0, add_parts_kernel<T>, y, static_cast<const Compute<T>*>(partial), s.results,
-                s.split.parts, s.scale);
+  return launch(ctx, warps, kSumThreads, 0, add_parts_kernel<T>, y, static_cast<const Compute<T>*>(partial),
+                s.results, s.split.parts, s.scale);
 }
 
 }  // namespace
@@ -132,8 +136,8 @@ Status reduce_sum_cuda(const OpDesc& op, const LaunchContext& ctx) {
                        sum_scale(op)};
   return with_float_type(op.inputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const bool small = op.inputs[0].numel() <= INT32_MAX;
-    return small ? run<T, uint32_t>(op, ctx, axes, s) : run<T, uint64_t>(op, ctx, axes, s);
+    return counts_in_32_bits(op.inputs[0].numel()) ? run<T, uint32_t>(op, ctx, axes, s)
+                                                   : run<T, uint64_t>(op, ctx, axes, s);
   });
 }
 

@@ -5,8 +5,9 @@
 
 namespace aicf {
 
-// Rows (the fastest axis is summed): a warp, or a block for long ones, adds the terms of one result. Columns: a thread has a
-// result, so that neighbouring threads read neighbouring elements, and kColumnLanes threads share its terms.
+// Rows (the fastest axis is summed): a warp, or a block for long ones, adds the terms of one result. Columns:
+// a thread has a result, so that neighbouring threads read neighbouring elements, and kColumnLanes threads
+// share its terms.
 constexpr int kSumThreads = 256;
 constexpr int kColumnsPerBlock = 32;
 constexpr int kColumnLanes = kSumThreads / kColumnsPerBlock;
@@ -17,7 +18,7 @@ inline Split sum_split(const SumAxes& axes) {
     const int64_t blocks = (axes.kept_size + kColumnsPerBlock - 1) / kColumnsPerBlock;
     return split_terms(axes.summed_size, blocks, 16 * kColumnLanes);
   }
-  if (axes.summed_size <= kLongestWarpRow) return {1, axes.summed_size};
+  if (axes.summed_size <= kLongestWarpRow) return {1, kLongestWarpRow};
   return split_terms(axes.summed_size, axes.kept_size, 16 * kSumThreads);
 }
 

@@ -1,0 +1,177 @@
+// Cross entropy and its gradient: a warp a row, or a block a row where there are many classes.
+#include "kernels/common/numeric.cuh"
+#include "kernels/eltwise/ops.h"
+#include "kernels/loss/launch.h"
+#include "kernels/loss/loss_parts.cuh"
+
+namespace aicf {
+namespace {
+
+using namespace cuda;
+
+constexpr int kGradThreads = 256;
+constexpr int64_t kIgnored = -1;
+constexpr int64_t kOutOfRange = -2;
+
+__device__ __forceinline__ float log_of(float x) { return ::logf(x); }
+__device__ __forceinline__ double log_of(double x) { return ::log(x); }
+
+template <class C>
+__device__ __forceinline__ C nan_of() {
+  return static_cast<C>(__int_as_float(0x7fffffff));
+}
+
+// The class of a row, or one of the two marks.
+__device__ __forceinline__ int64_t class_of(const CrossEntropyParams& p, const void* targets, int64_t row) {
+  const int64_t target =
+      p.wide_targets ? static_cast<const int64_t*>(targets)[row] : static_cast<const int32_t*>(targets)[row];
+  if (target == p.ignore_index) return kIgnored;
+  return target >= 0 && target < p.classes ? target : kOutOfRange;
+}
+
+// log softmax(x)[c] = x[c] - largest - log_sum. NaN if any x is NaN or +infinity, as torch's is then.
+template <class C>
+struct RowStatistics {
+  C largest, log_sum;
+};
+
+// All THREADS of a group get the result; they call this together.
+template <int THREADS, class T>
+__device__ __forceinline__ RowStatistics<Compute<T>> row_statistics(const T* x, int64_t classes) {
+  using C = Compute<T>;
+  const int lane = threadIdx.x % THREADS;
+  C largest = -static_cast<C>(INFINITY);
+  for (int64_t c = lane; c < classes; c += THREADS) largest = Max{}(largest, widen(x[c]));
+  largest = reduce_group<Max, THREADS>(largest);
+  C sum = 0;
+  for (int64_t c = lane; c < classes; c += THREADS) sum += scalar::exp(widen(x[c]) - largest);
+  return {largest, log_of(reduce_group<Add, THREADS>(sum))};
+}
+
+// The loss of one row whose class is in range; all THREADS get it.
+template <int THREADS, class T>
+__device__ __forceinline__ Compute<T> row_loss(const CrossEntropyParams& p, const T* x, int64_t target) {
+  using C = Compute<T>;
+  const RowStatistics<C> row = row_statistics<THREADS>(x, p.classes);
+  const C hard = row.log_sum - (widen(x[target]) - row.largest);
+  if (p.label_smoothing == 0) return hard;
+  C all = 0;
+  for (int64_t c = threadIdx.x % THREADS; c < p.classes; c += THREADS)
+    all += row.log_sum - (widen(x[c]) - row.largest);
+  all = reduce_group<Add, THREADS>(all);
+  return static_cast<C>(1 - p.label_smoothing) * hard +
+         static_cast<C>(p.label_smoothing / static_cast<double>(p.classes)) * all;
+}
+
+// Block b adds the rows of part b.
+template <class T, int THREADS>
+__global__ void __launch_bounds__(kLossThreads)
+    cross_entropy_kernel(LossDestination<T> to, const T* logits, const void* targets,
+                         const __grid_constant__ CrossEntropyParams p, int64_t length) {
+  using C = Compute<T>;
+  constexpr int kGroups = kLossThreads / THREADS;
+  const int64_t first = blockIdx.x * length, end = first + length < p.rows ? first + length : p.rows;
+  C sum = 0;
+  int64_t rows = 0;
+  for (int64_t row = first + threadIdx.x / THREADS; row < end;
+       row += kGroups) {  // the same row for a whole group
+    const int64_t target = class_of(p, targets, row);
+    if (target == kIgnored) continue;
+    ++rows;
+    sum += target == kOutOfRange ? nan_of<C>() : row_loss<THREADS>(p, logits + row * p.classes, target);
+  }
+  if (threadIdx.x % THREADS != 0) {  // one thread speaks for its group
+    sum = 0;
+    rows = 0;
+  }
+  sum = reduce_group<Add, kLossThreads>(sum);
+  rows = reduce_group<Add, kLossThreads>(rows);
+  if (threadIdx.x == 0) to.write(sum, rows);
+}
+
+// The number of rows that are not ignored; all threads of a block of THREADS get it.
+template <int THREADS>
+__device__ __forceinline__ int64_t count_rows(const CrossEntropyParams& p, const void* targets) {
+  int64_t count = 0;
+  for (int64_t row = threadIdx.x; row < p.rows; row += THREADS)
+    count += class_of(p, targets, row) != kIgnored;
+  return reduce_group<Add, THREADS>(count);
+}
+
+__global__ void __launch_bounds__(kLossThreads)
+    count_rows_kernel(int64_t* out, const void* targets, const __grid_constant__ CrossEntropyParams p) {
+  const int64_t count = count_rows<kLossThreads>(p, targets);
+  if (threadIdx.x == 0) *out = count;
+}
+
+// dlogits[c] = dloss / divisor * (softmax(x)[c] - q[c]), q the smoothed target distribution. `counted`
+// holds the number of rows that are not ignored; null where the block shall count them.
+template <class T, int THREADS>
+__global__ void __launch_bounds__(kGradThreads)
+    cross_entropy_grad_kernel(T* dlogits, const T* dloss, const T* logits, const void* targets,
+                              const int64_t* counted, const __grid_constant__ CrossEntropyParams p) {
+  using C = Compute<T>;
+  constexpr int kGroups = kGradThreads / THREADS;
+  double divisor = 1;
+  if (p.mean) divisor = static_cast<double>(counted ? *counted : count_rows<kGradThreads>(p, targets));
+  const C factor = static_cast<C>(static_cast<double>(widen(*dloss)) / divisor);
+  const C rest = static_cast<C>(p.label_smoothing / static_cast<double>(p.classes));
+  const C hit = static_cast<C>(1 - p.label_smoothing + p.label_smoothing / static_cast<double>(p.classes));
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kGroups;
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kGroups + threadIdx.x / THREADS; row < p.rows;
+       row += step) {
+    const T* x = logits + row * p.classes;
+    T* dx = dlogits + row * p.classes;
+    const int64_t target = class_of(p, targets, row);
+    const int lane = threadIdx.x % THREADS;
+    if (target < 0) {
+      const T value = narrow<T>(target == kIgnored ? C(0) : nan_of<C>());
+      for (int64_t c = lane; c < p.classes; c += THREADS) dx[c] = value;
+      continue;
+    }
+    const RowStatistics<C> statistics = row_statistics<THREADS>(x, p.classes);
+    for (int64_t c = lane; c < p.classes; c += THREADS) {
+      const C softmax = scalar::exp(widen(x[c]) - statistics.largest - statistics.log_sum);
+      dx[c] = narrow<T>(factor * (softmax - (c == target ? hit : rest)));
+    }
+  }
+}
+
+}  // namespace
+
+Status cross_entropy_cuda(const OpDesc& op, const LaunchContext& ctx) {
+  const CrossEntropyParams p = cross_entropy_params(op, 0);
+  const Split split = cross_entropy_split(p);
+  return with_float_type(op.outputs[0].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const LossDestination<T> to = loss_destination<T>(op, ctx, split);
+    auto* kernel = p.classes <= kLongestWarpClasses ? cross_entropy_kernel<T, kWarp>
+                                                    : cross_entropy_kernel<T, kLossThreads>;
+    AICF_TRY(launch(ctx, static_cast<unsigned>(split.parts), kLossThreads, 0, kernel, to,
+                    op.inputs[0].ptr<const T>(), static_cast<const void*>(op.inputs[1].data), p,
+                    split.length));
+    return add_loss_parts(ctx, to, split);
+  });
+}
+
+Status cross_entropy_grad_cuda(const OpDesc& op, const LaunchContext& ctx) {
+  const CrossEntropyParams p = cross_entropy_params(op, 1);
+  if (p.rows * p.classes == 0) return Status::ok();
+  const void* targets = op.inputs[2].data;
+  int64_t* counted = nullptr;
+  if (counts_targets_first(p)) {
+    counted = static_cast<int64_t*>(ctx.workspace);
+    AICF_TRY(launch(ctx, 1, kLossThreads, 0, count_rows_kernel, counted, targets, p));
+  }
+  return with_float_type(op.outputs[0].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const bool warps = p.classes <= kLongestWarpClasses;
+    auto* kernel = warps ? cross_entropy_grad_kernel<T, kWarp> : cross_entropy_grad_kernel<T, kGradThreads>;
+    const int64_t threads = p.rows * (warps ? kWarp : kGradThreads);
+    return launch(ctx, grid_stride_blocks(threads, kGradThreads), kGradThreads, 0, kernel,
+                  op.outputs[0].ptr<T>(), op.inputs[0].ptr<const T>(), op.inputs[1].ptr<const T>(), targets,
+                  static_cast<const int64_t*>(counted), p);
+  });
+}
+
+}  // namespace aicf

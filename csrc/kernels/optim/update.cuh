@@ -1,0 +1,166 @@
+// One launch that updates many tensors: a table of them travels as a kernel argument, and each block finds
+// its own.
+//
+// Nothing on the host is read when the launch is replayed: the scalars of a group lie in device memory, and
+// every block combines them itself, in f64.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "kernels/common/launch.cuh"
+#include "kernels/common/numeric.cuh"
+
+namespace aicf::cuda {
+
+constexpr int kUpdateThreads = 256;
+
+// STATES: p, g and the optimizer's own. All of them but g have a new value, which may be the same memory.
+template <int STATES, int SCALARS>
+struct UpdateTensor {
+  const void* old_values[STATES];
+  void* new_values[STATES];  // that of g is null
+  const void* scalars[SCALARS];
+  int64_t numel;
+  int64_t first_block;
+  bool aligned;  // every address to 16 bytes
+};
+
+template <int STATES, int SCALARS, int CAPACITY>
+struct UpdateTable {
+  int count;
+  UpdateTensor<STATES, SCALARS> tensors[CAPACITY];
+};
+
+// The last tensor that starts at this block or before.
+template <class Table>
+__device__ __forceinline__ int tensor_of_block(const Table& table, int64_t block) {
+  int low = 0, high = table.count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (table.tensors[middle].first_block <= block)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+// Method is the optimizer: kStates, kScalars, Rule<C>, make_rule(scalars) and apply(rule, values). A thread
+// updates as many neighbours as 16 bytes hold.
+template <class Method, class T, int CAPACITY>
+__global__ void __launch_bounds__(kUpdateThreads)
+    update_kernel(const __grid_constant__ UpdateTable<Method::kStates, Method::kScalars, CAPACITY> table,
+                  const __grid_constant__ Method method) {
+  using C = Compute<T>;
+  using Rule = typename Method::template Rule<C>;
+  constexpr int kStates = Method::kStates, kWide = kWidest<T>;
+  __shared__ __align__(16) unsigned char shared[sizeof(Rule)];
+
+  const auto& tensor = table.tensors[tensor_of_block(table, blockIdx.x)];
+  const int64_t first = ((blockIdx.x - tensor.first_block) * kUpdateThreads + threadIdx.x) * kWide;
+  const int64_t left = tensor.numel - first;
+  const int count = left <= 0 ? 0 : left < kWide ? static_cast<int>(left) : kWide;
+  const bool wide = tensor.aligned && count == kWide;
+
+  // The loads are on their way while the first thread makes the rule.
+  Vec<T, kWide> values[kStates];
+#pragma unroll
+  for (int s = 0; s < kStates; ++s) {
+    const T* from = static_cast<const T*>(tensor.old_values[s]) + first;
+    if (wide) {
+      values[s] = *reinterpret_cast<const Vec<T, kWide>*>(from);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) values[s].at[i] = i < count ? from[i] : T(0.0f);
+    }
+  }
+  if (threadIdx.x == 0) new (shared) Rule(method.template make_rule<C>(tensor.scalars));
+  __syncthreads();
+  const Rule rule = *reinterpret_cast<const Rule*>(shared);
+
+#pragma unroll
+  for (int i = 0; i < kWide; ++i) {
+    C element[kStates];
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) element[s] = widen(values[s].at[i]);
+    Method::apply(rule, element);
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) values[s].at[i] = narrow<T>(element[s]);
+  }
+
+#pragma unroll
+  for (int s = 0; s < kStates; ++s) {
+    if (s == 1) continue;  // g
+    T* to = static_cast<T*>(tensor.new_values[s]) + first;
+    if (wide) {
+      *reinterpret_cast<Vec<T, kWide>*>(to) = values[s];
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWide; ++i)
+        if (i < count) to[i] = values[s].at[i];
+    }
+  }
+}
+
+template <class Method, class T, int CAPACITY>
+Status launch_update(const LaunchContext& ctx, const Method& method,
+                     const std::vector<UpdateTensor<Method::kStates, Method::kScalars>>& tensors,
+                     size_t begin, size_t end) {
+  constexpr int64_t kPerBlock = kUpdateThreads * kWidest<T>;
+  UpdateTable<Method::kStates, Method::kScalars, CAPACITY> table;
+  table.count = static_cast<int>(end - begin);
+  int64_t blocks = 0;
+  for (size_t i = begin; i < end; ++i) {
+    auto& tensor = table.tensors[i - begin] = tensors[i];
+    tensor.first_block = blocks;
+    blocks += ceil_div(tensor.numel, kPerBlock);
+  }
+  return launch(ctx, static_cast<unsigned>(blocks), kUpdateThreads, 0, update_kernel<Method, T, CAPACITY>,
+                table, method);
+}
+
+// Small tables keep a launch small; large ones hold what a kernel's arguments may (32764 bytes), and more
+// tensors than that take more launches.
+template <class Method, class T>
+Status update_all(const LaunchContext& ctx, const Method& method,
+                  const std::vector<UpdateTensor<Method::kStates, Method::kScalars>>& tensors) {
+  using Tensor = UpdateTensor<Method::kStates, Method::kScalars>;
+  constexpr size_t kSmall = 16, kLarge = 30000 / sizeof(Tensor);
+  if (tensors.empty()) return Status::ok();
+  if (tensors.size() <= kSmall)
+    return launch_update<Method, T, static_cast<int>(kSmall)>(ctx, method, tensors, 0, tensors.size());
+  for (size_t begin = 0; begin < tensors.size(); begin += kLarge) {
+    const size_t end = std::min(begin + kLarge, tensors.size());
+    AICF_TRY((launch_update<Method, T, static_cast<int>(kLarge)>(ctx, method, tensors, begin, end)));
+  }
+  return Status::ok();
+}
+
+// The tensors of a launch that have elements. Inputs lie state by state; outputs likewise, without g.
+template <class Method, class Layout>
+std::vector<UpdateTensor<Method::kStates, Method::kScalars>> update_tensors(const OpDesc& op,
+                                                                            const Layout& layout) {
+  std::vector<UpdateTensor<Method::kStates, Method::kScalars>> tensors;
+  const std::vector<int64_t>& groups = op.attrs.ints(AttrKey::groups);
+  for (int64_t i = 0; i < layout.tensors; ++i) {
+    UpdateTensor<Method::kStates, Method::kScalars> tensor{};
+    tensor.numel = op.inputs[static_cast<size_t>(i)].numel();
+    if (tensor.numel == 0) continue;
+    tensor.aligned = true;
+    for (int s = 0; s < Method::kStates; ++s) {
+      const int64_t result = s == 0 ? 0 : s - 1;
+      tensor.old_values[s] = op.inputs[static_cast<size_t>(s * layout.tensors + i)].data;
+      tensor.new_values[s] =
+          s == 1 ? nullptr : op.outputs[static_cast<size_t>(result * layout.tensors + i)].data;
+      for (const void* p : {tensor.old_values[s], static_cast<const void*>(tensor.new_values[s])})
+        tensor.aligned &= reinterpret_cast<uintptr_t>(p) % 16 == 0;
+    }
+    const int64_t scalar = layout.first_scalar(groups[static_cast<size_t>(i)]);
+    for (int k = 0; k < Method::kScalars; ++k)
+      tensor.scalars[k] = op.inputs[static_cast<size_t>(scalar + k)].data;
+    tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+}  // namespace aicf::cuda

@@ -30,25 +30,31 @@ double divisor(const CrossEntropyParams& p, const void* targets) {
   return static_cast<double>(count);
 }
 
-// log of the sum of exp(x), safe from overflow; NaN if any x is NaN or +infinity, as torch's log_softmax is
-// then.
+// log softmax(x)[c] = (x[c] - largest) - log_sum. The two stay apart: large logits would absorb log_sum.
+template <class C>
+struct LogSoftmax {
+  C largest, log_sum;
+  C operator()(C x) const { return (x - largest) - log_sum; }
+};
+
+// NaN for every class if any x is NaN or +infinity, as torch's log_softmax is then.
 template <class T>
-Compute<T> log_sum_exp(const T* x, int64_t n) {
+LogSoftmax<Compute<T>> log_softmax(const T* x, int64_t n) {
   using C = Compute<T>;
   C largest = -std::numeric_limits<C>::infinity();
   for (int64_t i = 0; i < n; ++i) largest = std::max(largest, widen(x[i]));
   const double sum = sum_terms<C>(n, [=](int64_t i) { return std::exp(widen(x[i]) - largest); });
-  return largest + std::log(static_cast<C>(sum));
+  return {largest, static_cast<C>(std::log(sum))};
 }
 
 template <class T>
 double row_loss(const CrossEntropyParams& p, const T* x, int64_t target) {
   using C = Compute<T>;
   if (target == kOutOfRange) return kNaN<double>;
-  const C log_sum = log_sum_exp(x, p.classes);
-  const double hard = log_sum - widen(x[target]);
+  const LogSoftmax<C> log_probability = log_softmax(x, p.classes);
+  const double hard = -log_probability(widen(x[target]));
   if (p.label_smoothing == 0) return hard;
-  const double all = sum_terms<C>(p.classes, [=](int64_t i) { return log_sum - widen(x[i]); });
+  const double all = sum_terms<C>(p.classes, [=](int64_t i) { return -log_probability(widen(x[i])); });
   return (1 - p.label_smoothing) * hard + p.label_smoothing / static_cast<double>(p.classes) * all;
 }
 
@@ -60,12 +66,12 @@ void row_grad(const CrossEntropyParams& p, const T* x, int64_t target, Compute<T
     std::fill_n(dx, p.classes, narrow<T>(target == kIgnored ? C(0) : kNaN<C>));
     return;
   }
-  const C log_sum = log_sum_exp(x, p.classes);
+  const LogSoftmax<C> log_probability = log_softmax(x, p.classes);
   const C rest = static_cast<C>(p.label_smoothing / static_cast<double>(p.classes));
   const C hit = static_cast<C>(1 - p.label_smoothing + p.label_smoothing / static_cast<double>(p.classes));
   for (int64_t c = 0; c < p.classes; ++c) {
     const C q = c == target ? hit : rest;
-    dx[c] = narrow<T>(factor * (std::exp(widen(x[c]) - log_sum) - q));
+    dx[c] = narrow<T>(factor * (std::exp(log_probability(widen(x[c]))) - q));
   }
 }
 

@@ -1,0 +1,161 @@
+"""One kernel call on a device, with poisoned results between canaries, and its judgement by the interpreter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from kernel_cases import FLOATS, Array, Case, Spec
+
+from aicf_mlir import _C
+from aicf_mlir.errors import SelectionError
+from aicf_mlir.interpreters.kernel import meaning
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, round_to
+from aicf_mlir.op_call import OpKind, op_call
+
+KINDS = {name: OpKind(number) for number, name in _C.op_names().items()}
+ALL_ONES = 0xFF  # NaN in every float type, -1 in the integers
+CANARY = 0xA5
+MARGIN = 256  # bytes on either side; keeps the alignment of planned slots
+NAMES = {dtype: name for name, dtype in NUMPY_TYPES.items()}
+
+
+class Slot:
+    """Memory of one operand on a device, between two margins of canaries."""
+
+    def __init__(self, dtype: str, shape: tuple[int, ...], device: str):
+        self.dtype, self.shape = dtype, shape
+        self.nbytes = math.prod(shape) * NUMPY_TYPES[dtype].itemsize
+        size = self.nbytes + 2 * MARGIN
+        if device == "cpu":
+            raw = np.zeros(size + MARGIN, np.uint8)
+            start = -raw.ctypes.data % MARGIN
+            self.raw: Any = raw[start : start + size]
+            self.tensor: Any = self._array(self.raw)
+        else:
+            import torch
+
+            self.raw = torch.zeros(size, dtype=torch.uint8, device=device)
+            element = getattr(torch, NUMPY_TYPES[dtype].name)
+            self.tensor = self.raw[MARGIN : MARGIN + self.nbytes].view(element).reshape(shape)
+
+    def _array(self, raw: npt.NDArray[np.uint8]) -> Array:
+        return raw[MARGIN : MARGIN + self.nbytes].view(NUMPY_TYPES[self.dtype]).reshape(self.shape)
+
+    def fill(self, values: Array | None) -> None:
+        """Write the values, or poison where there are none."""
+        raw = np.full(self.nbytes + 2 * MARGIN, CANARY, np.uint8)
+        raw[MARGIN : MARGIN + self.nbytes] = (
+            ALL_ONES if values is None else np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        )
+        if isinstance(self.raw, np.ndarray):
+            self.raw[:] = raw
+        else:
+            import torch
+
+            self.raw.copy_(torch.from_numpy(raw))
+
+    def read(self) -> Array:
+        """The values; fails if a canary is gone."""
+        raw = self.raw if isinstance(self.raw, np.ndarray) else self.raw.cpu().numpy()
+        margins = np.concatenate([raw[:MARGIN], raw[MARGIN + self.nbytes :]])
+        assert (margins == CANARY).all(), "wrote outside of the result"
+        return self._array(raw).copy()
+
+
+def supports(kernel: str, op: str, case: Case, target: str) -> bool:
+    """Whether the registry lets the kernel run the case."""
+    inputs = [(NAMES[array.dtype], array.shape) for array in case.inputs]
+    try:
+        _C.select_kernel(int(KINDS[op]), inputs, list(case.outputs), case.attrs, target, kernel)
+    except SelectionError:
+        return False
+    return True
+
+
+def run(
+    kernel: str, op: str, case: Case, device: str, aliases: Sequence[tuple[int, int]] = ()
+) -> list[Array]:
+    """The results of one call; `aliases` are pairs (output, input) that share their memory."""
+    inputs = [Slot(NAMES[array.dtype], array.shape, device) for array in case.inputs]
+    shared = dict(aliases)
+    outputs = [
+        inputs[shared[i]] if i in shared else Slot(dtype, shape, device)
+        for i, (dtype, shape) in enumerate(case.outputs)
+    ]
+    for slot in outputs:
+        slot.fill(None)
+    for slot, array in zip(inputs, case.inputs, strict=True):
+        slot.fill(array)
+    ran = op_call(
+        KINDS[op], [slot.tensor for slot in inputs], [slot.tensor for slot in outputs], case.attrs, kernel
+    )
+    assert ran == kernel
+    overwritten = set(shared.values())
+    for i, (slot, array) in enumerate(zip(inputs, case.inputs, strict=True)):
+        assert i in overwritten or slot.read().tobytes() == array.tobytes(), f"input {i} was changed"
+    return [slot.read() for slot in outputs]
+
+
+def alias_pairs(op: str, case: Case) -> list[tuple[int, int]]:
+    """Every (output, input) that the schema lets share memory."""
+    inputs = [(NAMES[array.dtype], array.shape) for array in case.inputs]
+    return _C.may_alias(int(KINDS[op]), inputs, list(case.outputs), case.attrs)
+
+
+def judge(op: str, case: Case, results: Sequence[Array]) -> str | None:
+    """Why the results are wrong, or None. The reference is the interpreter before its last rounding."""
+    exact = meaning(op, case.inputs, case.attrs, [(_wide(dtype), shape) for dtype, shape in case.outputs])
+    for i, (got, reference, spec) in enumerate(zip(results, exact, case.outputs, strict=True)):
+        if why := _judge(case, got, reference, spec):
+            return f"output {i}: {why}"
+    return None
+
+
+def _wide(dtype: str) -> str:
+    return "f64" if dtype in FLOATS else dtype
+
+
+def _judge(case: Case, got: Array, reference: Array, spec: Spec) -> str | None:
+    dtype, shape = spec
+    assert got.shape == shape
+    best = round_to(reference, dtype)
+    if dtype not in FLOATS:
+        return None if np.array_equal(got, best) else f"expected {best.ravel()[:8]}, got {got.ravel()[:8]}"
+    with np.errstate(all="ignore"):
+        values, rounded = got.astype(np.float64), best.astype(np.float64)
+        for name, mask in (("NaN", np.isnan), ("+Inf", np.isposinf), ("-Inf", np.isneginf)):
+            if (mask(values) != mask(rounded)).any():
+                at = np.argwhere(mask(values) != mask(rounded))[0]
+                pair = f"expected {rounded[tuple(at)]}, got {values[tuple(at)]}"
+                return f"{name} at other places, first at {at}: {pair}"
+        finite = np.isfinite(rounded)
+        values, rounded, reference = values[finite], rounded[finite], reference[finite]
+        if case.exact:
+            wrong = np.flatnonzero(values != rounded)
+            return (
+                f"{wrong.size} differ, first: expected {rounded[wrong[0]]}, got {values[wrong[0]]}"
+                if wrong.size
+                else None
+            )
+        # 25 units in the last place of the type that is computed in, beside the error of the last rounding.
+        slack = 25 * float(np.finfo(np.float64 if dtype == "f64" else np.float32).eps)
+        errors, unavoidable = np.abs(values - reference), np.abs(rounded - reference)
+        if case.each:
+            allowed = unavoidable + slack * np.maximum(np.abs(reference), 1.0)
+            wrong = np.flatnonzero(errors > allowed)
+            return (
+                f"{wrong.size} differ, first: expected {reference[wrong[0]]}, got {values[wrong[0]]}"
+                if wrong.size
+                else None
+            )
+        scale = max(_root_mean_square(reference), case.scale)
+        error, limit = _root_mean_square(errors), 1.1 * _root_mean_square(unavoidable) + slack * scale
+        return None if error <= limit else f"error {error:.3e}, allowed {limit:.3e}"
+
+
+def _root_mean_square(values: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0

@@ -1,9 +1,8 @@
-"""The API as its users see it: short and long form, shape groups, warm-up, states, reports and logs."""
+"""The API as its users see it: short and long form, warm-up, states, reports and logs."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 import torch
@@ -201,80 +200,6 @@ def test_without_required_warmup_capture_warms_up_by_itself(device: str) -> None
     assert_same_bits(setup.values(), before)
     loss, expected = setup.step.replay(2), control.train(2)
     assert_same_bits({"loss": loss, **setup.values()}, {"loss": expected, **control.values()})
-
-
-class TestShapeGroups:
-    """Several batch sizes share parameters, optimizer state and meta slots."""
-
-    SIZES = (4, 5, 33)
-
-    def setup_step(self, device: str) -> tuple[Any, Any, Any]:
-        model = mlp(D, 17, D).to(device)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        return (
-            model,
-            optimizer,
-            aicf_mlir.compile_train_step(model, optimizer, B=self.SIZES, D=D, device=device),
-        )
-
-    def test_steps_of_all_sizes_train_one_model(self, device: str) -> None:
-        model, optimizer, step = self.setup_step(device)
-        for size in (5, 4, 33, 5):
-            alone = compiled(
-                lambda m: torch.optim.Adam(m.parameters(), lr=1e-2),
-                device,
-                batch=regression(size, D, seed=size),
-            )
-            alone.model.load_state_dict(model.state_dict())
-            alone.optimizer.load_state_dict(optimizer.state_dict())
-            batch = to_device(regression(size, D, seed=size), device)
-            loss, expected = step.train_step(batch), alone.train()
-            assert_same_bits({"loss": loss, **values(model, optimizer)}, {"loss": expected, **alone.values()})
-
-    def test_each_size_is_captured_by_itself(self, device: str) -> None:
-        model, optimizer, step = self.setup_step(device)
-        batches = {size: to_device(regression(size, D, seed=size), device) for size in self.SIZES}
-        for batch in batches.values():
-            step.warmup(batch)
-            step.capture(batch)
-        eager_model, eager_optimizer, eager = self.setup_step(device)
-        for size in (33, 4, 5, 33):
-            loss, expected = step.replay(2, inputs=batches[size]), None
-            for _ in range(2):
-                expected = eager.train_step(batches[size])
-            assert_same_bits(
-                {"loss": loss, **values(model, optimizer)},
-                {"loss": expected, **values(eager_model, eager_optimizer)},
-            )
-
-    def test_a_size_that_is_not_captured_is_refused(self, device: str) -> None:
-        _, _, step = self.setup_step(device)
-        first, second = (to_device(regression(size, D), device) for size in (4, 5))
-        step.warmup(first)
-        step.capture(first)
-        with pytest.raises(
-            aicf_mlir.StateError, match=r"these batch shapes are not captured yet; call capture\(batch\)"
-        ):
-            step.replay(inputs=second)
-
-    def test_a_size_that_was_not_compiled_is_refused(self, device: str) -> None:
-        _, _, step = self.setup_step(device)
-        with pytest.raises(
-            aicf_mlir.BindError,
-            match=r"no shape group for x \[6, 8\].*compiled: x \[4, 8\].*x \[33, 8\].*drop_last=True",
-        ):
-            step.train_step(to_device(regression(6, D), device))
-
-    def test_examples_instead_of_sizes(self, device: str) -> None:
-        model = mlp(D, 17, D).to(device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        batches = [to_device(regression(size, D), device) for size in (2, 3)]
-        step = aicf_mlir.compile_train_step(
-            model, optimizer, example=batches, device=device, warmup_inputs=batches
-        )
-        assert step.state == "warmed"
-        for batch in batches:
-            step.train_step(batch)
 
 
 @pytest.mark.parametrize("stage", STAGE_NAMES)

@@ -1,4 +1,7 @@
-"""Write on every launch the kernel id that runs it on the target, and the workspace that the kernel needs."""
+"""Write on every launch the kernel id that runs it on the target, and the workspace that the kernel needs.
+
+The function remembers the target as `aicf.target`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
 from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.errors import SelectionError
+
+TARGET = "aicf.target"
 
 
 def select(op: KernelOp, target: str) -> None:
@@ -40,5 +46,7 @@ class SelectKernelsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for launch in op.walk():
-            if isinstance(launch, KernelOp):
+            if isinstance(launch, FuncOp):
+                launch.attributes[TARGET] = StringAttr(self.target)
+            elif isinstance(launch, KernelOp):
                 select(launch, self.target)

@@ -9,7 +9,7 @@
       plan.launch @k0 "relu_f32_vec4" relu(@x) -> (@v7) {...} workspace @v20 after @k1, @k2
     }
 
-Sizes and offsets are bytes. Before plan-memory slots have no address, and there is no arena, `live` or `peak`.
+Sizes and offsets are bytes. Before plan-memory slots have no address, and there is neither arena nor peak.
 What makes a plan runnable is checked by rules.py.
 """
 

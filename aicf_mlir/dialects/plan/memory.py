@@ -78,7 +78,7 @@ class ArenaOp(IRDLOperation):
 class SlotOp(IRDLOperation):
     """`plan.slot @x in @input[0] : memref<4x8xf32> input "x"`: a tensor with a place, a role and a name.
 
-    `alias` names the slot whose memory this one sees under another shape; `live a..b` are the first and the last
+    `alias` names the slot whose memory this one sees in another shape; `live a..b` are the first and last
     launch (counted from 0) that use a temporary; `const 1.0` is a tensor of that value everywhere.
     """
 
@@ -104,7 +104,7 @@ class SlotOp(IRDLOperation):
         value: float | None = None,
         alias: str | None = None,
     ):
-        """`label`: the user's name of the tensor; `value`: that of a constant; `alias`: the owner of the memory."""
+        """`label` is the user's name, `value` that of a constant, `alias` the slot that owns the memory."""
         element, shape = spec
         super().__init__(
             properties={

@@ -1,0 +1,189 @@
+"""From values to slots: every launch gets its destinations, every result its place.
+
+argument of role r    slot of role r
+result "update"       the very slot of the argument that it replaces, where that is safe; otherwise a
+                      temporary, which a copy at the end of the step moves there
+result "grad"         grad slot; "loss" and "output": output slot
+kernel.constant       const slot, one for equal constants
+kernel.reshape        alias of the slot that owns the memory
+other results         temporary; that of an operand which is not needed any more, if the op works in place
+workspace             temporary of its launch
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from aicf_mlir.dialects import kernel, registry
+from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
+from aicf_mlir.dialects.plan.hazards import order_launches
+from aicf_mlir.dialects.signature import argument_labels, result_labels, return_op
+from aicf_mlir.errors import PlanError
+from aicf_mlir.passes.bufferize.slots import SlotTable
+from aicf_mlir.passes.bufferize.uses import Uses
+from aicf_mlir.passes.select_kernels import TARGET
+
+
+def refuse(op: Operation, message: str) -> NoReturn:
+    """Raise PlanError at `op`."""
+    op.emit_error(message, PlanError(message))
+
+
+def target_of(function: FuncOp) -> str:
+    """The target that select-kernels has chosen kernels for."""
+    target = function.attributes.get(TARGET)
+    if not isinstance(target, StringAttr):
+        refuse(function, f"@{function.sym_name.data} has no {TARGET}; run select-kernels first")
+    return target.data
+
+
+class Bufferizer:
+    """The translation of one function."""
+
+    def __init__(self, function: FuncOp):
+        self.function = function
+        self.target = target_of(function)
+        self.uses = Uses(function)
+        self.table = SlotTable()
+        self.slot_of: dict[SSAValue, SlotOp] = {}
+        self.launches: list[LaunchOp] = []
+        self.copies_at_end: list[tuple[SSAValue, SlotOp]] = []
+
+    def run(self) -> ProgramOp:
+        """The program that does what the function says."""
+        self.place_results(self.place_arguments())
+        for op in self.function.body.block.ops:
+            self.translate(op)
+        for value, destination in self.copies_at_end:
+            self.copy(self.slot_of[value], destination)
+        order_launches(self.launches, self.table.by_symbol)
+        ops = [*self.table.by_symbol.values(), *self.launches]
+        program = ProgramOp(self.function.sym_name.data, self.target, ops)
+        program.location = self.function.location
+        return program
+
+    def place_arguments(self) -> dict[str, BlockArgument]:
+        """Make a slot for every argument; the arguments by name."""
+        by_name: dict[str, BlockArgument] = {}
+        for argument, label in zip(self.function.args, argument_labels(self.function), strict=True):
+            name = label.name or argument.name_hint or f"arg{argument.index}"
+            by_name[name] = argument
+            slot = self.table.named(name, tensor_spec(argument), label.role or "input", name)
+            self.slot_of[argument] = slot
+        return by_name
+
+    def place_results(self, arguments: dict[str, BlockArgument]) -> None:
+        """Decide where each result of the function is written."""
+        terminator, labels = return_op(self.function), result_labels(self.function)
+        updated: set[str] = set()
+        for index, (value, label) in enumerate(zip(terminator.operands, labels, strict=True)):
+            if label.role == "update":
+                if label.name not in arguments or label.name in updated:
+                    refuse(terminator, f'expected one update of an argument named "{label.name}"')
+                updated.add(label.name)
+                self.place_update(terminator, value, arguments[label.name])
+            elif label.role == "grad":
+                result = self.own_result(terminator, value)
+                spec = tensor_spec(result)
+                self.slot_of[result] = self.table.named(f"{label.name}.grad", spec, "grad", label.name)
+            else:
+                result = self.own_result(terminator, value)
+                name = label.name or label.role or f"result{index}"
+                self.slot_of[result] = self.table.named(name, tensor_spec(result), "output", name)
+
+    def own_result(self, terminator: ReturnOp, value: SSAValue) -> OpResult:
+        """`value`, refused unless a launch writes it and it has no place yet."""
+        if not isinstance(value, OpResult) or not isinstance(value.op, KernelOp) or value in self.slot_of:
+            refuse(terminator, "expected each result to be that of a launch, and only once; run lower first")
+        return value
+
+    def place_update(self, terminator: ReturnOp, value: SSAValue, argument: BlockArgument) -> None:
+        """In the slot of the argument if its old value is not needed any more, else there at the end."""
+        if value is argument:
+            return
+        result, slot = self.own_result(terminator, value), self.slot_of[argument]
+        if tensor_spec(result) != tensor_spec(argument):
+            refuse(terminator, f"expected the update of @{slot.symbol} to have its type, got {result.type}")
+        if self.uses.may_replace(result, argument):
+            self.slot_of[result] = slot
+        else:
+            self.uses.keep(result)
+            self.copies_at_end.append((result, slot))
+
+    def translate(self, op: Operation) -> None:
+        """Turn one op into slots and launches."""
+        match op:
+            case kernel.ConstantOp():
+                self.slot_of[op.output] = self.table.constant(op.number, op.spec)
+            case kernel.ReshapeOp():
+                self.slot_of[op.output] = self.table.alias(self.slot_of[op.input], op.spec)
+            case KernelOp():
+                self.launch(op)
+            case ReturnOp():
+                pass
+            case _:
+                refuse(op, f"expected ops of the kernel dialect, got '{op.name}'; run lower first")
+
+    def launch(self, op: KernelOp) -> None:
+        """Append the launch that `op` is, with a slot for each result."""
+        if op.kernel_id is None:
+            refuse(op, f"'{op.name}' has no kernel id; run select-kernels first")
+        taken: set[str] = set()
+        for result in op.results:
+            if result not in self.slot_of:
+                self.slot_of[result] = self.reused(op, result, taken) or self.table.temporary(
+                    tensor_spec(result)
+                )
+            taken.add(self.slot_of[result].root)
+        workspace = op.workspace.value.data if op.workspace is not None else 0
+        launch = LaunchOp(
+            self.table.symbols.numbered("k"),
+            op.kernel_id.data,
+            op.op_name,
+            [self.slot_of[value].symbol for value in op.operands],
+            [self.slot_of[value].symbol for value in op.results],
+            op.attrs,
+            self.table.temporary(("i8", (workspace,))).symbol if workspace else None,
+        )
+        launch.location = op.location
+        self.launches.append(launch)
+
+    def reused(self, op: KernelOp, result: OpResult, taken: set[str]) -> SlotOp | None:
+        """The temporary of an operand that `result` may overwrite, if there is one."""
+        for operand in op.operands:
+            owner = self.uses.owner_of(operand)
+            slot = self.slot_of[owner]
+            if slot.role.data == "temp" and slot.root not in taken and self.uses.may_replace(result, owner):
+                return slot
+        return None
+
+    def copy(self, source: SlotOp, destination: SlotOp) -> None:
+        """Append a launch that copies a slot."""
+        inputs, outputs = [source.spec], [destination.spec]
+        kernel_id, workspace = registry.select_kernel("copy", inputs, outputs, {}, self.target)
+        scratch = self.table.temporary(("i8", (workspace,))).symbol if workspace else None
+        symbol = self.table.symbols.numbered("k")
+        self.launches.append(
+            LaunchOp(symbol, kernel_id, "copy", [source.symbol], [destination.symbol], {}, scratch)
+        )
+
+
+@dataclass(frozen=True)
+class BufferizePass(ModulePass):
+    """Replace every function by a plan.program: slots with roles and launches in order, without addresses."""
+
+    name = "bufferize"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in list(op.ops):
+            if isinstance(function, FuncOp):
+                Rewriter.replace_op(function, Bufferizer(function).run(), new_results=[])

@@ -1,0 +1,86 @@
+"""The slots of a plan in the making, and their symbols: close to the user's names, legal, unique."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+
+from aicf_mlir.dialects.plan import ROLES, SlotOp
+from aicf_mlir.dialects.registry import TensorSpec
+
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_.$]")
+
+
+def legal_symbol(name: str) -> str:
+    """`name` with every illegal character replaced by `_`, e.g. "0.weight" as "_0.weight"."""
+    symbol = _ILLEGAL.sub("_", name)
+    return symbol if symbol[:1].isalpha() or symbol[:1] == "_" else f"_{symbol}"
+
+
+class Symbols:
+    """Hands out symbols; the same requests in the same order give the same symbols."""
+
+    def __init__(self, reserved: Iterable[str] = ()):
+        self._taken = set(reserved)
+        self._count: dict[str, int] = {}
+
+    def named(self, name: str) -> str:
+        """A symbol for the user's `name`; a number is appended if it is taken."""
+        base = symbol = legal_symbol(name)
+        number = 1
+        while symbol in self._taken:
+            number += 1
+            symbol = f"{base}_{number}"
+        self._taken.add(symbol)
+        return symbol
+
+    def numbered(self, prefix: str) -> str:
+        """The next free symbol of prefix0, prefix1, …"""
+        while True:
+            number = self._count.get(prefix, 0)
+            self._count[prefix] = number + 1
+            if (symbol := f"{prefix}{number}") not in self._taken:
+                self._taken.add(symbol)
+                return symbol
+
+
+class SlotTable:
+    """All slots so far, in the order of the text."""
+
+    def __init__(self) -> None:
+        self.symbols = Symbols(ROLES)
+        self.by_symbol: dict[str, SlotOp] = {}
+        self._constants: dict[tuple[bytes, TensorSpec], SlotOp] = {}
+        self._aliases: dict[tuple[str, TensorSpec], SlotOp] = {}
+
+    def _add(self, slot: SlotOp) -> SlotOp:
+        self.by_symbol[slot.symbol] = slot
+        return slot
+
+    def named(self, symbol: str, spec: TensorSpec, role: str, label: str) -> SlotOp:
+        """A slot that the user knows as `label`; `symbol` is what the plan would like to call it."""
+        return self._add(SlotOp(self.symbols.named(symbol), spec, role, label=label))
+
+    def temporary(self, spec: TensorSpec) -> SlotOp:
+        """Memory of this step only."""
+        return self._add(SlotOp(self.symbols.numbered("v"), spec, "temp"))
+
+    def constant(self, value: float, spec: TensorSpec) -> SlotOp:
+        """A tensor that holds `value` everywhere; equal constants share a slot."""
+        key = (struct.pack("<d", value), spec)
+        if key not in self._constants:
+            slot = SlotOp(self.symbols.numbered("c"), spec, "const", value=value)
+            self._constants[key] = self._add(slot)
+        return self._constants[key]
+
+    def alias(self, source: SlotOp, spec: TensorSpec) -> SlotOp:
+        """The memory of `source` in another shape; the slot that owns it where the shape is its own."""
+        owner = self.by_symbol[source.root]
+        if owner.spec == spec:
+            return owner
+        key = (owner.symbol, spec)
+        if key not in self._aliases:
+            slot = SlotOp(self.symbols.numbered("v"), spec, owner.role.data, alias=owner.symbol)
+            self._aliases[key] = self._add(slot)
+        return self._aliases[key]

@@ -1,0 +1,52 @@
+"""Who reads which memory, when, and who may overwrite it."""
+
+from __future__ import annotations
+
+import sys
+
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from aicf_mlir.dialects import kernel, registry
+from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+
+NEVER, AT_THE_END = -1, sys.maxsize
+
+
+class Uses:
+    """The last read of every owner of memory. A reshape does not own memory: it sees that of its operand."""
+
+    def __init__(self, function: FuncOp):
+        self._owner: dict[SSAValue, SSAValue] = {}
+        self._position: dict[Operation, int] = {}
+        self._last_read: dict[SSAValue, int] = {}
+        for position, op in enumerate(function.body.block.ops):
+            self._position[op] = position
+            if isinstance(op, kernel.ReshapeOp):
+                self._owner[op.output] = self.owner_of(op.input)
+            elif not isinstance(op, ReturnOp):
+                for operand in op.operands:
+                    self._last_read[self.owner_of(operand)] = position
+
+    def owner_of(self, value: SSAValue) -> SSAValue:
+        """The value whose memory `value` is."""
+        return self._owner.get(value, value)
+
+    def keep(self, value: SSAValue) -> None:
+        """Count a read of `value` at the end of the step."""
+        self._last_read[self.owner_of(value)] = AT_THE_END
+
+    def may_replace(self, result: OpResult, owner: SSAValue) -> bool:
+        """Whether `result` may be written to the memory of `owner`.
+
+        It may if nothing reads that memory later, and its own op does not, or can work in place.
+        """
+        op = result.op
+        if not isinstance(op, KernelOp) or tensor_spec(result) != tensor_spec(owner):
+            return False
+        last = self._last_read.get(owner, NEVER)
+        if last != self._position[op]:
+            return last < self._position[op]
+        in_place = registry.may_alias(op.op_name, op.input_specs, op.output_specs, op.attrs)
+        reads = [index for index, operand in enumerate(op.operands) if self.owner_of(operand) is owner]
+        return all((result.index, index) in in_place for index in reads)

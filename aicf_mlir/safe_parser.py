@@ -138,7 +138,7 @@ class SafeParser(Parser):
     def _check_shape(self, shape: Any, start: Position) -> None:
         if len(shape) > MAX_RANK:
             self.raise_error(f"{len(shape)} dimensions; at most {MAX_RANK} are supported", start)
-        if prod(max(1, abs(dimension)) for dimension in shape) > MAX_ELEMENTS:
+        if prod(max(1, dimension) for dimension in shape) > MAX_ELEMENTS:  # ? is negative
             self.raise_error(f"tensor of more than 2^{MAX_ELEMENTS.bit_length() - 1} elements", start)
 
     def _parse_dense_literal_type(self) -> Any:

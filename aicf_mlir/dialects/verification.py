@@ -79,7 +79,7 @@ def expect_tensors(op: Operation) -> None:
     for written in (*op.operand_types, *op.result_types):
         if not isinstance(written, TensorType):
             raise VerifyException(f"expected tensors, got {written}")
-        if not written.has_static_shape():
+        if any(size < 0 for size in written.get_shape()):
             raise VerifyException(f"expected static shapes, got {written}")
         if not isinstance(written.get_element_type(), Float) and written.get_element_type() not in (i32, i64):
             raise VerifyException(f"expected element type f16, bf16, f32, f64, i32 or i64, got {written}")

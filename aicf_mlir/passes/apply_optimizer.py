@@ -34,7 +34,7 @@ class ApplyOptimizerPass(ModulePass):
 
     The param groups come from the function attribute `aicf.optimizer`; without it, one group of all
     parameters follows from the options. New arguments follow the existing ones, group by group: its metas,
-    then its states. So do the updates among the results. A parameter without a gradient is left alone: it gets no
+    then its states. So do the updates among the results. A parameter without a gradient is left alone: no
     state, no update, and no place in the step counters. Group k > 0 marks its metas and counters with `.k`.
 
     Options, all but the last for functions without the attribute:

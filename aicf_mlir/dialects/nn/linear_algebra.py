@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import BoolAttr, TensorType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, BoolAttr, TensorType
 from xdsl.interfaces import HasCanonicalizationPatternsInterface
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
@@ -85,7 +85,7 @@ def linear_type(x: Value, w: Value, bias: Value | None) -> AnyTensor:
         or tensor_type(w).get_element_type() != tensor_type(x).get_element_type()
     ):
         raise VerifyException(
-            f"expected w of type {with_shape(x, [-1, k])} for x: {tensor_type(x)}, got {tensor_type(w)}"
+            f"expected w of type {with_shape(x, [DYNAMIC_INDEX, k])} for x: {tensor_type(x)}, got {tensor_type(w)}"
         )
     if bias is not None:
         expect_type("bias", bias, with_shape(x, shape[:1]))

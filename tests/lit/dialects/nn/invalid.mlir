@@ -1,0 +1,304 @@
+// Every rule of the verifiers of nn, broken once.
+// RUN: aicf-opt %s --split-input-file --verify-diagnostics
+
+%x = "test.op"() : () -> (tensor<?x8xf32>)
+// expected-error@below {{expected static shapes, got tensor<?x8xf32>}}
+%y = nn.relu %x : tensor<?x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4xi1>)
+// expected-error@below {{expected element type f16, bf16, f32, f64, i32 or i64, got tensor<4xi1>}}
+%y = nn.reshape %x : (tensor<4xi1>) -> tensor<2x2xi1>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4x8xi64>)
+// expected-error@below {{expected the operand of element type f16, bf16, f32 or f64, got tensor<4x8xi64>}}
+%y = nn.gelu %x : tensor<4x8xi64>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4x8xf32>)
+// expected-error@below {{expected result type tensor<4x8xf32>, got tensor<8x4xf32>}}
+%y = nn.silu %x : (tensor<4x8xf32>) -> tensor<8x4xf32>
+
+// -----
+
+// expected-error@below {{expected the result of element type f16, bf16, f32 or f64, got tensor<i64>}}
+%c = nn.constant {value = 1.0} : tensor<i64>
+
+// -----
+
+// expected-error@below {{value}}
+%c = nn.constant : tensor<f32>
+
+// -----
+
+%x, %y = "test.op"() : () -> (tensor<4x8xf32>, tensor<4x8xbf16>)
+// expected-error@below {{expected one element type, got tensor<4x8xf32> and tensor<4x8xbf16>; cast one of them}}
+%z = nn.add %x, %y : (tensor<4x8xf32>, tensor<4x8xbf16>) -> tensor<4x8xf32>
+
+// -----
+
+%x, %y = "test.op"() : () -> (tensor<4x8xf32>, tensor<4xf32>)
+// expected-error@below {{expected shapes that broadcast together (equal or 1, from the last dimension on), got [4, 8] and [4]}}
+%z = nn.mul %x, %y : (tensor<4x8xf32>, tensor<4xf32>) -> tensor<4x8xf32>
+
+// -----
+
+%x, %y = "test.op"() : () -> (tensor<4x8xf32>, tensor<8xf32>)
+// expected-error@below {{expected result type tensor<4x8xf32>, got tensor<8xf32>}}
+%z = nn.div %x, %y : (tensor<4x8xf32>, tensor<8xf32>) -> tensor<8xf32>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4xi64>)
+// expected-error@below {{expected lhs of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
+%z = nn.sub %x, %x : tensor<4xi64>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected approximate to be "none" or "tanh", got "erf"}}
+%y = nn.gelu %x {approximate = "erf"} : tensor<4x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected approximate to be "none" or "tanh", got "erf"}}
+%y = nn.gelu_grad %x, %x {approximate = "erf"} : tensor<4x8xf32>
+
+// -----
+
+%dy, %y = "test.op"() : () -> (tensor<4x8xf32>, tensor<4x1xf32>)
+// expected-error@below {{expected y of type tensor<4x8xf32>, got tensor<4x1xf32>}}
+%dx = nn.relu_grad %dy, %y : (tensor<4x8xf32>, tensor<4x1xf32>) -> tensor<4x8xf32>
+
+// -----
+
+%dy, %x = "test.op"() : () -> (tensor<4x8xf32>, tensor<4x8xf64>)
+// expected-error@below {{expected x of type tensor<4x8xf32>, got tensor<4x8xf64>}}
+%dx = nn.silu_grad %dy, %x : (tensor<4x8xf32>, tensor<4x8xf64>) -> tensor<4x8xf32>
+
+// -----
+
+%x, %w = "test.op"() : () -> (tensor<4x8xf32>, tensor<2x9xf32>)
+// expected-error@below {{expected w of type tensor<?x8xf32> for x: tensor<4x8xf32>, got tensor<2x9xf32>}}
+%y = nn.linear %x, %w : (tensor<4x8xf32>, tensor<2x9xf32>) -> tensor<4x2xf32>
+
+// -----
+
+%x, %w = "test.op"() : () -> (tensor<4x8xf32>, tensor<1x2x8xf32>)
+// expected-error@below {{expected w of type tensor<?x8xf32> for x: tensor<4x8xf32>, got tensor<1x2x8xf32>}}
+%y = nn.linear %x, %w : (tensor<4x8xf32>, tensor<1x2x8xf32>) -> tensor<4x2xf32>
+
+// -----
+
+%x, %w = "test.op"() : () -> (tensor<4x8xf32>, tensor<2x8xf16>)
+// expected-error@below {{expected w of type tensor<?x8xf32> for x: tensor<4x8xf32>, got tensor<2x8xf16>}}
+%y = nn.linear %x, %w : (tensor<4x8xf32>, tensor<2x8xf16>) -> tensor<4x2xf32>
+
+// -----
+
+%x, %w = "test.op"() : () -> (tensor<f32>, tensor<2x8xf32>)
+// expected-error@below {{expected x of rank 1 or more, got tensor<f32>}}
+%y = nn.linear %x, %w : (tensor<f32>, tensor<2x8xf32>) -> tensor<2xf32>
+
+// -----
+
+%x, %w, %b = "test.op"() : () -> (tensor<4x8xf32>, tensor<2x8xf32>, tensor<1x2xf32>)
+// expected-error@below {{expected bias of type tensor<2xf32>, got tensor<1x2xf32>}}
+%y = nn.linear %x, %w, %b : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<1x2xf32>) -> tensor<4x2xf32>
+
+// -----
+
+%x, %w = "test.op"() : () -> (tensor<4x8xf32>, tensor<2x8xf32>)
+// expected-error@below {{Expected 2 or 3 operands, but got 4}}
+%y = nn.linear %x, %w, %w, %w : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+
+// -----
+
+%a, %b = "test.op"() : () -> (tensor<4x8xf32>, tensor<9x2xf32>)
+// expected-error@below {{expected equal contracted dimensions, got 8 and 9; got a: tensor<4x8xf32>, b: tensor<9x2xf32>}}
+%c = nn.matmul %a, %b : (tensor<4x8xf32>, tensor<9x2xf32>) -> tensor<4x2xf32>
+
+// -----
+
+%a, %b = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x2xf32>)
+// expected-error@below {{expected equal contracted dimensions, got 4 and 8; got a: tensor<4x8xf32> transposed, b: tensor<8x2xf32>}}
+%c = nn.matmul %a, %b {trans_a = true} : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+
+// -----
+
+%a, %b = "test.op"() : () -> (tensor<3x4x8xf32>, tensor<8x2xf32>)
+// expected-error@below {{expected equal leading dimensions, got a: tensor<3x4x8xf32>, b: tensor<8x2xf32>; broadcast one of them}}
+%c = nn.matmul %a, %b : (tensor<3x4x8xf32>, tensor<8x2xf32>) -> tensor<3x4x2xf32>
+
+// -----
+
+%a, %b = "test.op"() : () -> (tensor<4x8xf32>, tensor<8xf32>)
+// expected-error@below {{expected b of rank 2 or more, got tensor<8xf32>}}
+%c = nn.matmul %a, %b : (tensor<4x8xf32>, tensor<8xf32>) -> tensor<4xf32>
+
+// -----
+
+%a, %b = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x2xf16>)
+// expected-error@below {{expected one element type, got a: tensor<4x8xf32>, b: tensor<8x2xf16>; cast one of them}}
+%c = nn.matmul %a, %b : (tensor<4x8xf32>, tensor<8x2xf16>) -> tensor<4x2xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected 32 elements as in tensor<4x8xf32>, got 36 in tensor<4x9xf32>}}
+%y = nn.reshape %x : (tensor<4x8xf32>) -> tensor<4x9xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected result type tensor<32xf32>, got tensor<32xf64>}}
+%y = nn.reshape %x : (tensor<4x8xf32>) -> tensor<32xf64>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected perm to be a permutation of 0..1, got [1, 1]}}
+%y = nn.transpose %x {perm = array<i64: 1, 1>} : (tensor<4x8xf32>) -> tensor<8x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected result type tensor<8x4xf32>, got tensor<4x8xf32>}}
+%y = nn.transpose %x {perm = array<i64: 1, 0>} : tensor<4x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4xf32>)
+// expected-error@below {{expected shapes that broadcast together (equal or 1, from the last dimension on), got [4] and [4, 8]}}
+%y = nn.broadcast_to %x : (tensor<4xf32>) -> tensor<4x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4x8xf32>)
+// expected-error@below {{expected an operand that broadcasts to [8], got tensor<4x8xf32>}}
+%y = nn.broadcast_to %x : (tensor<4x8xf32>) -> tensor<8xf32>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4x8xf32>)
+// expected-error@below {{expected the result of element type f16, bf16, f32 or f64, got tensor<4x8xi64>}}
+%y = nn.cast %x : (tensor<4x8xf32>) -> tensor<4x8xi64>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4x8xf32>)
+// expected-error@below {{expected result type tensor<4x8xf16>, got tensor<8x4xf16>}}
+%y = nn.cast %x : (tensor<4x8xf32>) -> tensor<8x4xf16>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected dims sorted, unique and in 0..1 for tensor<4x8xf32>, got [2]}}
+%y = nn.sum %x {dims = array<i64: 2>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected dims sorted, unique and in 0..1 for tensor<4x8xf32>, got [1, 0]}}
+%y = nn.mean %x {dims = array<i64: 1, 0>} : (tensor<4x8xf32>) -> tensor<f32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected dims sorted, unique and in 0..1 for tensor<4x8xf32>, got [0, 0]}}
+%y = nn.sum %x {dims = array<i64: 0, 0>} : (tensor<4x8xf32>) -> tensor<8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected dims sorted, unique and in 0..1 for tensor<4x8xf32>, got [-1]}}
+%y = nn.sum %x {dims = array<i64: -1>} : (tensor<4x8xf32>) -> tensor<4xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected result type tensor<4x1xf32>, got tensor<4xf32>}}
+%y = nn.sum %x {dims = array<i64: 1>, keepdim = true} : (tensor<4x8xf32>) -> tensor<4xf32>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4xi64>)
+// expected-error@below {{expected the operand of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
+%y = nn.sum %x {dims = array<i64: 0>} : (tensor<4xi64>) -> tensor<i64>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{dims}}
+%y = nn.sum %x : (tensor<4x8xf32>) -> tensor<f32>
+
+// -----
+
+%y, %t = "test.op"() : () -> (tensor<4x8xf32>, tensor<4x1xf32>)
+// expected-error@below {{expected t of type tensor<4x8xf32>, got tensor<4x1xf32>}}
+%l = nn.mse_loss %y, %t : (tensor<4x8xf32>, tensor<4x1xf32>) -> tensor<f32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected reduction to be "mean" or "sum", got "none"}}
+%l = nn.mse_loss %x, %x {reduction = "none"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<f32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{expected result type tensor<f32>, got tensor<4x8xf32>}}
+%l = nn.mse_loss %x, %x : tensor<4x8xf32>
+
+// -----
+
+%d, %y = "test.op"() : () -> (tensor<1xf32>, tensor<4x8xf32>)
+// expected-error@below {{expected dloss of type tensor<f32>, got tensor<1xf32>}}
+%dy = nn.mse_loss_grad %d, %y, %y : (tensor<1xf32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+
+// -----
+
+%y, %t = "test.op"() : () -> (tensor<4x8x2xf32>, tensor<4xi64>)
+// expected-error@below {{expected logits of shape [rows, classes], got tensor<4x8x2xf32>}}
+%l = nn.cross_entropy %y, %t : (tensor<4x8x2xf32>, tensor<4xi64>) -> tensor<f32>
+
+// -----
+
+%y, %t = "test.op"() : () -> (tensor<4x8xf32>, tensor<5xi64>)
+// expected-error@below {{expected target of type tensor<4xi64> (or i32), got tensor<5xi64>}}
+%l = nn.cross_entropy %y, %t : (tensor<4x8xf32>, tensor<5xi64>) -> tensor<f32>
+
+// -----
+
+%y, %t = "test.op"() : () -> (tensor<4x8xf32>, tensor<4xf32>)
+// expected-error@below {{expected target of type tensor<4xi64> (or i32), got tensor<4xf32>}}
+%l = nn.cross_entropy %y, %t : (tensor<4x8xf32>, tensor<4xf32>) -> tensor<f32>
+
+// -----
+
+%y, %t = "test.op"() : () -> (tensor<4x8xi64>, tensor<4xi64>)
+// expected-error@below {{expected logits of element type f16, bf16, f32 or f64, got tensor<4x8xi64>}}
+%l = nn.cross_entropy %y, %t : (tensor<4x8xi64>, tensor<4xi64>) -> tensor<f32>
+
+// -----
+
+%y, %t = "test.op"() : () -> (tensor<4x8xf32>, tensor<4xi64>)
+// expected-error@below {{expected reduction to be "mean" or "sum", got "max"}}
+%l = nn.cross_entropy %y, %t {reduction = "max"} : (tensor<4x8xf32>, tensor<4xi64>) -> tensor<f32>
+
+// -----
+
+%y, %t = "test.op"() : () -> (tensor<4x8xf32>, tensor<4xi64>)
+// expected-error@below {{expected label_smoothing in 0..1, got 1.5}}
+%l = nn.cross_entropy %y, %t {label_smoothing = 1.5} : (tensor<4x8xf32>, tensor<4xi64>) -> tensor<f32>
+
+// -----
+
+%d, %y, %t = "test.op"() : () -> (tensor<f64>, tensor<4x8xf32>, tensor<4xi64>)
+// expected-error@below {{expected dloss of type tensor<f32>, got tensor<f64>}}
+%dy = nn.cross_entropy_grad %d, %y, %t : (tensor<f64>, tensor<4x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>

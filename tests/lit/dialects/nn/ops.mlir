@@ -1,0 +1,106 @@
+// Every op of nn: custom text and generic text read back as the same op.
+// RUN: aicf-opt %s | filecheck %s
+// RUN: ROUNDTRIP
+// RUN: GENERIC
+
+%x, %w, %b, %y = "test.op"() : () -> (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>, tensor<4x2xf32>)
+%n, %i, %s, %d = "test.op"() : () -> (tensor<3x4x8xbf16>, tensor<4xi64>, tensor<f32>, tensor<3x8x5xbf16>)
+
+// Constants, one value everywhere
+// CHECK: %c0 = nn.constant {value = 1.0} : tensor<f32>
+%c0 = nn.constant {value = 1.0} : tensor<f32>
+// CHECK: %c1 = nn.constant {value = -2.5e-07} : tensor<4x8xf16>
+%c1 = nn.constant {value = -2.5e-07} : tensor<4x8xf16>
+// CHECK: %c2 = nn.constant {value = 0x7FF0000000000000 : f64} : tensor<2xf64>
+%c2 = nn.constant {value = 0x7FF0000000000000 : f64} : tensor<2xf64>
+
+// Arithmetic, broadcasting as NumPy does
+// CHECK: %add = nn.add %x, %x : tensor<4x8xf32>
+%add = nn.add %x, %x : tensor<4x8xf32>
+// CHECK: %sub = nn.sub %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+%sub = nn.sub %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK: %mul = nn.mul %s, %x : (tensor<f32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+%mul = nn.mul %s, %x : (tensor<f32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK: %div = nn.div %x, %s : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+%div = nn.div %x, %s : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+// CHECK: %neg = nn.neg %n : tensor<3x4x8xbf16>
+%neg = nn.neg %n : tensor<3x4x8xbf16>
+
+// Activations and their gradients
+// CHECK: %relu = nn.relu %x : tensor<4x8xf32>
+%relu = nn.relu %x : tensor<4x8xf32>
+// CHECK: %gelu = nn.gelu %x : tensor<4x8xf32>
+// GENERIC: %gelu = "nn.gelu"(%x) <{approximate = "none"}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
+%gelu = nn.gelu %x : tensor<4x8xf32>
+// CHECK: %gelu_tanh = nn.gelu %x {approximate = "tanh"} : tensor<4x8xf32>
+%gelu_tanh = nn.gelu %x {approximate = "tanh"} : tensor<4x8xf32>
+// CHECK: %silu = nn.silu %x : tensor<4x8xf32>
+%silu = nn.silu %x : tensor<4x8xf32>
+// CHECK: %tanh = nn.tanh %x : tensor<4x8xf32>
+%tanh = nn.tanh %x : tensor<4x8xf32>
+// CHECK: %sigmoid = nn.sigmoid %x : tensor<4x8xf32>
+%sigmoid = nn.sigmoid %x : tensor<4x8xf32>
+// CHECK: %relu_grad = nn.relu_grad %x, %relu : tensor<4x8xf32>
+%relu_grad = nn.relu_grad %x, %relu : tensor<4x8xf32>
+// CHECK: %gelu_grad = nn.gelu_grad %x, %x : tensor<4x8xf32>
+%gelu_grad = nn.gelu_grad %x, %x : tensor<4x8xf32>
+// CHECK: %gelu_tanh_grad = nn.gelu_grad %x, %x {approximate = "tanh"} : tensor<4x8xf32>
+%gelu_tanh_grad = nn.gelu_grad %x, %x {approximate = "tanh"} : tensor<4x8xf32>
+// CHECK: %silu_grad = nn.silu_grad %x, %x : tensor<4x8xf32>
+%silu_grad = nn.silu_grad %x, %x : tensor<4x8xf32>
+// CHECK: %tanh_grad = nn.tanh_grad %x, %tanh : tensor<4x8xf32>
+%tanh_grad = nn.tanh_grad %x, %tanh : tensor<4x8xf32>
+// CHECK: %sigmoid_grad = nn.sigmoid_grad %x, %sigmoid : tensor<4x8xf32>
+%sigmoid_grad = nn.sigmoid_grad %x, %sigmoid : tensor<4x8xf32>
+
+// Products
+// CHECK: %l0 = nn.linear %x, %w : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// GENERIC: %l0 = "nn.linear"(%x, %w) : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+%l0 = nn.linear %x, %w : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// CHECK: %l1 = nn.linear %x, %w, %b : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+%l1 = nn.linear %x, %w, %b : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK: %m0 = nn.matmul %x, %w {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// GENERIC: %m0 = "nn.matmul"(%x, %w) <{trans_b = true, trans_a = false}> : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+%m0 = nn.matmul %x, %w {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// CHECK: %m1 = nn.matmul %x, %y {trans_a = true} : (tensor<4x8xf32>, tensor<4x2xf32>) -> tensor<8x2xf32>
+%m1 = nn.matmul %x, %y {trans_a = true} : (tensor<4x8xf32>, tensor<4x2xf32>) -> tensor<8x2xf32>
+// CHECK: %m2 = nn.matmul %n, %d : (tensor<3x4x8xbf16>, tensor<3x8x5xbf16>) -> tensor<3x4x5xbf16>
+%m2 = nn.matmul %n, %d : (tensor<3x4x8xbf16>, tensor<3x8x5xbf16>) -> tensor<3x4x5xbf16>
+
+// Shapes and element types
+// CHECK: %reshape = nn.reshape %x : (tensor<4x8xf32>) -> tensor<2x16xf32>
+%reshape = nn.reshape %x : (tensor<4x8xf32>) -> tensor<2x16xf32>
+// CHECK: %transpose = nn.transpose %n {perm = array<i64: 2, 0, 1>} : (tensor<3x4x8xbf16>) -> tensor<8x3x4xbf16>
+%transpose = nn.transpose %n {perm = array<i64: 2, 0, 1>} : (tensor<3x4x8xbf16>) -> tensor<8x3x4xbf16>
+// CHECK: %broadcast = nn.broadcast_to %b : (tensor<2xf32>) -> tensor<4x2xf32>
+%broadcast = nn.broadcast_to %b : (tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK: %cast = nn.cast %x : (tensor<4x8xf32>) -> tensor<4x8xbf16>
+%cast = nn.cast %x : (tensor<4x8xf32>) -> tensor<4x8xbf16>
+// CHECK: %one_hot = nn.cast %i : (tensor<4xi64>) -> tensor<4xf32>
+%one_hot = nn.cast %i : (tensor<4xi64>) -> tensor<4xf32>
+
+// Reductions
+// CHECK: %sum = nn.sum %x {dims = array<i64: 0>} : (tensor<4x8xf32>) -> tensor<8xf32>
+// GENERIC: %sum = "nn.sum"(%x) <{dims = array<i64: 0>, keepdim = false}> : (tensor<4x8xf32>) -> tensor<8xf32>
+%sum = nn.sum %x {dims = array<i64: 0>} : (tensor<4x8xf32>) -> tensor<8xf32>
+// CHECK: %total = nn.sum %x {dims = array<i64: 0, 1>} : (tensor<4x8xf32>) -> tensor<f32>
+%total = nn.sum %x {dims = array<i64: 0, 1>} : (tensor<4x8xf32>) -> tensor<f32>
+// CHECK: %kept = nn.mean %x {dims = array<i64: 1>, keepdim = true} : (tensor<4x8xf32>) -> tensor<4x1xf32>
+%kept = nn.mean %x {dims = array<i64: 1>, keepdim = true} : (tensor<4x8xf32>) -> tensor<4x1xf32>
+// CHECK: %none = nn.mean %x {dims = array<i64>} : tensor<4x8xf32>
+%none = nn.mean %x {dims = array<i64>} : tensor<4x8xf32>
+
+// Losses and their gradients
+// CHECK: %mse = nn.mse_loss %y, %y : (tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<f32>
+%mse = nn.mse_loss %y, %y : (tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<f32>
+// CHECK: %mse_sum = nn.mse_loss %y, %y {reduction = "sum"} : (tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<f32>
+%mse_sum = nn.mse_loss %y, %y {reduction = "sum"} : (tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<f32>
+// CHECK: %mse_grad = nn.mse_loss_grad %s, %y, %y : (tensor<f32>, tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<4x2xf32>
+%mse_grad = nn.mse_loss_grad %s, %y, %y : (tensor<f32>, tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<4x2xf32>
+// CHECK: %ce = nn.cross_entropy %y, %i : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
+// GENERIC: %ce = "nn.cross_entropy"(%y, %i) <{reduction = "mean", ignore_index = -100 : i64, label_smoothing = 0.000000e+00 : f64}> : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
+%ce = nn.cross_entropy %y, %i : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
+// CHECK: %ce_all = nn.cross_entropy %y, %i {reduction = "sum", ignore_index = -1, label_smoothing = 0.1} : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
+%ce_all = nn.cross_entropy %y, %i {reduction = "sum", ignore_index = -1, label_smoothing = 0.1} : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
+// CHECK: %ce_grad = nn.cross_entropy_grad %s, %y, %i {ignore_index = 0} : (tensor<f32>, tensor<4x2xf32>, tensor<4xi64>) -> tensor<4x2xf32>
+%ce_grad = nn.cross_entropy_grad %s, %y, %i {ignore_index = 0} : (tensor<f32>, tensor<4x2xf32>, tensor<4xi64>) -> tensor<4x2xf32>

@@ -1,7 +1,7 @@
 """Every slot gets an address: persistent ones in the order of the text, temporaries where their time allows.
 
-Temporaries are placed best-fit by size: the largest first, each in the smallest gap that the slots in use at the
-same time leave. The peak, to the byte, is the sum of all arenas.
+Temporaries are placed best-fit by size: the largest first, each in the smallest gap that the slots in use at
+the same time leave. The peak, to the byte, is the sum of all arenas.
 """
 
 from __future__ import annotations

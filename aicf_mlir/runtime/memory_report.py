@@ -32,7 +32,7 @@ class MemoryReport:
 def memory_report(program: Program) -> MemoryReport:
     """The report of a planned program."""
     slots = sorted((s.arena, s.offset, symbol, s.nbytes) for symbol, s in program.slots.items())
-    temporaries = sum(s.nbytes for s in program.slots.values() if s.role == "temp" and s.alias is None)
+    temporaries = sum(s.nbytes for s in program.slots.values() if s.role == "temp")
     return MemoryReport(
         name=program.name,
         target=program.target,

@@ -1,6 +1,6 @@
 """From nn and optim to kernel: one op becomes the launches that compute it, with its location.
 
-Each rule takes an op and returns the ops that replace it; the results of the last one take the place of its own.
+Each rule takes an op and returns the ops that replace it; the results of the last one replace its own.
 Rules are rows of one table, in the files beside this one.
 """
 

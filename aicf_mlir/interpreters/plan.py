@@ -1,0 +1,50 @@
+"""A plan, run by the meaning of its launches on NumPy views of its arenas: offsets and aliases count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from aicf_mlir.dialects.plan import ProgramOp, SlotOp
+from aicf_mlir.errors import PlanError
+from aicf_mlir.interpreters.kernel import meaning
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, round_to
+from aicf_mlir.runtime.program import find_program
+
+
+def view(slot: SlotOp, arenas: Mapping[str, bytearray]) -> Array:
+    """The tensor of `slot`, sharing the memory of its arena."""
+    if slot.place is None:
+        raise PlanError(f"@{slot.symbol} has no address; run plan-memory first")
+    arena, offset = slot.place
+    element, shape = slot.spec
+    count = math.prod(shape)
+    if not count:
+        return np.empty(shape, NUMPY_TYPES[element])
+    return np.frombuffer(arenas[arena], NUMPY_TYPES[element], count, offset).reshape(shape)
+
+
+def run_plan(plan: ModuleOp | ProgramOp, arenas: Mapping[str, bytearray]) -> None:
+    """Run one step of `plan` in `arenas`, by name, in place. Constants are written first.
+
+    Raises PlanError for a module without exactly one program, a plan without addresses, and an arena that is
+    missing or too small.
+    """
+    program = find_program(plan)
+    for name, arena in program.arenas.items():
+        if len(arenas.get(name, b"")) < arena.nbytes:
+            raise PlanError(f"arena {name!r} needs {arena.nbytes} bytes, got {len(arenas.get(name, b''))}")
+    slots = program.slots
+    tensors = {symbol: view(slot, arenas) for symbol, slot in slots.items()}
+    for symbol, slot in slots.items():
+        if slot.value is not None:
+            tensors[symbol][...] = round_to(np.asarray(slot.value.value.data), slot.spec[0])
+    for launch in program.launches:
+        inputs = [tensors[name] for name in launch.reads]
+        output_types = [slots[name].spec for name in launch.writes]
+        results = meaning(launch.op.data, inputs, launch.values, output_types)
+        for name, result in zip(launch.writes, results, strict=True):
+            tensors[name][...] = result

@@ -1,0 +1,112 @@
+"""A plan as plain data, in the form that the executor of the runtime takes. No torch, no device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xdsl.dialects.builtin import ModuleOp
+
+from aicf_mlir.dialects import registry
+from aicf_mlir.dialects.element_types import byte_size
+from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
+from aicf_mlir.errors import PlanError
+
+if TYPE_CHECKING:
+    from aicf_mlir._C import Launch
+
+Place = tuple[str, int, str, tuple[int, ...]]
+"""Arena, offset in bytes, element type, shape: an operand of a launch."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A tensor that owns memory of the plan."""
+
+    role: str
+    name: str
+    """The user's name, or the symbol of a slot that the user does not know."""
+    arena: str
+    offset: int
+    """Bytes."""
+    dtype: str
+    shape: tuple[int, ...]
+    value: float | None = None
+    """Of a constant."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor."""
+        return byte_size(self.dtype, self.shape)
+
+
+@dataclass(frozen=True)
+class Program:
+    """One step: the arenas to allocate, the slots in them, the launches to run in this order."""
+
+    name: str
+    target: str
+    arenas: dict[str, int]
+    """Bytes by name."""
+    slots: dict[str, Slot]
+    """By symbol. Aliases are not among them: launches have their shapes."""
+    launches: list[Launch]
+
+    @property
+    def peak(self) -> int:
+        """Bytes of all arenas."""
+        return sum(self.arenas.values())
+
+
+def find_program(module: ModuleOp | ProgramOp) -> ProgramOp:
+    """The one plan.program of `module`; PlanError if there is not exactly one."""
+    if isinstance(module, ProgramOp):
+        return module
+    programs = [op for op in module.ops if isinstance(op, ProgramOp)]
+    if len(programs) != 1:
+        raise PlanError(f"expected a module with one plan.program, got {len(programs)}")
+    return programs[0]
+
+
+def load_program(module: ModuleOp | ProgramOp) -> Program:
+    """The plan in `module` as plain data. PlanError for a plan without addresses."""
+    program = find_program(module)
+    if program.peak is None:
+        raise PlanError(f"@{program.symbol} has no addresses yet; run plan-memory first")
+    slots = program.slots
+    return Program(
+        name=program.symbol,
+        target=program.target.data,
+        arenas={name: arena.nbytes for name, arena in program.arenas.items()},
+        slots={symbol: _slot(slot) for symbol, slot in slots.items() if slot.alias is None},
+        launches=[_launch(launch, slots) for launch in program.launches],
+    )
+
+
+def _slot(slot: SlotOp) -> Slot:
+    arena, offset, dtype, shape = _place(slot)
+    name = slot.symbol if slot.label is None else slot.label.data
+    value = None if slot.value is None else slot.value.value.data
+    return Slot(slot.role.data, name, arena, offset, dtype, shape, value)
+
+
+def _place(slot: SlotOp) -> Place:
+    if slot.place is None:
+        raise PlanError(f"@{slot.symbol} has no address; run plan-memory first")
+    return *slot.place, *slot.spec
+
+
+def _launch(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> Launch:
+    workspace = None
+    if launch.scratch is not None:
+        arena, offset, *_ = _place(slots[launch.scratch])
+        workspace = (arena, offset, slots[launch.scratch].nbytes)
+    return {
+        "kind": registry.op_kind(launch.op.data),
+        "kernel_id": launch.kernel_id.data,
+        "inputs": [_place(slots[name]) for name in launch.reads],
+        "outputs": [_place(slots[name]) for name in launch.writes],
+        "attrs": launch.values,
+        "workspace": workspace,
+    }

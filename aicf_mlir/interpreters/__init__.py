@@ -14,8 +14,9 @@ from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+from aicf_mlir.interpreters.plan import run_plan
 
-__all__ = ["run_function"]
+__all__ = ["run_function", "run_plan"]
 
 
 def run_function(module: ModuleOp, inputs: Sequence[Array]) -> tuple[Array, ...]:

@@ -5,6 +5,7 @@ Values (lr, betas, eps, weight decay, momentum) are not part of it: they live in
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -85,18 +86,14 @@ def _kind(optimizer: torch.optim.Optimizer) -> tuple[type[torch.optim.Optimizer]
 
 def _refuse_custom_update(optimizer: torch.optim.Optimizer, base: type[torch.optim.Optimizer]) -> None:
     """A subclass with a `step` of its own, or hooks around it, means an update that is not the base class's."""
-    classes = type(optimizer).__mro__
-    for cls in classes[: classes.index(base)]:
-        if "step" in vars(cls):
-            raise TraceError(
-                f"{cls.__name__} replaces the step of {base.__name__}; only the update of SGD, Adam and AdamW can be"
-                " compiled"
-            )
+    if inspect.unwrap(type(optimizer).step) is not inspect.unwrap(base.step):
+        raise TraceError(
+            f"{type(optimizer).__name__} replaces the step of {base.__name__}; only the updates of SGD, Adam and AdamW"
+            " can be compiled"
+        )
     for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
         if getattr(optimizer, hooks, None):
-            raise TraceError(
-                f"the optimizer has step hooks ({hooks.strip('_')}), which a compiled step does not run"
-            )
+            raise TraceError(f"the optimizer has step hooks ({hooks.strip('_')}), which a compiled step does not run")
 
 
 def trained_parameters(

@@ -39,8 +39,8 @@ class SourceLocation:
 
     @property
     def attribute(self) -> LocationAttr:
-        """The location of an op; the column is not known, which MLIR writes as 0."""
-        return FileLineColLoc(StringAttr(self.file), IntAttr(self.line), IntAttr(0))
+        """The location of an op; the column is not known, so it is the first."""
+        return FileLineColLoc(StringAttr(self.file), IntAttr(self.line), IntAttr(1))
 
 
 def location_attribute(location: SourceLocation | None) -> LocationAttr:

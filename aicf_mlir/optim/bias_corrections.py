@@ -1,0 +1,44 @@
+"""`bc1_inv` and `bc2_inv`: Adam's bias corrections as the compiled step has them on the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aicf_mlir.errors import StateError
+
+if TYPE_CHECKING:
+    from aicf_mlir.runtime.hyperparameters import Hyperparameters
+
+
+class BiasCorrection:
+    """
+    A property of a compiled optimizer: 1 / (1 - beta^step), which follows the step counter unless it is pinned.
+
+    Reading gives the value of the last step in the first param group. Assigning a number pins it, in every param group,
+    for all following steps; assigning None lets it follow the counter again. StateError before the step is compiled.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, optimizer: Any, owner: type) -> Any:
+        if optimizer is None:
+            return self
+        return self._meta(optimizer)[self._name]
+
+    def __set__(self, optimizer: Any, value: float | None) -> None:
+        meta = self._meta(optimizer)
+        for slot in [name for name in meta if name.partition(".")[0] == self._name]:
+            if value is None:
+                meta.release(slot)
+            else:
+                meta[slot] = value
+
+    def _meta(self, optimizer: Any) -> Hyperparameters:
+        step = vars(optimizer).get("_aicf_step")
+        if step is None:
+            raise StateError(
+                f"{self._name} belongs to a compiled step; call model.compile(optimizer=...) or"
+                " compile_train_step(model, optimizer, ...) first"
+            )
+        return step.meta

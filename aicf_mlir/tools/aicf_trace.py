@@ -1,0 +1,61 @@
+"""`aicf-trace FILE.py:FUNCTION -o model.mlir`: write what the front end sees of a train step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from io import StringIO
+
+from xdsl.printer import Printer
+
+from aicf_mlir.tools.command_line import OK, ToolParser, VersionAction, guarded
+from aicf_mlir.tools.source import write_output
+
+DESCRIPTION = """\
+Write forward and loss of a train step as text, before any pass.
+
+  aicf-trace examples/mlp.py:mlp
+  aicf-trace examples/mlp.py:mlp | aicf-opt --stage kernel -
+
+FUNCTION takes no arguments and returns a dictionary: "model", "batch" (an example), and optionally "optimizer" and
+"loss_fn" (a function of model and batch; default: mean squared error of model(batch["x"]) against batch["t"]).
+"""
+
+
+def build_parser() -> ToolParser:
+    """The options of aicf-trace."""
+    parser = ToolParser("aicf-trace", description=DESCRIPTION)
+    parser.add_argument("function", metavar="FILE.py:FUNCTION", help="builds the step")
+    parser.add_argument("-o", dest="output", metavar="FILE", default="-", help="output (default: standard output)")
+    parser.add_argument("--name", default="step", help="the name of the function (default: step)")
+    parser.add_argument("--locations", action="store_true", help="print the user's file and line of every op")
+    parser.add_argument("--debug", action="store_true", help="show the Python traceback of an internal error")
+    parser.add_argument("--version", action=VersionAction)
+    return parser
+
+
+def trace_to_text(function: str, name: str = "step", locations: bool = False) -> str:
+    """The text of the step that `function`, FILE.py:FUNCTION, builds. Raises TraceError."""
+    from aicf_mlir.frontend import trace
+    from aicf_mlir.tools.user_function import load_user_step
+
+    user = load_user_step(function)
+    traced = trace(user.model, user.loss_fn, user.batch, optimizer=user.optimizer, name=name)
+    text = StringIO()
+    Printer(text, print_debuginfo=locations).print_op(traced.module)
+    return f"{text.getvalue()}\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tool and return its exit code."""
+    options = build_parser().parse(sys.argv[1:] if arguments is None else arguments)
+
+    def run() -> int:
+        write_output(options.output, trace_to_text(options.function, options.name, options.locations))
+        return OK
+
+    return guarded(run, "aicf-trace", debug=options.debug)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from aicf_mlir.runtime.program import load_program
 from xdsl.dialects import func
 from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
 
@@ -17,6 +16,7 @@ from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.interpreters import run_function, run_plan
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.parsing import make_context, parse_source
+from aicf_mlir.runtime.program import load_program
 
 Values = Mapping[str, torch.Tensor | float]
 """By name: inputs, parameters, buffers and meta scalars. Optimizer state that is missing starts at zero."""
@@ -24,9 +24,9 @@ Values = Mapping[str, torch.Tensor | float]
 
 def parse(text: str) -> ModuleOp:
     """The module of a text, verified; it must print as the same text again."""
-    module = parse_source(make_context(), Source.of_text(text)).module
+    module = parse_source(make_context(), Source("step", text)).module
     module.verify()
-    assert f"{module}\n" == text, "the text does not round-trip"
+    assert str(module) + "\n" == text, "the text does not round-trip"
     return module
 
 

@@ -50,20 +50,21 @@ def _compare(case: Program, device: str, levels: tuple[str, ...]) -> None:
     optimizer = case.optimizer(model)
     batches = [to_device(batch, device) for batch in case.batches]
     step = compile_train_step(model, optimizer, loss_fn=case.loss, example=batches[0], device=device)
-    start = step.snapshot()
-    at_start = {**dict(model.state_dict()), **case.batches[0], **dict(step.meta), "step": 0.0, "step.1": 0.0}
-    at_start = {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in at_start.items()}
+    start, parameters = step.snapshot(), values(model, optimizer)
+    arguments = {**parameters, **dict(model.named_buffers()), **batches[0], **step.meta}
 
     eager = [_eager_step(step, batch, model, optimizer) for batch in (*batches, batches[-1])]
     assert step.executed_kernels() == step.planned_kernels(), "executed kernels are not the planned ones"
     references = Torch(case)
     references.check("the first step", eager[0], 1)
-    for level in levels:
-        found = run_text(step.ir(level), at_start)
-        references.check(f"the interpreter on stage {level!r}", {**eager[0], **found}, 1)
-    forward = run_text(step.ir("nn"), at_start)["loss"] if levels else eager[0]["loss"]
-    references.check("the interpreter on stage 'nn'", {**eager[0], "loss": forward}, 1)
     references.check("the third step", eager[2], 3)
+    counters = {name: value for name, value in eager[0].items() if name.endswith(".step")}
+    for level in levels:
+        updated = run_text(step.ir(level), arguments)
+        references.check(f"the interpreter on stage {level!r}", {**parameters, **counters, **updated}, 1)
+    if levels:
+        loss = run_text(step.ir("nn"), arguments)["loss"]
+        references.check("the interpreter on stage 'nn'", {**eager[0], "loss": loss}, 1)
 
     step.restore(start)
     step.capture(batches[0])

@@ -112,21 +112,23 @@ class LocatedError(VerifyError):
 
 
 def failing_op(error: BaseException) -> Operation | None:
-    """The op that `error` is about: the caller of `emit_error`, else the innermost `op` on the way there."""
+    """The op that `error` is about: the first that called `emit_error`, else the innermost `op` on the way.
+
+    xDSL's `verify` catches an error and emits it again for the op around: the first call is last in the traceback.
+    """
+    emitter: Operation | None = None
     nearest: Operation | None = None
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame
         if frame.f_code is XdslDiagnostic.raise_exception.__code__:
-            emitter: object = frame.f_locals.get("ir")
-            if isinstance(emitter, Operation):
-                return emitter
+            emitter = frame.f_locals.get("ir")
         for name in ("op", "self"):
             candidate: object = frame.f_locals.get(name)
             if isinstance(candidate, Operation) and not isinstance(candidate, ModuleOp):
                 nearest = candidate
         trace = trace.tb_next
-    return nearest
+    return emitter or nearest
 
 
 @dataclass(frozen=True)

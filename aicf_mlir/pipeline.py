@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from importlib import import_module
 from time import perf_counter
 from typing import Any, Protocol, get_type_hints
 
@@ -21,25 +22,48 @@ from aicf_mlir.passes import get_all_passes
 from aicf_mlir.verify import verify_module
 
 
+@dataclass(frozen=True)
+class StockPass:
+    """A pass of xDSL: where it is, and what it does in our words."""
+
+    module: str
+    class_name: str
+    meaning: str
+
+    def load(self) -> type[ModulePass]:
+        """Import the pass."""
+        return getattr(import_module(self.module), self.class_name)
+
+
+STOCK_PASSES = {
+    "canonicalize": StockPass(
+        "xdsl.transforms.canonicalize",
+        "CanonicalizePass",
+        "Rewrite every op to its canonical form and fold constants, until nothing changes.",
+    ),
+    "cse": StockPass(
+        "xdsl.transforms.common_subexpression_elimination",
+        "CommonSubexpressionElimination",
+        "Merge pure ops that compute the same.",
+    ),
+    "dce": StockPass(
+        "xdsl.transforms.dead_code_elimination",
+        "DeadCodeElimination",
+        "Remove pure ops whose results nobody uses.",
+    ),
+}
+
+
 def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:
-    """Loaders of all passes by flag: AICF's, and canonicalize, cse and dce of xDSL."""
+    """Loaders of all passes by flag: AICF's in the order of the pipeline, then those of xDSL."""
+    return {**get_all_passes(), **{flag: stock.load for flag, stock in STOCK_PASSES.items()}}
 
-    def canonicalize() -> type[ModulePass]:
-        from xdsl.transforms.canonicalize import CanonicalizePass
 
-        return CanonicalizePass
-
-    def cse() -> type[ModulePass]:
-        from xdsl.transforms.common_subexpression_elimination import CommonSubexpressionElimination
-
-        return CommonSubexpressionElimination
-
-    def dce() -> type[ModulePass]:
-        from xdsl.transforms.dead_code_elimination import DeadCodeElimination
-
-        return DeadCodeElimination
-
-    return {**get_all_passes(), "canonicalize": canonicalize, "cse": cse, "dce": dce}
+def describe_pass(flag: str) -> str:
+    """What a pass does, in one line."""
+    if (stock := STOCK_PASSES.get(flag)) is not None:
+        return stock.meaning
+    return " ".join((available_passes()[flag]().__doc__ or "").strip().split("\n\n")[0].split())
 
 
 class PassSpecError(AicfError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 from math import prod
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
@@ -34,6 +34,8 @@ from aicf_mlir.text_limits import (
     MAX_RANK,
     nesting,
 )
+
+OpT = TypeVar("OpT", bound=Operation)
 
 
 class SafeLexer(MLIRLexer):
@@ -67,7 +69,7 @@ class SafeParser(Parser):
     def parse_module(self, allow_implicit_module: bool = True) -> ModuleOp:
         """The whole text as one module; a value that is used and never defined is reported at its use."""
         try:
-            return super().parse_module(allow_implicit_module)
+            module = super().parse_module(allow_implicit_module)
         except ParseError as error:
             if error.msg.startswith("values used but not defined"):
                 name = next(iter(self.forward_ssa_references))
@@ -75,14 +77,18 @@ class SafeParser(Parser):
             if error.msg == "Could not parse entire input!":
                 self.raise_error("expected an operation, such as func.func or plan.program", error.span.start)
             raise
+        return self._located(module, 0)
 
     def parse_operation(self) -> Operation:
         """One op. An op without a written `loc(…)` is located at its own line."""
         start = self._name_position()
         op = super().parse_operation()
         self.positions[op] = start
+        return self._located(op, start)
+
+    def _located(self, op: OpT, position: Position) -> OpT:
         if op.location == UNKNOWN_LOC:
-            line, column = self.source.line_and_column(start)
+            line, column = self.source.line_and_column(position)
             op.location = FileLineColLoc(StringAttr(self.source.name), IntAttr(line), IntAttr(column))
         return op
 

@@ -23,6 +23,7 @@ __all__ = [
     "Stage",
     "check_legal",
     "make_context",
+    "next_stage",
     "run_stages",
     "stage_range",
 ]
@@ -133,3 +134,14 @@ def run_stages(
         check_legal(module, stage)
         if after_each is not None:
             after_each(stage.name, module)
+
+
+def next_stage(module: ModuleOp) -> str | None:
+    """The first stage that `module` still needs to become a plan of the same meaning; None for a plan.
+
+    Functions are lowered as they are: neither differentiated nor given an optimizer.
+    """
+    dialects = {op.dialect_name() for op in module.walk()}
+    if "plan" in dialects:
+        return None if any("peak" in op.properties for op in module.ops) else "plan"
+    return "kernel" if "kernel" in dialects and not dialects & {"nn", "optim"} else "lowered"

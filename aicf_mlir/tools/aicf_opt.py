@@ -17,7 +17,14 @@ from xdsl.utils.exceptions import DiagnosticException
 from aicf_mlir.diagnostics import Diagnostic, LocatedError, Locator, Source
 from aicf_mlir.errors import AicfError
 from aicf_mlir.parsing import make_context, parse_source
-from aicf_mlir.pipeline import PassSpecError, available_passes, describe_options, parse_passes, run_passes
+from aicf_mlir.pipeline import (
+    PassSpecError,
+    available_passes,
+    describe_options,
+    describe_pass,
+    parse_passes,
+    run_passes,
+)
 from aicf_mlir.stages import STAGES, Stage, check_legal, stage_range
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded, internal_error
 from aicf_mlir.tools.expected import check_expected, expected_diagnostics
@@ -111,9 +118,7 @@ def list_passes() -> str:
     """Every pass: name, first line of its description, options."""
     lines: list[str] = []
     for name, load in available_passes().items():
-        pass_type = load()
-        summary = (pass_type.__doc__ or "").strip().splitlines()
-        lines.append(f"--{name}\n    {summary[0] if summary else ''}\n    {describe_options(pass_type)}\n")
+        lines.append(f"--{name}\n    {describe_pass(name)}\n    {describe_options(load())}\n")
     return "".join(lines)
 
 
@@ -202,13 +207,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool; returns 0, 1 for refused input, 2 for a wrong command line."""
     parser = build_parser()
     options = parser.parse(sys.argv[1:] if arguments is None else arguments)
-    if options.list_passes:
-        return guarded(lambda: write_output("-", list_passes()) or OK, "aicf-opt")
-    try:
-        steps = build_steps(options.steps or (), options.target)
-    except PassSpecError as error:
-        parser.error(str(error))
-    return guarded(Optimizer(options, steps).run, "aicf-opt", debug=options.debug)
+
+    def tool() -> int:
+        if options.list_passes:
+            write_output("-", list_passes())
+            return OK
+        try:
+            steps = build_steps(options.steps or (), options.target)
+        except PassSpecError as error:
+            parser.error(str(error))
+        return Optimizer(options, steps).run()
+
+    return guarded(tool, "aicf-opt", debug=options.debug)
 
 
 if __name__ == "__main__":

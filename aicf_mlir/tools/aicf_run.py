@@ -1,0 +1,147 @@
+"""`aicf-run`: execute a file at any level; a plan by the runtime, all others by the reference interpreter."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.exceptions import DiagnosticException
+
+from aicf_mlir.diagnostics import LocatedError
+from aicf_mlir.errors import AicfError
+from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.parsing import make_context, parse_source
+from aicf_mlir.stages import next_stage, run_stages
+from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
+from aicf_mlir.tools.compare import compare
+from aicf_mlir.tools.function_step import FunctionStep
+from aicf_mlir.tools.plan_step import PlanStep, device_of, target_of
+from aicf_mlir.tools.source import read_source
+from aicf_mlir.tools.tensors import Tensor, load_values, random_value, save_values, summary
+from aicf_mlir.verify import verify_module
+
+DESCRIPTION = """\
+Execute a file at any level and print what comes out.
+
+  aicf-run examples/mlp.mlir                        by the reference interpreter
+  aicf-run examples/mlp.mlir --device cpu           lowered to a plan, by the runtime
+  aicf-run examples/train_step.mlir --compare=interp --steps 3
+  aicf-opt --stage plan examples/train_step.mlir | aicf-run - --trace
+
+Arguments come from --inputs by name; the others are random, by --seed and name: the same at every level.
+"""
+
+
+def build_parser() -> ToolParser:
+    """The options of aicf-run."""
+    parser = ToolParser("aicf-run", description=DESCRIPTION)
+    add = parser.add_argument
+    add("input", metavar="FILE", help="input, - for standard input")
+    add("--inputs", metavar="FILE.npz", help="values of arguments by name")
+    add("--seed", type=int, default=0, help="seed of the random values (default 0)")
+    add(
+        "--device",
+        choices=("cpu", "cuda"),
+        help="run on this device; a file above plan level is lowered for it",
+    )
+    add("--compare", choices=("interp",), help="also interpret the file, and compare every result")
+    add("--tolerance", type=float, help="largest difference in units of a tensor's largest magnitude")
+    add(
+        "--steps",
+        type=int,
+        default=1,
+        help="run this many steps, each on the updates of the last (default 1)",
+    )
+    add("--replay", action="store_true", help="capture the step and replay it, instead of running it eagerly")
+    add(
+        "--print",
+        action="store_true",
+        help="print a table of the results (default unless -o, --compare or --trace)",
+    )
+    add("--trace", action="store_true", help="print the kernel ids of one step in the order they ran")
+    add("-o", dest="output", metavar="FILE.npz", help="write the results")
+    add("--debug", action="store_true", help="show the Python traceback of an internal error")
+    add("--version", action=VersionAction)
+    return parser
+
+
+class Run:
+    """One run of the tool."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+
+    def run(self) -> int:
+        """Read, execute, report."""
+        context = make_context()
+        parsed = parse_source(context, read_source(self.options.input))
+        try:
+            verify_module(parsed.module)
+            return self.execute(context, parsed.module)
+        except (DiagnosticException, AicfError) as error:
+            raise LocatedError(parsed.locator.describe(error)) from error
+
+    def execute(self, context: Context, module: ModuleOp) -> int:
+        """Run `module` on the wanted device, and by the interpreter where asked to compare."""
+        options = self.options
+        planned = next_stage(module) is None
+        reference = None if planned else FunctionStep(module.clone())
+        device: str | None = options.device or (device_of(module) if planned else None)
+        if device is None and (options.compare or options.trace or options.replay):
+            device = "cpu"
+        if device is None:
+            assert reference is not None
+            return self.report(reference.run(self.values(reference.arguments), options.steps))
+        if (first := next_stage(module)) is not None:
+            run_stages(module, context, target=target_of(device), first=first)
+        plan = PlanStep(module, device)
+        values = self.values(plan.arguments)
+        results = plan.run(values, options.steps, replay=options.replay)
+        if options.trace:
+            sys.stdout.write("".join(f"{line}\n" for line in plan.trace()))
+        if not options.compare:
+            return self.report(results)
+        if reference is None:
+            return self.report(results, plan.interpret(values, options.steps))
+        return self.report(results, reference.run(self.values(reference.arguments), options.steps))
+
+    def values(self, tensors: Iterable[Tensor]) -> dict[str, Array]:
+        """The value of every argument: from the file, else random."""
+        listed = list(tensors)
+        given = load_values(self.options.inputs, listed) if self.options.inputs else {}
+        return {
+            t.name: given[t.name] if t.name in given else random_value(t, self.options.seed) for t in listed
+        }
+
+    def report(self, results: Mapping[str, Array], reference: Mapping[str, Array] | None = None) -> int:
+        """Print, write and compare what came out."""
+        options = self.options
+        if options.output:
+            save_values(options.output, results)
+        if options.print or not (options.output or options.trace or reference is not None):
+            sys.stdout.write(summary(results))
+        if reference is None:
+            return OK
+        text, agreed = compare(results, reference, options.tolerance)
+        sys.stdout.write(text)
+        return OK if agreed else FAILED
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tool; returns 0, 1 for refused input or a result that differs, 2 for a wrong command line."""
+    parser = build_parser()
+    options = parser.parse(sys.argv[1:] if arguments is None else arguments)
+    if options.steps < 1:
+        parser.error(f"--steps must be at least 1, got {options.steps}")
+    if options.seed < 0:
+        parser.error(f"--seed must not be negative, got {options.seed}")
+    with np.errstate(all="ignore"):
+        return guarded(Run(options).run, "aicf-run", debug=options.debug)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

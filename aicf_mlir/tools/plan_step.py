@@ -1,0 +1,169 @@
+"""A plan as something to run: by the runtime on its device, or by the meaning of its launches on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn, Protocol
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from aicf_mlir import _C
+from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
+from aicf_mlir.errors import PlanError
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+from aicf_mlir.interpreters.plan import run_plan
+from aicf_mlir.runtime.program import Slot, find_program, load_program
+from aicf_mlir.tools.tensors import Tensor
+
+ARGUMENT_ROLES = ("input", "param", "buffer", "state", "meta")
+UPDATED_ROLES = ("param", "state", "meta")
+
+
+class Memory(Protocol):
+    """Arena memory that is written and read by byte offset."""
+
+    def write(self, offset: int, data: bytes, /) -> None: ...
+    def read(self, offset: int, nbytes: int, /) -> bytes: ...
+
+
+class HostMemory:
+    """An arena of the interpreter."""
+
+    def __init__(self, nbytes: int):
+        self.data = bytearray(nbytes)
+
+    def write(self, offset: int, data: bytes, /) -> None:
+        """Copy `data` to byte `offset`."""
+        self.data[offset : offset + len(data)] = data
+
+    def read(self, offset: int, nbytes: int, /) -> bytes:
+        """A copy of `nbytes` bytes from byte `offset`."""
+        return bytes(self.data[offset : offset + nbytes])
+
+
+class PlanStep:
+    """The one program of a module, on `device` ("cpu" or "cuda")."""
+
+    def __init__(self, module: ModuleOp, device: str):
+        self.op = find_program(module)
+        self.device = "cpu" if device == "cpu" else "cuda:0"
+        check_device(self.op, device)
+        self.program = load_program(module)
+        slots = self.program.slots
+        self.arguments = [
+            Tensor(slot.name, slot.role, slot.dtype, slot.shape, classes_of(self.op, symbol))
+            for symbol, slot in slots.items()
+            if slot.role in ARGUMENT_ROLES
+        ]
+        self.results = self._results()
+        self._trace: list[str] = []
+
+    def _results(self) -> dict[str, Slot]:
+        """Outputs, gradients and what launches update, by name as a function step has them."""
+        written = {self.op.slots[name].root for launch in self.op.launches for name in launch.writes}
+        slots = self.program.slots.items()
+        outputs = {slot.name: slot for _, slot in slots if slot.role == "output"}
+        gradients = {f"{slot.name}.grad": slot for _, slot in slots if slot.role == "grad"}
+        updated = {s.name: s for symbol, s in slots if s.role in UPDATED_ROLES and symbol in written}
+        return {**outputs, **gradients, **updated}
+
+    def run(self, values: Mapping[str, Array], steps: int = 1, *, replay: bool = False) -> dict[str, Array]:
+        """The results after `steps` steps by the runtime: eagerly, or captured once and replayed."""
+        arenas = {name: _C.Arena(self.device, size) for name, size in self.program.arenas.items()}
+        executor = _C.Executor(self.device, arenas, self.program.launches)
+        if replay:
+            executor.run()
+            executor.capture()
+            self._fill(arenas, values)
+            executor.replay(steps)
+        else:
+            self._fill(arenas, values)
+            for _ in range(steps):
+                executor.run()
+        _C.synchronize(self.device)
+        self._trace = executor.trace()
+        return self._read(arenas)
+
+    def trace(self) -> list[str]:
+        """Name and executed kernel id of every launch of one step, in order."""
+        names = [launch.symbol for launch in self.op.launches]
+        return [f"@{name} {kernel_id}" for name, kernel_id in zip(names, self._trace, strict=True)]
+
+    def interpret(self, values: Mapping[str, Array], steps: int = 1) -> dict[str, Array]:
+        """The results after `steps` steps by the meaning of each launch."""
+        arenas = {name: HostMemory(size) for name, size in self.program.arenas.items()}
+        self._fill(arenas, values)
+        for _ in range(steps):
+            run_plan(self.op, {name: arena.data for name, arena in arenas.items()})
+        return self._read(arenas)
+
+    def _fill(self, arenas: Mapping[str, Memory], values: Mapping[str, Array]) -> None:
+        for slot in self.program.slots.values():
+            if slot.role == "const" and slot.value is not None:
+                self._write(arenas, slot, np.full(slot.shape, slot.value).astype(NUMPY_TYPES[slot.dtype]))
+            elif slot.role in ARGUMENT_ROLES:
+                self._write(arenas, slot, values[slot.name])
+
+    def _write(self, arenas: Mapping[str, Memory], slot: Slot, value: Array) -> None:
+        arenas[slot.arena].write(slot.offset, np.ascontiguousarray(value).tobytes())
+
+    def _read(self, arenas: Mapping[str, Memory]) -> dict[str, Array]:
+        results: dict[str, Array] = {}
+        for name, slot in self.results.items():
+            dtype = NUMPY_TYPES[slot.dtype]
+            data = arenas[slot.arena].read(slot.offset, slot.nbytes)
+            results[name] = np.frombuffer(data, dtype).reshape(slot.shape)
+        return results
+
+
+def device_of(module: ModuleOp) -> str:
+    """The device for which a plan was made."""
+    return "cpu" if find_program(module).target.data == "cpu" else "cuda"
+
+
+def missing_cuda() -> str | None:
+    """Why this machine cannot run CUDA plans, or None where it can."""
+    if _C.device_count("cuda") > 0:
+        return None
+    return "this machine has no usable CUDA device" if _C.with_cuda else "this build of AICF has no CUDA"
+
+
+def target_of(device: str) -> str:
+    """The target of plans for `device` on this machine; raises `PlanError` where there is no such device."""
+    if device == "cpu":
+        return "cpu"
+    if (why := missing_cuda()) is not None:
+        raise PlanError(f"--device cuda: {why}")
+    return f"sm_{_C.compute_capability(0)}"
+
+
+def check_device(program: ProgramOp, device: str) -> None:
+    """Refuse, at the line of `program`, a plan that `device` of this machine cannot run."""
+    target = program.target.data
+    if device != "cpu" != target and (why := missing_cuda()) is not None:
+        hint = "make one for this machine with aicf-opt --stage plan --target cpu"
+        _refuse(program, f"the plan is for target {target}; {why}: {hint}")
+    present = target_of(device)
+    runs = target == present if "cpu" in (target, present) else _capability(target) <= _capability(present)
+    if not runs:
+        hint = f"make one with aicf-opt --stage plan --target {present}"
+        _refuse(program, f"the plan is for target {target} and does not run on {present}: {hint}")
+
+
+def _capability(target: str) -> int:
+    return int(target.removeprefix("sm_"))
+
+
+def _refuse(program: ProgramOp, message: str) -> NoReturn:
+    program.emit_error(message, PlanError(message))
+
+
+def classes_of(program: ProgramOp, symbol: str) -> int:
+    """The number of classes of a loss that reads slot `symbol` as class indices; 2 if there is none."""
+    users: list[LaunchOp] = [launch for launch in program.launches if symbol in launch.reads]
+    slots = program.slots
+    for launch in users:
+        if "cross_entropy" in launch.op.data:
+            return next((spec[1] for name in launch.reads if len(spec := slots[name].spec[1]) == 2), 2)
+    return 2

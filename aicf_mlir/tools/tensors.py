@@ -1,0 +1,128 @@
+"""The tensors that go into and come out of what `aicf-run` executes: where they come from and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
+from zlib import crc32
+
+import ml_dtypes
+import numpy as np
+
+from aicf_mlir.errors import BindError
+from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One named tensor: what it is for and its type. Integers are class indices below `classes`."""
+
+    name: str
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    classes: int = 2
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+HYPERPARAMETERS = {
+    "lr": 1e-3,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 1e-2,
+    "momentum": 0.9,
+    "dampening": 0.0,
+    "bc1_pin": np.nan,
+    "bc2_pin": np.nan,
+    "bc1_inv": 1.0,
+    "bc2_inv": 1.0,
+}
+"""Values of the meta slots by name, for any param group: `lr` and `lr.1` alike."""
+
+
+def random_value(tensor: Tensor, seed: int) -> Array:
+    """A value that suits the role, from `seed` and the name alone: the same at every level."""
+    generator = np.random.default_rng([seed, crc32(tensor.name.encode())])
+    dtype, shape = NUMPY_TYPES[tensor.dtype], tensor.shape
+    if tensor.dtype not in FLOATS:
+        high = 2 if tensor.dtype == "i1" else max(1, tensor.classes)
+        return generator.integers(0, high, shape).astype(dtype)
+    if tensor.role == "meta":
+        return np.full(shape, HYPERPARAMETERS.get(tensor.name.split(".")[0], 0.0)).astype(dtype)
+    if tensor.role == "state":
+        return np.zeros(shape, dtype)
+    values = generator.standard_normal(shape)
+    if tensor.role in ("param", "buffer"):
+        values /= np.sqrt(shape[-1]) if len(shape) > 1 else 10.0
+    return values.astype(dtype)
+
+
+def load_values(path: str, tensors: Iterable[Tensor]) -> dict[str, Array]:
+    """The arrays of an .npz file, each checked against the tensor of its name; raises `BindError`."""
+    known = {tensor.name: tensor for tensor in tensors}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names: list[str] = list(archive.files)
+            if unknown := [name for name in names if name not in known]:
+                raise BindError(f"{path}: no argument is named {unknown[0]!r}; arguments: {', '.join(known)}")
+            return {name: _checked(path, known[name], np.asarray(archive[name])) for name in names}
+    except (OSError, ValueError, EOFError, BadZipFile, AttributeError) as error:
+        raise BindError(f"{path}: cannot be read as .npz: {error}") from None
+
+
+def _checked(path: str, tensor: Tensor, value: Array) -> Array:
+    dtype = NUMPY_TYPES[tensor.dtype]
+    if tensor.dtype == "bf16" and value.dtype == np.float32:
+        value = value.astype(ml_dtypes.bfloat16)
+    if (value.dtype, value.shape) != (dtype, tensor.shape):
+        given = f"{value.dtype}{list(value.shape)}"
+        hint = " (give bf16 as float32)" if tensor.dtype == "bf16" else ""
+        raise BindError(f"{path}: {tensor.name!r} must be {dtype}{list(tensor.shape)}, got {given}{hint}")
+    return value
+
+
+def save_values(path: str, values: Mapping[str, Array]) -> None:
+    """Write arrays as .npz; bf16, which the format lacks, as float32."""
+    stored = {name: value.astype(np.float32) if _is_bf16(value) else value for name, value in values.items()}
+    with Path(path).open("wb") as file:
+        np.savez(file, allow_pickle=False, **stored)
+
+
+def _is_bf16(value: Array) -> bool:
+    return value.dtype == NUMPY_TYPES["bf16"]
+
+
+def summary(values: Mapping[str, Array]) -> str:
+    """A table with one row a tensor: name, type, mean, least, largest value, checksum of the bytes."""
+    rows = [("name", "dtype", "shape", "mean", "min", "max", "crc32")]
+    rows += [(name, *_statistics(value)) for name, value in values.items()]
+    return table(rows)
+
+
+def _statistics(value: Array) -> tuple[str, str, str, str, str, str]:
+    wide = value.astype(np.float64)
+    reductions: tuple[Callable[[Array], object], ...] = (np.mean, np.min, np.max)
+    numbers = [f"{reduce(wide):.6g}" if value.size else "-" for reduce in reductions]
+    shape = "x".join(map(str, value.shape)) or "scalar"
+    mean, least, largest = numbers
+    return (
+        str(value.dtype),
+        shape,
+        mean,
+        least,
+        largest,
+        f"{crc32(np.ascontiguousarray(value).tobytes()):08x}",
+    )
+
+
+def table(rows: Iterable[tuple[str, ...]]) -> str:
+    """Text rows in aligned columns, two spaces apart."""
+    listed = list(rows)
+    widths = [max(len(row[column]) for row in listed) for column in range(len(listed[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in listed]
+    return "".join(f"{line.rstrip()}\n" for line in lines)

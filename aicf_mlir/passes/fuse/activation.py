@@ -1,0 +1,62 @@
+"""A product, then an activation: the activation becomes part of the epilogue.
+
+The value before the activation is kept as the second result where anything else uses it, as the backward pass of
+gelu and silu does.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
+
+ACTIVATIONS: tuple[type[KernelOp], ...] = (
+    kernel.ReluOp,
+    kernel.GeluOp,
+    kernel.GeluTanhOp,
+    kernel.SiluOp,
+    kernel.TanhOp,
+    kernel.SigmoidOp,
+)
+
+
+def open_product(value: SSAValue) -> KernelOp | None:
+    """The launch whose product `value` is, unless its epilogue has more than a bias already."""
+    match value.owner:
+        case kernel.GemmOp() as op:
+            return op
+        case kernel.GemmEpilogueOp() as op if op.attrs.keys() <= {"trans_a", "trans_b", "bias"}:
+            return op
+        case _:
+            return None
+
+
+class FuseActivation(RewritePattern):
+    """act(gemm(a, b)) -> gemm_epilogue(a, b) {act}; the same with a bias."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, ACTIVATIONS):
+            return
+        chain = view_chain(op.operands[0])
+        if (product := open_product(chain[-1])) is None:
+            return
+        attrs = {**product.attrs, "act": op.op_name}
+        result_types = list(product.result_types)
+        if kept := not used_once(chain):
+            attrs["pre"] = True
+            result_types *= 2
+        fused = kernel.GemmEpilogueOp.launch(product.operands, result_types, **attrs)
+        fused.location = product.location
+        # All that the product reads is defined before it, and all that uses it comes after.
+        rewriter.insert(fused, InsertPoint.before(product))
+        views, result = viewed_as(fused.results[0], op.results[0].type)
+        rewriter.replace(op, views, [result])
+        if kept:
+            rewriter.replace_all_uses_with(chain[-1], fused.results[1])
+            fused.results[1].name_hint = chain[-1].name_hint
+        erase_dead_views(chain, rewriter)
+        rewriter.erase(product)

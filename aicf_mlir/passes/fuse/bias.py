@@ -1,0 +1,33 @@
+"""gemm, then bias_add: one gemm_epilogue.
+
+Not where the product without the bias has another use: the fused launch does not produce it.
+"""
+
+from __future__ import annotations
+
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.base import shape_of
+from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
+
+
+class FuseBias(RewritePattern):
+    """bias_add(gemm(a, b), bias) -> gemm_epilogue(a, b, bias) {bias}, also through a reshape of the rows."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: kernel.BiasAddOp, rewriter: PatternRewriter) -> None:
+        x, bias = op.operands
+        chain = view_chain(x)
+        gemm = chain[-1].owner
+        if not isinstance(gemm, kernel.GemmOp) or not used_once(chain):
+            return
+        if shape_of(chain[-1])[-1] != shape_of(bias)[0]:
+            return
+        attrs = {**gemm.attrs, "bias": True}
+        fused = kernel.GemmEpilogueOp.launch([*gemm.operands, bias], gemm.result_types, **attrs)
+        fused.location = gemm.location
+        views, result = viewed_as(fused.results[0], op.results[0].type)
+        rewriter.replace(op, [fused, *views], [result])
+        erase_dead_views(chain, rewriter)
+        rewriter.erase(gemm)

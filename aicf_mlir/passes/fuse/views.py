@@ -1,0 +1,56 @@
+"""Looking through kernel.reshape: the same memory, so an epilogue may apply on either side of it."""
+
+from __future__ import annotations
+
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+
+from aicf_mlir.dialects import kernel
+
+
+def view_chain(value: SSAValue) -> list[SSAValue]:
+    """`value`, then what it is a reshape of, and so on: the last one is no reshape."""
+    chain = [value]
+    while isinstance(chain[-1].owner, kernel.ReshapeOp):
+        chain.append(chain[-1].owner.input)
+    return chain
+
+
+def used_once(chain: list[SSAValue]) -> bool:
+    """Whether the values of a chain have no use but the next link, or the one use of the first."""
+    return all(value.has_one_use() for value in chain)
+
+
+def viewed_as(value: SSAValue, type_: Attribute) -> tuple[list[Operation], SSAValue]:
+    """`value` as `type_`: a value of its chain, or a new reshape, which is returned beside."""
+    for link in view_chain(value):
+        if link.type == type_:
+            return [], link
+    reshape = kernel.ReshapeOp.build_op([value], [type_])
+    return [reshape], reshape.output
+
+
+def erase_dead_views(chain: list[SSAValue], rewriter: PatternRewriter) -> None:
+    """Erase the reshapes of a chain, first to last, up to one that is still in use."""
+    for value in chain:
+        if not isinstance(value.owner, kernel.ReshapeOp) or value.first_use is not None:
+            return
+        rewriter.erase(value.owner)
+
+
+class FoldReshape(RewritePattern):
+    """reshape(reshape(x)) is one reshape of x, or x itself where that has the type already."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: kernel.ReshapeOp, rewriter: PatternRewriter) -> None:
+        chain = view_chain(op.input)
+        same = next((value for value in chain if value.type == op.output.type), None)
+        if same is not None:
+            rewriter.replace(op, [], [same])
+        elif len(chain) > 1:
+            folded = kernel.ReshapeOp.build_op([chain[-1]], [op.output.type])
+            folded.location = op.location
+            rewriter.replace(op, folded)
+        else:
+            return
+        erase_dead_views(chain, rewriter)

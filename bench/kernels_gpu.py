@@ -1,0 +1,189 @@
+"""Time of single CUDA kernels: each launched many times in one graph, as a captured step launches them.
+
+    python bench/kernels_gpu.py [--only gemm reduce_sum ...]
+
+Prints microseconds a launch (median of windows) and what that is in TFLOP/s for products, in TB/s for the
+rest. Where torch has one call for the same work, its time in a graph of its own stands beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from aicf_mlir import _C, OpKind, SelectionError, op_call
+
+LAUNCHES = 20  # in one graph
+WINDOWS = 9
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Row:
+    """One call and what it costs at least: floating-point operations, or bytes moved."""
+
+    label: str
+    kind: int
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    attrs: dict[str, Any]
+    flops: int = 0
+    kernels: tuple[str, ...] = ("",)
+    peer: Callable[[], object] | None = None
+
+
+def make(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, device="cuda", dtype=dtype)
+
+
+def product(m: int, n: int, k: int, dtype: torch.dtype, trans_a: bool = False, trans_b: bool = False) -> Row:
+    a, b = (
+        make(*((k, m) if trans_a else (m, k)), dtype=dtype),
+        make(*((n, k) if trans_b else (k, n)), dtype=dtype),
+    )
+    left, right = a.mT if trans_a else a, b.mT if trans_b else b
+    out = torch.empty(m, n, device="cuda", dtype=dtype)
+    names = ("gemm_f32_tiled_32x32", "gemm_f32_tiled_64x64") if dtype == torch.float32 else ("",)
+    return Row(
+        f"gemm {m}x{n}x{k} {str(dtype).removeprefix('torch.')} {'NT'[trans_a]}{'NT'[trans_b]}",
+        OpKind.Gemm, [a, b], [out], {"trans_a": trans_a, "trans_b": trans_b}, 2 * m * n * k, names,
+        lambda: torch.mm(left, right, out=out),
+    )  # fmt: skip
+
+
+def products() -> Iterator[Row]:
+    f32, bf16 = torch.float32, torch.bfloat16
+    for trans_a, trans_b in ((False, True), (False, False)):
+        yield product(64, 256, 256, f32, trans_a, trans_b)
+    yield product(256, 256, 64, f32, trans_a=True)
+    for trans_a, trans_b in ((False, True), (False, False), (True, False)):
+        yield product(1024, 1024, 1024, f32, trans_a, trans_b)
+    yield product(64, 10, 64, f32, trans_b=True)
+    yield product(256, 512, 512, f32, trans_b=True)
+    yield product(64, 256, 256, bf16, trans_b=True)
+    yield product(1024, 1024, 1024, bf16, trans_b=True)
+    yield product(8192, 4096, 4096, bf16, trans_b=True)
+    x, w, bias, out = make(64, 256), make(256, 256), make(256), make(64, 256)
+    yield Row("linear relu 64x256x256", OpKind.GemmEpilogue, [x, w, bias], [out],
+              {"trans_b": True, "bias": True, "act": "relu"}, 2 * 64 * 256 * 256,
+              peer=lambda: functional.linear(x, w, bias).relu_())  # fmt: skip
+    dy, dw, db = make(64, 256), make(256, 256), make(256)
+    yield Row("dW and db 256x256x64", OpKind.GemmEpilogue, [dy, x], [dw, db],
+              {"trans_a": True, "bias_grad": True}, 2 * 64 * 256 * 256)  # fmt: skip
+
+
+def others() -> Iterator[Row]:
+    for rows, columns in ((64, 256), (1024, 1024), (8192, 4096)):
+        x, y, z = (make(rows, columns) for _ in range(3))
+        loss, row = make(1)[0], make(columns)
+        shape = f"{rows}x{columns}"
+        yield Row(
+            f"add {shape}",
+            OpKind.EltwiseAdd,
+            [x, y],
+            [z],
+            {},
+            peer=lambda x=x, y=y, z=z: torch.add(x, y, out=z),
+        )
+        yield Row(f"reduce_sum {shape} columns", OpKind.ReduceSum, [x], [row], {"dims": [0]},
+                  peer=lambda x=x, row=row: torch.sum(x, 0, out=row))  # fmt: skip
+        yield Row(f"reduce_sum {shape} all", OpKind.ReduceSum, [x], [loss], {"dims": [0, 1]})
+        yield Row(f"mse_loss {shape}", OpKind.MseLoss, [x, y], [loss], {})
+        yield Row(f"mse_grad {shape}", OpKind.MseGrad, [loss, x, y], [z], {})
+        yield Row(f"transpose {shape}", OpKind.Transpose, [x], [make(columns, rows)], {"perm": [1, 0]})
+        p, g, m, v = make(rows, columns), make(rows, columns), make(rows, columns), make(rows, columns).abs()
+        scalars = [
+            torch.tensor(s, device="cuda", dtype=torch.float64)
+            for s in (1e-3, 0.9, 0.999, 1e-8, 0.0, 10.0, 9e2)
+        ]
+        yield Row(f"adam_step {shape}", OpKind.AdamStep, [p, g, m, v, *scalars], [p, m, v], {"groups": [0]})
+    step = torch.ones(4, device="cuda")
+    scalars = [
+        torch.tensor(s, device="cuda", dtype=torch.float64) for s in (0.9, 0.999, float("nan"), float("nan"))
+    ]
+    results = [torch.empty((), device="cuda", dtype=torch.float64) for _ in range(2)]
+    yield Row("advance", OpKind.Advance, [step, *scalars], [step, *results], {})
+    for rows, classes in ((64, 10), (1024, 1000), (8192, 50304)):
+        logits, target = make(rows, classes), torch.randint(classes, (rows,), device="cuda")
+        loss, grad = make(1)[0], make(rows, classes)
+        shape = f"{rows}x{classes}"
+        yield Row(f"cross_entropy {shape}", OpKind.CrossEntropy, [logits, target], [loss], {},
+                  peer=lambda x=logits, t=target: functional.cross_entropy(x, t))  # fmt: skip
+        yield Row(f"cross_entropy_grad {shape}", OpKind.CrossEntropyGrad, [loss, logits, target], [grad], {})
+
+
+def microseconds(launch: Callable[[], object]) -> float:
+    """Time of one of the LAUNCHES in the graph."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    samples: list[float] = []
+    repeats = 1
+    for window in range(WINDOWS + 1):
+        start.record()
+        for _ in range(repeats):
+            launch()
+        end.record()
+        end.synchronize()
+        elapsed = start.elapsed_time(end) * 1e3 / repeats
+        if window:
+            samples.append(elapsed / LAUNCHES)
+        else:  # the first window warms up and sizes the others to 5 ms
+            repeats = max(1, min(200, int(5e3 / max(elapsed, 1.0))))
+    return statistics.median(samples)
+
+
+def ours(row: Row, kernel: str) -> tuple[str, float]:
+    """The kernel that ran and its time."""
+    name = op_call(row.kind, row.inputs, row.outputs, row.attrs, kernel)
+    _C.graph_begin("cuda")
+    for _ in range(LAUNCHES):
+        op_call(row.kind, row.inputs, row.outputs, row.attrs, kernel)
+    graph = _C.graph_end("cuda")
+    stream = torch.cuda.current_stream().cuda_stream
+    return name, microseconds(lambda: _C.graph_launch(graph, 1, stream))
+
+
+def torchs(call: Callable[[], object]) -> float:
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(LAUNCHES):
+            call()
+    return microseconds(graph.replay)
+
+
+def main() -> None:
+    """Print one line a kernel."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="rows whose label contains one of these texts"
+    )
+    only: list[str] = parser.parse_args().only
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; microseconds a launch")
+    for row in (*products(), *others()):
+        if not any(text in row.label for text in only):
+            continue
+        size = sum(t.numel() * t.element_size() for t in (*row.inputs, *row.outputs))
+        peer = f"{torchs(row.peer):9.2f}" if row.peer else "        –"
+        for kernel in row.kernels:
+            try:
+                name, time = ours(row, kernel)
+            except SelectionError:
+                continue
+            rate = f"{row.flops / time / 1e6:7.1f} TFLOP/s" if row.flops else f"{size / time / 1e6:7.2f} TB/s"
+            print(f"{row.label:40} {name:34} {time:9.2f}   torch {peer}   {rate}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one command:  scripts/gpu.sh [build] [test] [sanitize] [bench]   (no argument: all four)
+#
+# Needs nvcc, cmake, and a python3 with torch (CUDA), pybind11, scikit-build-core and pytest; no network. Wheels of other
+# packages that it lacks are taken from the folder .whl, if there is one. The build goes to AICF_GPU_SITE (default: a folder in the
+# user's cache), never into the repository's Python package. The last lines are a table of the stages.
+set -uo pipefail
+ROOT=$(cd "$(dirname "$0")/.." && pwd)
+SITE=${AICF_GPU_SITE:-${XDG_CACHE_HOME:-$HOME/.cache}/aicf-gpu}
+JOBS=$(nproc)
+export PYTHONUNBUFFERED=1 CMAKE_BUILD_PARALLEL_LEVEL=$JOBS
+
+usage() {
+  sed -n '2,6s/^# \{0,1\}//p' "$0"
+  exit 2
+}
+
+build() {
+  local architecture
+  architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '.') || return
+  mkdir -p "$SITE"
+  if compgen -G "$ROOT/.whl/*.whl" >/dev/null; then
+    python3 -m pip install -q --no-index --no-deps --no-compile --upgrade --target "$SITE" "$ROOT"/.whl/*.whl || return
+  fi
+  AICF_CUDA=ON python3 -m pip install -q --no-index --no-deps --no-build-isolation --upgrade --target "$SITE" \
+    -C "cmake.define.CMAKE_CUDA_ARCHITECTURES=${architecture}-real" "$ROOT" || return
+  at_site python3 -c 'from aicf_mlir import _C; assert _C.with_cuda and _C.device_count("cuda"), "no CUDA device"'
+}
+
+# Runs a command where the repository's folder does not shadow the installed package.
+at_site() { (cd "$SITE" && PYTHONPATH="$SITE" "$@"); }
+
+run_tests() {
+  at_site python3 -m pytest -q -n "$((JOBS < 6 ? JOBS : 6))" -p no:cacheprovider -m gpu -c "$ROOT/pyproject.toml" \
+    --rootdir "$ROOT" "$ROOT/tests/py" || return
+  at_site python3 "$ROOT/examples/short_form.py" --device cuda
+}
+
+# compute-sanitizer over the kernels. A canary first: a sanitizer that does not find it is no proof.
+sanitize() {
+  local canary="$SITE/canary" run
+  nvcc -arch=native -lineinfo -o "$canary" "$ROOT/tests/gpu/canary.cu" || return
+  must_fire memcheck "$canary" memory || return
+  must_fire racecheck "$canary" race || return
+  run="python3 $ROOT/tests/gpu/sanitized_kernels.py"
+  clean memcheck $run --each 3 || return
+  clean racecheck $run --each 8 --only gemm reduce_sum mse_loss cross_entropy transpose sgd_step adam_step
+}
+
+clean() {
+  local tool=$1
+  shift
+  at_site compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 "$@"
+}
+
+must_fire() {
+  if clean "$@" >"$SITE/canary.log" 2>&1; then
+    cat "$SITE/canary.log"
+    echo "compute-sanitizer --tool $1 did not find the fault in canary.cu"
+    return 1
+  fi
+  grep -q "ERROR SUMMARY\|RACECHECK SUMMARY" "$SITE/canary.log" || { cat "$SITE/canary.log" && return 1; }
+  echo "$1 finds its canary"
+}
+
+bench() {
+  at_site python3 "$ROOT/bench/kernels_gpu.py" || return
+  at_site python3 "$ROOT/bench/mlp.py" --device cuda
+}
+
+[ $# -gt 0 ] || set -- all
+STAGES=()
+for stage in "$@"; do
+  case $stage in
+    all) STAGES+=(build test sanitize bench) ;;
+    build | test | sanitize | bench) STAGES+=("$stage") ;;
+    *) usage ;;
+  esac
+done
+
+TABLE=""
+FAILED=0
+for stage in "${STAGES[@]}"; do
+  echo "== $stage"
+  start=$SECONDS
+  action=$stage
+  [ "$stage" = test ] && action=run_tests
+  if "$action"; then result=passed; else result=FAILED FAILED=1; fi
+  TABLE+=$(printf '%-9s %-7s %4d s' "$stage" "$result" "$((SECONDS - start))")$'\n'
+  if [ "$stage" = build ] && [ "$result" = FAILED ]; then break; fi
+done
+echo "== $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)"
+printf '%s' "$TABLE"
+exit "$FAILED"

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from aicf_mlir.compile import compile_train_step, default_device
-from aicf_mlir.errors import AicfError
-from aicf_mlir.frontend import default_loss
+from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend.example import LossFunction, loss_function
+from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.user_function import UserStep, load_user_step
+
+DESCRIPTION = """\
+Run a train step in torch eager and in AICF side by side, from the same start, and compare the loss, every gradient and
+every parameter after each step with torch in float64. AICF may be three times as far from it as torch itself.
+
+  aicf-check examples/mlp.py:classifier
+
+FUNCTION takes no arguments and returns a dictionary: "model", "optimizer", "batch" (an example), and optionally
+"loss_fn" (a function of model and batch; default: mean squared error of model(batch["x"]) against batch["t"]).
+"""
 
 MARGIN = 3.0
 """AICF may be this many times as far from float64 as torch's own arithmetic is."""
@@ -45,16 +56,23 @@ class Row:
         return self.same_mask and self.ours <= MARGIN * self.theirs + floor
 
 
-def check(user: UserStep, device: str, steps: int) -> list[Row]:
+def check(user: UserStep, device: str, steps: int) -> tuple[list[Row], float]:
     """Run `steps` steps of AICF, torch, and torch in float64 from the same start, and compare.
 
-    Raises AicfError when the step cannot be compiled.
+    Returns a row per quantity and the relative error that is always accepted for the model's dtype.
+    Raises TraceError without an optimizer, and what `compile_train_step` raises.
     """
-    loss_fn = user.loss_fn or default_loss
+    if user.optimizer is None:
+        raise TraceError(f"{user.location}: nothing to check without an optimizer; return one as 'optimizer'")
+    if steps < 1:
+        raise TraceError(f"--steps must be at least 1, got {steps}")
+    loss_fn = loss_function(user.loss_fn)
     batch = {key: value.to(device) for key, value in user.batch.items()}
     model, optimizer = user.model.to(device), user.optimizer
-    theirs, their_optimizer = _twin(model, optimizer, torch.float32)
-    exact, exact_optimizer = _twin(model, optimizer, torch.float64)
+    theirs, their_optimizer = copy.deepcopy((model, optimizer))
+    exact, exact_optimizer = copy.deepcopy((model, optimizer))
+    exact.double()
+    dtype = next((p.dtype for p in model.parameters()), torch.float32)
     exact_batch = {k: v.double() if v.is_floating_point() else v for k, v in batch.items()}
     step = compile_train_step(
         model, optimizer, loss_fn=loss_fn, example=batch, device=device, name="check", keep_gradients=True
@@ -68,21 +86,14 @@ def check(user: UserStep, device: str, steps: int) -> list[Row]:
         truth = _eager_step(exact, exact_optimizer, loss_fn, exact_batch)
         for name, value in values.items():
             rows.setdefault(name, Row(name)).observe(value, reference[name], truth[name])
-    return list(rows.values())
-
-
-def _twin(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, dtype: torch.dtype
-) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """A copy of the model and its optimizer; float64 when asked for, else the model's own dtype."""
-    twin, twin_optimizer = copy.deepcopy((model, optimizer))
-    if dtype == torch.float64:
-        twin.double()
-    return twin, twin_optimizer
+    return list(rows.values()), FLOOR.get(dtype, FLOOR[torch.float32])
 
 
 def _eager_step(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, loss_fn, batch: dict[str, torch.Tensor]
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss_fn: LossFunction,
+    batch: Mapping[str, torch.Tensor],
 ) -> dict[str, torch.Tensor]:
     optimizer.zero_grad(set_to_none=True)
     loss = loss_fn(model, batch)
@@ -106,23 +117,28 @@ def render(rows: list[Row], floor: float) -> str:
     return "\n".join([*lines, verdict])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="aicf-check", description=__doc__)
-    parser.add_argument("function", metavar="FILE.py:FUNCTION", help="a function that builds the step")
-    parser.add_argument("--device", default=default_device())
-    parser.add_argument("--steps", type=int, default=10)
-    options = parser.parse_args()
-    try:
-        user = load_user_step(options.function)
-        rows = check(user, options.device, options.steps)
-    except AicfError as error:
-        print(f"aicf-check: error: {error}", file=sys.stderr)
-        sys.exit(1)
-    dtype = next((p.dtype for p in user.model.parameters()), torch.float32)
-    floor = FLOOR.get(dtype, FLOOR[torch.float32])
-    print(render(rows, floor))
-    sys.exit(0 if all(row.passes(floor) for row in rows) else 1)
+def build_parser() -> ToolParser:
+    """The options of aicf-check."""
+    parser = ToolParser("aicf-check", description=DESCRIPTION)
+    parser.add_argument("function", metavar="FILE.py:FUNCTION", help="builds the step")
+    parser.add_argument("--device", default=default_device(), help="cpu or cuda (default: CUDA where usable)")
+    parser.add_argument("--steps", type=int, default=10, help="how many steps (default: 10)")
+    parser.add_argument("--debug", action="store_true", help="show the Python traceback of an internal error")
+    parser.add_argument("--version", action=VersionAction)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tool and return its exit code: 0 when everything agrees, 1 when it does not or on an error."""
+    options = build_parser().parse(sys.argv[1:] if arguments is None else arguments)
+
+    def run() -> int:
+        rows, floor = check(load_user_step(options.function), options.device, options.steps)
+        sys.stdout.write(f"{render(rows, floor)}\n")
+        return OK if all(row.passes(floor) for row in rows) else FAILED
+
+    return guarded(run, "aicf-check", debug=options.debug)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

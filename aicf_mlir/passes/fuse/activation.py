@@ -1,7 +1,7 @@
 """A product, then an activation: the activation becomes part of the epilogue.
 
-The value before the activation is kept as the second result where anything else uses it, as the backward pass of
-gelu and silu does.
+The value before the activation is kept as the second result where anything else uses it, as the backward pass
+of gelu and silu does.
 """
 
 from __future__ import annotations

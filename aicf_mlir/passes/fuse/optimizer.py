@@ -1,8 +1,8 @@
 """The optimizer over all parameters as one launch.
 
 Updates of one kind (op, attributes, element type) are merged into the last of them, where all gradients are
-known. An update whose new values are read before that stays alone. Scalars are listed once per param group; two
-updates are of one group if they read the very same values.
+known. An update whose new values are read before that stays alone. Scalars are listed once per param group, and
+two updates are of one group if they read the very same values.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class GroupUpdate:
         return name if self.index == 0 else f"{name}.{self.index}"
 
     def add_argument(self, role: str, name: str, type: Attribute) -> SSAValue:
-        """A new argument; a state is called after its parameter in the text, as %w0_exp_avg after %w0."""
+        """A new argument; a state is called after its parameter in the text, as %w0.exp_avg after %w0."""
         if name in self.arguments:
             refuse(
                 self.function, f'argument "{name}" has the name of an optimizer slot; rename it in the model'
@@ -154,16 +154,17 @@ class GroupUpdate:
         argument = append_argument(self.function, type, Label(role, name))
         owner, _, last = name.rpartition(".")
         hint = self.arguments[owner].name_hint if owner in self.arguments else owner
-        argument.name_hint = f"{hint}_{last}" if hint else last
+        argument.name_hint = f"{hint}.{last}" if hint else last
         self.arguments[name] = argument
         return argument
 
     def updates(self, op: Operation, names: Sequence[str]) -> list[tuple[SSAValue, Label]]:
         """The results of `op` as the new values of the arguments called `names`."""
-        for result, name in zip(op.results, names, strict=True):
+        pairs = list(zip(op.results, names, strict=True))
+        for result, name in pairs:
             if hint := self.arguments[name].name_hint:
-                result.name_hint = f"{hint}_next"
-        return [(result, Label("update", name)) for result, name in zip(op.results, names, strict=True)]
+                result.name_hint = f"{hint}.next"
+        return [(result, Label("update", name)) for result, name in pairs]
 
 
 def refuse(function: func.FuncOp, message: str) -> NoReturn:

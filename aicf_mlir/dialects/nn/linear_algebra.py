@@ -13,7 +13,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor, shape_of, tensor_type
+from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface
 from aicf_mlir.dialects.nn.broadcasting import SumOp
 from aicf_mlir.dialects.nn.common import NNOp
@@ -30,7 +30,7 @@ def matmul_type(a: Value, b: Value, trans_a: bool, trans_b: bool) -> AnyTensor:
     m, k = (k, m) if trans_a else (m, k)
     k_b, n = (n, k_b) if trans_b else (k_b, n)
     got = f"got a: {tensor_type(a)}{' transposed' * trans_a}, b: {tensor_type(b)}{' transposed' * trans_b}"
-    if tensor_type(a).get_element_type() != tensor_type(b).get_element_type():
+    if element_type(a) != element_type(b):
         raise VerifyException(f"expected one element type, {got}; cast one of them")
     if batch_a != batch_b:
         raise VerifyException(f"expected equal leading dimensions, {got}; broadcast one of them")
@@ -79,14 +79,9 @@ def linear_type(x: Value, w: Value, bias: Value | None) -> AnyTensor:
     expect_float("x", x)
     *batch, k = expect_rank("x", x, at_least=1)
     shape = shape_of(w)
-    if (
-        len(shape) != 2
-        or shape[1] != k
-        or tensor_type(w).get_element_type() != tensor_type(x).get_element_type()
-    ):
-        raise VerifyException(
-            f"expected w of type {with_shape(x, [DYNAMIC_INDEX, k])} for x: {tensor_type(x)}, got {tensor_type(w)}"
-        )
+    wanted = with_shape(x, [DYNAMIC_INDEX, k])
+    if len(shape) != 2 or shape[1] != k or element_type(w) != element_type(x):
+        raise VerifyException(f"expected w of type {wanted} for x: {tensor_type(x)}, got {tensor_type(w)}")
     if bias is not None:
         expect_type("bias", bias, with_shape(x, shape[:1]))
     return with_shape(x, [*batch, shape[0]])

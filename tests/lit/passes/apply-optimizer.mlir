@@ -1,0 +1,169 @@
+// RUN: aicf-opt %s --apply-optimizer --split-input-file --verify-diagnostics | filecheck %s
+// RUN: aicf-opt %s -p 'apply-optimizer{kind=sgd momentum=true nesterov=true maximize=true}' --split-input-file --verify-diagnostics | filecheck %s --check-prefix=SGD
+// RUN: aicf-opt %s --apply-optimizer='kind=adamw amsgrad=true keep-grads=true' --split-input-file --verify-diagnostics | filecheck %s --check-prefix=ADAMW
+// RUN: not aicf-opt %s --apply-optimizer='kind=adam momentum=true' --split-input-file 2>&1 | filecheck %s --check-prefix=MISFIT
+// RUN: not aicf-opt %s --apply-optimizer='kind=sgd nesterov=true' --split-input-file 2>&1 | filecheck %s --check-prefix=NESTEROV
+
+// The options make one group of all params that have a gradient.
+// CHECK-LABEL: func.func @options(
+// CHECK-SAME:    %w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "0.weight"},
+// CHECK-SAME:    %b: tensor<8xbf16> {aicf.role = "param", aicf.name = "0.bias"},
+// CHECK-SAME:    %dead: tensor<8xf32> {aicf.role = "param", aicf.name = "dead"},
+// CHECK-SAME:    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
+// CHECK-SAME:    %beta1: tensor<f64> {aicf.role = "meta", aicf.name = "beta1"},
+// CHECK-SAME:    %beta2: tensor<f64> {aicf.role = "meta", aicf.name = "beta2"},
+// CHECK-SAME:    %eps: tensor<f64> {aicf.role = "meta", aicf.name = "eps"},
+// CHECK-SAME:    %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"},
+// CHECK-SAME:    %bc1_pin: tensor<f64> {aicf.role = "meta", aicf.name = "bc1_pin"},
+// CHECK-SAME:    %bc2_pin: tensor<f64> {aicf.role = "meta", aicf.name = "bc2_pin"},
+// CHECK-SAME:    %bc1_inv: tensor<f64> {aicf.role = "meta", aicf.name = "bc1_inv"},
+// CHECK-SAME:    %bc2_inv: tensor<f64> {aicf.role = "meta", aicf.name = "bc2_inv"},
+// CHECK-SAME:    %step: tensor<2xf32> {aicf.role = "state", aicf.name = "step"},
+// CHECK-SAME:    %w.exp_avg: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.exp_avg"},
+// CHECK-SAME:    %w.exp_avg_sq: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.exp_avg_sq"},
+// CHECK-SAME:    %b.exp_avg: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.exp_avg"},
+// CHECK-SAME:    %b.exp_avg_sq: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.exp_avg_sq"})
+// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"},
+// CHECK-SAME:    tensor<2xf32> {aicf.role = "update", aicf.name = "step"},
+// CHECK-SAME:    tensor<f64> {aicf.role = "update", aicf.name = "bc1_inv"},
+// CHECK-SAME:    tensor<f64> {aicf.role = "update", aicf.name = "bc2_inv"},
+// CHECK-SAME:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight"},
+// CHECK-SAME:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight.exp_avg"},
+// CHECK-SAME:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight.exp_avg_sq"},
+// CHECK-SAME:    tensor<8xbf16> {aicf.role = "update", aicf.name = "0.bias"},
+// CHECK-SAME:    tensor<8xbf16> {aicf.role = "update", aicf.name = "0.bias.exp_avg"},
+// CHECK-SAME:    tensor<8xbf16> {aicf.role = "update", aicf.name = "0.bias.exp_avg_sq"})
+// CHECK-SAME:    attributes {aicf.optimizer = [{kind = "adam", params = ["0.weight", "0.bias"], amsgrad = false, decoupled = false, maximize = false}]}
+// CHECK-NEXT:    %loss, %dw, %db = "test.op"()
+// CHECK-NEXT:    %step.next, %bc1_inv.next, %bc2_inv.next = optim.advance %step, %beta1, %beta2, %bc1_pin, %bc2_pin :
+// CHECK-NEXT:    %w.next, %w.exp_avg.next, %w.exp_avg_sq.next = optim.adam %w, %dw, %w.exp_avg, %w.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next :
+// CHECK-NEXT:    %b.next, %b.exp_avg.next, %b.exp_avg_sq.next = optim.adam %b, %db, %b.exp_avg, %b.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next :
+// CHECK-NEXT:    func.return %loss, %step.next, %bc1_inv.next, %bc2_inv.next, %w.next, %w.exp_avg.next, %w.exp_avg_sq.next, %b.next, %b.exp_avg.next, %b.exp_avg_sq.next :
+
+// SGD-LABEL:   func.func @options(
+// SGD-SAME:      %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
+// SGD-SAME:      %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"},
+// SGD-SAME:      %momentum: tensor<f64> {aicf.role = "meta", aicf.name = "momentum"},
+// SGD-SAME:      %dampening: tensor<f64> {aicf.role = "meta", aicf.name = "dampening"},
+// SGD-SAME:      %step: tensor<2xf32> {aicf.role = "state", aicf.name = "step"},
+// SGD-SAME:      %w.momentum_buffer: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.momentum_buffer"},
+// SGD-SAME:      %b.momentum_buffer: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.momentum_buffer"})
+// SGD-SAME:      {aicf.optimizer = [{kind = "sgd", params = ["0.weight", "0.bias"], momentum = true, nesterov = true, maximize = true}]}
+// SGD:           %step.next = optim.advance %step : tensor<2xf32>
+// SGD-NEXT:      %w.next, %w.momentum_buffer.next = optim.sgd %w, %dw, %lr, %weight_decay, %w.momentum_buffer, %momentum, %dampening, %step.next {nesterov = true, maximize = true} :
+// SGD-NEXT:      %b.next, %b.momentum_buffer.next = optim.sgd %b, %db, %lr, %weight_decay, %b.momentum_buffer, %momentum, %dampening, %step.next {nesterov = true, maximize = true} :
+// SGD-NEXT:      func.return %loss, %step.next, %w.next, %w.momentum_buffer.next, %b.next, %b.momentum_buffer.next :
+
+// ADAMW-LABEL: func.func @options(
+// ADAMW-SAME:    %w.max_exp_avg_sq: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.max_exp_avg_sq"}
+// ADAMW-SAME:    tensor<4x8xf32> {aicf.role = "grad", aicf.name = "0.weight"}, tensor<8xbf16> {aicf.role = "grad", aicf.name = "0.bias"}, tensor<2xf32> {aicf.role = "update", aicf.name = "step"}
+// ADAMW-SAME:    amsgrad = true, decoupled = true, maximize = false
+// ADAMW:         optim.adam %w, %dw, %w.exp_avg, %w.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next, %w.max_exp_avg_sq {decoupled = true, amsgrad = true} :
+// ADAMW:         func.return %loss, %dw, %db, %step.next,
+
+// MISFIT:   error: {{.*}}expected neither momentum nor nesterov for kind=adam
+// NESTEROV: error: {{.*}}expected momentum=true with nesterov=true, and no amsgrad, for kind=sgd
+func.func @options(
+    %w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "0.weight"},
+    %b: tensor<8xbf16> {aicf.role = "param", aicf.name = "0.bias"},
+    %dead: tensor<8xf32> {aicf.role = "param", aicf.name = "dead"})
+    -> (tensor<f32> {aicf.role = "loss"}, tensor<4x8xf32> {aicf.role = "grad", aicf.name = "0.weight"}, tensor<8xbf16> {aicf.role = "grad", aicf.name = "0.bias"}) {
+  %loss, %dw, %db = "test.op"() : () -> (tensor<f32>, tensor<4x8xf32>, tensor<8xbf16>)
+  func.return %loss, %dw, %db : tensor<f32>, tensor<4x8xf32>, tensor<8xbf16>
+}
+
+// -----
+
+// The groups of the attribute: a dead param leaves its group, an empty group leaves only its index behind, and a
+// param that is in no group stays as it is.
+// CHECK-LABEL: func.func @groups(
+// CHECK-SAME:    %free: tensor<2xf32> {aicf.role = "param", aicf.name = "free"}, %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"}, %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"}, %lr.2: tensor<f64> {aicf.role = "meta", aicf.name = "lr.2"}
+// CHECK-SAME:    %step.2: tensor<1xf32> {aicf.role = "state", aicf.name = "step.2"}, %b.exp_avg: tensor<8xf32> {aicf.role = "state", aicf.name = "b.exp_avg"}
+// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<1xf32> {aicf.role = "update", aicf.name = "step.2"}, tensor<f64> {aicf.role = "update", aicf.name = "bc1_inv.2"}, tensor<f64> {aicf.role = "update", aicf.name = "bc2_inv.2"}, tensor<8xf32> {aicf.role = "update", aicf.name = "b"}
+// CHECK-SAME:    params = ["w"], momentum = false
+// CHECK-SAME:    params = [], amsgrad = false
+// CHECK-SAME:    params = ["b"], amsgrad = false
+// CHECK:         %w.next = optim.sgd %w, %dw, %lr, %weight_decay :
+// CHECK-NEXT:    %step.2.next, %bc1_inv.2.next, %bc2_inv.2.next = optim.advance %step.2, %beta1.2, %beta2.2, %bc1_pin.2, %bc2_pin.2 :
+// CHECK-NEXT:    %b.next, %b.exp_avg.next, %b.exp_avg_sq.next = optim.adam %b, %db, %b.exp_avg, %b.exp_avg_sq, %lr.2,
+// CHECK-NEXT:    func.return
+func.func @groups(
+    %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
+    %b: tensor<8xf32> {aicf.role = "param", aicf.name = "b"},
+    %dead: tensor<2xf32> {aicf.role = "param", aicf.name = "dead"},
+    %free: tensor<2xf32> {aicf.role = "param", aicf.name = "free"})
+    -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}, tensor<8xf32> {aicf.role = "grad", aicf.name = "b"}, tensor<2xf32> {aicf.role = "grad", aicf.name = "free"})
+    attributes {aicf.optimizer = [{kind = "sgd", params = ["w"]}, {kind = "adam", params = ["dead"]}, {kind = "adam", params = ["b"]}]} {
+  %loss, %dw, %db, %df = "test.op"() : () -> (tensor<f32>, tensor<4xf32>, tensor<8xf32>, tensor<2xf32>)
+  func.return %loss, %dw, %db, %df : tensor<f32>, tensor<4xf32>, tensor<8xf32>, tensor<2xf32>
+}
+
+// -----
+
+// expected-error@below {{@forward has no gradients among its results; run autodiff first}}
+func.func @forward(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "output", aicf.name = "y"}) {
+  func.return %w : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{aicf.optimizer: expected names of arguments of @unknown, got "v"}}
+func.func @unknown(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = [{kind = "sgd", params = ["v"]}]} {
+  func.return %w : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{expected aicf.optimizer to be an array of dictionaries, got "sgd"}}
+func.func @no_array(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = "sgd"} {
+  func.return %w : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{aicf.optimizer, group 0: expected kind to be one of sgd, adam, got "lion"}}
+func.func @kind(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = [{kind = "lion", params = ["w"]}]} {
+  func.return %w : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{aicf.optimizer, group 0: expected params to be the names of arguments, got "w"}}
+func.func @params(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = [{kind = "sgd", params = "w"}]} {
+  func.return %w : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{aicf.optimizer, group 0: expected the flags momentum, nesterov, maximize, got amsgrad}}
+func.func @flag(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = [{kind = "sgd", params = ["w"], amsgrad = true}]} {
+  func.return %w : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{aicf.optimizer, group 0: expected momentum to be true or false, got}}
+func.func @flag_type(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = [{kind = "sgd", params = ["w"], momentum = 0.9}]} {
+  func.return %w : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{aicf.optimizer, group 0: expected momentum = true beside nesterov = true}}
+func.func @nesterov(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = [{kind = "sgd", params = ["w"], nesterov = true}]} {
+  func.return %w : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{expected each parameter once in aicf.optimizer, got w again}}
+func.func @twice(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = [{kind = "sgd", params = ["w"]}, {kind = "sgd", params = ["w"]}]} {
+  func.return %w : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{argument "lr" has the name of an optimizer slot; rename it in the model}}
+func.func @clash(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %lr: tensor<f64> {aicf.role = "buffer", aicf.name = "lr"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) {
+  func.return %w : tensor<4xf32>
+}

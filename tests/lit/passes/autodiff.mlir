@@ -1,0 +1,198 @@
+// RUN: aicf-opt %s --autodiff --split-input-file --verify-diagnostics | filecheck %s
+
+// A linear layer is one product each for x and w, and a sum for the bias; x is no param, so its product is not made.
+// CHECK-LABEL: func.func @mlp
+// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"}, tensor<8x4xf32> {aicf.role = "grad", aicf.name = "0.weight"}, tensor<8xf32> {aicf.role = "grad", aicf.name = "0.bias"}, tensor<2x8xf32> {aicf.role = "grad", aicf.name = "2.weight"})
+// CHECK:         %loss = nn.mse_loss %y, %t
+// CHECK-NEXT:    %0 = nn.constant {value = 1.0} : tensor<f32>
+// CHECK-NEXT:    %1 = nn.mse_loss_grad %0, %y, %t : (tensor<f32>, tensor<3x2xf32>, tensor<3x2xf32>) -> tensor<3x2xf32>
+// CHECK-NEXT:    %2 = nn.matmul %1, %w1 : (tensor<3x2xf32>, tensor<2x8xf32>) -> tensor<3x8xf32>
+// CHECK-NEXT:    %dw1 = nn.matmul %1, %a {trans_a = true} : (tensor<3x2xf32>, tensor<3x8xf32>) -> tensor<2x8xf32>
+// CHECK-NEXT:    %3 = nn.relu_grad %2, %a : tensor<3x8xf32>
+// CHECK-NEXT:    %dw0 = nn.matmul %3, %x {trans_a = true} : (tensor<3x8xf32>, tensor<3x4xf32>) -> tensor<8x4xf32>
+// CHECK-NEXT:    %db0 = nn.sum %3 {dims = array<i64: 0>} : (tensor<3x8xf32>) -> tensor<8xf32>
+// CHECK-NEXT:    func.return %loss, %dw0, %db0, %dw1
+func.func @mlp(
+    %x: tensor<3x4xf32> {aicf.role = "input", aicf.name = "x"},
+    %t: tensor<3x2xf32> {aicf.role = "input", aicf.name = "t"},
+    %w0: tensor<8x4xf32> {aicf.role = "param", aicf.name = "0.weight"},
+    %b0: tensor<8xf32> {aicf.role = "param", aicf.name = "0.bias"},
+    %w1: tensor<2x8xf32> {aicf.role = "param", aicf.name = "2.weight"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %h = nn.linear %x, %w0, %b0 : (tensor<3x4xf32>, tensor<8x4xf32>, tensor<8xf32>) -> tensor<3x8xf32>
+  %a = nn.relu %h : tensor<3x8xf32>
+  %y = nn.linear %a, %w1 : (tensor<3x8xf32>, tensor<2x8xf32>) -> tensor<3x2xf32>
+  %loss = nn.mse_loss %y, %t : (tensor<3x2xf32>, tensor<3x2xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}
+
+// -----
+
+// Leading dimensions are folded into rows, so that every product stays 2-D.
+// CHECK-LABEL: func.func @batched_linear
+// CHECK:         %[[DY:.*]] = nn.broadcast_to
+// CHECK-NEXT:    %[[X:.*]] = nn.reshape %x : (tensor<2x3x4xf32>) -> tensor<6x4xf32>
+// CHECK-NEXT:    %[[G:.*]] = nn.reshape %[[DY]] : (tensor<2x3x8xf32>) -> tensor<6x8xf32>
+// CHECK-NEXT:    %[[DX:.*]] = nn.matmul %[[G]], %w : (tensor<6x8xf32>, tensor<8x4xf32>) -> tensor<6x4xf32>
+// CHECK-NEXT:    %dx = nn.reshape %[[DX]] : (tensor<6x4xf32>) -> tensor<2x3x4xf32>
+// CHECK-NEXT:    %dw = nn.matmul %[[G]], %[[X]] {trans_a = true} : (tensor<6x8xf32>, tensor<6x4xf32>) -> tensor<8x4xf32>
+// CHECK-NEXT:    %db = nn.sum %[[G]] {dims = array<i64: 0>} : (tensor<6x8xf32>) -> tensor<8xf32>
+func.func @batched_linear(
+    %x: tensor<2x3x4xf32> {aicf.role = "param", aicf.name = "x"},
+    %w: tensor<8x4xf32> {aicf.role = "param", aicf.name = "w"},
+    %b: tensor<8xf32> {aicf.role = "param", aicf.name = "b"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %y = nn.linear %x, %w, %b : (tensor<2x3x4xf32>, tensor<8x4xf32>, tensor<8xf32>) -> tensor<2x3x8xf32>
+  %loss = nn.sum %y {dims = array<i64: 0, 1, 2>} : (tensor<2x3x8xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}
+
+// -----
+
+// A value with two users adds up; a broadcast operand is summed back to its shape, the mean scales before it spreads.
+// CHECK-LABEL: func.func @broadcast
+// CHECK:         %[[SEED:.*]] = nn.constant {value = 1.0} : tensor<f32>
+// CHECK-NEXT:    %[[N:.*]] = nn.constant {value = 0.03125} : tensor<f32>
+// CHECK-NEXT:    %[[G:.*]] = nn.mul %[[SEED]], %[[N]] : tensor<f32>
+// CHECK-NEXT:    %[[G2:.*]] = nn.reshape %[[G]] : (tensor<f32>) -> tensor<1x1xf32>
+// CHECK-NEXT:    %[[DZ:.*]] = nn.broadcast_to %[[G2]] : (tensor<1x1xf32>) -> tensor<4x8xf32>
+// CHECK-NEXT:    %[[DY:.*]] = nn.mul %[[DZ]], %s : (tensor<4x8xf32>, tensor<4x1xf32>) -> tensor<4x8xf32>
+// CHECK-NEXT:    %[[DS:.*]] = nn.mul %[[DZ]], %y : tensor<4x8xf32>
+// CHECK-NEXT:    %ds = nn.sum %[[DS]] {dims = array<i64: 1>, keepdim = true} : (tensor<4x8xf32>) -> tensor<4x1xf32>
+// CHECK-NEXT:    %[[DB1:.*]] = nn.sum %[[DY]] {dims = array<i64: 0>} : (tensor<4x8xf32>) -> tensor<8xf32>
+// CHECK-NEXT:    %[[DB2:.*]] = nn.sum %[[DY]] {dims = array<i64: 0>} : (tensor<4x8xf32>) -> tensor<8xf32>
+// CHECK-NEXT:    %db = nn.add %[[DB1]], %[[DB2]] : tensor<8xf32>
+// CHECK-NEXT:    func.return %loss, %db, %ds
+func.func @broadcast(
+    %x: tensor<4x8xf32> {aicf.role = "input", aicf.name = "x"},
+    %b: tensor<8xf32> {aicf.role = "param", aicf.name = "b"},
+    %s: tensor<4x1xf32> {aicf.role = "param", aicf.name = "s"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %once = nn.add %x, %b : (tensor<4x8xf32>, tensor<8xf32>) -> tensor<4x8xf32>
+  %y = nn.add %once, %b : (tensor<4x8xf32>, tensor<8xf32>) -> tensor<4x8xf32>
+  %z = nn.mul %y, %s : (tensor<4x8xf32>, tensor<4x1xf32>) -> tensor<4x8xf32>
+  %loss = nn.mean %z {dims = array<i64: 0, 1>} : (tensor<4x8xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}
+
+// -----
+
+// relu, tanh and sigmoid are differentiated by their results, gelu and silu by their operands.
+// CHECK-LABEL: func.func @activations
+// CHECK:         nn.relu_grad %{{.*}}, %relu
+// CHECK-NEXT:    nn.sigmoid_grad %{{.*}}, %sigmoid
+// CHECK-NEXT:    nn.tanh_grad %{{.*}}, %tanh
+// CHECK-NEXT:    nn.silu_grad %{{.*}}, %gelu
+// CHECK-NEXT:    nn.gelu_grad %{{.*}}, %w {approximate = "tanh"}
+func.func @activations(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %gelu = nn.gelu %w {approximate = "tanh"} : tensor<4xf32>
+  %silu = nn.silu %gelu : tensor<4xf32>
+  %tanh = nn.tanh %silu : tensor<4xf32>
+  %sigmoid = nn.sigmoid %tanh : tensor<4xf32>
+  %relu = nn.relu %sigmoid : tensor<4xf32>
+  %loss = nn.sum %relu {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}
+
+// -----
+
+// The flags of a product decide those of its gradients; no transpose is ever made.
+// CHECK-LABEL: func.func @matmul
+// CHECK:         %[[G:.*]] = nn.broadcast_to
+// CHECK-NEXT:    %da = nn.matmul %b, %[[G]] {trans_a = true, trans_b = true} : (tensor<5x3x2xf32>, tensor<5x4x3xf32>) -> tensor<5x2x4xf32>
+// CHECK-NEXT:    %db = nn.matmul %[[G]], %a {trans_a = true, trans_b = true} : (tensor<5x4x3xf32>, tensor<5x2x4xf32>) -> tensor<5x3x2xf32>
+func.func @matmul(
+    %a: tensor<5x2x4xf32> {aicf.role = "param", aicf.name = "a"},
+    %b: tensor<5x3x2xf32> {aicf.role = "param", aicf.name = "b"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %y = nn.matmul %a, %b {trans_a = true, trans_b = true} : (tensor<5x2x4xf32>, tensor<5x3x2xf32>) -> tensor<5x4x3xf32>
+  %loss = nn.sum %y {dims = array<i64: 0, 1, 2>} : (tensor<5x4x3xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}
+
+// -----
+
+// Class indices get no gradient; the attributes go along. A cast is undone by a cast.
+// CHECK-LABEL: func.func @cross_entropy
+// CHECK:         %[[D:.*]] = nn.cross_entropy_grad %{{.*}}, %half, %t {reduction = "sum", ignore_index = -1, label_smoothing = 0.1} : (tensor<f16>, tensor<4x8xf16>, tensor<4xi64>) -> tensor<4x8xf16>
+// CHECK-NEXT:    %dw = nn.cast %[[D]] : (tensor<4x8xf16>) -> tensor<4x8xf32>
+// CHECK-NEXT:    func.return %loss, %dw
+func.func @cross_entropy(
+    %w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "w"},
+    %t: tensor<4xi64> {aicf.role = "input", aicf.name = "t"}) -> (tensor<f16> {aicf.role = "loss"}) {
+  %half = nn.cast %w : (tensor<4x8xf32>) -> tensor<4x8xf16>
+  %loss = nn.cross_entropy %half, %t {reduction = "sum", ignore_index = -1, label_smoothing = 0.1} : (tensor<4x8xf16>, tensor<4xi64>) -> tensor<f16>
+  func.return %loss : tensor<f16>
+}
+
+// -----
+
+// A param that does not reach the loss has no gradient. Other results stay where they are.
+// CHECK-LABEL: func.func @dead
+// CHECK-SAME:    -> (tensor<4xf32> {aicf.role = "output", aicf.name = "y"}, tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "grad", aicf.name = "w"})
+// CHECK:         func.return %y, %loss, %dw
+func.func @dead(
+    %unused: tensor<4xf32> {aicf.role = "param", aicf.name = "unused"},
+    %beside: tensor<4xf32> {aicf.role = "param", aicf.name = "beside"},
+    %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"})
+    -> (tensor<4xf32> {aicf.role = "output", aicf.name = "y"}, tensor<f32> {aicf.role = "loss"}) {
+  %y = nn.mul %w, %beside : tensor<4xf32>
+  %loss = nn.sum %w {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  func.return %y, %loss : tensor<4xf32>, tensor<f32>
+}
+
+// -----
+
+func.func @second_derivative(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  // expected-error@below {{'nn.relu_grad' is on the way from a parameter to the loss but has no gradient: second derivatives are not supported}}
+  %y = nn.relu_grad %w, %w : tensor<4xf32>
+  %loss = nn.sum %y {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}
+
+// -----
+
+// An op without a gradient beside the way does no harm.
+// CHECK-LABEL: func.func @beside
+// CHECK:         func.return %loss, %dw
+func.func @beside(
+    %x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"},
+    %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %m = nn.relu_grad %x, %x : tensor<4xf32>
+  %y = nn.mul %w, %m : tensor<4xf32>
+  %loss = nn.sum %y {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}
+
+// -----
+
+// expected-error@below {{expected one result of @no_loss with aicf.role = "loss", got 0}}
+func.func @no_loss(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> tensor<f32> {
+  func.return %w : tensor<f32>
+}
+
+// -----
+
+// expected-error@below {{expected one result of @two_losses with aicf.role = "loss", got 2}}
+func.func @two_losses(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}, tensor<f32> {aicf.role = "loss"}) {
+  func.return %w, %w : tensor<f32>, tensor<f32>
+}
+
+// -----
+
+// expected-error@below {{expected a 0-d floating-point loss of @vector, got tensor<4xf32>}}
+func.func @vector(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "loss"}) {
+  func.return %w : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{the loss of @frozen depends on no argument with aicf.role = "param"}}
+func.func @frozen(
+    %x: tensor<f32> {aicf.role = "buffer", aicf.name = "x"},
+    %w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  func.return %x : tensor<f32>
+}
+
+// -----
+
+// expected-error@below {{@twice has gradients among its results: it is differentiated already}}
+func.func @twice(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}, tensor<f32> {aicf.role = "grad", aicf.name = "w"}) {
+  func.return %w, %w : tensor<f32>, tensor<f32>
+}

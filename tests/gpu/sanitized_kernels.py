@@ -1,9 +1,9 @@
-"""Launches every CUDA kernel on ragged cases, for compute-sanitizer: each operand has an allocation of its own.
+"""Launches every CUDA kernel on ragged cases, for compute-sanitizer: an allocation of its own for each operand.
 
     compute-sanitizer --tool memcheck python tests/gpu/sanitized_kernels.py [--each N] [--only TEXT ...]
 
-A caching allocator would hide a write past the end of a tensor; here the sanitizer knows every end to the byte.
-What the kernels compute is judged by the kernel tests; this only runs them.
+A caching allocator would hide a write past the end of a tensor; here the sanitizer knows every end to the
+byte. What the kernels compute is judged by the kernel tests; this only runs them.
 """
 
 from __future__ import annotations

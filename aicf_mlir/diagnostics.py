@@ -114,7 +114,7 @@ class LocatedError(VerifyError):
 def failing_op(error: BaseException) -> Operation | None:
     """The op that `error` is about: the first that called `emit_error`, else the innermost `op` on the way.
 
-    xDSL's `verify` catches an error and emits it again for the op around: the first call is last in the traceback.
+    xDSL's `verify` catches an error and emits it again for the op around: the first call is innermost.
     """
     emitter: Operation | None = None
     nearest: Operation | None = None

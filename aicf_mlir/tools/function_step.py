@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
@@ -16,7 +17,7 @@ from aicf_mlir.dialects.signature import argument_labels, result_labels, return_
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import Array
-from aicf_mlir.tools.tensors import Tensor
+from aicf_mlir.tools.tensors import Tensor, check_memory
 
 
 class FunctionStep:
@@ -35,6 +36,12 @@ class FunctionStep:
         ]
         self.roles = [label.role for label in result_labels(self.function)]
         return_op(self.function)
+        check_memory(8 * self._elements(), f"@{self.function.sym_name.data}, in float64,")
+
+    def _elements(self) -> int:
+        """Of all arguments and intermediate values: the interpreter keeps them."""
+        results = [result for op in self.function.body.walk() for result in op.results]
+        return sum(prod(shape_of(value)) for value in (*self.function.body.block.args, *results))
 
     def _arguments(self) -> list[Tensor]:
         arguments: list[Tensor] = []

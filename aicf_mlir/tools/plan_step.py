@@ -14,7 +14,7 @@ from aicf_mlir.errors import PlanError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.plan import run_plan
 from aicf_mlir.runtime.program import Slot, find_program, load_program
-from aicf_mlir.tools.tensors import Tensor
+from aicf_mlir.tools.tensors import Tensor, check_memory
 
 ARGUMENT_ROLES = ("input", "param", "buffer", "state", "meta")
 UPDATED_ROLES = ("param", "state", "meta")
@@ -50,6 +50,7 @@ class PlanStep:
         self.device = "cpu" if device == "cpu" else "cuda:0"
         check_device(self.op, device)
         self.program = load_program(module)
+        check_memory(self.program.peak if device == "cpu" else 0, f"@{self.program.name}")
         slots = self.program.slots
         self.arguments = [
             Tensor(slot.name, slot.role, slot.dtype, slot.shape, classes_of(self.op, symbol))

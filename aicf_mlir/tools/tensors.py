@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,17 @@ from zlib import crc32
 import ml_dtypes
 import numpy as np
 
-from aicf_mlir.errors import BindError
+from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
+
+
+def check_memory(nbytes: int, what: str) -> None:
+    """Refuse what does not fit into the memory of this machine, before anything is allocated."""
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if nbytes > present:
+        raise PlanError(
+            f"{what} needs {nbytes / 2**30:,.1f} GiB of memory, this machine has {present / 2**30:,.1f}"
+        )
 
 
 @dataclass(frozen=True)

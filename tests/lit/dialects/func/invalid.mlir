@@ -1,0 +1,73 @@
+// What holds for whole functions: definitions before uses, and labels that fit together.
+// RUN: aicf-opt %s --split-input-file --verify-diagnostics
+
+func.func @late(%x: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error@below {{'nn.add' uses %z before 'nn.relu' defines it}}
+  %y = nn.add %x, %z : tensor<4xf32>
+  %z = nn.relu %y : tensor<4xf32>
+  func.return %z : tensor<4xf32>
+}
+
+// -----
+
+func.func @itself(%x: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error@below {{'nn.add' uses %y before 'nn.add' defines it}}
+  %y = nn.add %x, %y : tensor<4xf32>
+  func.return %y : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{argument 0 of @role: expected aicf.role to be one of input, param, buffer, state, meta, got "weight"}}
+func.func @role(%x: tensor<4xf32> {aicf.role = "weight", aicf.name = "x"}) {
+  func.return
+}
+
+// -----
+
+// expected-error@below {{argument 0 of @nameless: expected an aicf.name beside aicf.role = "param", got none}}
+func.func @nameless(%x: tensor<4xf32> {aicf.role = "param"}) {
+  func.return
+}
+
+// -----
+
+// expected-error@below {{argument 1 of @same: expected unique names, got "x" twice}}
+func.func @same(%x: tensor<4xf32> {aicf.role = "param", aicf.name = "x"}, %y: tensor<4xf32> {aicf.role = "input", aicf.name = "x"}) {
+  func.return
+}
+
+// -----
+
+// expected-error@below {{expected aicf.role and aicf.name to be strings, got 1 : i64}}
+func.func @number(%x: tensor<4xf32> {aicf.role = 1}) {
+  func.return
+}
+
+// -----
+
+// expected-error@below {{result 0 of @result_role: expected aicf.role to be one of loss, grad, update, output, got "param"}}
+func.func @result_role(%x: tensor<4xf32>) -> (tensor<4xf32> {aicf.role = "param", aicf.name = "x"}) {
+  func.return %x : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{result 0 of @grad: expected the grad to name a param, got "x"}}
+func.func @grad(%x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "x"}) {
+  func.return %x : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{result 0 of @update: expected the update to name an argument, got "y"}}
+func.func @update(%x: tensor<4xf32> {aicf.role = "state", aicf.name = "x"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "y"}) {
+  func.return %x : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{result 0 of @type: expected the type of "w", tensor<4xf32>, got tensor<f32>}}
+func.func @type(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %l: tensor<f32>) -> (tensor<f32> {aicf.role = "update", aicf.name = "w"}) {
+  func.return %l : tensor<f32>
+}

@@ -15,10 +15,10 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, tra
 from xdsl.traits import ConstantLike, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import TensorOp, tensor_type
-from aicf_mlir.dialects.element_types import element_name
+from aicf_mlir.dialects.base import TensorOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.registry import TensorSpec
+from aicf_mlir.dialects.verification import expect_tensors
 
 
 @irdl_op_definition
@@ -43,7 +43,7 @@ class ConstantOp(TensorOp):
         return tensor_spec(self.output)
 
     def verify_(self) -> None:
-        element_name(tensor_type(self.output).get_element_type())
+        expect_tensors(self)
 
 
 @irdl_op_definition
@@ -63,6 +63,7 @@ class ReshapeOp(TensorOp):
         return tensor_spec(self.output)
 
     def verify_(self) -> None:
+        expect_tensors(self)
         (source, old), (target, new) = tensor_spec(self.input), tensor_spec(self.output)
         if source != target:
             raise VerifyException(

@@ -16,6 +16,7 @@ from aicf_mlir.dialects.attributes import AttributeValue, from_attributes, to_at
 from aicf_mlir.dialects.base import TensorOp, tensor_type
 from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.dialects.registry import TensorSpec
+from aicf_mlir.dialects.verification import expect_tensors
 from aicf_mlir.errors import VerifyError
 
 
@@ -70,6 +71,7 @@ class KernelOp(TensorOp):
         return [tensor_spec(value) for value in self.results]
 
     def verify_(self) -> None:
+        expect_tensors(self)
         try:
             registry.check_op(self.op_name, self.input_specs, self.output_specs, self.attrs)
         except VerifyError as error:

@@ -1,8 +1,8 @@
 """Fewer launches that compute the same: epilogues of products, and one optimizer launch.
 
 Each fusion is legal by itself and never loses a value that something else uses. In f16 and bf16 an epilogue
-works on the f32 accumulators: a fused result is rounded once where the unfused ones are rounded after each launch.
-Both are within the tolerance of the ops; the fused one is closer to the exact result.
+works on the f32 accumulators: a fused result is rounded once, unfused ones after each launch. Both are within
+the tolerance of the ops; the fused one is closer to the exact result.
 """
 
 from __future__ import annotations

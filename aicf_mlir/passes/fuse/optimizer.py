@@ -1,7 +1,7 @@
 """The optimizer over all parameters as one launch.
 
 Updates of one kind (op, attributes, element type) are merged into the last of them, where all gradients are
-known. An update whose new values are read before that stays alone. Scalars are listed once per param group, and
+known. An update whose new values are read before that stays alone. Scalars are listed once per param group;
 two updates are of one group if they read the very same values.
 """
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, UnregisteredOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
@@ -45,15 +45,18 @@ class ApplyRule(RewritePattern):
         rewriter.replace(op, launches)
 
 
+def full_name(op: Operation) -> str:
+    """The name of an op, also of one whose dialect is not registered."""
+    return op.op_name.data if isinstance(op, UnregisteredOp) else op.name
+
+
 def check_lowered(module: ModuleOp) -> None:
     """Raise LoweringError at the first op that is not of a legal dialect."""
     for op in module.walk():
-        if op.dialect_name() not in LEGAL_DIALECTS:
+        if full_name(op).partition(".")[0] not in LEGAL_DIALECTS:
             known = ", ".join(sorted(str(kind.name) for kind in RULES))
-            op.emit_error(
-                "no lowering",
-                LoweringError(f"'{op.name}' has no lowering to kernel ops; there are rules for {known}"),
-            )
+            message = f"'{full_name(op)}' has no lowering to kernel ops; there are rules for {known}"
+            op.emit_error(message, LoweringError(message))
 
 
 @dataclass(frozen=True)

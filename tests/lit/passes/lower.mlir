@@ -1,0 +1,171 @@
+// RUN: aicf-opt %s --lower --split-input-file | filecheck %s
+
+// A linear layer is a product with the transposed weight, then the bias.
+// CHECK-LABEL: func.func @linear
+// CHECK-NEXT:    %y = kernel.gemm %x, %w {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// CHECK-NEXT:    %[[Y:.*]] = kernel.bias_add %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK-NEXT:    %z = kernel.gemm %x, %w {trans_b = true} :
+// CHECK-NEXT:    func.return %[[Y]], %z
+func.func @linear(%x: tensor<4x8xf32>, %w: tensor<2x8xf32>, %b: tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
+  %y = nn.linear %x, %w, %b : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+  %z = nn.linear %x, %w : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+  func.return %y, %z : tensor<4x2xf32>, tensor<4x2xf32>
+}
+
+// -----
+
+// Leading dimensions are folded into rows, so that every linear layer is one 2-D product; none are one row.
+// CHECK-LABEL: func.func @ranks
+// CHECK-NEXT:    %[[ROWS:.*]] = kernel.reshape %x : (tensor<3x4x8xf32>) -> tensor<12x8xf32>
+// CHECK-NEXT:    %[[GEMM:.*]] = kernel.gemm %[[ROWS]], %w {trans_b = true} : (tensor<12x8xf32>, tensor<2x8xf32>) -> tensor<12x2xf32>
+// CHECK-NEXT:    %[[BIAS:.*]] = kernel.bias_add %[[GEMM]], %b
+// CHECK-NEXT:    %[[Y:.*]] = kernel.reshape %[[BIAS]] : (tensor<12x2xf32>) -> tensor<3x4x2xf32>
+// CHECK-NEXT:    %[[ROW:.*]] = kernel.reshape %v : (tensor<8xf32>) -> tensor<1x8xf32>
+// CHECK-NEXT:    %[[PRODUCT:.*]] = kernel.gemm %[[ROW]], %w {trans_b = true} : (tensor<1x8xf32>, tensor<2x8xf32>) -> tensor<1x2xf32>
+// CHECK-NEXT:    %[[Z:.*]] = kernel.reshape %[[PRODUCT]] : (tensor<1x2xf32>) -> tensor<2xf32>
+// A result that is an alias is copied.
+// CHECK-NEXT:    kernel.copy %[[Y]]
+// CHECK-NEXT:    kernel.copy %[[Z]]
+func.func @ranks(%x: tensor<3x4x8xf32>, %v: tensor<8xf32>, %w: tensor<2x8xf32>, %b: tensor<2xf32>) -> (tensor<3x4x2xf32>, tensor<2xf32>) {
+  %y = nn.linear %x, %w, %b : (tensor<3x4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<3x4x2xf32>
+  %z = nn.linear %v, %w : (tensor<8xf32>, tensor<2x8xf32>) -> tensor<2xf32>
+  func.return %y, %z : tensor<3x4x2xf32>, tensor<2xf32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @matmul
+// CHECK-NEXT:    %c = kernel.gemm %a, %b {trans_a = true} : (tensor<3x8x4xf64>, tensor<3x8x2xf64>) -> tensor<3x4x2xf64>
+// CHECK-NEXT:    %d = kernel.gemm %a, %a {trans_b = true} :
+func.func @matmul(%a: tensor<3x8x4xf64>, %b: tensor<3x8x2xf64>) -> (tensor<3x4x2xf64>, tensor<3x8x8xf64>) {
+  %c = nn.matmul %a, %b {trans_a = true} : (tensor<3x8x4xf64>, tensor<3x8x2xf64>) -> tensor<3x4x2xf64>
+  %d = nn.matmul %a, %a {trans_b = true} : (tensor<3x8x4xf64>, tensor<3x8x4xf64>) -> tensor<3x8x8xf64>
+  func.return %c, %d : tensor<3x4x2xf64>, tensor<3x8x8xf64>
+}
+
+// -----
+
+// The exact gelu and its approximation are two launches; both pass their name on to the gradient.
+// CHECK-LABEL: func.func @elementwise
+// CHECK-NEXT:    %0 = kernel.gelu %x : tensor<4xf16>
+// CHECK-NEXT:    %1 = kernel.gelu_tanh %0 : tensor<4xf16>
+// CHECK-NEXT:    %2 = kernel.gelu_bwd %1, %x : tensor<4xf16>
+// CHECK-NEXT:    %3 = kernel.gelu_tanh_bwd %2, %x : tensor<4xf16>
+// CHECK-NEXT:    %4 = kernel.relu %3 : tensor<4xf16>
+// CHECK-NEXT:    %5 = kernel.relu_bwd %4, %4 : tensor<4xf16>
+// CHECK-NEXT:    %6 = kernel.silu %5 : tensor<4xf16>
+// CHECK-NEXT:    %7 = kernel.silu_bwd %6, %6 : tensor<4xf16>
+// CHECK-NEXT:    %8 = kernel.tanh %7 : tensor<4xf16>
+// CHECK-NEXT:    %9 = kernel.tanh_bwd %8, %8 : tensor<4xf16>
+// CHECK-NEXT:    %10 = kernel.sigmoid %9 : tensor<4xf16>
+// CHECK-NEXT:    %11 = kernel.sigmoid_bwd %10, %10 : tensor<4xf16>
+// CHECK-NEXT:    %12 = kernel.neg %11 : tensor<4xf16>
+// CHECK-NEXT:    %13 = kernel.add %12, %x : tensor<4xf16>
+// CHECK-NEXT:    %14 = kernel.sub %13, %x : tensor<4xf16>
+// CHECK-NEXT:    %15 = kernel.mul %14, %x : tensor<4xf16>
+// CHECK-NEXT:    %16 = kernel.div %15, %s : (tensor<4xf16>, tensor<f16>) -> tensor<4xf16>
+func.func @elementwise(%x: tensor<4xf16>, %s: tensor<f16>) -> tensor<4xf16> {
+  %0 = nn.gelu %x : tensor<4xf16>
+  %1 = nn.gelu %0 {approximate = "tanh"} : tensor<4xf16>
+  %2 = nn.gelu_grad %1, %x : tensor<4xf16>
+  %3 = nn.gelu_grad %2, %x {approximate = "tanh"} : tensor<4xf16>
+  %4 = nn.relu %3 : tensor<4xf16>
+  %5 = nn.relu_grad %4, %4 : tensor<4xf16>
+  %6 = nn.silu %5 : tensor<4xf16>
+  %7 = nn.silu_grad %6, %6 : tensor<4xf16>
+  %8 = nn.tanh %7 : tensor<4xf16>
+  %9 = nn.tanh_grad %8, %8 : tensor<4xf16>
+  %10 = nn.sigmoid %9 : tensor<4xf16>
+  %11 = nn.sigmoid_grad %10, %10 : tensor<4xf16>
+  %12 = nn.neg %11 : tensor<4xf16>
+  %13 = nn.add %12, %x : tensor<4xf16>
+  %14 = nn.sub %13, %x : tensor<4xf16>
+  %15 = nn.mul %14, %x : tensor<4xf16>
+  %16 = nn.div %15, %s : (tensor<4xf16>, tensor<f16>) -> tensor<4xf16>
+  func.return %16 : tensor<4xf16>
+}
+
+// -----
+
+// A mean is a sum with a scale; a cast is a copy; dimensions that are kept are in the result type.
+// CHECK-LABEL: func.func @shapes
+// CHECK-NEXT:    %c = kernel.constant {value = 0.5} : tensor<f32>
+// CHECK-NEXT:    %sum = kernel.reduce_sum %x {dims = array<i64: 0>} : (tensor<4x8xf32>) -> tensor<1x8xf32>
+// CHECK-NEXT:    %mean = kernel.reduce_sum %x {dims = array<i64: 0, 1>, scale = 0.03125} : (tensor<4x8xf32>) -> tensor<f32>
+// CHECK-NEXT:    %transpose = kernel.transpose %x {perm = array<i64: 1, 0>} : (tensor<4x8xf32>) -> tensor<8x4xf32>
+// CHECK-NEXT:    %broadcast = kernel.broadcast %c : (tensor<f32>) -> tensor<4x8xf32>
+// CHECK-NEXT:    %cast = kernel.copy %x : (tensor<4x8xf32>) -> tensor<4x8xbf16>
+// CHECK-NEXT:    %flat = kernel.reshape %x : (tensor<4x8xf32>) -> tensor<32xf32>
+// CHECK-NEXT:    %double = kernel.add %flat, %flat : tensor<32xf32>
+// CHECK-NEXT:    func.return %sum, %mean, %transpose, %broadcast, %cast, %double
+func.func @shapes(%x: tensor<4x8xf32>) -> (tensor<1x8xf32>, tensor<f32>, tensor<8x4xf32>, tensor<4x8xf32>, tensor<4x8xbf16>, tensor<32xf32>) {
+  %c = nn.constant {value = 0.5} : tensor<f32>
+  %sum = nn.sum %x {dims = array<i64: 0>, keepdim = true} : (tensor<4x8xf32>) -> tensor<1x8xf32>
+  %mean = nn.mean %x {dims = array<i64: 0, 1>} : (tensor<4x8xf32>) -> tensor<f32>
+  %transpose = nn.transpose %x {perm = array<i64: 1, 0>} : (tensor<4x8xf32>) -> tensor<8x4xf32>
+  %broadcast = nn.broadcast_to %c : (tensor<f32>) -> tensor<4x8xf32>
+  %cast = nn.cast %x : (tensor<4x8xf32>) -> tensor<4x8xbf16>
+  %flat = nn.reshape %x : (tensor<4x8xf32>) -> tensor<32xf32>
+  %double = nn.add %flat, %flat : tensor<32xf32>
+  func.return %sum, %mean, %transpose, %broadcast, %cast, %double : tensor<1x8xf32>, tensor<f32>, tensor<8x4xf32>, tensor<4x8xf32>, tensor<4x8xbf16>, tensor<32xf32>
+}
+
+// -----
+
+// Attributes of losses are written out, defaults too.
+// CHECK-LABEL: func.func @losses
+// CHECK:         %mse = kernel.mse_loss %y, %y {reduction = "mean"} :
+// CHECK-NEXT:    %dmse = kernel.mse_grad %mse, %y, %y {reduction = "sum"} :
+// CHECK-NEXT:    %ce = kernel.cross_entropy %y, %t {ignore_index = -100, label_smoothing = 0.0, reduction = "mean"} :
+// CHECK-NEXT:    %dce = kernel.cross_entropy_grad %ce, %y, %t {ignore_index = 1, label_smoothing = 0.1, reduction = "sum"} :
+func.func @losses(%y: tensor<4x8xf32>, %t: tensor<4xi64>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  %mse = nn.mse_loss %y, %y : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<f32>
+  %dmse = nn.mse_loss_grad %mse, %y, %y {reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %ce = nn.cross_entropy %y, %t : (tensor<4x8xf32>, tensor<4xi64>) -> tensor<f32>
+  %dce = nn.cross_entropy_grad %ce, %y, %t {reduction = "sum", ignore_index = 1, label_smoothing = 0.1} : (tensor<f32>, tensor<4x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>
+  func.return %dmse, %dce : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// Updates: the tensors first, then the scalars of their group.
+// CHECK-LABEL: func.func @updates
+// CHECK:         %s, %b1, %b2 = kernel.advance %step, %h, %h, %pin, %pin :
+// CHECK-NEXT:    %p1 = kernel.sgd_step %p, %g, %lr, %h {groups = array<i64: 0>, maximize = true} :
+// CHECK-NEXT:    %p2, %buf = kernel.sgd_step %p1, %g, %m, %lr, %h, %mu, %h, %s {groups = array<i64: 0>, momentum = true, nesterov = true} :
+// CHECK-NEXT:    %p3, %m3, %v3, %x3 = kernel.adam_step %p2, %g, %m, %buf, %m, %lr, %h, %h, %h, %h, %b1, %b2 {amsgrad = true, decoupled = true, groups = array<i64: 0>} :
+func.func @updates(%p: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %lr: tensor<f64>, %mu: tensor<f64>, %h: tensor<f64>, %pin: tensor<f64>, %step: tensor<1xf32>) -> tensor<4xf32> {
+  %s, %b1, %b2 = optim.advance %step, %h, %h, %pin, %pin : (tensor<1xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<1xf32>, tensor<f64>, tensor<f64>)
+  %p1 = optim.sgd %p, %g, %lr, %h {maximize = true} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  %p2, %buf = optim.sgd %p1, %g, %lr, %h, %m, %mu, %h, %s {nesterov = true} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<1xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+  %p3, %m3, %v3, %x3 = optim.adam %p2, %g, %m, %buf, %lr, %h, %h, %h, %h, %b1, %b2, %m {amsgrad = true, decoupled = true} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+  func.return %p3 : tensor<4xf32>
+}
+
+// -----
+
+// Every result has memory of its own: an argument, a constant, an alias and a second use of a value are copied, but
+// not an argument that stays as it is.
+// CHECK-LABEL: func.func @results
+// CHECK-NEXT:    %c = kernel.constant {value = 1.0}
+// CHECK-NEXT:    %y = kernel.relu %x
+// CHECK-NEXT:    %flat = kernel.reshape %x
+// CHECK-NEXT:    %[[ARGUMENT:.*]] = kernel.copy %x : tensor<2x2xf32>
+// CHECK-NEXT:    %[[CONSTANT:.*]] = kernel.copy %c : tensor<f32>
+// CHECK-NEXT:    %[[ALIAS:.*]] = kernel.copy %flat : tensor<4xf32>
+// CHECK-NEXT:    %[[SECOND:.*]] = kernel.copy %y : tensor<2x2xf32>
+// CHECK-NEXT:    %[[OTHER:.*]] = kernel.copy %p : tensor<2x2xf32>
+// CHECK-NEXT:    func.return %[[ARGUMENT]], %[[CONSTANT]], %[[ALIAS]], %y, %[[SECOND]], %p, %[[OTHER]]
+func.func @results(
+    %x: tensor<2x2xf32> {aicf.role = "input", aicf.name = "x"},
+    %p: tensor<2x2xf32> {aicf.role = "param", aicf.name = "p"},
+    %q: tensor<2x2xf32> {aicf.role = "param", aicf.name = "q"})
+    -> (tensor<2x2xf32> {aicf.role = "output", aicf.name = "a"}, tensor<f32> {aicf.role = "output", aicf.name = "b"},
+        tensor<4xf32> {aicf.role = "output", aicf.name = "c"}, tensor<2x2xf32> {aicf.role = "output", aicf.name = "d"},
+        tensor<2x2xf32> {aicf.role = "output", aicf.name = "e"}, tensor<2x2xf32> {aicf.role = "update", aicf.name = "p"},
+        tensor<2x2xf32> {aicf.role = "update", aicf.name = "q"}) {
+  %c = nn.constant {value = 1.0} : tensor<f32>
+  %y = nn.relu %x : tensor<2x2xf32>
+  %flat = nn.reshape %x : (tensor<2x2xf32>) -> tensor<4xf32>
+  func.return %x, %c, %flat, %y, %y, %p, %p : tensor<2x2xf32>, tensor<f32>, tensor<4xf32>, tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>
+}

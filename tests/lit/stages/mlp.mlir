@@ -1,0 +1,45 @@
+// A two-layer perceptron through every stage: forward only, and as a train step.
+// RUN: aicf-opt --lower --fuse %examples/mlp.mlir | filecheck %s --check-prefix=FORWARD
+// RUN: aicf-opt --stage lowered %examples/mlp.mlir | filecheck %s --check-prefix=LOWERED
+// RUN: aicf-opt --stage fused %examples/mlp.mlir | filecheck %s --check-prefix=FUSED
+// RUN: aicf-opt --stage kernel --target sm_90 %examples/mlp.mlir | filecheck %s --check-prefix=KERNEL
+// RUN: aicf-opt --stage plan=target=sm_90 %examples/mlp.mlir | filecheck %s --check-prefix=PLAN
+
+// FORWARD:      %a = kernel.gemm_epilogue %x, %w0, %b0 {act = "relu", bias = true, trans_b = true}
+// FORWARD-NEXT: %y = kernel.gemm_epilogue %a, %w1, %b1 {bias = true, trans_b = true}
+// FORWARD-NEXT: kernel.mse_loss %y, %t
+// FORWARD-NOT:  kernel
+
+// One op, one launch.
+// LOWERED:      kernel.gemm %x, %w0 {trans_b = true}
+// LOWERED-NEXT: kernel.bias_add
+// LOWERED-NEXT: kernel.relu
+// LOWERED-NEXT: kernel.gemm
+// LOWERED-NEXT: kernel.bias_add
+// LOWERED-NEXT: kernel.mse_loss
+// LOWERED:      kernel.mse_grad
+// LOWERED:      kernel.relu_bwd
+// LOWERED:      kernel.adam_step
+// LOWERED:      kernel.adam_step
+
+// The activation survives for the backward pass, its gradient runs in a gemm, biases get theirs from the gemm
+// of the weights, and all parameters are updated by one launch.
+// FUSED:      %a = kernel.gemm_epilogue %x, %w0, %b0 {act = "relu", bias = true, trans_b = true}
+// FUSED:      kernel.gemm_epilogue {{.*}}, %a {bias_grad = true, trans_a = true}
+// FUSED:      kernel.gemm_epilogue {{.*}}, %w1, %a {act_grad = "relu"}
+// FUSED:      kernel.gemm_epilogue {{.*}}, %x {bias_grad = true, trans_a = true}
+// FUSED:      kernel.adam_step
+// FUSED-NOT:  kernel.adam_step
+
+// KERNEL:     %a = kernel.gemm_epilogue {{.*}} id "gemm_epilogue_f32_tiled_32x32"
+// KERNEL:     kernel.mse_grad {{.*}} id "mse_grad_f32"
+// KERNEL:     kernel.advance {{.*}} id "advance_cuda"
+// KERNEL:     kernel.adam_step {{.*}} id "adam_step_f32"
+
+// PLAN:       plan.program @mlp target "sm_90" peak [[#]] {
+// PLAN:       plan.arena @param 526336
+// PLAN:       plan.slot @_0.weight in @param[0] : memref<256x256xf32> param "0.weight"
+// PLAN:       plan.slot @_0.bias in @param[262144] : memref<256xf32> param "0.bias"
+// PLAN:       plan.slot @_2.weight in @param[263168] : memref<256x256xf32> param "2.weight"
+// PLAN:       plan.slot @loss in @output[0] : memref<f32> output "loss"
+// PLAN:       plan.launch @k0 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue(@x, @_0.weight, @_0.bias)

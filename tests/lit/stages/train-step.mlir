@@ -1,0 +1,28 @@
+// A classifier with cross-entropy and AdamW, planned for two targets; the text is the same in every process.
+// RUN: aicf-opt --stage step %examples/train_step.mlir | filecheck %s --check-prefix=STEP
+// RUN: aicf-opt --stage plan --target cpu %examples/train_step.mlir | filecheck %s --check-prefix=CPU
+// RUN: aicf-opt --stage plan --target sm_90 %examples/train_step.mlir | filecheck %s --check-prefix=CUDA
+// RUN: env PYTHONHASHSEED=1 aicf-opt --stage plan %examples/train_step.mlir -o %t.1
+// RUN: env PYTHONHASHSEED=2 aicf-opt --stage plan %examples/train_step.mlir -o %t.2
+// RUN: diff %t.1 %t.2
+// RUN: aicf-opt %t.1 --print-op-generic | aicf-opt - -o %t.3
+// RUN: diff %t.1 %t.3
+// RUN: aicf-run %t.1 --compare=interp --steps 3 | filecheck %s --check-prefix=RUN
+
+// STEP:      nn.cross_entropy %y, %t
+// STEP:      nn.cross_entropy_grad
+// STEP:      %dw0 = nn.matmul {{.*}}, %x {trans_a = true}
+// STEP:      %step.next, %bc1_inv.next, %bc2_inv.next = optim.advance %step,
+// STEP-NEXT: %w0.next, %w0.exp_avg.next, %w0.exp_avg_sq.next = optim.adam %w0, %dw0, {{.*}} {decoupled = true}
+
+// CPU:  plan.program @train_step target "cpu" peak [[#]] {
+// CPU:  plan.launch @k0 "gemm_epilogue_cpu_blas" gemm_epilogue(@x, @_0.weight, @_0.bias)
+// CUDA: plan.program @train_step target "sm_90" peak [[#]] {
+// CUDA: plan.launch @k0 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue(@x, @_0.weight, @_0.bias)
+// CUDA: plan.launch @k7 "advance_cuda" advance(@step, @beta1, @beta2, @bc1_pin, @bc2_pin) -> (@step, @bc1_inv, @bc2_inv)
+
+// RUN:     name                 dtype    difference  allowed  verdict
+// RUN:     loss {{.*}} ok
+// RUN:     0.weight {{.*}} ok
+// RUN:     step {{.*}} ok
+// RUN-NOT: DIFFERS

@@ -1,4 +1,4 @@
-"""A multi-layer perceptron as the tools take it: `aicf-trace examples/mlp.py:mlp`, `aicf-check examples/mlp.py:classifier`."""
+"""Multi-layer perceptrons as the tools take them: `aicf-trace examples/mlp.py:mlp`, or `:classifier`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aicf_mlir.optim import Adam, AdamW
 
 
 def mlp() -> dict[str, Any]:
-    """Two layers of width 256 under Adam; the loss is the default, mean squared error of model(x) against t."""
+    """Two layers of width 256 under Adam; the loss is the default, mean squared error against t."""
     torch.manual_seed(0)
     model = Sequential(Linear(256, 256), ReLU(), Linear(256, 256))
     return {

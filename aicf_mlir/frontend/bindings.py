@@ -1,6 +1,7 @@
 """What each placeholder of the graph is in the step: its role, its name, and the user's own tensor.
 
-One tensor is one argument: tied weights arrive as several placeholders and leave as one, under the first of their names.
+One tensor is one argument: tied weights arrive as several placeholders and leave as one, under the first of
+their names.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from aicf_mlir.frontend.export import ExportedStep
-from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.exported_step import ExportedStep, Placeholder
+from aicf_mlir.frontend.source import SourceLocation, trace_error
 from aicf_mlir.frontend.types import describe, is_supported, supported_dtypes
 
-Role = Literal["input", "param", "buffer"]
+Role = Literal["param", "buffer"]
 
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """An argument of the step."""
+    """An argument of the step beside the batch."""
 
     role: Role
     name: str
@@ -41,36 +41,50 @@ class Bindings:
 def bind(
     exported: ExportedStep, names: Mapping[torch.Tensor, str], trained: AbstractSet[torch.Tensor]
 ) -> Bindings:
-    """Give every placeholder that is read its role and name.
-
-    `names` holds the parameters and buffers of the model, `trained` those parameters that the optimizer updates.
     """
-    tensors = exported.tensors()
+    Give every placeholder that the result depends on its role and name.
+
+    `names` holds the parameters and buffers of the model, `trained` those parameters that the optimizer
+    updates.
+    """
     known = dict[int, Binding]()
-    arguments, literals = dict[Node, Binding](), dict[Node, torch.Tensor]()
+    bindings = Bindings({}, {})
+    placeholders = exported.placeholders
     for node in exported.program.graph.find_nodes(op="placeholder"):
-        if node.name not in tensors or not node.users:
+        placeholder = placeholders.get(node.name)
+        if placeholder is None or node not in exported.live:
             continue
-        kind, path, tensor = tensors[node.name]
-        location = exported.location(next(iter(node.users)))
-        if kind is InputKind.CONSTANT_TENSOR and id(tensor) not in exported.step.recorder.captured:
-            literals[node] = tensor
-            continue
-        name = names.get(tensor, path.removeprefix("model.").replace("lifted_tensor_", "captured."))
-        if tensor.requires_grad and tensor not in names and kind is InputKind.CONSTANT_TENSOR:
-            raise trace_error(
-                f"a tensor that requires a gradient, {describe(tensor)}, is not a parameter of the model; register it as"
-                " one, or detach it before the step",
-                location,
-            )
-        if not is_supported(tensor.dtype):
-            raise trace_error(
-                f"{name!r} is a tensor of {tensor.dtype}; supported are {supported_dtypes()}", location
-            )
-        role: Role = "param" if tensor in trained else "buffer"
-        arguments[node] = known.setdefault(id(tensor), Binding(role, name, tensor))
-    refuse_overlap(list(known.values()))
-    return Bindings(arguments, literals)
+        tensor = placeholder.tensor
+        if placeholder.is_captured and id(tensor) not in exported.recorder.captured:
+            bindings.literals[node] = tensor.cpu()
+        else:
+            if id(tensor) not in known:
+                location = exported.location(next(iter(node.users)))
+                known[id(tensor)] = binding_of(placeholder, names, trained, location)
+            bindings.arguments[node] = known[id(tensor)]
+    refuse_overlap([binding for binding in known.values() if binding.tensor.device.type != "meta"])
+    return bindings
+
+
+def binding_of(
+    placeholder: Placeholder,
+    names: Mapping[torch.Tensor, str],
+    trained: AbstractSet[torch.Tensor],
+    location: SourceLocation | None,
+) -> Binding:
+    """The argument that stands for a placeholder; TraceError for a tensor that cannot be one."""
+    tensor = placeholder.tensor
+    name = names.get(tensor, placeholder.path.replace("lifted_tensor_", "captured."))
+    if placeholder.is_captured and tensor.requires_grad:
+        raise trace_error(
+            f"{describe(tensor)} requires a gradient but is no parameter of the model; register it as one",
+            location,
+        )
+    if not is_supported(tensor.dtype):
+        raise trace_error(
+            f"{name!r} is a tensor of {tensor.dtype}; supported are {supported_dtypes()}", location
+        )
+    return Binding("param" if tensor in trained else "buffer", name, tensor)
 
 
 def refuse_overlap(bindings: list[Binding]) -> None:
@@ -79,8 +93,8 @@ def refuse_overlap(bindings: list[Binding]) -> None:
     for (start, end), binding in sorted(((memory(b.tensor), b) for b in bindings), key=lambda item: item[0]):
         if previous and start < previous[0] and "param" in (binding.role, previous[1].role):
             raise trace_error(
-                f"{previous[1].name!r} and {binding.name!r} are two tensors over the same memory; to tie weights, use"
-                " one Parameter in both places (a.weight = b.weight)"
+                f"{previous[1].name!r} and {binding.name!r} are two tensors over the same memory; to tie"
+                " weights, use one Parameter in both places (a.weight = b.weight)"
             )
         if previous is None or end > previous[0]:
             previous = end, binding

@@ -1,26 +1,26 @@
-"""One node of the graph as a row of the table sees it: named arguments, the expected result, and a place to emit."""
+"""One node of the graph as a row of the table sees it: its arguments by name, and a place to emit ops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, Union
+from typing import Any, TypeAlias  # a recursive alias cannot be written with |
 
 import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.frontend.emitter import Emitter
 
-Value: TypeAlias = Union[SSAValue, torch.Tensor, None, tuple["Value", ...]]
+Value: TypeAlias = SSAValue | torch.Tensor | tuple["Value", ...] | None
 """What a node stands for: a value of the step, a tensor known while tracing, nothing, or several of these."""
 
 
 class Refused(Exception):
-    """A row cannot express these arguments; the text says why. Torch's decomposition of the op may still do."""
+    """A row cannot express these arguments, and why; torch's decomposition of the op may still do."""
 
 
 class Forbidden(Refused):
-    """A row must not be replaced by torch's decomposition, which would change what the step computes or learns."""
+    """An op that no decomposition may replace: it would change what the step computes or learns."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Call:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the one result; refuses results that are not floating-point."""
+        """The dtype of the one result; refuses results that are not of floating-point numbers."""
         dtype: torch.dtype = self.expected.dtype
         if not dtype.is_floating_point:
             raise Refused(f"arithmetic on {str(dtype).removeprefix('torch.')}")
@@ -65,7 +65,7 @@ class Call:
 
     @property
     def wide_dtype(self) -> torch.dtype:
-        """Where torch computes several steps before it rounds once to the result: float32 for half precision."""
+        """Where torch computes before it rounds once to the result: float32 for half precision."""
         return torch.float32 if self.dtype.itemsize == 2 else self.dtype
 
     def is_exact(self, name: str) -> bool:
@@ -82,7 +82,7 @@ class Call:
 
     def _value(self, argument: object) -> SSAValue:
         if isinstance(argument, SSAValue):
-            return argument
+            return cast(SSAValue, argument)
         if isinstance(argument, torch.Tensor):
             return self.materialize(argument)
         raise Refused(f"an argument {argument!r}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
-from torch.nn.modules.loss import _Loss as TorchLoss  # pyright: ignore[reportPrivateUsage] - base of all torch losses
+from torch.nn.modules.loss import _Loss as TorchLoss  # pyright: ignore[reportPrivateUsage]
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
@@ -33,8 +32,7 @@ class Batch(dict[str, torch.Tensor]):
 
     def __missing__(self, key: object) -> torch.Tensor:
         present = ", ".join(repr(name) for name in self)
-        location = source.of_frame(sys._getframe(1))
-        raise trace_error(f"the loss asks for batch[{key!r}], but the batch has {present}", location)
+        raise trace_error(f"the loss asks for batch[{key!r}], but the batch has {present}", source.here())
 
 
 def default_loss(model: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -45,8 +43,8 @@ def default_loss(model: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> t
 def loss_function(loss_fn: object) -> LossFunction:
     """`loss_fn` as a function of (model, batch).
 
-    None is the default loss; a torch loss module (`MSELoss()`, `CrossEntropyLoss()`) compares `model(batch["x"])` with
-    `batch["t"]`.
+    None is the default loss; a torch loss module (`MSELoss()`, `CrossEntropyLoss()`) compares
+    `model(batch["x"])` with `batch["t"]`.
     """
     if loss_fn is None:
         return default_loss
@@ -58,7 +56,11 @@ def loss_function(loss_fn: object) -> LossFunction:
 
 
 def batch_specs(batch: object, device: torch.device) -> dict[str, TensorSpec]:
-    """What the step will expect, on `device`; TraceError unless `batch` is a dictionary of supported, non-empty tensors."""
+    """
+    What the step will expect of a batch like `batch`, on `device`.
+
+    Raises TraceError unless it is a dictionary of supported, non-empty tensors.
+    """
     if not isinstance(batch, Mapping):
         raise TraceError(
             f'the batch must be a dictionary such as {{"x": x, "t": t}}, got {type(batch).__name__}'
@@ -79,8 +81,8 @@ def _spec(name: str, tensor: object, device: torch.device) -> TensorSpec:
         raise TraceError(f"batch entry {name!r} must be a torch.Tensor, got {type(tensor).__name__}")
     if not is_supported(tensor.dtype) or tensor.layout is not torch.strided:
         raise TraceError(
-            f"batch entry {name!r} is a {tensor.layout} tensor of {tensor.dtype}; supported are dense tensors of"
-            f" {supported_dtypes()}"
+            f"batch entry {name!r} is a {tensor.layout} tensor of {tensor.dtype}; supported are dense tensors"
+            f" of {supported_dtypes()}"
         )
     if tensor.numel() == 0:
         raise TraceError(f"batch entry {name!r} has no elements: its shape is {tuple(tensor.shape)}")
@@ -88,13 +90,13 @@ def _spec(name: str, tensor: object, device: torch.device) -> TensorSpec:
 
 
 def target_spec(loss_fn: object, output: TensorSpec) -> TensorSpec:
-    """What `batch["t"]` is when only B and D are given: like the model's output, or class indices for CrossEntropyLoss."""
+    """`batch["t"]` when B and D are given: like the output, or class indices for CrossEntropyLoss."""
     if isinstance(loss_fn, torch.nn.CrossEntropyLoss):
         return TensorSpec(output.shape[:1] + output.shape[2:], torch.int64, output.device)
     return output
 
 
-def zeros(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
+def zeros(specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
     """A batch of zeros."""
     return {
         name: torch.zeros(spec.shape, dtype=spec.dtype, device=spec.device) for name, spec in specs.items()

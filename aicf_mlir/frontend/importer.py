@@ -1,10 +1,10 @@
-"""From the exported graph to one function of the nn dialect, node by node, each op at its line of the user's code."""
+"""From the exported graph to one function of the nn dialect, node by node, each op at its line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import getitem
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.fx import Node
@@ -14,59 +14,37 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, Modul
 from xdsl.ir import Block, BlockArgument, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.errors import TraceError
-from aicf_mlir.frontend import source
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.bindings import Binding, Bindings
 from aicf_mlir.frontend.call import Call, Forbidden, Refused, Value
 from aicf_mlir.frontend.emitter import Emitter, tensor_type
 from aicf_mlir.frontend.example import TensorSpec
-from aicf_mlir.frontend.export import ExportedStep
-from aicf_mlir.frontend.source import SourceLocation, location_attribute, quoted, trace_error
-from aicf_mlir.frontend.types import describe, is_supported
-
-
-RANDOM = "it draws random numbers; pass random tensors in the batch instead"
-
-
-class UnsupportedNode(Exception):
-    """An op outside the table, or one whose row refuses its arguments; torch may still decompose it."""
-
-    def __init__(self, node: Node, reason: str, forbidden: bool, location: SourceLocation | None):
-        super().__init__(reason)
-        self.node = node
-        self.reason = reason
-        self.may_decompose = not forbidden
-        self.location = location
-        operands = ", ".join(describe(operand.meta.get("val")) for operand in node.all_input_nodes)
-        self.what = f"{op_name(node)}({operands})"
-
-    def error(self, reason: str = "") -> TraceError:
-        """What the user is told: the op, its shapes, the line, and why, or what is supported."""
-        supported = sorted({name.split(".")[1] for name in TABLE if not name.startswith("aten._")})
-        why = self.reason or reason or f"supported are {', '.join(supported)}"
-        return trace_error(f"{self.what} is not supported{quoted(self.location)}: {why}", self.location)
+from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.source import location_attribute
+from aicf_mlir.frontend.types import is_supported
+from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
 
 
 class Importer:
     """
-    Builds the function.
+    Builds the function `name` of an exported step whose batch is `inputs`.
 
-    `arguments` lists role and name of its arguments in order, `bound` the user's tensors behind those that are no inputs.
+    Its arguments are the entries of the batch, the trained parameters, then what is only read. `bound`
+    lists the user's tensors behind the latter two, in order.
     """
 
     def __init__(
         self, exported: ExportedStep, bindings: Bindings, inputs: Mapping[str, TensorSpec], name: str
     ):
+        self.bound: list[Binding] = []
         self._exported = exported
         self._name = name
         self._block = Block()
         self._emit = Emitter(self._block)
+        self._device = next(iter(inputs.values())).device
+        self._labels: list[DictionaryAttr] = []
         self._values: dict[Node, Value] = {**bindings.literals}
         self._carriers = {node for node, binding in bindings.arguments.items() if binding.role == "param"}
-        self._device = next(iter(inputs.values())).device
-        self.arguments: list[tuple[str, str]] = []
-        self.bound: list[Binding] = []
         self._add_inputs(inputs)
         self._add_bindings(bindings)
 
@@ -78,128 +56,114 @@ class Importer:
 
     def _add_bindings(self, bindings: Bindings) -> None:
         made = dict[Binding, SSAValue]()
-        in_order = sorted(bindings.arguments.items(), key=lambda item: item[1].role != "param")
-        for node, binding in in_order:
+        for node, binding in sorted(bindings.arguments.items(), key=lambda item: item[1].role != "param"):
             if binding not in made:
                 made[binding] = self._bind(binding)
             self._values[node] = made[binding]
 
     def _bind(self, binding: Binding) -> SSAValue:
         self.bound.append(binding)
-        return self._argument(binding.role, binding.name, binding.tensor.shape, binding.tensor.dtype)
+        return self._argument(binding.role, binding.name, tuple(binding.tensor.shape), binding.tensor.dtype)
 
     def _argument(self, role: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> BlockArgument:
         argument = self._block.insert_arg(tensor_type(shape, dtype), len(self._block.args))
         argument.name_hint = name_hint(role, name)
-        self.arguments.append((role, name))
+        self._labels.append(label(role, name))
         return argument
 
     def run(self) -> ModuleOp:
-        """The module with the function; raises UnsupportedNode at the first node that has no form in nn."""
+        """The module with the function; UnsupportedNode at the first node that has no form in nn."""
         for node in self._exported.program.graph.nodes:
-            if node.op == "call_function":
-                self._emit.location = self._location(node)
+            if node.op == "call_function" and node in self._exported.live:
+                self._emit.location = self._exported.location(node)
                 self._values[node] = self._import(node)
-                if any(operand in self._carriers for operand in node.all_input_nodes):
+                if self._carries_gradient(node):
                     self._carriers.add(node)
         result = self._exported.result
-        self._emit.location = self._exported.location(result)
         loss = self._values[result]
-        loss = self.materialize(loss) if isinstance(loss, torch.Tensor) else loss
-        if not isinstance(loss, SSAValue):
-            raise trace_error("the step returns no tensor", self._emit.location)
-        return self._function(loss)
+        if isinstance(loss, torch.Tensor):
+            loss = self.materialize(loss)
+        return self._function(cast(SSAValue, loss))
 
     def _function(self, loss: SSAValue) -> ModuleOp:
         loss.name_hint = "loss"
-        self._block.add_op(func.ReturnOp(loss))
-        roles = [{"aicf.role": StringAttr(r), "aicf.name": StringAttr(n)} for r, n in self.arguments]
+        returned = func.ReturnOp(loss)
+        returned.location = location_attribute(self._emit.location)
+        self._block.add_op(returned)
         function = func.FuncOp(
             self._name,
             FunctionType.from_lists(self._block.arg_types, [loss.type]),
             Region(self._block),
-            arg_attrs=ArrayAttr([DictionaryAttr(role) for role in roles]),
-            res_attrs=ArrayAttr(
-                [DictionaryAttr({"aicf.role": StringAttr("loss"), "aicf.name": StringAttr("loss")})]
-            ),
+            arg_attrs=ArrayAttr(self._labels),
+            res_attrs=ArrayAttr([label("loss", "loss")]),
         )
         function.location = location_attribute(self._exported.fallback)
         return ModuleOp([function])
 
+    def _carries_gradient(self, node: Node) -> bool:
+        return any(operand in self._carriers for operand in node.all_input_nodes)
+
     def _import(self, node: Node) -> Value:
         if node.target is getitem:
-            values: Any = self._values[node.args[0]]  # pyright: ignore[reportArgumentType]
-            return values[node.args[1]]
-        arguments = bound_arguments(node)
+            operand, index = cast(tuple[Node, int], node.args)
+            return cast(tuple[Value, ...], self._values[operand])[index]
         call = Call(
-            arguments=map_arg(arguments, lambda operand: self._values[operand]),  # pyright: ignore
+            arguments=bound_arguments(node, self._values),
             expected=node.meta.get("val"),
             emit=self._emit,
             materialize=self.materialize,
             device=self._device,
-            carries_gradient=any(operand in self._carriers for operand in node.all_input_nodes),
+            carries_gradient=self._carries_gradient(node),
         )
         try:
             if is_known(node, call.arguments):
                 return self._evaluate(node)
-            if (row := TABLE.get(op_name(node))) is not None:
-                return row(call)
-            raise Forbidden(RANDOM) if is_random(node) else Refused("")
+            if (row := TABLE.get(op_name(node))) is None:
+                raise Refused
+            return row(call)
         except (Refused, VerifyException) as refused:
-            forbidden = isinstance(refused, Forbidden)
-            raise UnsupportedNode(node, str(refused), forbidden, self._location(node)) from None
-
-    def _location(self, node: Node) -> SourceLocation | None:
-        """The line of `node`; torch.export loses it inside `no_grad`, where the recorder has it."""
-        own = source.of_stack_trace(node.meta.get("stack_trace"))
-        blocked = self._exported.step.recorder.blocked
-        return own or (blocked[0] if blocked else self._exported.fallback)
+            location = self._exported.location(node)
+            raise UnsupportedNode(node, str(refused), isinstance(refused, Forbidden), location) from None
 
     def _evaluate(self, node: Node) -> torch.Tensor:
-        def known(operand: Node) -> Any:
-            value = self._values[operand]
-            return value.cpu() if isinstance(value, torch.Tensor) else value
-
+        """Run an op on tensors known while tracing, on the CPU."""
         target: Any = node.target
-        kwargs: dict[str, Any] = dict(map_arg(node.kwargs, known))  # pyright: ignore
+        args, kwargs = with_values(node, self._values)
         if "device" in kwargs:
-            kwargs["device"] = torch.device("cpu")
+            kwargs = {**kwargs, "device": torch.device("cpu")}
         with torch.no_grad():
-            return target(*map_arg(node.args, known), **kwargs)  # pyright: ignore
+            return target(*args, **kwargs)
 
     def materialize(self, tensor: torch.Tensor) -> SSAValue:
-        """A tensor known while tracing as a value: a constant if it is one number, else a buffer of its own."""
+        """A tensor known while tracing as a value: a constant if it is one number, else an argument."""
         if not is_supported(tensor.dtype):
             raise Refused(f"a constant tensor of {tensor.dtype}")
-        first = tensor.reshape(-1)[0]
-        if tensor.dtype.is_floating_point and bool(
-            ((tensor == first) | (tensor.isnan() & first.isnan())).all()
-        ):
-            return self._emit.constant(first.item(), tensor.dtype, tensor.shape)
-        taken = {name for _, name in self.arguments}
-        name = next(name for k in range(len(taken) + 1) if (name := f"constant.{k}") not in taken)
-        binding = Binding("buffer", name, tensor.contiguous().to(self._device))
-        return self._bind(binding)
+        if tensor.is_floating_point() and (value := only_value(tensor)) is not None:
+            return self._emit.constant(value, tensor.dtype, tensor.shape)
+        constants = sum(binding.name.startswith("constant.") for binding in self.bound)
+        return self._bind(Binding("buffer", f"constant.{constants}", tensor.contiguous().to(self._device)))
 
 
-def op_name(node: Node) -> str:
-    """`aten.add.Tensor`."""
-    return str(node.target)
+def label(role: str, name: str) -> DictionaryAttr:
+    """What an argument or a result of the function is."""
+    return DictionaryAttr({"aicf.role": StringAttr(role), "aicf.name": StringAttr(name)})
 
 
-def bound_arguments(node: Node) -> dict[str, Any]:
+def with_values(node: Node, values: Mapping[Node, Value]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Positional and keyword arguments of `node`, with the values of the nodes among them."""
+    value: Any = values.__getitem__  # map_arg takes functions to graph arguments only
+    both: Any = map_arg((node.args, node.kwargs), value)
+    return both
+
+
+def bound_arguments(node: Node, values: Mapping[Node, Value]) -> dict[str, Any]:
     """The arguments of `node` by the names of its schema, defaults included."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return {**dict(enumerate(node.args)), **node.kwargs}  # pyright: ignore
-    values = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False))
-    defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-    return {**defaults, **values, **node.kwargs}
-
-
-def is_random(node: Node) -> bool:
-    """Whether the op draws random numbers."""
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    target: Any = node.target
+    schema: Any = getattr(target, "_schema", None)
+    parameters: list[Any] = [] if schema is None else list(schema.arguments)
+    args, kwargs = with_values(node, values)
+    defaults = {p.name: p.default_value for p in parameters if p.has_default_value()}
+    return {**defaults, **dict(zip((p.name for p in parameters), args, strict=False)), **kwargs}
 
 
 def is_known(node: Node, arguments: Mapping[str, Any]) -> bool:
@@ -209,6 +173,13 @@ def is_known(node: Node, arguments: Mapping[str, Any]) -> bool:
         values += value if isinstance(value, (list, tuple)) else [value]
     depends = any(isinstance(value, SSAValue) for value in values)
     return isinstance(node.meta.get("val"), torch.Tensor) and not depends and not is_random(node)
+
+
+def only_value(tensor: torch.Tensor) -> float | None:
+    """The number that stands everywhere in `tensor`, or None."""
+    first = tensor.reshape(-1)[0]
+    same = bool(tensor.isnan().all()) if bool(first.isnan()) else bool((tensor == first).all())
+    return first.item() if same else None
 
 
 def name_hint(role: str, name: str) -> str:

@@ -1,6 +1,7 @@
 """What of a torch optimizer is compiled in: per param group its kind, its structure flags and its parameters.
 
-Values (lr, betas, eps, weight decay, momentum) are not part of it: they live in device slots and may change at any step.
+Values (lr, betas, eps, weight decay, momentum) are not part of it: they live in device slots and may change
+at any step.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ KINDS: tuple[tuple[type[torch.optim.Optimizer], str, Structure], ...] = (
     (torch.optim.Adam, "adam", _adam),
     (torch.optim.SGD, "sgd", _sgd),
 )
-"""Supported optimizers, the most derived class first: the kind of update and the flags that are compiled in."""
+"""Supported optimizers, the most derived class first: the kind of update, and the flags compiled in."""
 
 
 def describe(
@@ -54,8 +55,8 @@ def describe(
 ) -> ArrayAttr[DictionaryAttr]:
     """The function attribute `aicf.optimizer`: one dictionary per param group, in order.
 
-    `names` holds the trained parameters of the step; a parameter that the step does not read is left out, as torch leaves
-    it alone. Raises TraceError for an optimizer whose update cannot be compiled.
+    `names` holds the trained parameters of the step; a parameter that the step does not read is left out,
+    as torch leaves it alone. Raises TraceError for an optimizer whose update cannot be compiled.
     """
     base, kind, structure = _kind(optimizer)
     _refuse_custom_update(optimizer, base)
@@ -85,15 +86,17 @@ def _kind(optimizer: torch.optim.Optimizer) -> tuple[type[torch.optim.Optimizer]
 
 
 def _refuse_custom_update(optimizer: torch.optim.Optimizer, base: type[torch.optim.Optimizer]) -> None:
-    """A subclass with a `step` of its own, or hooks around it, means an update that is not the base class's."""
+    """Raise TraceError for a subclass with a `step` of its own, or for hooks around it."""
     if inspect.unwrap(type(optimizer).step) is not inspect.unwrap(base.step):
         raise TraceError(
-            f"{type(optimizer).__name__} replaces the step of {base.__name__}; only the updates of SGD, Adam and AdamW"
-            " can be compiled"
+            f"{type(optimizer).__name__} replaces the step of {base.__name__}; only the updates of SGD, Adam"
+            " and AdamW can be compiled"
         )
     for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
         if getattr(optimizer, hooks, None):
-            raise TraceError(f"the optimizer has step hooks ({hooks.strip('_')}), which a compiled step does not run")
+            raise TraceError(
+                f"the optimizer has step hooks ({hooks.strip('_')}), which a compiled step does not run"
+            )
 
 
 def trained_parameters(
@@ -108,9 +111,7 @@ def trained_parameters(
     for index, position, parameter in _parameters(optimizer):
         which = f"parameter {position} of param group {index}, {describe_tensor(parameter)},"
         if parameter not in names:
-            raise TraceError(
-                f"{which} is not a parameter of the model; make the optimizer from the parameters of this very model"
-            )
+            raise TraceError(f"{which} is not a parameter of the model; make the optimizer from this model")
         if not parameter.is_floating_point() or parameter.layout is not torch.strided:
             raise TraceError(f"{which} is not a dense tensor of floating-point numbers")
     return {parameter for _, _, parameter in _parameters(optimizer) if parameter.requires_grad}

@@ -2,17 +2,17 @@
 
 `Recorder` sees every torch function that the user's code calls while the step is exported. It
 
-- runs the function under a frame that carries the user's file and line: torch.export keeps only frames of functions
-  called `forward`, and so would lose the lines of a loss function or a helper;
-- appends `detach` to a result that torch itself has cut off from the gradient (`no_grad`), so that the graph shows it;
+- runs the function under a frame that carries the user's file and line: torch.export keeps only frames of
+  functions called `forward`, and so would lose the lines of a loss function or a helper;
+- appends `detach` to a result that torch itself has cut off from the gradient (`no_grad`): the graph shows
+  it then;
 - refuses what reads the values of a tensor in Python, since the compiled step could not follow them.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -67,7 +67,7 @@ class Recorder(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        location = source.of_frame(sys._getframe(1))
+        location = source.here()
         operands = list(tensors((args, kwargs or {})))
         self.captured.update({id(operand): operand for operand in operands if type(operand) in PLAIN})
         name = function_name(func)
@@ -76,9 +76,9 @@ class Recorder(TorchFunctionMode):
         carries_gradient = any(operand.requires_grad for operand in operands)
         if name in CUTS_GRADIENT and carries_gradient:
             raise gradient_cut(CUTS_GRADIENT[name], location)
-        run = caller_at(location) if location else lambda call: call()
+        run = caller_at(location) if location else directly
         result = run(lambda: func(*args, **(kwargs or {})))
-        if any(not isinstance(size, int) for tensor in tensors(result) for size in tensor.shape):
+        if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
             raise value_read("makes a tensor whose shape depends on values", location)
         if not carries_gradient:
             return result
@@ -123,7 +123,12 @@ def detached(result: Any) -> Any:
     return result
 
 
-@lru_cache(maxsize=None)
+def directly(call: Callable[[], Any]) -> Any:
+    """Call from here, where no line of the user is known."""
+    return call()
+
+
+@cache
 def caller_at(location: SourceLocation) -> Callable[[Callable[[], Any]], Any]:
     """A function called `forward` that calls its argument from `location`, as any stack trace will show."""
     namespace: dict[str, Any] = {}
@@ -135,8 +140,9 @@ def caller_at(location: SourceLocation) -> Callable[[Callable[[], Any]], Any]:
 def value_read(what: str, location: SourceLocation | None) -> TraceError:
     """The error for code that depends on the values of a tensor."""
     return trace_error(
-        f"the step {what}{quoted(location)}; a compiled step runs no Python, so its control flow, shapes and constants"
-        " cannot depend on tensor values: compute with tensors instead, or move this line out of the model and the loss",
+        f"the step {what}{quoted(location)}; a compiled step runs no Python, so its control flow, shapes and"
+        " constants cannot depend on tensor values: compute with tensors instead, or move this line out of"
+        " the model and the loss",
         location,
     )
 

@@ -1,19 +1,21 @@
 """Where in the user's own code something happened.
 
-A frame is the user's unless it lies in torch, in this package, in the standard library, in an installed command, or in
-code without a file. Positions arrive in three ways: a running frame, the traceback of an exception, and the text
-`node.stack_trace` that torch.export keeps with each node.
+A frame is the user's unless it lies in torch, in this package, in the standard library, in an installed
+command, or in code without a file. Positions arrive in three ways: the running frame, the traceback of an
+exception, and the text `node.stack_trace` that torch.export keeps with each node.
 """
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import re
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, TracebackType
 
 import torch
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, LocationAttr, StringAttr, UnknownLoc
@@ -59,13 +61,22 @@ def is_users_file(file: str) -> bool:
     return not path.is_relative_to(_STANDARD_LIBRARY) or "site-packages" in path.parts
 
 
-def of_frame(frame: FrameType | None) -> SourceLocation | None:
-    """The innermost line of the user's code at or outside `frame`."""
+def here() -> SourceLocation | None:
+    """The innermost line of the user's code that is running."""
+    frame = inspect.currentframe()
     while frame is not None:
         if is_users_file(frame.f_code.co_filename):
             return SourceLocation(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def of_function(function: Callable[..., object]) -> SourceLocation | None:
+    """Where a function of the user begins."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType) or not is_users_file(code.co_filename):
+        return None
+    return SourceLocation(code.co_filename, code.co_firstlineno)
 
 
 def of_traceback(traceback: TracebackType | None) -> SourceLocation | None:
@@ -80,7 +91,7 @@ def of_traceback(traceback: TracebackType | None) -> SourceLocation | None:
 
 def of_stack_trace(stack_trace: str | None) -> SourceLocation | None:
     """The innermost line of the user's code in the text of a stack, outermost frame first."""
-    frames = [(frame["file"], int(frame["line"])) for frame in _STACK_TRACE_FRAME.finditer(stack_trace or "")]
+    frames = [(f["file"], int(f["line"])) for f in _STACK_TRACE_FRAME.finditer(stack_trace or "")]
     return next((SourceLocation(*frame) for frame in reversed(frames) if is_users_file(frame[0])), None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from xdsl.dialects.builtin import bf16, f16, f32, f64, i32, i64
@@ -33,6 +34,6 @@ def describe(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{[int(size) for size in value.shape]}"
     if isinstance(value, (list, tuple)):
-        items: Sequence[object] = value
+        items = cast(Sequence[object], value)
         return f"[{', '.join(describe(item) for item in items)}]"
     return str(value)

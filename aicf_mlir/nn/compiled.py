@@ -19,29 +19,26 @@ _STEP = "_aicf_step"
 
 
 class CompiledMethods(torch.nn.Module):
-    """The short form of `aicf_mlir.compile_train_step`: compile the module, then call the step's methods on it."""
+    """The short form of `compile_train_step`: compile the module, then call the step's methods on it."""
 
-    def compile(
-        self, *args: Any, optimizer: torch.optim.Optimizer | None = None, **options: Any
-    ) -> CompiledTrainStep | None:
+    def compile(self, *args: Any, optimizer: torch.optim.Optimizer | None = None, **options: Any) -> None:
         """
         Compile the whole train step of this module under `optimizer`.
 
-        Every option of `compile_train_step` is accepted: loss_fn, example, B, D, device, dtype, warmup_inputs,
-        warmup_runs, warmup_required, name. Without `optimizer` this is `torch.nn.Module.compile`.
+        Every option of `compile_train_step` is accepted: loss_fn, example, B, D, device, dtype,
+        warmup_inputs, warmup_runs, warmup_required, name. Without `optimizer` this is
+        `torch.nn.Module.compile`.
         """
         if optimizer is None:
-            super().compile(*args, **options)
-            return None
+            super().compile(*args, **options)  # pyright: ignore[reportUnknownMemberType]
+            return
         from aicf_mlir.compile import compile_train_step
 
-        step = compile_train_step(self, optimizer, *args, **options)
-        vars(self)[_STEP] = step
-        return step
+        vars(self)[_STEP] = compile_train_step(self, optimizer, *args, **options)
 
     @property
     def compiled_step(self) -> CompiledTrainStep:
-        """The compiled step, for what has no method here: meta, state, ir, stats, reports. StateError before compile."""
+        """The compiled step, for what has no method here: meta, state, ir, …; StateError before compile."""
         step: CompiledTrainStep | None = vars(self).get(_STEP)
         if step is None:
             raise StateError(
@@ -74,5 +71,5 @@ class CompiledMethods(torch.nn.Module):
         self.compiled_step.restore(snapshot)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied and pickled: the module, not the compiled step, which belongs to these very parameters."""
+        """What is copied and pickled: not the compiled step, which belongs to these very parameters."""
         return {name: value for name, value in vars(self).items() if name != _STEP}

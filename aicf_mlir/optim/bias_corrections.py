@@ -8,14 +8,16 @@ from aicf_mlir.errors import StateError
 
 if TYPE_CHECKING:
     from aicf_mlir.runtime.hyperparameters import Hyperparameters
+    from aicf_mlir.train_step import CompiledTrainStep
 
 
 class BiasCorrection:
     """
-    A property of a compiled optimizer: 1 / (1 - beta^step), which follows the step counter unless it is pinned.
+    A property of a compiled optimizer: 1 / (1 - beta^step), which follows the step counter unless pinned.
 
-    Reading gives the value of the last step in the first param group. Assigning a number pins it, in every param group,
-    for all following steps; assigning None lets it follow the counter again. StateError before the step is compiled.
+    Reading gives the value of the last step in the first param group. Assigning a number pins it, in every
+    param group, for all following steps; assigning None lets it follow the counter again.
+    Raises StateError before the step is compiled.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -35,7 +37,8 @@ class BiasCorrection:
                 meta[slot] = value
 
     def _meta(self, optimizer: Any) -> Hyperparameters:
-        step = vars(optimizer).get("_aicf_step")
+        attributes: dict[str, Any] = vars(optimizer)
+        step: CompiledTrainStep | None = attributes.get("_aicf_step")
         if step is None:
             raise StateError(
                 f"{self._name} belongs to a compiled step; call model.compile(optimizer=...) or"

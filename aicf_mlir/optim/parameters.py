@@ -8,10 +8,7 @@ from typing import Any, TypeAlias, cast
 import torch
 
 Parameters: TypeAlias = (
-    torch.nn.Module
-    | Iterable[torch.Tensor]
-    | Iterable[dict[str, Any]]
-    | Iterable[tuple[str, torch.Tensor]]
+    torch.nn.Module | Iterable[torch.Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, torch.Tensor]]
 )
 """A module, its parameters, its named parameters, or param groups whose "params" is any of these."""
 

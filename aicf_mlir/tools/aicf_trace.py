@@ -17,8 +17,9 @@ Write forward and loss of a train step as text, before any pass.
   aicf-trace examples/mlp.py:mlp
   aicf-trace examples/mlp.py:mlp | aicf-opt --stage kernel -
 
-FUNCTION takes no arguments and returns a dictionary: "model", "batch" (an example), and optionally "optimizer" and
-"loss_fn" (a function of model and batch; default: mean squared error of model(batch["x"]) against batch["t"]).
+FUNCTION takes no arguments and returns a dictionary: "model", "batch" (an example), and optionally
+"optimizer" and "loss_fn" (a function of model and batch; default: mean squared error of model(batch["x"])
+against batch["t"]).
 """
 
 
@@ -26,7 +27,9 @@ def build_parser() -> ToolParser:
     """The options of aicf-trace."""
     parser = ToolParser("aicf-trace", description=DESCRIPTION)
     parser.add_argument("function", metavar="FILE.py:FUNCTION", help="builds the step")
-    parser.add_argument("-o", dest="output", metavar="FILE", default="-", help="output (default: standard output)")
+    parser.add_argument(
+        "-o", dest="output", metavar="FILE", default="-", help="output (default: standard output)"
+    )
     parser.add_argument("--name", default="step", help="the name of the function (default: step)")
     parser.add_argument("--locations", action="store_true", help="print the user's file and line of every op")
     parser.add_argument("--debug", action="store_true", help="show the Python traceback of an internal error")

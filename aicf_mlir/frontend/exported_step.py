@@ -1,0 +1,102 @@
+"""What torch.export made of a step: the graph, and what its inputs and outputs stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind, OutputSpec
+from torch.fx import Node
+
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.recorder import Recorder
+from aicf_mlir.frontend.source import SourceLocation, trace_error
+
+MUTATIONS = {
+    OutputKind.BUFFER_MUTATION: "updates the buffer",
+    OutputKind.PARAMETER_MUTATION: "changes the parameter",
+    OutputKind.USER_INPUT_MUTATION: "changes the batch entry",
+}
+"""Outputs beside the loss, in words."""
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """An input of the graph that is no part of the batch."""
+
+    path: str
+    """Where the tensor hangs, from the model."""
+    tensor: torch.Tensor
+    """The user's own tensor."""
+    is_captured: bool
+    """Whether it is neither a parameter nor a buffer, but was found in the user's code or made there."""
+
+
+@dataclass(frozen=True)
+class ExportedStep:
+    """A functional graph of ATen ops."""
+
+    program: ExportedProgram
+    names: tuple[str, ...]
+    """Entries of the batch, in order."""
+    tensors: Mapping[str, torch.Tensor]
+    """Parameters and buffers of the exported module by path."""
+    recorder: Recorder
+    fallback: SourceLocation | None
+    """The line that asked for the trace: where an op has no line of its own."""
+
+    @cached_property
+    def result(self) -> Node:
+        """The node whose value the step returns; TraceError if the step also changes anything in place."""
+        signature = self.program.graph_signature
+        outputs = self.program.graph.output_node().all_input_nodes
+        by_name = {node.name: node for node in outputs}
+        for spec in signature.output_specs:
+            if spec.kind is not OutputKind.USER_OUTPUT:
+                raise self._mutation(spec, by_name.get(str(spec.arg.name)))
+        return by_name[str(signature.output_specs[0].arg.name)]
+
+    def _mutation(self, spec: OutputSpec, node: Node | None) -> Exception:
+        what = MUTATIONS.get(spec.kind, f"has an output of kind {spec.kind.name}:")
+        target = str(spec.target)
+        name = self.inputs.get(target, target.removeprefix("model."))
+        hint = "; for batch norm call model.eval()" if name.endswith(("_mean", "_var", "_tracked")) else ""
+        location = self.location(node) if node else self.fallback
+        return trace_error(f"the step {what} {name!r} in place, which is not supported{hint}", location)
+
+    @cached_property
+    def live(self) -> set[Node]:
+        """The nodes that the result depends on."""
+        live, pending = set[Node](), [self.result]
+        while pending:
+            node = pending.pop()
+            if node not in live:
+                live.add(node)
+                pending += node.all_input_nodes
+        return live
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The batch's name of each placeholder that stands for one of its entries."""
+        return dict(zip(map(str, self.program.graph_signature.user_inputs), self.names, strict=True))
+
+    @property
+    def placeholders(self) -> dict[str, Placeholder]:
+        """Every other placeholder by name."""
+        found = dict[str, Placeholder]()
+        for spec in self.program.graph_signature.input_specs:
+            path = str(spec.target)
+            captured = spec.kind is InputKind.CONSTANT_TENSOR
+            tensor = self.program.constants.get(path) if captured else self.tensors.get(path)
+            if isinstance(tensor, torch.Tensor):
+                found[str(spec.arg.name)] = Placeholder(path.removeprefix("model."), tensor, captured)
+        return found
+
+    def location(self, node: Node) -> SourceLocation | None:
+        """The user's line of `node`; torch.export loses it inside `no_grad`, where the recorder has it."""
+        own = source.of_stack_trace(node.meta.get("stack_trace"))
+        blocked = self.recorder.blocked
+        return own or (blocked[0] if blocked else self.fallback)

@@ -1,0 +1,80 @@
+"""An op that the front end cannot express: torch's decomposition as a second try, else one error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch.export import default_decompositions
+from torch.fx import Node
+
+from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend.aten_table import TABLE
+from aicf_mlir.frontend.export import decompose
+from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.source import SourceLocation, quoted, trace_error
+from aicf_mlir.frontend.types import describe
+
+Result = TypeVar("Result")
+
+RANDOM = "it draws random numbers; pass random tensors in the batch instead"
+
+
+class UnsupportedNode(Exception):
+    """An op outside the table, or one whose row refuses its arguments; torch may still decompose it."""
+
+    def __init__(self, node: Node, reason: str, forbidden: bool, location: SourceLocation | None):
+        super().__init__(reason)
+        self.target: Any = node.target
+        self.reason = reason or (RANDOM if is_random(node) else "")
+        self.may_decompose = not forbidden and not is_random(node)
+        self.location = location
+        operands = ", ".join(describe(operand.meta.get("val")) for operand in node.all_input_nodes)
+        self.what = f"{op_name(node)}({operands})"
+
+    def error(self, reason: str = "") -> TraceError:
+        """What the user is told: the op, its shapes, the line, and why, or what is supported."""
+        supported = sorted({name.split(".")[1] for name in TABLE if not name.startswith("aten._")})
+        why = self.reason or reason or f"supported are {', '.join(supported)}"
+        return trace_error(f"{self.what} is not supported{quoted(self.location)}: {why}", self.location)
+
+
+def with_decompositions(exported: ExportedStep, build: Callable[[ExportedStep], Result]) -> Result:
+    """
+    `build(exported)`; an op that it finds unsupported is decomposed by torch's rule for it, alone, and it
+    tries again.
+
+    Raises TraceError once an unsupported op has no such rule.
+    """
+    refused: list[UnsupportedNode] = []
+    while True:
+        try:
+            return build(exported)
+        except UnsupportedNode as unsupported:
+            refused.append(unsupported)
+        target = refused[-1].target
+        rules: dict[Any, Any] = dict(default_decompositions()) if refused[-1].may_decompose else {}
+        if target not in rules or target in [before.target for before in refused[:-1]]:
+            raise explain(refused)
+        exported = replace(exported, program=decompose(exported.program, {target: rules[target]}))
+
+
+def explain(refused: list[UnsupportedNode]) -> TraceError:
+    """The error for the last refused op, or for the op that the user wrote if that was decomposed."""
+    last = refused[-1]
+    written = next(node for node in refused if node.location == last.location)
+    if written is last or written.reason:
+        return written.error()
+    return written.error(f"torch decomposes it into {last.what}, which is not supported either")
+
+
+def op_name(node: Node) -> str:
+    """`aten.add.Tensor`."""
+    return str(node.target)
+
+
+def is_random(node: Node) -> bool:
+    """Whether the op draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

@@ -12,7 +12,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 INSTALLED := $(VENV)/.installed
 BUILT := $(VENV)/.built-$(AICF_CUDA)
 BENCH_INSTALLED := $(VENV)/.bench-installed
-NATIVE := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
+NATIVE := $(sort $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'))
 
 .PHONY: setup build test lit pytest demo lint format bench clean
 
@@ -46,12 +46,19 @@ lint: $(BUILT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
-	find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE)
+
+bench: $(BUILT) $(BENCH_INSTALLED)
+	$(BIN)/python bench/mlp.py
+
+$(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
+	$(BIN)/pip install --disable-pip-version-check -c requirements-dev.txt -r requirements-bench.txt
+	touch $@
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | xargs $(BIN)/clang-format -i
+	$(BIN)/clang-format -i $(NATIVE)
 
 clean:
 	rm -rf build $(VENV)/.built-*

@@ -13,13 +13,6 @@ struct DescribedTensor {
   py::object owner;
 };
 
-void parse_device(const std::string& name, TensorDesc* out) {
-  if (name == "cpu") return;
-  device_named(name);  // refuses what is not there
-  out->device = DeviceType::Cuda;
-  out->device_index = static_cast<int16_t>(name == "cuda" ? 0 : std::stoi(name.substr(5)));
-}
-
 DescribedTensor make_described(py::handle data, const std::string& dtype, py::handle shape,
                                py::handle strides, const std::string& device, py::object owner) {
   TensorDesc desc;
@@ -31,7 +24,10 @@ DescribedTensor make_described(py::handle data, const std::string& dtype, py::ha
                                " dimensions, got " + std::to_string(given.size())));
     std::copy(given.begin(), given.end(), desc.strides);
   }
-  parse_device(device, &desc);
+  int index = 0;
+  raise_if(parse_device(device, &desc.device, &index));
+  desc.device_index = static_cast<int16_t>(index);
+  device_named(device);  // refuses what is not there
   desc.data = parse_address(data, "data");
   desc.alignment = address_alignment(desc.data);
   return {desc, std::move(owner)};

@@ -59,7 +59,7 @@ std::pair<std::string, size_t> select_kernel(py::handle kind, const py::list& in
                                              const std::string& name) {
   OpDesc op = parse_op(kind, inputs, outputs, attrs);
   Target target;
-  raise_if(Target::parse(target_name, &target));
+  raise_if(Target::parse(target_name, &target), Subject::Op);
   for (std::vector<TensorDesc>* operands : {&op.inputs, &op.outputs})
     for (TensorDesc& t : *operands) t.device = target.device;
   const KernelVariant* variant = nullptr;

@@ -40,7 +40,9 @@ class Device {
   virtual Status enqueue(const KernelVariant& variant, const OpDesc& op, LaunchContext ctx) = 0;
 };
 
-// "cpu", "cuda", "cuda:1". The device lives as long as the process. Fails where there is no such device.
+// "cpu", "cuda" (which is "cuda:0"), "cuda:1"; says nothing on whether there is such a device.
+Status parse_device(const std::string& name, DeviceType* type, int* index);
+// The device lives as long as the process. Fails where there is no such device.
 Status get_device(const std::string& name, Device** out);
 int cuda_device_count();  // 0 without a driver or without a CUDA build
 Status get_cpu_device(Device** out);

@@ -18,18 +18,20 @@ Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena**
   return Status::ok();
 }
 
-Status place(const SlotSpec& slot, const Device& device, const ArenaMap& arenas, TensorDesc* out) {
+Status place(const SlotSpec& slot, const ArenaMap& arenas, TensorDesc* out) {
   const Arena* arena = nullptr;
   AICF_TRY(find_arena(slot.arena, arenas, &arena));
   AICF_TRY(make_tensor(slot.dtype, slot.shape, out));
   AICF_TRY(arena->check_range("the slot " + out->str(), slot.offset, static_cast<int64_t>(out->bytes())));
   out->data = arena->data() + slot.offset;
-  out->device = device.type();
+  int index = 0;
+  AICF_TRY(parse_device(arena->device_name(), &out->device, &index));
+  out->device_index = static_cast<int16_t>(index);
   out->alignment = address_alignment(out->data);
   return Status::ok();
 }
 
-Status place_all(const LaunchSpec& spec, const Device& device, const ArenaMap& arenas, OpDesc* op) {
+Status place_all(const LaunchSpec& spec, const ArenaMap& arenas, OpDesc* op) {
   op->kind = spec.kind;
   op->attrs = spec.attrs;
   op->inputs.resize(spec.inputs.size());
@@ -37,7 +39,7 @@ Status place_all(const LaunchSpec& spec, const Device& device, const ArenaMap& a
   for (size_t i = 0; i < operand_count(*op); ++i) {
     const bool input = i < op->inputs.size();
     const size_t index = input ? i : i - op->inputs.size();
-    const Status placed = place(input ? spec.inputs[index] : spec.outputs[index], device, arenas,
+    const Status placed = place(input ? spec.inputs[index] : spec.outputs[index], arenas,
                                 input ? &op->inputs[index] : &op->outputs[index]);
     if (!placed.is_ok()) return placed.at(operand_name(*op, i));
   }
@@ -72,7 +74,7 @@ Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, PreparedL
 
 Status prepare(const LaunchSpec& spec, Device& device, const ArenaMap& arenas, PreparedLaunch* out) {
   const KernelRegistry& registry = KernelRegistry::get();
-  AICF_TRY(place_all(spec, device, arenas, &out->op));
+  AICF_TRY(place_all(spec, arenas, &out->op));
   AICF_TRY(registry.check(out->op));
   AICF_TRY(check_memory(out->op, device));
   AICF_TRY(check_aliasing(out->op, *registry.schema(spec.kind)));

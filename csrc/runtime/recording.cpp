@@ -14,12 +14,13 @@ Status RecordedGraph::launch(int64_t n, void* stream) {
   if (n < 0) return Status::invalid("a graph is launched 0 or more times, got " + std::to_string(n));
   if (open_recording(device_))
     return Status::state("a graph cannot be launched while one is being recorded; call graph_end first");
+  last_stream_ = stream;
   for (int64_t i = 0; i < n; ++i) AICF_TRY(graph_->launch(stream));
   return Status::ok();
 }
 
 Status RecordedGraph::reset() {
-  if (graph_) AICF_TRY(device_.synchronize(nullptr));
+  if (graph_) AICF_TRY(device_.synchronize(last_stream_));
   graph_.reset();
   kept_ = Kept{};
   return Status::ok();

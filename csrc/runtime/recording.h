@@ -18,15 +18,19 @@ class RecordedGraph {
  public:
   RecordedGraph(Device& device, std::unique_ptr<Graph> graph, Kept kept)
       : device_(device), kept_(std::move(kept)), graph_(std::move(graph)) {}
+  ~RecordedGraph() { (void)reset(); }
+  RecordedGraph(const RecordedGraph&) = delete;
+  RecordedGraph& operator=(const RecordedGraph&) = delete;
   // `n` launches on `stream` with nothing in between.
   Status launch(int64_t n, void* stream);
-  // Frees the graph and what it kept, after the work that may still use it; later launches are refused.
+  // Frees the graph and what it kept, after the last launch has ended; later launches are refused.
   Status reset();
 
  private:
   Device& device_;
   Kept kept_;
-  std::unique_ptr<Graph> graph_;  // after kept_: destroyed before it
+  std::unique_ptr<Graph> graph_;
+  void* last_stream_ = nullptr;
 };
 
 // Opens a recording on this thread; calls on the device are recorded until graph_end.

@@ -212,35 +212,32 @@ def test_a_second_thread_is_refused() -> None:
     start = time.perf_counter()
     executor.replay(1000)
     steps_of_two_seconds = int(2000 / (time.perf_counter() - start))
-    thread = threading.Thread(target=executor.replay, args=(steps_of_two_seconds,))
+    started = threading.Event()
+
+    def replay() -> None:
+        started.set()
+        executor.replay(steps_of_two_seconds)
+
+    thread = threading.Thread(target=replay)
     thread.start()
     try:
-        _wait_until_busy(executor)
-        for call in (
+        started.wait()
+        time.sleep(0.3)  # the replay is under way, and lasts
+        calls = (
             executor.run,
             executor.capture,
             executor.replay,
             executor.reset,
             executor.trace,
             executor.stats,
-        ):
-            with pytest.raises(
-                StateError, match=r"this step is in use by another thread; wait for its call to return"
-            ):
+        )
+        for call in calls:
+            with pytest.raises(StateError, match=r"in use by another thread; wait for its call to return"):
                 call()
     finally:
         thread.join()
     executor.run()
     assert executor.stats()["replays"] == 1000 + steps_of_two_seconds
-
-
-def _wait_until_busy(executor: _C.Executor) -> None:
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline:
-        try:
-            executor.stats()
-        except StateError:
-            return
 
 
 def test_a_signal_ends_a_long_replay_between_steps() -> None:

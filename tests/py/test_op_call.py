@@ -315,33 +315,6 @@ def test_a_refused_call_writes_nothing() -> None:
     assert (out == 7.0).all()
 
 
-# ---- selection without memory ----
-
-
-def test_selection_lists_every_candidate_with_its_reason() -> None:
-    f64 = ("f64", (2, 2))
-    names = [row["name"] for row in _C.kernel_variants() if row["op"] == "gemm"]
-    with pytest.raises(SelectionError) as caught:
-        _C.select_kernel(OpKind.Copy, [("i1", (2,))], [("i1", (2,))], {}, "sm_10")
-    assert "candidates:" in str(caught.value)
-    assert _C.select_kernel(OpKind.Gemm, [f64, f64], [f64], {}, "sm_90")[0] in names
-
-
-@pytest.mark.parametrize("target", ["gpu", "sm_", "sm_9", "sm_9x", "sm_09", "sm_1000", ""])
-def test_selection_refuses_an_unknown_target(target: str) -> None:
-    with pytest.raises(KernelError, match=r"is neither cpu nor a compute capability such as sm_80 or sm_90"):
-        _C.select_kernel(OpKind.EltwiseRelu, [("f32", (2,))], [("f32", (2,))], {}, target)
-
-
-def test_the_registry_covers_every_kind_on_every_device() -> None:
-    rows = _C.kernel_variants()
-    assert len({row["name"] for row in rows}) == len(rows)
-    for kind in OpKind:
-        assert _C.op_names()[kind]
-        for device in ("cpu", "cuda"):
-            assert any(row["kind"] == kind and row["device"] == device for row in rows), (kind, device)
-
-
 # ---- graphs of calls ----
 
 

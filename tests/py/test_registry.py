@@ -1,0 +1,107 @@
+"""The kernel registry: no name twice, no kernel without a schema, an order that is preference, reasons for every refusal."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aicf_mlir
+from aicf_mlir import _C, OpKind, SelectionError, VerifyError
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNTIME = ("registry", "target", "attr_pack", "op_kind", "tensor_desc")
+F32 = ("f32", (2, 2))
+
+
+def test_registration_and_selection_refuse_by_name(tmp_path: Path) -> None:
+    program = tmp_path / "registry_refusals"
+    sources = [
+        ROOT / "tests/cpp/registry_refusals.cpp",
+        *(ROOT / f"csrc/runtime/{name}.cpp" for name in RUNTIME),
+    ]
+    subprocess.run(["c++", "-std=c++17", f"-I{ROOT / 'csrc'}", "-o", program, *sources], check=True)
+    printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    assert printed.splitlines() == [
+        "no kernel runs copy() -> () on cpu; none is registered",
+        "the schema of copy is registered twice",
+        "schema for a number that is no OpKind: 999",
+        "kernel 'relu_cpu' is registered before the schema of its kind",
+        "kernel 'copy_blue' is registered twice",
+        "no kernel runs copy() -> () on cpu; candidates:",
+        "  copy_blue: needs a blue tensor",
+        "  copy_new: runs on cuda",
+        "no kernel runs copy() -> () on sm_80; candidates:",
+        "  copy_blue: runs on cpu",
+        "  copy_new: needs sm_90",
+        "copy_first",
+    ]
+
+
+def test_selection_lists_every_candidate_with_its_reason() -> None:
+    names = [row["name"] for row in _C.kernel_variants() if row["op"] == "gemm"]
+    i64 = ("i64", (2, 2))
+    with pytest.raises(VerifyError, match=r"gemm: "):
+        _C.select_kernel(OpKind.Gemm, [i64, i64], [i64], {}, "cpu")
+    f16 = ("f16", (2, 2))
+    with pytest.raises(SelectionError) as caught:
+        _C.select_kernel(OpKind.Gemm, [f16, f16], [f16], {}, "sm_70")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "no kernel runs gemm(f16[2, 2], f16[2, 2]) -> (f16[2, 2]) on sm_70; candidates:"
+    assert [line.split(":")[0].strip() for line in lines[1:]] == names
+    assert _C.select_kernel(OpKind.Gemm, [F32, F32], [F32], {}, "cpu") == ("gemm_cpu_blas", 0)
+
+
+@pytest.mark.parametrize("target", ["gpu", "sm_", "sm_9", "sm_9x", "sm_09", "sm_1000", ""])
+def test_selection_refuses_an_unknown_target(target: str) -> None:
+    with pytest.raises(VerifyError, match=r"is neither cpu nor a compute capability such as sm_80 or sm_90"):
+        _C.select_kernel(OpKind.EltwiseRelu, [F32], [F32], {}, target)
+
+
+def test_a_target_without_a_gpu_selects_cuda_kernels() -> None:
+    assert _C.select_kernel(OpKind.Gemm, [F32, F32], [F32], {}, "sm_90")[0].startswith("gemm_f32")
+
+
+def test_every_kind_has_a_kernel_on_every_device() -> None:
+    rows = _C.kernel_variants()
+    assert len({row["name"] for row in rows}) == len(rows)
+    for kind in OpKind:
+        assert _C.op_names()[kind]
+        for device in ("cpu", "cuda"):
+            assert any(row["kind"] == kind and row["device"] == device for row in rows), (kind, device)
+    assert all(row["built"] for row in rows if row["device"] == "cpu" or _C.with_cuda)
+
+
+def test_the_stub_has_the_names_of_the_module() -> None:
+    """`_C.pyi` and the compiled module name the same things; the types in it are checked by the type checker."""
+    tree = ast.parse((ROOT / "aicf_mlir/_C.pyi").read_text())
+    types_only = {"KernelVariant", "MemoryStats", "ExecutorStats", "Launch"}
+    stub = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    real = {name for name in dir(_C) if not name.startswith("__") and name != "with_cuda"}
+    assert stub.keys() - types_only == real
+    for name, node in stub.items():
+        if name in types_only or not isinstance(node, ast.ClassDef) or name == "OpKind":
+            continue
+        methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef)} - {
+            "__init__",
+            "__buffer__",
+        }
+        assert methods == {method for method in vars(getattr(_C, name)) if not method.startswith("_")}, name
+    kinds = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "OpKind")
+    written = {
+        ast.unparse(item.targets[0]): ast.literal_eval(item.value)
+        for item in kinds.body
+        if isinstance(item, ast.Assign)
+    }
+    assert written == {kind.name: int(kind) for kind in OpKind}
+
+
+def test_importing_the_package_needs_no_torch() -> None:
+    code = "import sys, aicf_mlir; aicf_mlir.op_call; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-W", "error::DeprecationWarning", "-c", code], check=True)
+    assert set(aicf_mlir.__all__) <= set(dir(aicf_mlir))
+    with pytest.raises(AttributeError, match=r"module 'aicf_mlir' has no attribute 'train'"):
+        aicf_mlir.train  # noqa: B018

@@ -69,7 +69,7 @@ def compile_train_step(
     log.info("%s: compiled %d shape group(s) for %s", name, len(programs), target)
     tensors = {("param", n): p for n, p in traces[0].parameters.items()}
     frozen = {("buffer", n): b for n, b in traces[0].buffers.items()}
-    store = Store(programs[0], str(where), {**tensors, **frozen})
+    store = Store(programs[0], str(where), model, {**tensors, **frozen})
     plans = [BoundPlan(program, store) for program in programs]
     described = _optimizer_groups(stages[0]["step"])
     hyperparameters = Hyperparameters(optimizer, [kind for kind, _ in described], store, where)

@@ -63,6 +63,9 @@ class BoundPlan:
                     f"got {_describe(tensor.shape, tensor.dtype, tensor.device)}"
                     + (_shape_hint if tensor.shape != shape else "")
                 )
+        if len(batch) != len(self._expected):
+            unknown = ", ".join(repr(name) for name in batch if name not in self.inputs)
+            raise BindError(f"the batch has {unknown} besides what was compiled: expected {sorted(self.inputs)}")
         for name, slot, _, _, _ in self._expected:
             slot.copy_(batch[name].detach())
 

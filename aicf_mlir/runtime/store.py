@@ -30,7 +30,13 @@ class Store:
     The user's parameters and buffers become views of their slots, so torch sees each update at once; their values are kept.
     """
 
-    def __init__(self, program: Program, device: str, tensors: Mapping[tuple[str, str], torch.Tensor]):
+    def __init__(
+        self,
+        program: Program,
+        device: str,
+        model: torch.nn.Module,
+        tensors: Mapping[tuple[str, str], torch.Tensor],
+    ):
         self.device = device
         self.slots = _shared_slots(program)
         self.arenas = {
@@ -40,6 +46,7 @@ class Store:
         for key, tensor in used.items():
             _check(key[1], tensor, self.slots[key])
         self._bound = [self._bind(key, tensor) for key, tensor in used.items()]
+        self._holders = _holders(model, {id(tensor): name for (_, name), tensor in used.items()})
 
     def of_role(self, role: str) -> dict[str, Slot]:
         """The slots of one role by name."""
@@ -65,13 +72,35 @@ class Store:
             )
 
     def check_addresses(self) -> None:
-        """Refuse to run when a parameter's storage was replaced: the step would train memory that nobody reads."""
+        """Refuse to run when a parameter or its storage was replaced: nobody would read what is trained."""
         for bound in self._bound:
             if bound.tensor.data_ptr() != bound.address:
-                raise BindError(
-                    f"parameter {bound.name!r} was moved after compilation (by .to(), load_state_dict(assign=True) or "
-                    ".data = …): its compiled storage is no longer the model's; copy values in place instead, or compile again"
-                )
+                raise _moved(bound.name)
+        for tensors, key, tensor, name in self._holders:
+            if tensors.get(key) is not tensor:
+                raise _moved(name)
+
+
+_Holder = tuple[Mapping[str, torch.Tensor | None], str, torch.Tensor, str]
+"""A module's dictionary of parameters or buffers, a key, the tensor that must stay there, its name."""
+
+
+def _holders(model: torch.nn.Module, names: Mapping[int, str]) -> list[_Holder]:
+    """Where `model` holds the tensors whose id is in `names`; tied ones more than once."""
+    return [
+        (tensors, key, tensor, names[id(tensor)])
+        for module in model.modules()
+        for tensors in (module._parameters, module._buffers)  # pyright: ignore[reportPrivateUsage]
+        for key, tensor in tensors.items()
+        if tensor is not None and id(tensor) in names
+    ]
+
+
+def _moved(name: str) -> BindError:
+    return BindError(
+        f"parameter {name!r} was moved after compilation (by .to(), load_state_dict(assign=True) or "
+        ".data = …): its compiled storage is no longer the model's; copy values in place instead, or compile again"
+    )
 
 
 def _shared_slots(program: Program) -> dict[tuple[str, str], Slot]:

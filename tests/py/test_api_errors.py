@@ -65,7 +65,12 @@ BAD_BATCHES: tuple[Mistake, ...] = (
         BindError,
         r"lacks 't': expected \['t', 'x'\], got \['x'\]",
     ),
-    Mistake("unknown key", lambda s: s.step.train_step(_batch(s, y=s.batch["x"])), BindError, r"'y'"),
+    Mistake(
+        "unknown key",
+        lambda s: s.step.train_step(_batch(s, y=s.batch["x"])),
+        BindError,
+        r"the batch has 'y' besides what was compiled: expected \['t', 'x'\]",
+    ),
     Mistake(
         "wrong key",
         lambda s: s.step.train_step({"X": s.batch["x"], "t": s.batch["t"]}),
@@ -192,7 +197,9 @@ def test_replay_of_a_bad_count(n: Any, device: str) -> None:
     assert_same_bits(setup.values(), control.values())
 
 
-@pytest.mark.parametrize("mistake", [m for m in BAD_BATCHES if "with" not in m.name], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "mistake", [m for m in BAD_BATCHES if "with" not in m.name and m.name != "None"], ids=lambda m: m.name
+)
 def test_replay_with_bad_inputs(mistake: Mistake, device: str) -> None:
     """A refused batch leaves all captured inputs as they were, those before the bad one included."""
     setup, control = compiled(ADAM, device), compiled(ADAM, device)

@@ -46,7 +46,7 @@ def eager_copy(
     model = mlp(8, 17, 8, seed=99).to(dtype)
     model.load_state_dict(setup.model.state_dict())
     optimizer = make(model)
-    optimizer.load_state_dict(setup.optimizer.state_dict())
+    optimizer.load_state_dict(copy.deepcopy(setup.optimizer.state_dict()))  # torch would share the tensors
     return model, optimizer
 
 
@@ -120,7 +120,7 @@ def test_from_torch_eager_to_aicf(optimizer: OptimizerConfig, device: str) -> No
     double = mlp(8, 17, 8).double()
     double.load_state_dict(model.state_dict())
     double_optimizer = optimizer(double)
-    double_optimizer.load_state_dict(eager.state_dict())
+    double_optimizer.load_state_dict(copy.deepcopy(eager.state_dict()))
 
     resumed = compiled(optimizer, device, model=mlp(8, 17, 8, seed=99))
     resumed.model.load_state_dict(model.state_dict())

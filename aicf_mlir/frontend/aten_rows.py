@@ -12,7 +12,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import shape_of
 from aicf_mlir.frontend.call import Call, Forbidden, Refused, Row, Value
 
-REDUCTIONS: tuple[str, ...] = ("none", "mean", "sum")
+REDUCTIONS = ("none", "mean", "sum")
 """torch's numbering of loss reductions."""
 
 
@@ -198,7 +198,7 @@ def native_dropout(call: Call) -> Value:
 
 def mse_loss(call: Call) -> SSAValue:
     """Mean or sum of squared differences, or the squares themselves."""
-    mode = REDUCTIONS[call["reduction"]]
+    mode: str = REDUCTIONS[call["reduction"]]
     if mode == "none":
         y, t = call.operand("self", call.wide_dtype), call.operand("target", call.wide_dtype)
         difference = call.emit.insert(nn.SubOp(y, t))
@@ -214,7 +214,7 @@ def cross_entropy(call: Call) -> SSAValue:
     logits, target = call.value("self"), call.value("target")
     if call["weight"] is not None:
         raise Refused("class weights")
-    mode = REDUCTIONS[call["reduction"]]
+    mode: str = REDUCTIONS[call["reduction"]]
     if mode == "none":
         raise Refused('reduction="none"; use "mean" or "sum"')
     shape = shape_of(logits)
@@ -226,8 +226,8 @@ def cross_entropy(call: Call) -> SSAValue:
     rows = math.prod(shape) // classes
     logits = call.emit.reshape(logits, (rows, classes))
     target = call.emit.reshape(target, (rows,))
-    settings = mode, call["ignore_index"], call["label_smoothing"]
-    return call.emit.insert(nn.CrossEntropyOp(logits, target, *settings))
+    ignored, smoothing = call["ignore_index"], call["label_smoothing"]
+    return call.emit.insert(nn.CrossEntropyOp(logits, target, mode, ignored, smoothing))
 
 
 def full_like(value: float | None = None) -> Row:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias  # a recursive alias cannot be written with |
+from typing import Any, TypeAlias, cast
 
 import torch
 from xdsl.ir import SSAValue

@@ -37,8 +37,7 @@ class BiasCorrection:
                 meta[slot] = value
 
     def _meta(self, optimizer: Any) -> Hyperparameters:
-        attributes: dict[str, Any] = vars(optimizer)
-        step: CompiledTrainStep | None = attributes.get("_aicf_step")
+        step: CompiledTrainStep | None = getattr(optimizer, "_aicf_step", None)
         if step is None:
             raise StateError(
                 f"{self._name} belongs to a compiled step; call model.compile(optimizer=...) or"

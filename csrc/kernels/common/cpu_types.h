@@ -4,9 +4,9 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 
+#include "kernels/common/float_bits.h"
 #include "runtime/status.h"
 #include "runtime/tensor_desc.h"
 
@@ -30,17 +30,6 @@ struct ComputeType<double> {
 };
 template <class T>
 using Compute = typename ComputeType<T>::type;
-
-inline uint32_t float_bits(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-inline float float_from_bits(uint32_t bits) {
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-}
 
 inline float widen(float x) { return x; }
 inline double widen(double x) { return x; }

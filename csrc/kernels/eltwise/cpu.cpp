@@ -2,7 +2,7 @@
 //
 // A result may be the very same memory as an operand. Iterations touch one element each, so they are
 // independent all the same, which `ivdep` tells the compiler.
-#include "kernels/common/cpu_types.h"
+#include "kernels/common/cpu_chunks.h"
 #include "kernels/common/strided_shape.h"
 #include "kernels/eltwise/launch.h"
 #include "kernels/eltwise/ops.h"
@@ -14,38 +14,38 @@ using namespace cpu;
 
 template <class Op, class T>
 void unary(T* y, const T* x, int64_t n) {
+  Chunk<T> in, out;
+  for_each_chunk<T>(n, [&](int64_t start, int64_t count) {
+    const Compute<T>* from = in.load(x + start, count);
+    Compute<T>* to = out.target(y + start);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) y[i] = narrow<T>(Op{}(widen(x[i])));
+    for (int64_t i = 0; i < count; ++i) to[i] = Op{}(from[i]);
+    out.store(y + start, count);
+  });
 }
 
-template <class Op, class T>
+// An operand that does not move is one element for all.
+template <class Op, bool x_moves, bool y_moves, class T>
 void binary(T* z, const T* x, const T* y, int64_t n) {
+  Chunk<T> left, right, out;
+  for_each_chunk<T>(n, [&](int64_t start, int64_t count) {
+    const Compute<T>* a = left.load(x_moves ? x + start : x, x_moves ? count : 1);
+    const Compute<T>* b = right.load(y_moves ? y + start : y, y_moves ? count : 1);
+    Compute<T>* to = out.target(z + start);
+    const Compute<T> first_a = *a, first_b = *b;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) z[i] = narrow<T>(Op{}(widen(x[i]), widen(y[i])));
-}
-
-// One operand repeats one element.
-template <class Op, class T>
-void binary_scalar_right(T* z, const T* x, T y, int64_t n) {
-  const Compute<T> right = widen(y);
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) z[i] = narrow<T>(Op{}(widen(x[i]), right));
-}
-
-template <class Op, class T>
-void binary_scalar_left(T* z, T x, const T* y, int64_t n) {
-  const Compute<T> left = widen(x);
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) z[i] = narrow<T>(Op{}(left, widen(y[i])));
+    for (int64_t i = 0; i < count; ++i) to[i] = Op{}(x_moves ? a[i] : first_a, y_moves ? b[i] : first_b);
+    out.store(z + start, count);
+  });
 }
 
 // The innermost dimension of a broadcast. After merging, the strides of contiguous operands along it are 0
 // or 1.
 template <class Op, class T>
 void binary_row(T* z, const T* x, int64_t x_stride, const T* y, int64_t y_stride, int64_t n) {
-  if (x_stride && y_stride) return binary<Op>(z, x, y, n);
-  if (x_stride) return binary_scalar_right<Op>(z, x, *y, n);
-  binary_scalar_left<Op>(z, *x, y, n);
+  if (x_stride && y_stride) return binary<Op, true, true>(z, x, y, n);
+  if (x_stride) return binary<Op, true, false>(z, x, y, n);
+  binary<Op, false, true>(z, x, y, n);
 }
 
 template <class Op, class T>
@@ -66,7 +66,7 @@ void binary_broadcast(const OpDesc& op) {
   StridedShape<2> shape;
   for (int d = 0; d < z.rank; ++d)
     shape.append(z.shape[d], {broadcast_stride(x, z.rank, d), broadcast_stride(y, z.rank, d)});
-  if (shape.rank == 0) return binary<Op>(z.ptr<T>(), elements<T>(x), elements<T>(y), 1);
+  if (shape.rank == 0) return binary<Op, true, true>(z.ptr<T>(), elements<T>(x), elements<T>(y), 1);
   T* out = z.ptr<T>();
   binary_dimension<Op>(shape, 0, out, elements<T>(x), elements<T>(y));
 }
@@ -83,8 +83,8 @@ template <class Op>
 Status run_same_shape(const OpDesc& op) {
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    binary<Op>(op.outputs[0].ptr<T>(), elements<T>(op.inputs[0]), elements<T>(op.inputs[1]),
-               op.outputs[0].numel());
+    binary<Op, true, true>(op.outputs[0].ptr<T>(), elements<T>(op.inputs[0]), elements<T>(op.inputs[1]),
+                           op.outputs[0].numel());
   });
 }
 

@@ -6,13 +6,14 @@
 #pragma once
 #include <cmath>
 
+#include "kernels/common/vector_math.h"
 #include "runtime/attr_pack.h"
 #include "runtime/op_kind.h"
 
 #ifdef __CUDACC__
 #define AICF_HD __host__ __device__ __forceinline__
 #else
-#define AICF_HD inline
+#define AICF_HD AICF_INLINE
 #endif
 
 // kind, kernel-dialect name, formula of x
@@ -52,15 +53,22 @@
   X(Sigmoid, sigmoid, sigmoid_bwd)
 
 namespace aicf {
-namespace scalar {  // the math functions of either device, chosen by type
+// The math functions of either device, chosen by type; on the host those of float vectorise.
+namespace scalar {
 
+#ifdef __CUDA_ARCH__
 AICF_HD float exp(float x) { return ::expf(x); }
-AICF_HD double exp(double x) { return ::exp(x); }
 AICF_HD float erf(float x) { return ::erff(x); }
-AICF_HD double erf(double x) { return ::erf(x); }
 AICF_HD float tanh(float x) { return ::tanhf(x); }
-AICF_HD double tanh(double x) { return ::tanh(x); }
+#else
+AICF_HD float exp(float x) { return vector_math::exp(x); }
+AICF_HD float erf(float x) { return vector_math::erf(x); }
+AICF_HD float tanh(float x) { return vector_math::tanh(x); }
+#endif
 AICF_HD float sqrt(float x) { return ::sqrtf(x); }
+AICF_HD double exp(double x) { return ::exp(x); }
+AICF_HD double erf(double x) { return ::erf(x); }
+AICF_HD double tanh(double x) { return ::tanh(x); }
 AICF_HD double sqrt(double x) { return ::sqrt(x); }
 
 }  // namespace scalar

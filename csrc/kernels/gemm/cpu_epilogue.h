@@ -1,6 +1,7 @@
 // What gemm_epilogue does after the product, on the CPU: bias, pre-activation, activation or its gradient,
 // bias gradient.
 #pragma once
+#include "kernels/common/cpu_chunks.h"
 #include "kernels/common/cpu_sum.h"
 #include "kernels/eltwise/ops.h"
 #include "kernels/gemm/problem.h"
@@ -17,17 +18,28 @@ struct Block {
 
 template <class T, class Op>
 void store_activated(Op op, const Compute<T>* z, T* out, int64_t n) {
+  Chunk<T> results;
+  for_each_chunk<T>(n, [&](int64_t start, int64_t count) {
+    Compute<T>* to = results.target(out + start);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) out[i] = narrow<T>(op(z[i]));
+    for (int64_t i = 0; i < count; ++i) to[i] = op(z[start + i]);
+    results.store(out + start, count);
+  });
 }
 
 template <class T, class Op>
 void store_gradient(Op op, const Compute<T>* z, const T* saved, T* out, int64_t n) {
+  Chunk<T> forward, results;
+  for_each_chunk<T>(n, [&](int64_t start, int64_t count) {
+    const Compute<T>* from = forward.load(saved + start, count);
+    Compute<T>* to = results.target(out + start);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) out[i] = narrow<T>(op(z[i], widen(saved[i])));
+    for (int64_t i = 0; i < count; ++i) to[i] = op(z[start + i], from[i]);
+    results.store(out + start, count);
+  });
 }
 
-// Turns z into the results; z is changed.
+// Turns z into the results; z itself becomes z + bias.
 template <class T>
 void finish_block(const GemmProblem& p, const Block<T>& block) {
   const int64_t n = block.rows * block.columns;

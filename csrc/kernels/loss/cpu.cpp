@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/common/cpu_sum.h"
+#include "kernels/eltwise/ops.h"  // scalar::exp
 #include "kernels/loss/launch.h"
 #include "kernels/loss/params.h"
 
@@ -43,7 +44,7 @@ LogSoftmax<Compute<T>> log_softmax(const T* x, int64_t n) {
   using C = Compute<T>;
   C largest = -std::numeric_limits<C>::infinity();
   for (int64_t i = 0; i < n; ++i) largest = std::max(largest, widen(x[i]));
-  const double sum = sum_terms<C>(n, [=](int64_t i) { return std::exp(widen(x[i]) - largest); });
+  const double sum = sum_terms<C>(n, [=](int64_t i) { return scalar::exp(widen(x[i]) - largest); });
   return {largest, static_cast<C>(std::log(sum))};
 }
 
@@ -71,7 +72,7 @@ void row_grad(const CrossEntropyParams& p, const T* x, int64_t target, Compute<T
   const C hit = static_cast<C>(1 - p.label_smoothing + p.label_smoothing / static_cast<double>(p.classes));
   for (int64_t c = 0; c < p.classes; ++c) {
     const C q = c == target ? hit : rest;
-    dx[c] = narrow<T>(factor * (std::exp(log_probability(widen(x[c]))) - q));
+    dx[c] = narrow<T>(factor * (scalar::exp(log_probability(widen(x[c]))) - q));
   }
 }
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/common/cpu_types.h"
+#include "kernels/common/cpu_chunks.h"
 #include "kernels/optim/launch.h"
 #include "kernels/optim/step.h"
 
@@ -26,28 +26,57 @@ std::array<double, Count> scalars_at(const OpDesc& op, int64_t first, int64_t co
 template <class T, bool momentum>
 void sgd_tensor(const SgdRule<Compute<T>>& rule, int64_t n, const T* p, const T* g, const T* buf, T* new_p,
                 T* new_buf) {
+  using C = Compute<T>;
+  Chunk<T> weights, gradients, buffers, new_weights, new_buffers;
+  for_each_chunk<T>(n, [&](int64_t start, int64_t count) {
+    const C *w = weights.load(p + start, count), *d = gradients.load(g + start, count);
+    const C* b = momentum ? buffers.load(buf + start, count) : nullptr;
+    C *to_w = new_weights.target(new_p + start),
+      *to_b = momentum ? new_buffers.target(new_buf + start) : nullptr;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    Compute<T> weight = widen(p[i]), velocity = momentum ? widen(buf[i]) : Compute<T>(0);
-    rule(weight, widen(g[i]), velocity);
-    new_p[i] = narrow<T>(weight);
-    if (momentum) new_buf[i] = narrow<T>(velocity);
-  }
+    for (int64_t i = 0; i < count; ++i) {
+      C weight = w[i], velocity = momentum ? b[i] : C(0);
+      rule(weight, d[i], velocity);
+      to_w[i] = weight;
+      if (momentum) to_b[i] = velocity;
+    }
+    new_weights.store(new_p + start, count);
+    if (momentum) new_buffers.store(new_buf + start, count);
+  });
 }
 
+// The old and the new values of one tensor; vmax is null without amsgrad.
+template <class T>
+struct AdamTensor {
+  const T *p, *g, *m, *v, *vmax;
+  T *new_p, *new_m, *new_v, *new_vmax;
+};
+
 template <class T, bool amsgrad>
-void adam_tensor(const AdamRule<Compute<T>>& rule, int64_t n, const T* p, const T* g, const T* m, const T* v,
-                 const T* vmax, T* new_p, T* new_m, T* new_v, T* new_vmax) {
+void adam_tensor(const AdamRule<Compute<T>>& rule, int64_t n, const AdamTensor<T>& t) {
+  using C = Compute<T>;
+  Chunk<T> p, g, m, v, vmax, new_p, new_m, new_v, new_vmax;
+  for_each_chunk<T>(n, [&](int64_t start, int64_t count) {
+    const C *old_p = p.load(t.p + start, count), *old_g = g.load(t.g + start, count);
+    const C *old_m = m.load(t.m + start, count), *old_v = v.load(t.v + start, count);
+    const C* old_vmax = amsgrad ? vmax.load(t.vmax + start, count) : nullptr;
+    C *to_p = new_p.target(t.new_p + start), *to_m = new_m.target(t.new_m + start),
+      *to_v = new_v.target(t.new_v + start);
+    C* to_vmax = amsgrad ? new_vmax.target(t.new_vmax + start) : nullptr;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    Compute<T> weight = widen(p[i]), first = widen(m[i]), second = widen(v[i]);
-    Compute<T> largest = amsgrad ? widen(vmax[i]) : Compute<T>(0);
-    rule(weight, widen(g[i]), first, second, largest);
-    new_p[i] = narrow<T>(weight);
-    new_m[i] = narrow<T>(first);
-    new_v[i] = narrow<T>(second);
-    if (amsgrad) new_vmax[i] = narrow<T>(largest);
-  }
+    for (int64_t i = 0; i < count; ++i) {
+      C weight = old_p[i], first = old_m[i], second = old_v[i], largest = amsgrad ? old_vmax[i] : C(0);
+      rule(weight, old_g[i], first, second, largest);
+      to_p[i] = weight;
+      to_m[i] = first;
+      to_v[i] = second;
+      if (amsgrad) to_vmax[i] = largest;
+    }
+    new_p.store(t.new_p + start, count);
+    new_m.store(t.new_m + start, count);
+    new_v.store(t.new_v + start, count);
+    if (amsgrad) new_vmax.store(t.new_vmax + start, count);
+  });
 }
 
 template <class T>
@@ -84,11 +113,14 @@ void adam(const OpDesc& op) {
                                     op.attrs.flag(AttrKey::maximize));
     const auto in = [&](int64_t state) { return elements<T>(op.inputs[state * n + i]); };
     const auto out = [&](int64_t state) { return op.outputs[state * n + i].ptr<T>(); };
+    AdamTensor<T> tensor{in(0), in(1), in(2), in(3), nullptr, out(0), out(1), out(2), nullptr};
     const int64_t size = op.inputs[i].numel();
     if (layout.amsgrad) {
-      adam_tensor<T, true>(rule, size, in(0), in(1), in(2), in(3), in(4), out(0), out(1), out(2), out(3));
+      tensor.vmax = in(4);
+      tensor.new_vmax = out(3);
+      adam_tensor<T, true>(rule, size, tensor);
     } else {
-      adam_tensor<T, false>(rule, size, in(0), in(1), in(2), in(3), nullptr, out(0), out(1), out(2), nullptr);
+      adam_tensor<T, false>(rule, size, tensor);
     }
   }
 }

@@ -60,8 +60,8 @@ struct SgdRule {
         has_momentum(has_momentum_) {}
 
   AICF_HD void operator()(C& p, C g, C& buf) const {
-    if (maximize) g = -g;
-    if (weight_decay != C(0)) g = g + weight_decay * p;
+    g = maximize ? -g : g;
+    g = weight_decay != C(0) ? g + weight_decay * p : g;
     if (has_momentum) {
       buf = first ? g : momentum * buf + one_minus_dampening * g;
       g = nesterov ? g + momentum * buf : buf;
@@ -90,12 +90,9 @@ struct AdamRule {
         maximize(maximize_) {}
 
   AICF_HD void operator()(C& p, C g, C& m, C& v, C& vmax) const {
-    if (maximize) g = -g;
-    if (decoupled) {
-      p = p * decay_factor;
-    } else if (weight_decay != C(0)) {
-      g = g + weight_decay * p;
-    }
+    g = maximize ? -g : g;
+    g = weight_decay != C(0) && !decoupled ? g + weight_decay * p : g;
+    p = decoupled ? p * decay_factor : p;
     m = m + one_minus_beta1 * (g - m);
     v = beta2 * v + one_minus_beta2 * g * g;
     C second = v;

@@ -33,11 +33,12 @@ class FuseActivationGradient(RewritePattern):
         gemm = chain[-1].owner
         if not isinstance(gemm, kernel.GemmOp) or not used_once(chain):
             return
-        before, saved = viewed_as(saved, gemm.results[0].type)
+        before, saved_rows = viewed_as(saved, gemm.results[0].type)
         attrs = {**gemm.attrs, "act_grad": activation}
-        fused = kernel.GemmEpilogueOp.launch([*gemm.operands, saved], gemm.result_types, **attrs)
+        fused = kernel.GemmEpilogueOp.launch([*gemm.operands, saved_rows], gemm.result_types, **attrs)
         fused.location = op.location
         after, result = viewed_as(fused.results[0], op.results[0].type)
         rewriter.replace(op, [*before, fused, *after], [result])
         erase_dead_views(chain, rewriter)
+        erase_dead_views(view_chain(saved), rewriter)
         rewriter.erase(gemm)

@@ -1,0 +1,66 @@
+// The updates of all parameters as one launch.
+// RUN: aicf-opt %s --fuse --split-input-file | filecheck %s
+
+// Two tensors of one group; the launch comes after the last gradient.
+// CHECK-LABEL: func.func @one_group
+// CHECK-NEXT:    %h = kernel.neg %g
+// CHECK-NEXT:    %p1, %q1 = kernel.sgd_step %p, %q, %g, %h, %lr, %wd {groups = array<i64: 0, 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>)
+// CHECK-NEXT:    func.return %p1, %q1
+func.func @one_group(%p: tensor<4xf32>, %q: tensor<4xf32>, %g: tensor<4xf32>, %lr: tensor<f64>, %wd: tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %p1 = kernel.sgd_step %p, %g, %lr, %wd {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  %h = kernel.neg %g : tensor<4xf32>
+  %q1 = kernel.sgd_step %q, %h, %lr, %wd {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  func.return %p1, %q1 : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+// Groups are told apart by their scalars; a launch that is merged already takes part.
+// CHECK-LABEL: func.func @groups
+// CHECK-NEXT:    %p1, %q1, %r1, %p2, %q2, %r2 = kernel.sgd_step %p, %q, %r, %g, %g, %g, %m, %n, %m, %lr, %mu, %mu, %mu, %s, %lr1, %mu, %mu, %mu, %s {groups = array<i64: 0, 1, 0>, momentum = true, nesterov = true} :
+// CHECK-NEXT:    func.return %p1, %p2, %q1, %q2, %r1, %r2
+func.func @groups(%p: tensor<4xf32>, %q: tensor<4xf32>, %r: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %n: tensor<4xf32>, %lr: tensor<f64>, %lr1: tensor<f64>, %mu: tensor<f64>, %s: tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %p1, %q1, %p2, %q2 = kernel.sgd_step %p, %q, %g, %g, %m, %n, %lr, %mu, %mu, %mu, %s, %lr1, %mu, %mu, %mu, %s {groups = array<i64: 0, 1>, momentum = true, nesterov = true} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+  %r1, %r2 = kernel.sgd_step %r, %g, %m, %lr, %mu, %mu, %mu, %s {groups = array<i64: 0>, momentum = true, nesterov = true} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+  func.return %p1, %p2, %q1, %q2, %r1, %r2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+// Adam: four columns of tensors, five with amsgrad.
+// CHECK-LABEL: func.func @adam
+// CHECK-NEXT:    %p1, %q1, %m1, %m2, %v1, %v2, %x1, %x2 = kernel.adam_step %p, %q, %g, %g, %m, %m, %v, %v, %x, %x, %lr, %h, %h, %h, %h, %h, %h {amsgrad = true, groups = array<i64: 0, 0>} :
+// CHECK-NEXT:    func.return %p1, %m1, %v1, %x1, %q1, %m2, %v2, %x2
+func.func @adam(%p: tensor<4xf32>, %q: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %v: tensor<4xf32>, %x: tensor<4xf32>, %lr: tensor<f64>, %h: tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %p1, %m1, %v1, %x1 = kernel.adam_step %p, %g, %m, %v, %x, %lr, %h, %h, %h, %h, %h, %h {amsgrad = true, groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+  %q1, %m2, %v2, %x2 = kernel.adam_step %q, %g, %m, %v, %x, %lr, %h, %h, %h, %h, %h, %h {amsgrad = true, groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+  func.return %p1, %m1, %v1, %x1, %q1, %m2, %v2, %x2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+// Other attributes and other element types are launches of their own.
+// CHECK-LABEL: func.func @kinds
+// CHECK-NEXT:    %0 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>} : (tensor<4xf32>
+// CHECK-NEXT:    %1 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>, maximize = true} : (tensor<4xf32>
+// CHECK-NEXT:    %2 = kernel.sgd_step %q, %q, %lr, %lr {groups = array<i64: 0>} : (tensor<4xf64>
+func.func @kinds(%p: tensor<4xf32>, %q: tensor<4xf64>, %lr: tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf64>) {
+  %0 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  %1 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>, maximize = true} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  %2 = kernel.sgd_step %q, %q, %lr, %lr {groups = array<i64: 0>} : (tensor<4xf64>, tensor<4xf64>, tensor<f64>, tensor<f64>) -> tensor<4xf64>
+  func.return %0, %1, %2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf64>
+}
+
+// -----
+
+// An update whose new value is read before the last one stays where it is; the others are merged.
+// CHECK-LABEL: func.func @value_is_read
+// CHECK-NEXT:    %0 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>} :
+// CHECK-NEXT:    %1, %2 = kernel.sgd_step %q, %p, %q, %0, %lr, %lr {groups = array<i64: 0, 0>} :
+// CHECK-NEXT:    func.return %0, %1, %2
+func.func @value_is_read(%p: tensor<4xf32>, %q: tensor<4xf32>, %lr: tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %0 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  %1 = kernel.sgd_step %q, %q, %lr, %lr {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  %2 = kernel.sgd_step %p, %0, %lr, %lr {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  func.return %0, %1, %2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}

@@ -13,6 +13,8 @@ INSTALLED := $(VENV)/.installed
 BUILT := $(VENV)/.built-$(AICF_CUDA)
 BENCH_INSTALLED := $(VENV)/.bench-installed
 NATIVE := $(sort $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'))
+NATIVE_TESTS := $(wildcard tests/cpp/*.cpp tests/gpu/*.cu)
+CHECK_PYTHON := import sys; sys.exit(sys.version_info < (3, 11) and "AICF needs Python 3.11 or later: make PYTHON=...")
 
 .PHONY: setup build test lit pytest demo lint format bench clean
 
@@ -20,8 +22,7 @@ setup: $(INSTALLED)
 build: $(BUILT)
 
 $(INSTALLED): requirements-dev.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "AICF needs Python 3.11 or later; run make PYTHON=...")'
+	test -x $(BIN)/python || { $(PYTHON) -c '$(CHECK_PYTHON)' && $(PYTHON) -m venv $(VENV); }
 	$(BIN)/pip install --disable-pip-version-check -r requirements-dev.txt
 	touch $@
 
@@ -46,7 +47,7 @@ lint: $(BUILT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
-	$(BIN)/clang-format --dry-run --Werror $(NATIVE)
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE) $(NATIVE_TESTS)
 
 bench: $(BUILT) $(BENCH_INSTALLED)
 	$(BIN)/python bench/mlp.py
@@ -58,7 +59,7 @@ $(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(NATIVE)
+	$(BIN)/clang-format -i $(NATIVE) $(NATIVE_TESTS)
 
 clean:
 	rm -rf build $(VENV)/.built-*

@@ -1,4 +1,5 @@
-// The attributes of one launch, parsed once: a fixed array indexed by key, so a kernel reads them without a search.
+// The attributes of one launch, parsed once: a fixed array indexed by key, so a kernel reads them without a
+// search.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,25 +9,25 @@
 #include "runtime/status.h"
 
 // key, type. Enum attributes are strings outside and small integers inside; see enum_values in attr_pack.cpp.
-#define AICF_ATTR_KEYS(X)     \
-  X(trans_a, Bool)            \
-  X(trans_b, Bool)            \
-  X(bias, Bool)               \
-  X(act, Enum)                \
-  X(act_grad, Enum)           \
-  X(pre, Bool)                \
-  X(bias_grad, Bool)          \
-  X(dims, Ints)               \
-  X(scale, Float)             \
-  X(perm, Ints)               \
-  X(reduction, Enum)          \
-  X(ignore_index, Int)        \
-  X(label_smoothing, Float)   \
-  X(groups, Ints)             \
-  X(amsgrad, Bool)            \
-  X(decoupled, Bool)          \
-  X(maximize, Bool)           \
-  X(nesterov, Bool)           \
+#define AICF_ATTR_KEYS(X)   \
+  X(trans_a, Bool)          \
+  X(trans_b, Bool)          \
+  X(bias, Bool)             \
+  X(act, Enum)              \
+  X(act_grad, Enum)         \
+  X(pre, Bool)              \
+  X(bias_grad, Bool)        \
+  X(dims, Ints)             \
+  X(scale, Float)           \
+  X(perm, Ints)             \
+  X(reduction, Enum)        \
+  X(ignore_index, Int)      \
+  X(label_smoothing, Float) \
+  X(groups, Ints)           \
+  X(amsgrad, Bool)          \
+  X(decoupled, Bool)        \
+  X(maximize, Bool)         \
+  X(nesterov, Bool)         \
   X(momentum, Bool)
 
 namespace aicf {

@@ -1,4 +1,5 @@
-// The three things an operation is made of: what it accepts (OpSchema), how it may be run (KernelVariant), one use of it (OpDesc).
+// The three things an operation is made of: what it accepts (OpSchema), how it may be run (KernelVariant),
+// one use of it (OpDesc).
 #pragma once
 #include <cstddef>
 #include <string>
@@ -30,20 +31,23 @@ struct OpSchema {
   OpKind kind;
   uint32_t attrs;     // attribute bits that are known
   uint32_t required;  // attribute bits that must be present
-  // Arity, shapes and dtypes; the message says expected and got. Shape rules live here and nowhere else in C++.
+  // Arity, shapes and dtypes; the message says expected and got. Shape rules live here and nowhere else in
+  // C++.
   Status (*check)(const OpDesc&);
   // Whether output `out` may be the very same memory as input `in` (never a part of it).
   bool (*may_alias)(const OpDesc&, int out, int in);
 };
 
 struct KernelVariant {
-  const char* name;   // the kernel id, unique in the registry, e.g. "gemm_f32_tiled"
+  const char* name;  // the kernel id, unique in the registry, e.g. "gemm_f32_tiled"
   OpKind kind;
   DeviceType device;
-  int min_sm;         // lowest compute capability, e.g. 80; 0 on the CPU
-  // Enqueues the work on ctx.stream; null where this build lacks the device. No allocation, no synchronisation.
+  int min_sm;  // lowest compute capability, e.g. 80; 0 on the CPU
+  // Enqueues the work on ctx.stream; null where this build lacks the device. No allocation, no
+  // synchronisation.
   Status (*launch)(const OpDesc&, const LaunchContext&);
-  // Beyond the schema: dtype, layout and alignment this variant needs; the message is the reason for a refusal.
+  // Beyond the schema: dtype, layout and alignment this variant needs; the message is the reason for a
+  // refusal.
   Status (*supported)(const OpDesc&);
   size_t (*query_workspace)(const OpDesc&);  // bytes; null means none
 };

@@ -11,8 +11,8 @@ class KernelRegistry {
  public:
   static KernelRegistry& get();  // filled by register_all() on first use
 
-  void add(const OpSchema& schema);         // throws on a kind that is already there
-  void add(const KernelVariant& variant);   // throws on a name that is already there; order is preference
+  void add(const OpSchema& schema);        // throws on a kind that is already there
+  void add(const KernelVariant& variant);  // throws on a name that is already there; order is preference
 
   const OpSchema* schema(OpKind kind) const;
   const KernelVariant* find(const std::string& name) const;
@@ -20,10 +20,12 @@ class KernelRegistry {
 
   // Schema check plus known and required attributes.
   Status check(const OpDesc& op) const;
-  // Whether `variant` runs `op` on `target`; the reason if not. Does not ask whether this build can launch it.
+  // Whether `variant` runs `op` on `target`; the reason if not. Does not ask whether this build can launch
+  // it.
   Status accepts(const KernelVariant& variant, const OpDesc& op, const Target& target) const;
   // The named variant, or the first that accepts `op`; the error lists every candidate with its reason.
-  Status select(const OpDesc& op, const Target& target, const std::string& name, const KernelVariant** out) const;
+  Status select(const OpDesc& op, const Target& target, const std::string& name,
+                const KernelVariant** out) const;
 
  private:
   std::vector<KernelVariant> variants_;

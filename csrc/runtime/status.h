@@ -1,4 +1,5 @@
-// The result of every fallible runtime call: a code that selects the Python exception, and one message for the user.
+// The result of every fallible runtime call: a code that selects the Python exception, and one message for
+// the user.
 #pragma once
 #include <string>
 #include <utility>
@@ -34,8 +35,8 @@ class [[nodiscard]] Status {
 
 }  // namespace aicf
 
-#define AICF_TRY(expr)                                \
-  do {                                                \
-    ::aicf::Status aicf_status_ = (expr);             \
-    if (!aicf_status_.is_ok()) return aicf_status_;   \
+#define AICF_TRY(expr)                              \
+  do {                                              \
+    ::aicf::Status aicf_status_ = (expr);           \
+    if (!aicf_status_.is_ok()) return aicf_status_; \
   } while (0)

@@ -12,8 +12,8 @@ enum class DeviceType : uint8_t { Cpu, Cuda };
 constexpr int kMaxRank = 8;
 constexpr uint32_t kPlannedAlignment = 256;  // bytes; every planned slot starts at a multiple of it
 
-size_t dtype_size(DType t);        // bytes
-const char* dtype_name(DType t);   // "f32", "f64", "f16", "bf16", "i64", "i32", "i1"
+size_t dtype_size(DType t);       // bytes
+const char* dtype_name(DType t);  // "f32", "f64", "f16", "bf16", "i64", "i32", "i1"
 bool parse_dtype(const std::string& text, DType* out);
 inline bool is_float(DType t) { return t <= DType::BF16; }
 

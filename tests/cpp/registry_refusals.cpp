@@ -1,4 +1,5 @@
-// The registry's refusals at registration and selection, which no correct build can show from Python. Prints one line each.
+// The registry's refusals at registration and selection, which no correct build can show from Python. Prints
+// one line each.
 #include <cstdio>
 #include <stdexcept>
 
@@ -42,10 +43,12 @@ int main() {
   print_selection(registry, cpu);
   print_refusal(registry, kSchema);
   print_refusal(registry, OpSchema{static_cast<OpKind>(999), 0, 0, &accept, nullptr});
-  print_refusal(registry, KernelVariant{"relu_cpu", OpKind::EltwiseRelu, DeviceType::Cpu, 0, &launch, &accept, nullptr});
+  print_refusal(registry, KernelVariant{"relu_cpu", OpKind::EltwiseRelu, DeviceType::Cpu, 0, &launch, &accept,
+                                        nullptr});
   registry.add(KernelVariant{"copy_blue", OpKind::Copy, DeviceType::Cpu, 0, &launch, &refuse, nullptr});
   registry.add(KernelVariant{"copy_new", OpKind::Copy, DeviceType::Cuda, 90, nullptr, &accept, nullptr});
-  print_refusal(registry, KernelVariant{"copy_blue", OpKind::Copy, DeviceType::Cpu, 0, &launch, &accept, nullptr});
+  print_refusal(registry,
+                KernelVariant{"copy_blue", OpKind::Copy, DeviceType::Cpu, 0, &launch, &accept, nullptr});
   print_selection(registry, cpu);
   print_selection(registry, Target{DeviceType::Cuda, 80});
   registry.add(KernelVariant{"copy_first", OpKind::Copy, DeviceType::Cpu, 0, &launch, &accept, nullptr});

@@ -1,4 +1,4 @@
-"""The kernel registry: no name twice, no kernel without a schema, an order that is preference, reasons for every refusal."""
+"""The kernel registry: no name twice, no kernel without a schema, order as preference, reasons of refusals."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_every_kind_has_a_kernel_on_every_device() -> None:
 
 
 def test_the_stub_has_the_names_of_the_module() -> None:
-    """`_C.pyi` and the compiled module name the same things; the types in it are checked by the type checker."""
+    """`_C.pyi` and the compiled module name the same things; its types serve the type checker."""
     tree = ast.parse((ROOT / "aicf_mlir/_C.pyi").read_text())
     types_only = {"KernelVariant", "MemoryStats", "ExecutorStats", "Launch"}
     stub = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}

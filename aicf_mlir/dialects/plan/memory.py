@@ -210,4 +210,5 @@ class SlotOp(IRDLOperation):
             raise VerifyException("a slot has an arena and an offset, or neither")
         if self.live is not None and len(self.live.get_values()) != 2:
             raise VerifyException("`live` is the first and the last launch: two numbers")
-        _ = self.spec
+        if any(size < 0 for size in self.spec[1]):
+            raise VerifyException(f"expected a static shape, got {self.type}")

@@ -70,7 +70,7 @@ class ProgramOp(IRDLOperation):
             printer.print_string(f" peak {self.peak_bytes}")
         print_other_attributes(printer, self)
         printer.print_string(" ")
-        printer.print_region(self.body)
+        printer.print_region(self.body, print_empty_block=False)
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:

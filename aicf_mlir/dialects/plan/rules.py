@@ -37,6 +37,7 @@ def check_program(program: ProgramOp) -> None:
     for slot in slots.values():
         check_slot(slot, slots)
         check_place(slot, slots, arenas, planned)
+    check_names(slots.values())
     if planned:
         check_peak(program, arenas)
         check_disjoint(slot for slot in slots.values() if slot.role.data != "temp")
@@ -52,6 +53,17 @@ def check_symbols(program: ProgramOp) -> None:
         if op.symbol in seen:
             refuse(op, f"@{op.symbol} is defined twice; arenas, slots and launches share one set of names")
         seen.add(op.symbol)
+
+
+def check_names(slots: Iterable[SlotOp]) -> None:
+    """No two slots of a role have the same name: the user binds by name."""
+    seen: set[tuple[str, str]] = set()
+    for slot in slots:
+        if slot.label is None:
+            continue
+        if (key := (slot.role.data, slot.label.data)) in seen:
+            refuse(slot, f'expected one {key[0]} slot named "{key[1]}", got @{slot.symbol} as a second one')
+        seen.add(key)
 
 
 def check_arena(arena: ArenaOp) -> None:

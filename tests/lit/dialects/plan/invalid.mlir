@@ -1,0 +1,413 @@
+// Every rule of plans, broken once: nothing unbound, out of bounds, overlapping, unordered or wrongly written.
+// RUN: aicf-opt %s --split-input-file --verify-diagnostics
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  // expected-error@below {{@x is defined twice; arenas, slots and launches share one set of names}}
+  plan.slot @x : memref<4xf32> input "y"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  // expected-error@below {{a plan.program holds plan.arena, plan.slot and plan.launch only, got func.func}}
+  func.func private @f()
+}
+
+// -----
+
+plan.program @p target "cpu" peak 0 {
+  // expected-error@below {{an arena is named after a role, one of input, param, buffer, state, meta, const, grad, temp, output; got @mine}}
+  plan.arena @mine 256
+}
+
+// -----
+
+plan.program @p target "cpu" peak 100 {
+  // expected-error@below {{the size of @temp must be a multiple of 256 bytes, got 100}}
+  plan.arena @temp 100
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{the role of @x must be one of input, param, buffer, state, meta, const, grad, temp, output; got weight}}
+  plan.slot @x : memref<4xf32> weight "x"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{a const slot, and no other, has a value: @c is const}}
+  plan.slot @c : memref<4xf32> const
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{a const slot, and no other, has a value: @v is temp}}
+  plan.slot @v : memref<4xf32> temp 1.0
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{slots of input, param, buffer, state, meta, grad, output, and no others, have a name: @x is input}}
+  plan.slot @x : memref<4xf32> input
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "a"
+  // expected-error@below {{expected one input slot named "a", got @y as a second one}}
+  plan.slot @y : memref<4xf32> input "a"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{slots of input, param, buffer, state, meta, grad, output, and no others, have a name: @v is temp}}
+  plan.slot @v : memref<4xf32> temp "v"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{element type must be one of f32, f64, f16, bf16, i64, i32, i8, i1, got i16}}
+  plan.slot @x : memref<4xi16> input "x"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{expected a static shape, got memref<?xf32>}}
+  plan.slot @x : memref<?xf32> input "x"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{@y is an alias of @x, which is no slot of this plan}}
+  plan.slot @y : memref<4xf32> input alias @x
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @y : memref<2x2xf32> input alias @x
+  // expected-error@below {{@z must be an alias of @x, which owns the memory of @y}}
+  plan.slot @z : memref<4x1xf32> input alias @y
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  // expected-error@below {{the alias @y has its name, value and live range from @x}}
+  plan.slot @y : memref<2x2xf32> input "y" alias @x
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  // expected-error@below {{the alias @y must be like its owner @x: input, f32, 16 bytes; got input, f32, 24 bytes}}
+  plan.slot @y : memref<2x3xf32> input alias @x
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{@x has a place, but the program has no arenas}}
+  plan.slot @x in @input[0] : memref<4xf32> input "x"
+}
+
+// -----
+
+plan.program @p target "cpu" peak 256 {
+  plan.arena @input 256
+  // expected-error@below {{@x has no place; the arenas show that plan-memory has run}}
+  plan.slot @x : memref<4xf32> input "x"
+}
+
+// -----
+
+plan.program @p target "cpu" peak 256 {
+  plan.arena @input 256
+  // expected-error@below {{@x is input and must be in @input, got @param}}
+  plan.slot @x in @param[0] : memref<4xf32> input "x"
+}
+
+// -----
+
+plan.program @p target "cpu" peak 256 {
+  plan.arena @input 256
+  // expected-error@below {{@w is in @param, which is no arena of this plan}}
+  plan.slot @w in @param[0] : memref<4xf32> param "w"
+}
+
+// -----
+
+plan.program @p target "cpu" peak 512 {
+  plan.arena @input 512
+  // expected-error@below {{the offset of @x must be a multiple of 256, got 16}}
+  plan.slot @x in @input[16] : memref<4xf32> input "x"
+}
+
+// -----
+
+plan.program @p target "cpu" peak 512 {
+  plan.arena @input 512
+  // expected-error@below {{@x ends at byte 516 of @input, which has 512 bytes}}
+  plan.slot @x in @input[256] : memref<65xf32> input "x"
+}
+
+// -----
+
+plan.program @p target "cpu" peak 512 {
+  plan.arena @input 512
+  plan.slot @x in @input[0] : memref<4xf32> input "x"
+  // expected-error@below {{the alias @y must be at the place of @x}}
+  plan.slot @y in @input[256] : memref<2x2xf32> input alias @x
+}
+
+// -----
+
+// expected-error@below {{the peak must be 512 bytes, the sum of all arenas, got 1024}}
+plan.program @p target "cpu" peak 1024 {
+  plan.arena @input 512
+}
+
+// -----
+
+plan.program @p target "cpu" peak 512 {
+  plan.arena @input 512
+  plan.slot @x in @input[0] : memref<100xf32> input "x"
+  // expected-error@below {{@y overlaps @x in memory; both are in use all the time}}
+  plan.slot @y in @input[256] : memref<4xf32> input "y"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @v : memref<4xf32> temp
+  // expected-error@below {{@k0 uses @y, which is no slot of this plan}}
+  plan.launch @k0 "relu_cpu" relu(@y) -> (@v)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  // expected-error@below {{@k0 writes @x; input slots are only read}}
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@x)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @c : memref<4xf32> const 1.0
+  // expected-error@below {{@k0 writes @c; const slots are only read}}
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@c)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @v : memref<4xf32> temp
+  // expected-error@below {{@k0: there is no op 'softplus'; known are}}
+  plan.launch @k0 "softplus_cpu" softplus(@x) -> (@v)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @v : memref<5xf32> temp
+  // expected-error@below {{@k0: relu: y: expected f32[4], got f32[5]}}
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@v)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @v : memref<4xf32> temp
+  // expected-error@below {{@k0: kernel 'relu_f32_vec4' cannot run relu(f32[4]) -> (f32[4]) on cpu: runs on cuda}}
+  plan.launch @k0 "relu_f32_vec4" relu(@x) -> (@v)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @v : memref<4xf32> temp
+  // expected-error@below {{@k0: no operation has an attribute 'slope'}}
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@v) {slope = 0.5}
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @v : memref<4xf32> temp
+  // expected-error@below {{attribute 'slope' must be true, false, an integer, a float, a string or array<i64: ...>, got [1 : i64]}}
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@v) {slope = [1]}
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @w : memref<64xi8> output "w"
+  plan.slot @v : memref<4xf32> temp
+  // expected-error@below {{the workspace @w of @k0 must be a temp slot}}
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@v) workspace @w
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @v : memref<4xf32> temp
+  plan.slot @y : memref<4xf32> output "y"
+  // expected-error@below {{@k0 reads @v, which no earlier launch has written}}
+  plan.launch @k0 "relu_cpu" relu(@v) -> (@y)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @y : memref<4xf32> output "y"
+  // expected-error@below {{no launch writes @z}}
+  plan.slot @z : memref<4xf32> output "z"
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@y)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @p : memref<4xf32> param "p"
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@p)
+  // expected-error@below {{@k1 writes @p, which @k0 has already updated in this step}}
+  plan.launch @k1 "neg_cpu" neg(@x) -> (@p) after @k0
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @a : memref<4x4xf32> input "a"
+  plan.slot @v : memref<4x4xf32> temp
+  plan.launch @k0 "copy_cpu" copy(@a) -> (@v)
+  // expected-error@below {{@k1 reads @v and writes @v in the same memory, which gemm cannot do}}
+  plan.launch @k1 "gemm_cpu_plain" gemm(@a, @v) -> (@v) after @k0
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @v : memref<4xf32> temp
+  plan.slot @y : memref<4xf32> output "y"
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@v)
+  // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
+  plan.launch @k1 "neg_cpu" neg(@v) -> (@y)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @p : memref<4xf32> param "p"
+  plan.slot @y : memref<4xf32> output "y"
+  plan.launch @k0 "relu_cpu" relu(@p) -> (@y)
+  // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
+  plan.launch @k1 "neg_cpu" neg(@x) -> (@p)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @y : memref<4xf32> output "y"
+  // expected-error@below {{@k0 is after @k0, which is no earlier launch}}
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@y) after @k0
+}
+
+// -----
+
+plan.program @p target "cpu" peak 768 {
+  plan.arena @input 256
+  plan.arena @temp 256
+  plan.arena @output 256
+  plan.slot @x in @input[0] : memref<4xf32> input "x"
+  // expected-error@below {{@v is live 0..1, got 0..0}}
+  plan.slot @v in @temp[0] : memref<4xf32> temp live 0..0
+  plan.slot @y in @output[0] : memref<4xf32> output "y"
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@v)
+  plan.launch @k1 "neg_cpu" neg(@v) -> (@y) after @k0
+}
+
+// -----
+
+plan.program @p target "cpu" peak 256 {
+  plan.arena @temp 256
+  // expected-error@below {{no launch uses @v}}
+  plan.slot @v in @temp[0] : memref<4xf32> temp live 0..0
+}
+
+// -----
+
+plan.program @p target "cpu" peak 768 {
+  plan.arena @input 256
+  plan.arena @temp 256
+  plan.arena @output 256
+  plan.slot @x in @input[0] : memref<4xf32> input "x"
+  plan.slot @v in @temp[0] : memref<4xf32> temp live 0..2
+  // expected-error@below {{@w overlaps @v in memory while both are live}}
+  plan.slot @w in @temp[0] : memref<4xf32> temp live 1..2
+  plan.slot @y in @output[0] : memref<4xf32> output "y"
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@v)
+  plan.launch @k1 "neg_cpu" neg(@x) -> (@w) after @k0
+  plan.launch @k2 "add_cpu" add(@v, @w) -> (@y) after @k1
+}
+
+// -----
+
+plan.program @p target "cpu" peak 768 {
+  plan.arena @input 256
+  plan.arena @meta 256
+  plan.arena @temp 256
+  plan.slot @x in @input[0] : memref<64xf32> input "x"
+  plan.slot @lr in @meta[0] : memref<f64> meta "lr"
+  plan.slot @v in @temp[0] : memref<64xf32> temp live 0..0
+  plan.slot @w in @temp[0] : memref<64xf32> temp live 0..0
+  // expected-error@below {{@k0 writes @v and @w, which overlap in memory}}
+  plan.launch @k0 "sgd_step_cpu" sgd_step(@x, @x, @x, @x, @lr, @lr) -> (@v, @w) {groups = array<i64: 0, 0>}
+}
+
+// -----
+
+// expected-error@below {{cannot be parsed: Integer value 99999999999999999999 is out of range for type i64 which supports values in the range [-9223372036854775808, 18446744073709551616)}}
+plan.program @p target "cpu" peak 99999999999999999999 {
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{expected a range of launches such as 0..4}}
+  plan.slot @v : memref<4xf32> temp live 0
+}
+
+// -----
+
+// expected-error@below {{string literal expected: a target such as "cpu" or "sm_90"}}
+plan.program @p target cpu {
+}

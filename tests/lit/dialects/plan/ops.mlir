@@ -1,0 +1,65 @@
+// Every op of plan: custom text and generic text read back as the same op.
+// RUN: aicf-opt %s | filecheck %s
+// RUN: ROUNDTRIP
+// RUN: GENERIC
+
+// With addresses: numbers are plain, ranges are for people, both read back.
+// CHECK:        plan.program @planned target "cpu" peak 2304 {
+// GENERIC:      "plan.program"() <{sym_name = "planned", target = "cpu", peak = 2304 : i64}> ({
+plan.program @planned target "cpu" peak 2304 {
+  // CHECK-NEXT: plan.arena @input 512
+  // GENERIC:    "plan.arena"() <{sym_name = "input", size = 512 : i64}> : () -> ()
+  plan.arena @input 512
+  plan.arena @param 256
+  plan.arena @state 256
+  plan.arena @meta 256
+  plan.arena @const 256
+  plan.arena @temp 512
+  plan.arena @output 256
+  // CHECK:      plan.slot @x in @input[0] : memref<4x8xf32> input "x"
+  // GENERIC:    "plan.slot"() <{sym_name = "x", arena = @input, offset = 0 : i64, type = memref<4x8xf32>, role = "input", label = "x"}> : () -> ()
+  plan.slot @x in @input[0] : memref<4x8xf32> input "x"
+  // CHECK-NEXT: plan.slot @v0 in @input[0] : memref<32xf32> input alias @x
+  plan.slot @v0 in @input[0] : memref<32xf32> input alias @x
+  // CHECK-NEXT: plan.slot @"a b" in @input[256] : memref<32xf32> input "a \22b\22"
+  plan.slot @"a b" in @input[256] : memref<32xf32> input "a \22b\22"
+  // CHECK-NEXT: plan.slot @_0.weight in @param[0] : memref<32xf32> param "0.weight"
+  plan.slot @_0.weight in @param[0] : memref<32xf32> param "0.weight"
+  plan.slot @step in @state[0] : memref<1xf32> state "step"
+  plan.slot @lr in @meta[0] : memref<f64> meta "lr"
+  // CHECK:      plan.slot @c0 in @const[0] : memref<f32> const -0.5
+  plan.slot @c0 in @const[0] : memref<f32> const -0.5
+  // CHECK-NEXT: plan.slot @v1 in @temp[0] : memref<32xf32> temp live 0..1
+  // GENERIC:    live = array<i64: 0, 1>
+  plan.slot @v1 in @temp[0] : memref<32xf32> temp live 0..1
+  // CHECK-NEXT: plan.slot @v2 in @temp[256] : memref<64xi8> temp live 0..0
+  plan.slot @v2 in @temp[256] : memref<64xi8> temp live 0..0
+  // CHECK-NEXT: plan.slot @loss in @output[0] : memref<f32> output "loss"
+  plan.slot @loss in @output[0] : memref<f32> output "loss"
+  // CHECK-NEXT: plan.launch @k0 "add_cpu" add(@v0, @"a b") -> (@v1) workspace @v2
+  // GENERIC:    "plan.launch"() <{sym_name = "k0", kernel_id = "add_cpu", op = "add", inputs = [@v0, @"a b"], outputs = [@v1], attrs = {}, workspace = @v2}> : () -> ()
+  plan.launch @k0 "add_cpu" add(@v0, @"a b") -> (@v1) workspace @v2
+  // CHECK-NEXT: plan.launch @k1 "reduce_sum_cpu" reduce_sum(@v1) -> (@loss) {dims = array<i64: 0>, scale = 0.03125} after @k0
+  // GENERIC:    attrs = {dims = array<i64: 0>, scale = 3.125000e-02 : f64}, after = [@k0]}> : () -> ()
+  plan.launch @k1 "reduce_sum_cpu" reduce_sum(@v1) -> (@loss) {dims = array<i64: 0>, scale = 0.03125} after @k0
+  // CHECK-NEXT: plan.launch @k2 "advance_cpu" advance(@step) -> (@step)
+  plan.launch @k2 "advance_cpu" advance(@step) -> (@step)
+  // CHECK-NEXT: plan.launch @k3 "sgd_step_cpu" sgd_step(@_0.weight, @"a b", @lr, @lr) -> (@_0.weight) {groups = array<i64: 0>} after @k0, @k2
+  plan.launch @k3 "sgd_step_cpu" sgd_step(@_0.weight, @"a b", @lr, @lr) -> (@_0.weight) {groups = array<i64: 0>} after @k0, @k2
+}
+
+// Without: before plan-memory.
+// CHECK:        plan.program @unplanned target "sm_90" attributes {owner = "me"} {
+plan.program @unplanned target "sm_90" attributes {owner = "me"} {
+  // CHECK-NEXT: plan.slot @x : memref<4x8xbf16> input "x"
+  plan.slot @x : memref<4x8xbf16> input "x"
+  // CHECK-NEXT: plan.slot @v : memref<4x8xbf16> temp attributes {note = "kept"}
+  plan.slot @v : memref<4x8xbf16> temp attributes {note = "kept"}
+  // CHECK-NEXT: plan.launch @k0 "relu_bf16_half2" relu(@x) -> (@v) attributes {note}
+  plan.launch @k0 "relu_bf16_half2" relu(@x) -> (@v) attributes {note}
+}
+
+// CHECK:        plan.program @empty target "cpu" {
+// CHECK-NEXT:   }
+plan.program @empty target "cpu" {
+}

@@ -1,0 +1,30 @@
+// RUN: aicf-opt %s --select-kernels | filecheck %s --check-prefix=CPU
+// RUN: aicf-opt %s --select-kernels=target=sm_90 | filecheck %s --check-prefix=SM90
+// RUN: aicf-opt %s --select-kernels=target=sm_90 --select-kernels=target=sm_90 | filecheck %s --check-prefix=SM90
+
+// The registry decides by op, element type, shape and target; no such device is needed. An id that is there is kept.
+// CPU-LABEL:  func.func @choose
+// CPU-SAME:     attributes {aicf.target = "cpu"}
+// SM90-LABEL: func.func @choose
+// SM90-SAME:    attributes {aicf.target = "sm_90"}
+func.func @choose(%a: tensor<64x64xf32>, %h: tensor<64x64xf16>, %o: tensor<64x63xf16>, %d: tensor<64x64xf64>) -> tensor<f32> {
+  // CPU-NEXT:  kernel.gemm %a, %a id "gemm_cpu_blas" :
+  // SM90-NEXT: kernel.gemm %a, %a id "gemm_f32_tiled_32x32" :
+  %0 = kernel.gemm %a, %a : tensor<64x64xf32>
+  // CPU-NEXT:  kernel.gemm %h, %h id "gemm_cpu_plain" :
+  // SM90-NEXT: kernel.gemm %h, %h id "gemm_f16_tc" :
+  %1 = kernel.gemm %h, %h : tensor<64x64xf16>
+  // CPU-NEXT:  kernel.gemm %d, %d id "gemm_cpu_blas" :
+  // SM90-NEXT: kernel.gemm %d, %d id "gemm_f64_naive" :
+  %2 = kernel.gemm %d, %d : tensor<64x64xf64>
+  // Two halves at a time need an even last dimension, and no broadcasting.
+  // CPU-NEXT:  kernel.relu %h id "relu_cpu" :
+  // SM90-NEXT: kernel.relu %h id "relu_f16_half2" :
+  %3 = kernel.relu %h : tensor<64x64xf16>
+  // CPU-NEXT:  kernel.relu %o id "relu_cpu" :
+  // SM90-NEXT: kernel.relu %o id "relu_f16" :
+  %4 = kernel.relu %o : tensor<64x63xf16>
+  // SM90-NEXT: kernel.reduce_sum %a {dims = array<i64: 0, 1>} id "reduce_sum_f32" :
+  %5 = kernel.reduce_sum %a {dims = array<i64: 0, 1>} : (tensor<64x64xf32>) -> tensor<f32>
+  func.return %5 : tensor<f32>
+}

@@ -40,28 +40,30 @@ struct AdamLayout {
 int64_t group_count(const OpDesc& op);
 
 // The update rules on one element, in the compute type C of the tensors; torch's single-tensor formulas. The
-// scalars of a group are combined in f64 and rounded once to C.
+// scalars of a group are combined in f64 and rounded once to C. What a flag can do as a factor is one: a
+// factor of 1 changes no bit, and a loop with few flags vectorises.
 template <class C>
 struct SgdRule {
-  C lr, weight_decay, momentum, one_minus_dampening;
+  C sign, lr, weight_decay, momentum, one_minus_dampening;
+  bool decays, has_momentum, nesterov;
   bool first;  // no buffer yet: buf = g
-  bool nesterov, maximize, has_momentum;
 
   // scalars: lr, weight_decay, and with momentum: momentum, dampening. step1: the advanced step counter of
   // the group.
-  AICF_HD SgdRule(const double* scalars, double step1, bool has_momentum_, bool nesterov_, bool maximize_)
-      : lr(static_cast<C>(scalars[0])),
+  AICF_HD SgdRule(const double* scalars, double step1, bool has_momentum_, bool nesterov_, bool maximize)
+      : sign(maximize ? C(-1) : C(1)),
+        lr(static_cast<C>(scalars[0])),
         weight_decay(static_cast<C>(scalars[1])),
         momentum(has_momentum_ ? static_cast<C>(scalars[2]) : C(0)),
         one_minus_dampening(has_momentum_ ? static_cast<C>(1.0 - scalars[3]) : C(0)),
-        first(step1 == 1.0),
+        decays(scalars[1] != 0.0),
+        has_momentum(has_momentum_),
         nesterov(nesterov_),
-        maximize(maximize_),
-        has_momentum(has_momentum_) {}
+        first(step1 == 1.0) {}
 
   AICF_HD void operator()(C& p, C g, C& buf) const {
-    g = maximize ? -g : g;
-    g = weight_decay != C(0) ? g + weight_decay * p : g;
+    g = sign * g;
+    if (decays) g = g + weight_decay * p;
     if (has_momentum) {
       buf = first ? g : momentum * buf + one_minus_dampening * g;
       g = nesterov ? g + momentum * buf : buf;
@@ -72,27 +74,27 @@ struct SgdRule {
 
 template <class C>
 struct AdamRule {
-  C weight_decay, decay_factor, beta2, one_minus_beta1, one_minus_beta2, eps, step_size, bc2_inv_sqrt;
-  bool amsgrad, decoupled, maximize;
+  C sign, weight_decay, decay_factor, beta2, one_minus_beta1, one_minus_beta2, eps, step_size, bc2_inv_sqrt;
+  bool decays_gradient, amsgrad;
 
   // scalars: lr, beta1, beta2, eps, weight_decay, bc1_inv, bc2_inv.
-  AICF_HD AdamRule(const double* scalars, bool amsgrad_, bool decoupled_, bool maximize_)
-      : weight_decay(static_cast<C>(scalars[4])),
-        decay_factor(static_cast<C>(1.0 - scalars[0] * scalars[4])),
+  AICF_HD AdamRule(const double* scalars, bool amsgrad_, bool decoupled, bool maximize)
+      : sign(maximize ? C(-1) : C(1)),
+        weight_decay(static_cast<C>(scalars[4])),
+        decay_factor(decoupled ? static_cast<C>(1.0 - scalars[0] * scalars[4]) : C(1)),
         beta2(static_cast<C>(scalars[2])),
         one_minus_beta1(static_cast<C>(1.0 - scalars[1])),
         one_minus_beta2(static_cast<C>(1.0 - scalars[2])),
         eps(static_cast<C>(scalars[3])),
         step_size(static_cast<C>(scalars[0] * scalars[5])),
         bc2_inv_sqrt(static_cast<C>(::sqrt(scalars[6]))),
-        amsgrad(amsgrad_),
-        decoupled(decoupled_),
-        maximize(maximize_) {}
+        decays_gradient(!decoupled && scalars[4] != 0.0),
+        amsgrad(amsgrad_) {}
 
   AICF_HD void operator()(C& p, C g, C& m, C& v, C& vmax) const {
-    g = maximize ? -g : g;
-    g = weight_decay != C(0) && !decoupled ? g + weight_decay * p : g;
-    p = decoupled ? p * decay_factor : p;
+    g = sign * g;
+    if (decays_gradient) g = g + weight_decay * p;
+    p = p * decay_factor;
     m = m + one_minus_beta1 * (g - m);
     v = beta2 * v + one_minus_beta2 * g * g;
     C second = v;

@@ -1,4 +1,4 @@
-"""The kernel registry: no name twice, no kernel without a schema, order as preference, reasons of refusals."""
+"""The kernel registry: no name twice, no kernel without a schema, order as preference, reasons to refuse."""
 
 from __future__ import annotations
 

@@ -1,0 +1,50 @@
+// RUN: aicf-opt %s --bufferize --split-input-file --verify-diagnostics
+
+// expected-error@below {{@f has no aicf.target; run select-kernels first}}
+func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = kernel.relu %x : tensor<4xf32>
+  func.return %y : tensor<4xf32>
+}
+
+// -----
+
+func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> attributes {aicf.target = "cpu"} {
+  // expected-error@below {{'kernel.relu' has no kernel id; run select-kernels first}}
+  %y = kernel.relu %x : tensor<4xf32>
+  func.return %y : tensor<4xf32>
+}
+
+// -----
+
+func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> attributes {aicf.target = "cpu"} {
+  // expected-error@below {{expected ops of the kernel dialect, got 'nn.relu'; run lower first}}
+  %y = nn.relu %x : tensor<4xf32>
+  %z = kernel.neg %y id "neg_cpu" : tensor<4xf32>
+  func.return %z : tensor<4xf32>
+}
+
+// -----
+
+func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> attributes {aicf.target = "cpu"} {
+  // expected-error@below {{expected each result to be that of a launch, and only once; run lower first}}
+  func.return %x : tensor<4xf32>
+}
+
+// -----
+
+func.func @f(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) attributes {aicf.target = "cpu"} {
+  %y = kernel.relu %x id "relu_cpu" : tensor<4xf32>
+  // expected-error@below {{expected each result to be that of a launch, and only once; run lower first}}
+  func.return %y, %y : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+func.func @f(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"})
+    -> (tensor<4xf32> {aicf.role = "update", aicf.name = "p"}, tensor<4xf32> {aicf.role = "update", aicf.name = "p"})
+    attributes {aicf.target = "cpu"} {
+  %y = kernel.relu %p id "relu_cpu" : tensor<4xf32>
+  %z = kernel.neg %p id "neg_cpu" : tensor<4xf32>
+  // expected-error@below {{expected one update of an argument named "p"}}
+  func.return %y, %z : tensor<4xf32>, tensor<4xf32>
+}

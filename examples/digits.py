@@ -1,7 +1,7 @@
 """Train a digit classifier through every stage of AICF, then show what ran.
 
-An MLP on scikit-learn's 8×8 digits with cross-entropy and AdamW: the first step runs eagerly, then the whole step (forward, loss,
-backward, optimizer) is captured once and replayed for every batch.
+An MLP on scikit-learn's 8×8 digits with cross-entropy and AdamW: the whole step (forward, loss, backward, optimizer) is captured once
+and replayed for every batch, while a learning-rate scheduler of torch drives it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch.nn.functional import cross_entropy
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from aicf_mlir import compile_train_step, default_device
 from aicf_mlir.nn import Linear, ReLU, Sequential
@@ -46,19 +47,22 @@ def main() -> None:
 
     torch.manual_seed(0)
     x, x_test, y, y_test = load(device)
-    model = Sequential(Linear(64, 128), ReLU(), Linear(128, 64), ReLU(), Linear(64, 10)).to(device)
-    optimizer = AdamW(model, lr=2e-3, weight_decay=1e-2)
+    model = Sequential(Linear(64, 256), ReLU(), Linear(256, 128), ReLU(), Linear(128, 10)).to(device)
+    optimizer = AdamW(model, lr=3e-3, weight_decay=5e-2)
+    scheduler = CosineAnnealingLR(optimizer, options.epochs)
 
     started = time.perf_counter()
     step = compile_train_step(
         model,
         optimizer,
-        loss_fn=lambda net, batch: cross_entropy(net(batch["image"]), batch["label"]),
+        loss_fn=lambda net, batch: cross_entropy(net(batch["image"]), batch["label"], label_smoothing=0.1),
         example={"image": x[:BATCH], "label": y[:BATCH]},
         device=device,
         name="digits",
     )
-    print(f"compiled for {device} in {time.perf_counter() - started:.2f} s, {len(step.planned_kernels())} launches a step")
+    print(
+        f"compiled for {device} in {time.perf_counter() - started:.2f} s, {len(step.planned_kernels())} launches a step"
+    )
 
     first = {"image": x[:BATCH], "label": y[:BATCH]}
     step.warmup(first)
@@ -70,6 +74,7 @@ def main() -> None:
             if len(index) == BATCH:
                 loss += step.replay(inputs={"image": x[index], "label": y[index]})
                 batches += 1
+        scheduler.step()
         if epoch == 1 or epoch % 5 == 0:
             mean, seconds = loss.item() / batches, time.perf_counter() - started
             shown = accuracy(model, x_test, y_test)

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <mutex>
+
 namespace aicf {
 namespace {
 
@@ -25,6 +27,8 @@ constexpr double kThreadedProduct = 2e6;
 template <class T>
 void product(Gemm<T> gemm, const BlasProduct& p, const T* a, const T* b, T* c) {
   const bool threaded = double(p.m) * double(p.n) * double(p.k) >= kThreadedProduct;
+  static std::mutex one_product;  // the number of threads is a setting of the whole library
+  const std::lock_guard<std::mutex> lock(one_product);
   g_set_num_threads(threaded ? g_threads : 1);
   gemm(kRowMajor, p.trans_a ? kTrans : kNoTrans, p.trans_b ? kTrans : kNoTrans, static_cast<int>(p.m),
        static_cast<int>(p.n), static_cast<int>(p.k), T(1), a, static_cast<int>(p.lda), b,

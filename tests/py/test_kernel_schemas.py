@@ -1,0 +1,142 @@
+"""What the schema of each op refuses, with the message: a row for every rule. And which kernel each predicate leads to."""
+
+# ruff: noqa: E501  (a rule is a row, a row is a line)
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kernel_calls import KINDS
+
+from aicf_mlir import _C
+from aicf_mlir.errors import SelectionError, VerifyError
+
+Specs = list[tuple[str, tuple[int, ...]]]
+
+
+def f32(*shapes: tuple[int, ...]) -> Specs:
+    return [("f32", shape) for shape in shapes]
+
+
+SCALARS: Specs = [("f64", ())] * 7
+TARGET: Specs = [("i64", (4,))]
+STEP: Specs = [("f32", (2,))]
+
+REFUSED: list[tuple[str, Specs, Specs, dict[str, Any], str]] = [
+    ("relu", f32((3,)), f32((3,), (3,)), {}, "expected 1 input and 1 output, got 1 input and 2 outputs"),
+    ("relu", [("i32", (3,))], [("i32", (3,))], {}, "x: expected element type f32, f64, f16 or bf16, got i32[3]"),
+    ("relu", f32((3,)), f32((4,)), {}, "y: expected f32[3], got f32[4]"),
+    ("add", f32((3,), (4,)), f32((3,)), {}, "expected shapes that broadcast together, got f32[3] and f32[4]"),
+    ("add", f32((3, 1), (4,)), f32((3,)), {}, "z: expected f32[3, 4], got f32[3]"),
+    ("add", [("f32", (3,)), ("f64", (3,))], f32((3,)), {}, "y: expected element type f32, got f64[3]"),
+    ("relu_bwd", f32((3,), (1,)), f32((3,)), {}, "saved value: expected f32[3], got f32[1]"),
+    ("relu_bwd", f32((3,), (3,)), f32((1,)), {}, "dx: expected f32[3], got f32[1]"),
+    ("bias_add", f32((), (1,)), f32(()), {}, "x: expected rank 1 or more, got f32[]"),
+    ("bias_add", f32((2, 3), (2,)), f32((2, 3)), {}, "b: expected f32[3], got f32[2]"),
+    ("gemm", f32((3,), (3,)), f32(()), {}, "a: expected rank 2 or more, got f32[3]"),
+    ("gemm", f32((2, 3, 4), (4, 5)), f32((2, 3, 5)), {}, "b: expected rank 3, got f32[4, 5]"),
+    ("gemm", f32((2, 3, 4), (3, 4, 5)), f32((2, 3, 5)), {}, "expected equal leading dimensions, got a f32[2, 3, 4] and b f32[3, 4, 5]"),
+    ("gemm", f32((3, 4), (5, 6)), f32((3, 6)), {}, "expected equal inner dimensions, got 4 of a f32[3, 4] and 5 of b f32[5, 6]"),
+    ("gemm", f32((3, 4), (3, 4)), f32((4, 3)), {"trans_a": True}, "out: expected f32[4, 4], got f32[4, 3]"),
+    ("gemm_epilogue", f32((3, 4), (4, 5)), f32((3, 5)), {"bias": True}, "expected 3 inputs and 1 output, got 2 inputs and 1 output"),
+    ("gemm_epilogue", f32((3, 4), (4, 5), (3,)), f32((3, 5)), {"bias": True}, "bias: expected f32[5], got f32[3]"),
+    ("gemm_epilogue", f32((3, 4), (4, 5)), f32((3, 5), (3,)), {"pre": True}, "pre: expected f32[3, 5], got f32[3]"),
+    ("gemm_epilogue", f32((3, 4), (4, 5)), f32((3, 5), (5,)), {"bias_grad": True}, "bias_grad: expected f32[3], got f32[5]"),
+    ("gemm_epilogue", f32((2, 3, 4), (2, 4, 5)), f32((2, 3, 5), (3,)), {"bias_grad": True}, "bias_grad: expected operands of rank 2, got out f32[2, 3, 5]"),
+    ("gemm_epilogue", f32((3, 4), (4, 5), (5,)), f32((3, 5)), {"act_grad": "relu"}, "saved: expected f32[3, 5], got f32[5]"),
+    ("gemm_epilogue", f32((3, 4), (4, 5), (5,)), f32((3, 5)), {"act_grad": "relu", "bias": True, "act": "tanh"}, "act_grad: expected neither act nor bias beside it, got act and bias"),
+    ("reduce_sum", f32((2, 3)), f32((2,)), {"dims": [2]}, "dims: expected dimensions from 0 to 1 of f32[2, 3], got 2"),
+    ("reduce_sum", f32((2, 3)), f32((2,)), {"dims": [1, 1]}, "dims: expected ascending dimensions without repetition, got 1 after 1"),
+    ("reduce_sum", f32((2, 3)), f32((3,)), {"dims": [1]}, "y: expected f32[2] or f32[2, 1], got f32[3]"),
+    ("mse_loss", f32((2, 3), (2, 3)), f32((1,)), {}, "loss: expected f32[], got f32[1]"),
+    ("mse_loss", f32((2, 3), (3,)), f32(()), {}, "t: expected f32[2, 3], got f32[3]"),
+    ("mse_grad", f32((1,), (2,), (2,)), f32((2,)), {}, "dloss: expected f32[], got f32[1]"),
+    ("mse_grad", f32((), (2,), (2,)), f32((3,)), {}, "dy: expected f32[2], got f32[3]"),
+    ("cross_entropy", f32((4,)) + TARGET, f32(()), {}, "logits: expected rank 2, got f32[4]"),
+    ("cross_entropy", f32((3, 4)) + TARGET, f32(()), {}, "target: expected i64[3], got i64[4]"),
+    ("cross_entropy", f32((4, 4), (4,)), f32(()), {}, "target: expected i64[4], got f32[4]"),
+    ("cross_entropy", f32((4, 3)) + TARGET, f32(()), {"label_smoothing": 1.5}, "label_smoothing: expected a number from 0 to 1, got 1.5"),
+    ("cross_entropy_grad", f32((), (4, 3)) + TARGET, f32((4,)), {}, "dlogits: expected f32[4, 3], got f32[4]"),
+    ("copy", f32((2, 3)), [("i64", (3, 2))], {}, "y: expected i64[2, 3], got i64[3, 2]"),
+    ("transpose", f32((2, 3)), f32((3, 2)), {"perm": [0]}, "perm: expected 2 dimensions for x f32[2, 3], got 1"),
+    ("transpose", f32((2, 3)), f32((3, 2)), {"perm": [1, 1]}, "perm: expected each dimension from 0 to 1 once, got 1 at position 1"),
+    ("transpose", f32((2, 3)), f32((2, 3)), {"perm": [1, 0]}, "y: expected f32[3, 2], got f32[2, 3]"),
+    ("broadcast", f32((2,)), f32((2, 3)), {}, "y: expected a shape that x f32[2] broadcasts to, got f32[2, 3]"),
+    ("broadcast", f32((3,)), [("f64", (2, 3))], {}, "y: expected element type f32, got f64[2, 3]"),
+    ("advance", [("f64", (2,))], [("f64", (2,))], {}, "step: expected f32[n] with n of 1 or more, got f64[2]"),
+    ("advance", f32((0,)), f32((0,)), {}, "step: expected f32[n] with n of 1 or more, got f32[0]"),
+    ("advance", STEP + SCALARS[:3], STEP, {}, "expected 5 inputs and 3 outputs, got 4 inputs and 1 output"),
+    ("advance", STEP + f32((), (), (), ()), STEP + SCALARS[:2], {}, "beta1: expected f64[], got f32[]"),
+    ("sgd_step", f32((3,), (3,)) + SCALARS[:2], f32((3,)), {"groups": []}, "groups: expected the group of each tensor, got an empty list"),
+    ("sgd_step", f32((3,), (3,)) + SCALARS[:2], f32((3,)), {"groups": [1]}, "groups: expected indices from 0 to 0 for 1 tensors, got 1"),
+    ("sgd_step", f32((3,), (4,), (3,), (4,)) + SCALARS[:4], f32((3,), (4,)), {"groups": [1, 1]}, "groups: expected every group to have a tensor, got none in group 0"),
+    ("sgd_step", f32((3,), (4,)) + SCALARS[:2], f32((3,)), {"groups": [0]}, "g[0]: expected f32[3], got f32[4]"),
+    ("sgd_step", f32((3,), (3,), ()) + SCALARS[:1], f32((3,)), {"groups": [0]}, "lr of group 0: expected f64[], got f32[]"),
+    ("sgd_step", f32((3,), (3,)) + SCALARS[:2], f32((3,)), {"groups": [0], "nesterov": True}, "nesterov: expected momentum beside it, got none"),
+    ("sgd_step", f32((3,), (3,), (3,)) + SCALARS[:5], f32((3,), (3,)), {"groups": [0], "momentum": True}, "step of group 0: expected f32[n] with n of 1 or more, got f64[]"),
+    ("adam_step", f32((3,), (3,), (3,), (3,)) + SCALARS, f32((3,), (3,), (4,)), {"groups": [0]}, "v'[0]: expected f32[3], got f32[4]"),
+    ("adam_step", f32((3,), (3,), (3,), (3,)) + SCALARS, f32((3,), (3,), (3,)), {"groups": [0], "amsgrad": True}, "expected 12 inputs and 4 outputs, got 11 inputs and 3 outputs"),
+    ("adam_step", f32((3,), (3,), (3,), (3,)) + SCALARS[:6] + STEP, f32((3,), (3,), (3,)), {"groups": [0]}, "bc2_inv of group 0: expected f64[], got f32[2]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "outputs", "attrs", "message"),
+    REFUSED,
+    ids=[f"{row[0]}-{row[4][:30]}" for row in REFUSED],
+)
+def test_refuses(op: str, inputs: Specs, outputs: Specs, attrs: dict[str, Any], message: str) -> None:
+    with pytest.raises(VerifyError) as error:
+        _C.check_op(int(KINDS[op]), inputs, outputs, attrs)
+    assert str(error.value) == f"{op}: {message}"
+
+
+def test_every_schema_has_a_refusal() -> None:
+    unary = {"neg", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"}  # share relu's schema
+    shared = unary | {"sub", "mul", "div"} | {f"{name}_bwd" for name in unary}
+    assert {row[0] for row in REFUSED} | shared >= set(KINDS)
+
+
+def _selected(
+    op: str, dtype: str, inputs: list[tuple[int, ...]], output: tuple[int, ...], target: str
+) -> str:
+    specs = [(dtype, shape) for shape in inputs]
+    return _C.select_kernel(int(KINDS[op]), specs, [(dtype, output)], {}, target)[0]
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "inputs", "output", "target", "kernel"),
+    [
+        ("add", "f16", [(3, 4), (3, 4)], (3, 4), "sm_90", "add_f16_half2"),
+        ("add", "bf16", [(3, 4), (3, 4)], (3, 4), "sm_80", "add_bf16_half2"),
+        ("add", "f16", [(4, 3), (4, 3)], (4, 3), "sm_90", "add_f16"),
+        ("add", "f16", [(3, 4), (4,)], (3, 4), "sm_90", "add_f16"),
+        ("add", "f32", [(3, 4), (3, 4)], (3, 4), "sm_90", "add_f32_vec4"),
+        ("add", "f32", [(4,), (3, 4)], (3, 4), "sm_90", "add_f32"),
+        ("relu", "f32", [(3, 3)], (3, 3), "sm_90", "relu_f32"),
+        ("relu", "f32", [()], (), "sm_90", "relu_f32"),
+        ("relu", "f16", [()], (), "sm_90", "relu_f16"),
+        ("relu", "f64", [(4,)], (4,), "sm_90", "relu_f64"),
+        ("bias_add", "f16", [(3, 4), (4,)], (3, 4), "sm_90", "bias_add_f16_half2"),
+        ("bias_add", "f32", [(2, 6), (6,)], (2, 6), "sm_90", "bias_add_f32"),
+        ("gemm", "f32", [(512, 8), (8, 512)], (512, 512), "sm_90", "gemm_f32_tiled_64x64"),
+        ("gemm", "f32", [(512, 8), (8, 511)], (512, 511), "sm_90", "gemm_f32_tiled_32x32"),
+        ("gemm", "f16", [(5, 7), (7, 3)], (5, 3), "sm_90", "gemm_f16_tc"),
+        ("gemm", "f64", [(5, 7), (7, 3)], (5, 3), "sm_70", "gemm_f64_naive"),
+        ("gemm", "f32", [(5, 7), (7, 3)], (5, 3), "cpu", "gemm_cpu_blas"),
+        ("gemm", "bf16", [(5, 7), (7, 3)], (5, 3), "cpu", "gemm_cpu_plain"),
+        ("gemm", "f32", [(2, 2**31), (2**31, 2)], (2, 2), "cpu", "gemm_cpu_plain"),
+    ],
+)
+def test_selects(
+    op: str, dtype: str, inputs: list[tuple[int, ...]], output: tuple[int, ...], target: str, kernel: str
+) -> None:
+    assert _selected(op, dtype, inputs, output, target) == kernel
+
+
+def test_says_why_no_kernel_fits() -> None:
+    with pytest.raises(SelectionError) as error:
+        _selected("add", "bf16", [(4, 3), (3,)], (4, 3), "sm_70")
+    message = str(error.value)
+    assert "add_bf16_half2: needs sm_80" in message
+    assert "add_f32_vec4: needs f32, got bf16" in message

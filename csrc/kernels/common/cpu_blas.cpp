@@ -22,7 +22,7 @@ int g_threads = 1;  // what the library starts with: OPENBLAS_NUM_THREADS, or th
 
 // Multiplications below which a second thread costs more to wake and to wait for than it saves, above all on a
 // machine that is busy with other work. Fixed by the shape alone, so the same shape gives the same bits.
-constexpr double kThreadedProduct = 2e6;
+constexpr double kThreadedProduct = 8e6;
 
 template <class T>
 void product(Gemm<T> gemm, const BlasProduct& p, const T* a, const T* b, T* c) {

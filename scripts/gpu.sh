@@ -38,13 +38,12 @@ run_tests() {
 
 # compute-sanitizer over the kernels. A canary first: a sanitizer that does not find it is no proof.
 sanitize() {
-  local canary="$SITE/canary" run
+  local canary="$SITE/canary" kernels=(python3 "$ROOT/tests/gpu/sanitized_kernels.py")
   nvcc -arch=native -lineinfo -o "$canary" "$ROOT/tests/gpu/canary.cu" || return
   must_fire memcheck "$canary" memory || return
   must_fire racecheck "$canary" race || return
-  run="python3 $ROOT/tests/gpu/sanitized_kernels.py"
-  clean memcheck $run --each 3 || return
-  clean racecheck $run --each 8 --only gemm reduce_sum mse_loss cross_entropy transpose sgd_step adam_step
+  clean memcheck "${kernels[@]}" --each 3 || return
+  clean racecheck "${kernels[@]}" --each 8 --only gemm reduce_sum mse_loss cross_entropy transpose sgd_step adam_step
 }
 
 clean() {

@@ -1,4 +1,4 @@
-"""Launches every CUDA kernel on ragged cases, for compute-sanitizer: an allocation of its own for each operand.
+"""Launches every CUDA kernel on ragged cases, for compute-sanitizer: each operand is one allocation.
 
     compute-sanitizer --tool memcheck python tests/gpu/sanitized_kernels.py [--each N] [--only TEXT ...]
 
@@ -17,7 +17,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "py"))
 
-from kernel_cases import FLOATS, Array, Case, cases
+from kernel_cases import FLOATS, GENERATORS, Array, Case, Generator, Maker
+from test_cuda_kernels import LARGE
 
 from aicf_mlir import _C
 from aicf_mlir.errors import SelectionError
@@ -37,18 +38,15 @@ def operand(dtype: str, shape: tuple[int, ...], values: Array | None) -> _C.Tens
     return _C.TensorDesc(arena.ptr, dtype, shape, device="cuda:0", owner=arena)
 
 
-def supported(kernel: _C.KernelVariant, target: str) -> Iterator[Case]:
+def supported(kernel: _C.KernelVariant, target: str, generator: Generator) -> Iterator[Case]:
     """The cases that the kernel takes, over all element types."""
-    for dtype in FLOATS:
-        for case in cases(kernel["op"], dtype):
-            inputs = [(NAMES[array.dtype], array.shape) for array in case.inputs]
-            try:
-                _C.select_kernel(
-                    kernel["kind"], inputs, list(case.outputs), case.attrs, target, kernel["name"]
-                )
-            except SelectionError:
-                continue
-            yield case
+    for case in (case for dtype in FLOATS for case in generator(Maker(dtype))):
+        inputs = [(NAMES[array.dtype], array.shape) for array in case.inputs]
+        try:
+            _C.select_kernel(kernel["kind"], inputs, list(case.outputs), case.attrs, target, kernel["name"])
+        except SelectionError:
+            continue
+        yield case
 
 
 def main() -> None:
@@ -65,7 +63,10 @@ def main() -> None:
         if kernel["device"] != "cuda" or not any(text in kernel["name"] for text in arguments.only):
             continue
         kernels += 1
-        for case in list(supported(kernel, target))[:: arguments.each]:
+        chosen = list(supported(kernel, target, GENERATORS[kernel["op"]]))[:: arguments.each]
+        if kernel["op"] in LARGE:
+            chosen += list(supported(kernel, target, LARGE[kernel["op"]]))[:: arguments.large_each]
+        for case in chosen:
             inputs = [operand(NAMES[array.dtype], array.shape, array) for array in case.inputs]
             outputs = [operand(dtype, shape, None) for dtype, shape in case.outputs]
             _C.op_call(kernel["kind"], inputs, outputs, case.attrs, kernel["name"])

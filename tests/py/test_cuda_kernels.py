@@ -1,0 +1,164 @@
+"""What only CUDA kernels have: paths that small cases do not reach, and graphs of every kernel."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_calls import NAMES, Slot, judge, run, supports
+from kernel_cases import FLOATS, TRANSPOSES, Case, Maker, cases
+
+from aicf_mlir import _C
+from aicf_mlir.op_call import describe
+
+pytestmark = pytest.mark.gpu
+
+VARIANTS = [variant for variant in _C.kernel_variants() if variant["device"] == "cuda"]
+
+
+def _product(
+    make: Maker, batch: tuple[int, ...], m: int, n: int, k: int, attrs: dict[str, Any], *, bias: bool
+) -> Case:
+    ta, tb = attrs.get("trans_a", False), attrs.get("trans_b", False)
+    a, b = (
+        make.integers(*batch, *((k, m) if ta else (m, k))),
+        make.integers(*batch, *((n, k) if tb else (k, n))),
+    )
+    inputs = [a, b, make.integers(n)] if bias else [a, b]
+    outputs = [make.out(*batch, m, n)]
+    if attrs.get("bias_grad"):
+        outputs.append(make.out(m))
+    return Case(f"{batch} {m}x{n}x{k} {attrs}", inputs, outputs, attrs, exact=True)
+
+
+def products(make: Maker) -> Iterator[Case]:
+    """Tiles of 64 and of 128, aligned and ragged, every transpose; more products than a grid is deep."""
+    for (m, n, k), (ta, tb) in itertools.product(
+        ((776, 712, 40), (775, 713, 41), (1537, 1416, 24)), TRANSPOSES
+    ):
+        yield _product(make, (), m, n, k, {"trans_a": ta, "trans_b": tb}, bias=False)
+    yield _product(make, (70_000,), 2, 1, 3, {}, bias=False)
+    yield _product(make, (300,), 33, 40, 8, {"trans_b": True}, bias=False)
+
+
+def epilogues(make: Maker) -> Iterator[Case]:
+    """Bias, relu and the bias gradient at the larger tiles."""
+    for m, n, k in ((776, 712, 40), (775, 713, 41), (1536, 1408, 24)):
+        yield _product(make, (), m, n, k, {"bias": True, "act": "relu"}, bias=True)
+        yield _product(make, (), m, n, k, {"trans_a": True, "bias_grad": True}, bias=False)
+
+
+def sums(make: Maker) -> Iterator[Case]:
+    """Sums that take several blocks and a second kernel."""
+    for shape, dims in (
+        ((70_000, 3), (0,)),
+        ((3, 70_000), (1,)),
+        ((5_000, 40), (0, 1)),
+        ((9, 4_000, 5), (1,)),
+        ((400, 7, 300), (0, 2)),
+        ((20, 300, 7, 30), (1, 3)),
+        ((20, 300, 7, 30), (0, 2)),
+    ):
+        out = tuple(size for i, size in enumerate(shape) if i not in dims)
+        yield Case(
+            f"{shape} {dims}",
+            [make.normal(*shape)],
+            [make.out(*out)],
+            {"dims": list(dims), "scale": 1e-3},
+            scale=1.0,
+        )
+
+
+def squares(make: Maker) -> Iterator[Case]:
+    """Losses that take several blocks."""
+    for n in (40_000, 262_145):
+        yield Case(f"{n}", [make.normal(n), make.normal(n)], [make.out()], {"reduction": "mean"})
+
+
+def _classes(make: Maker) -> Iterator[tuple[str, Any, Any, dict[str, Any]]]:
+    for rows, classes in ((700, 5), (5_000, 3), (3, 5_000), (40, 1_025), (2, 60_000)):
+        target = make.random.integers(0, classes, rows)
+        target[::3] = -100
+        target[1] = classes - 1
+        for smoothing in (0.0, 0.1):
+            yield (
+                f"{rows}x{classes} {smoothing}",
+                make.normal(rows, classes),
+                target,
+                {"label_smoothing": smoothing},
+            )
+
+
+def entropies(make: Maker) -> Iterator[Case]:
+    """Many rows, many classes."""
+    for label, logits, target, attrs in _classes(make):
+        yield Case(label, [logits, target], [make.out()], attrs)
+
+
+def entropy_gradients(make: Maker) -> Iterator[Case]:
+    """Many rows, many classes."""
+    for label, logits, target, attrs in _classes(make):
+        yield Case(label, [make.cast(8.0), logits, target], [make.out(*logits.shape)], attrs)
+
+
+def adams(make: Maker) -> Iterator[Case]:
+    """More tensors than a small table holds, and more than one launch takes; tensors of several blocks."""
+    for count in (17, 230):
+        shapes = [(3_000,) if i % 50 == 7 else (i % 9 + 1,) for i in range(count)]
+        p, g, m = ([make.normal(*shape) for shape in shapes] for _ in range(3))
+        v = [make.cast(make.normal(*shape).astype(np.float64) ** 2) for shape in shapes]
+        scalars: list[Any] = [np.array(s) for s in (1e-3, 0.9, 0.999, 1e-8, 0.1, 10.0, 900.0)]
+        outputs = [make.out(*shape) for shape in shapes] * 3
+        yield Case(
+            f"{count} tensors", [*p, *g, *m, *v, *scalars], outputs, {"groups": [0] * count}, scale=1.0
+        )
+
+
+LARGE = {
+    "gemm": products,
+    "gemm_epilogue": epilogues,
+    "reduce_sum": sums,
+    "mse_loss": squares,
+    "cross_entropy": entropies,
+    "cross_entropy_grad": entropy_gradients,
+    "adam_step": adams,
+}
+
+
+@pytest.mark.parametrize(("kernel", "op"), [(v["name"], v["op"]) for v in VARIANTS if v["op"] in LARGE])
+def test_agrees_with_the_interpreter_at_large_sizes(kernel: str, op: str) -> None:
+    target = f"sm_{_C.compute_capability(0)}"
+    taken = 0
+    for dtype in FLOATS:
+        for case in LARGE[op](Maker(dtype)):
+            if supports(kernel, op, case, target):
+                taken += 1
+                why = judge(op, case, run(kernel, op, case, "cuda"))
+                assert not why, f"{case.label} ({dtype}): {why}"
+    assert taken, f"{kernel} takes none of the cases of {op}"
+
+
+@pytest.mark.parametrize(("kernel", "op", "kind"), [(v["name"], v["op"], v["kind"]) for v in VARIANTS])
+def test_a_graph_replays_the_same_bits(kernel: str, op: str, kind: int) -> None:
+    """Every kernel can be captured, and a replay writes what a direct call writes."""
+    target = f"sm_{_C.compute_capability(0)}"
+    taken = (case for dtype in FLOATS for case in cases(op, dtype) if supports(kernel, op, case, target))
+    for case in itertools.islice(taken, 3):
+        direct = run(kernel, op, case, "cuda")
+        inputs = [Slot(NAMES[array.dtype], array.shape, "cuda") for array in case.inputs]
+        outputs = [Slot(dtype, shape, "cuda") for dtype, shape in case.outputs]
+        for slot, array in zip(inputs, case.inputs, strict=True):
+            slot.fill(array)
+        described = [[describe(slot.tensor) for slot in side] for side in (inputs, outputs)]
+        _C.graph_begin("cuda")
+        ran = _C.op_call(kind, described[0], described[1], case.attrs, kernel)
+        graph = _C.graph_end("cuda")
+        assert ran == kernel
+        for _ in range(2):
+            for slot in outputs:
+                slot.fill(None)
+            _C.graph_launch(graph, 1)
+            assert [slot.read().tobytes() for slot in outputs] == [array.tobytes() for array in direct]

@@ -53,6 +53,7 @@ def main() -> None:
     """Run the chosen kernels and print how many launches there were."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--each", type=int, default=1, help="run every N-th case of a kernel (1)")
+    parser.add_argument("--large-each", type=int, default=5, help="the same for the large cases (5)")
     parser.add_argument(
         "--only", nargs="*", default=[""], help="kernels whose name contains one of these texts"
     )

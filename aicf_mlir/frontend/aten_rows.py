@@ -12,7 +12,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import shape_of
 from aicf_mlir.frontend.call import Call, Forbidden, Refused, Row, Value
 
-REDUCTIONS = ("none", "mean", "sum")
+REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 """torch's numbering of loss reductions."""
 
 
@@ -100,12 +100,12 @@ def matmul_plus(left: str, right: str) -> Row:
     """`beta * self + alpha * (left · right)`."""
 
     def row(call: Call) -> SSAValue:
-        result = product(call, call.value(left), call.value(right))
+        result = call.emit.reshape(product(call, call.value(left), call.value(right)), call.shape)
         addend = call.operand("self", call.dtype)
         if call["alpha"] != 1:
             result = call.emit.insert(nn.MulOp(result, call.emit.constant(call["alpha"], call.dtype)))
         if call["beta"] == 0:
-            return result
+            raise Forbidden("beta=0, which keeps a tensor and ignores it; leave it out: left @ right")
         if call["beta"] != 1:
             addend = call.emit.insert(nn.MulOp(addend, call.emit.constant(call["beta"], call.dtype)))
         return call.emit.insert(nn.AddOp(result, addend))
@@ -198,7 +198,7 @@ def native_dropout(call: Call) -> Value:
 
 def mse_loss(call: Call) -> SSAValue:
     """Mean or sum of squared differences, or the squares themselves."""
-    mode: str = REDUCTIONS[call["reduction"]]
+    mode = REDUCTIONS[call["reduction"]]
     if mode == "none":
         y, t = call.operand("self", call.wide_dtype), call.operand("target", call.wide_dtype)
         difference = call.emit.insert(nn.SubOp(y, t))
@@ -214,7 +214,7 @@ def cross_entropy(call: Call) -> SSAValue:
     logits, target = call.value("self"), call.value("target")
     if call["weight"] is not None:
         raise Refused("class weights")
-    mode: str = REDUCTIONS[call["reduction"]]
+    mode = REDUCTIONS[call["reduction"]]
     if mode == "none":
         raise Refused('reduction="none"; use "mean" or "sum"')
     shape = shape_of(logits)

@@ -42,7 +42,7 @@ def bind(
     exported: ExportedStep, names: Mapping[torch.Tensor, str], trained: AbstractSet[torch.Tensor]
 ) -> Bindings:
     """
-    Give every placeholder that the result depends on its role and name.
+    Give every placeholder that the result depends on its role and name; trained parameters come first.
 
     `names` holds the parameters and buffers of the model, `trained` those parameters that the optimizer
     updates.
@@ -63,7 +63,12 @@ def bind(
                 known[id(tensor)] = binding_of(placeholder, names, trained, location)
             bindings.arguments[node] = known[id(tensor)]
     refuse_overlap([binding for binding in known.values() if binding.tensor.device.type != "meta"])
-    return bindings
+    order = {name: position for position, name in enumerate(names.values())}
+
+    def rank(item: tuple[Node, Binding]) -> tuple[bool, int]:
+        return item[1].role != "param", order.get(item[1].name, len(order))
+
+    return Bindings(dict(sorted(bindings.arguments.items(), key=rank)), bindings.literals)
 
 
 def binding_of(

@@ -6,11 +6,8 @@ device, and the model is left as it was, attributes that its `forward` sets incl
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,13 +18,9 @@ from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.example import Batch, LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.recorder import Recorder, value_read
-from aicf_mlir.frontend.source import SourceLocation, is_users_file, trace_error
-
-_CHATTY_LOGGERS = ("torch._subclasses.fake_tensor", "torch.export._trace")
-"""They report the very errors that `export` raises."""
-
-_TORCH_NN = Path(str(torch.nn.__file__)).parent
+from aicf_mlir.frontend.source import SourceLocation, trace_error
 
 
 class StepModule(torch.nn.Module):
@@ -65,7 +58,7 @@ def export(
     """
     step = StepModule(model, function, list(specs))
     try:
-        with _quiet(), _attributes_restored(step), torch.enable_grad():
+        with quiet(), _attributes_restored(step), torch.enable_grad():
             program = torch.export.export(step, tuple(zeros(specs).values()), strict=False)
     except AicfError:
         raise
@@ -86,7 +79,7 @@ def export(
 
 def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> ExportedProgram:
     """`program` without mutation, and with the given ops replaced by their decompositions."""
-    with _quiet():
+    with quiet():
         return program.run_decompositions(decompositions)  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -117,22 +110,3 @@ def _attributes_restored(step: torch.nn.Module) -> Generator[None]:
         for module, attributes in saved:
             vars(module).clear()
             vars(module).update(attributes)
-
-
-@contextmanager
-def _quiet() -> Generator[None]:
-    """Keep torch.export's own warnings and logs from the user, but not warnings about the user's code."""
-    loggers = [logging.getLogger(name) for name in _CHATTY_LOGGERS]
-    disabled = [logger.disabled for logger in loggers]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            for logger in loggers:
-                logger.disabled = True
-            yield
-        finally:
-            for logger, before in zip(loggers, disabled, strict=True):
-                logger.disabled = before
-    for warning in caught:
-        if is_users_file(warning.filename) or Path(warning.filename).is_relative_to(_TORCH_NN):
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

@@ -10,10 +10,11 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp
 from xdsl.ir import Block, BlockArgument, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dialects.signature import Label
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.bindings import Binding, Bindings
 from aicf_mlir.frontend.call import Call, Forbidden, Refused, Value
@@ -56,7 +57,7 @@ class Importer:
 
     def _add_bindings(self, bindings: Bindings) -> None:
         made = dict[Binding, SSAValue]()
-        for node, binding in sorted(bindings.arguments.items(), key=lambda item: item[1].role != "param"):
+        for node, binding in bindings.arguments.items():
             if binding not in made:
                 made[binding] = self._bind(binding)
             self._values[node] = made[binding]
@@ -68,7 +69,7 @@ class Importer:
     def _argument(self, role: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> BlockArgument:
         argument = self._block.insert_arg(tensor_type(shape, dtype), len(self._block.args))
         argument.name_hint = name_hint(role, name)
-        self._labels.append(label(role, name))
+        self._labels.append(Label(role, name).to_attribute())
         return argument
 
     def run(self) -> ModuleOp:
@@ -95,7 +96,7 @@ class Importer:
             FunctionType.from_lists(self._block.arg_types, [loss.type]),
             Region(self._block),
             arg_attrs=ArrayAttr(self._labels),
-            res_attrs=ArrayAttr([label("loss", "loss")]),
+            res_attrs=ArrayAttr([Label("loss", "loss").to_attribute()]),
         )
         function.location = location_attribute(self._exported.fallback)
         return ModuleOp([function])
@@ -142,11 +143,6 @@ class Importer:
             return self._emit.constant(value, tensor.dtype, tensor.shape)
         constants = sum(binding.name.startswith("constant.") for binding in self.bound)
         return self._bind(Binding("buffer", f"constant.{constants}", tensor.contiguous().to(self._device)))
-
-
-def label(role: str, name: str) -> DictionaryAttr:
-    """What an argument or a result of the function is."""
-    return DictionaryAttr({"aicf.role": StringAttr(role), "aicf.name": StringAttr(name)})
 
 
 def with_values(node: Node, values: Mapping[Node, Value]) -> tuple[Sequence[Any], Mapping[str, Any]]:

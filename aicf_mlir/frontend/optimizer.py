@@ -11,54 +11,46 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, IntegerAttr, StringAttr
-from xdsl.ir import Attribute
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 
+from aicf_mlir.dialects.optimizer_groups import Adam, Group, Rule, Sgd
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.types import describe as describe_tensor
 
-Group = dict[str, Any]
-
-Structure = Callable[[Group], dict[str, bool]]
+ParamGroup = dict[str, Any]
 
 
-def _adam(group: Group) -> dict[str, bool]:
-    return {
-        "amsgrad": bool(group["amsgrad"]),
-        "decoupled": bool(group.get("decoupled_weight_decay", False)),
-        "maximize": bool(group["maximize"]),
-    }
+def _adam(group: ParamGroup) -> Rule:
+    decoupled = bool(group.get("decoupled_weight_decay", False))
+    return Adam(bool(group["amsgrad"]), decoupled, bool(group["maximize"]))
 
 
-def _adamw(group: Group) -> dict[str, bool]:
-    return {**_adam(group), "decoupled": True}
+def _adamw(group: ParamGroup) -> Rule:
+    return Adam(bool(group["amsgrad"]), True, bool(group["maximize"]))
 
 
-def _sgd(group: Group) -> dict[str, bool]:
-    return {
-        "momentum": float(group["momentum"]) != 0,
-        "nesterov": bool(group["nesterov"]),
-        "maximize": bool(group["maximize"]),
-    }
+def _sgd(group: ParamGroup) -> Rule:
+    return Sgd(float(group["momentum"]) != 0, bool(group["nesterov"]), bool(group["maximize"]))
 
 
-KINDS: tuple[tuple[type[torch.optim.Optimizer], str, Structure], ...] = (
-    (torch.optim.AdamW, "adam", _adamw),
-    (torch.optim.Adam, "adam", _adam),
-    (torch.optim.SGD, "sgd", _sgd),
-)
-"""Supported optimizers, the most derived class first: the kind of update, and the flags compiled in."""
+RULES: dict[type[torch.optim.Optimizer], Callable[[ParamGroup], Rule]] = {
+    torch.optim.AdamW: _adamw,
+    torch.optim.Adam: _adam,
+    torch.optim.SGD: _sgd,
+}
+"""Supported optimizers, the most derived class first, and what is compiled in for a param group."""
 
 
 def describe(
     optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]
 ) -> ArrayAttr[DictionaryAttr]:
-    """The function attribute `aicf.optimizer`: one dictionary per param group, in order.
-
-    `names` holds the trained parameters of the step; a parameter that the step does not read is left out,
-    as torch leaves it alone. Raises TraceError for an optimizer whose update cannot be compiled.
     """
-    base, kind, structure = _kind(optimizer)
+    The function attribute `aicf.optimizer`: one dictionary per param group, in order.
+
+    `names` holds the trained parameters of the step; a parameter that the step does not read is left out, as
+    torch leaves it alone. Raises TraceError for an optimizer whose update cannot be compiled.
+    """
+    base, rule = _rule(optimizer)
     _refuse_custom_update(optimizer, base)
     groups: list[DictionaryAttr] = []
     for index, group in enumerate(optimizer.param_groups):
@@ -66,19 +58,17 @@ def describe(
             raise TraceError(
                 f"param group {index} has differentiable=True, which is not supported; use False"
             )
-        params = [StringAttr(names[parameter]) for parameter in group["params"] if parameter in names]
-        entries: dict[str, Attribute] = {"kind": StringAttr(kind), "params": ArrayAttr(params)}
-        flags: dict[str, BoolAttr] = {
-            flag: IntegerAttr.from_bool(value) for flag, value in structure(group).items()
-        }
-        groups.append(DictionaryAttr({**entries, **flags}))
+        params = tuple(names[parameter] for parameter in group["params"] if parameter in names)
+        groups.append(Group(rule(group), params).to_attribute())
     return ArrayAttr(groups)
 
 
-def _kind(optimizer: torch.optim.Optimizer) -> tuple[type[torch.optim.Optimizer], str, Structure]:
-    for row in KINDS:
-        if isinstance(optimizer, row[0]):
-            return row
+def _rule(
+    optimizer: torch.optim.Optimizer,
+) -> tuple[type[torch.optim.Optimizer], Callable[[ParamGroup], Rule]]:
+    for base, rule in RULES.items():
+        if isinstance(optimizer, base):
+            return base, rule
     raise TraceError(
         f"the optimizer {type(optimizer).__name__} is not supported; use SGD, Adam or AdamW of torch.optim or"
         " aicf_mlir.optim"

@@ -40,7 +40,8 @@ READS_VALUES = {
 CUTS_GRADIENT = {
     "data": "reads or replaces `.data`",
     "detach_": "calls `detach_()`",
-    "requires_grad_": "calls `requires_grad_()`",
+    "requires_grad_": "calls `requires_grad_(False)`",
+    "requires_grad": "sets `requires_grad` to False",
     "set_": "calls `set_()`",
 }
 """Functions, by name, that change what autograd knows of a tensor without leaving a trace in the graph."""
@@ -74,10 +75,10 @@ class Recorder(TorchFunctionMode):
         if name in READS_VALUES and operands:
             raise value_read(READS_VALUES[name], location)
         carries_gradient = any(operand.requires_grad for operand in operands)
-        if name in CUTS_GRADIENT and carries_gradient:
+        if carries_gradient and cuts_gradient(name, args, kwargs or {}):
             raise gradient_cut(CUTS_GRADIENT[name], location)
-        run = caller_at(location) if location else directly
-        result = run(lambda: func(*args, **(kwargs or {})))
+        call = caller_at(location) if location else directly
+        result = call(func, *args, **(kwargs or {}))
         if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
             raise value_read("makes a tensor whose shape depends on values", location)
         if not carries_gradient:
@@ -86,7 +87,7 @@ class Recorder(TorchFunctionMode):
             raise gradient_cut("changes a tensor in place under `no_grad`", location)
         if any(is_cut_off(tensor) for tensor in tensors(result)):
             self.blocked.append(location)
-            return run(lambda: detached(result))
+            return call(detached, result)
         return result
 
 
@@ -95,6 +96,12 @@ def function_name(func: Callable[..., Any]) -> str:
     name: str = getattr(func, "__name__", "")
     owner = getattr(func, "__self__", None)
     return getattr(owner, "__name__", name) if name in ("__get__", "__set__") else name
+
+
+def cuts_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function of `CUTS_GRADIENT` does so with these arguments: setting True is harmless."""
+    harmless = name.startswith("requires_grad") and not any(a is False for a in [*args, *kwargs.values()])
+    return name in CUTS_GRADIENT and not harmless
 
 
 def tensors(tree: object) -> Iterator[torch.Tensor]:
@@ -123,17 +130,17 @@ def detached(result: Any) -> Any:
     return result
 
 
-def directly(call: Callable[[], Any]) -> Any:
+def directly(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call from here, where no line of the user is known."""
-    return call()
+    return func(*args, **kwargs)
 
 
 @cache
-def caller_at(location: SourceLocation) -> Callable[[Callable[[], Any]], Any]:
-    """A function called `forward` that calls its argument from `location`, as any stack trace will show."""
+def caller_at(location: SourceLocation) -> Callable[..., Any]:
+    """`directly` as a function called `forward` that stands at `location`, as stack traces show."""
     namespace: dict[str, Any] = {}
-    padding = "\n" * (location.line - 1)
-    exec(compile(f"{padding}def forward(call): return call()", location.file, "exec"), namespace)
+    text = "def forward(func, *args, **kwargs): return func(*args, **kwargs)"
+    exec(compile("\n" * (location.line - 1) + text, location.file, "exec"), namespace)
     return namespace["forward"]
 
 

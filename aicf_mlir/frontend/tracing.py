@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from xdsl.dialects.builtin import ModuleOp
 
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.bindings import bind
@@ -101,7 +102,7 @@ def trace(
             raise trace_error("the loss depends on no parameter that the optimizer trains", caller)
         names_read = {tensor: name for name, tensor in parameters.items()}
         for function_op in module.ops:
-            function_op.attributes["aicf.optimizer"] = describe(optimizer, names_read)
+            function_op.attributes[OPTIMIZER] = describe(optimizer, names_read)
     return Traced(
         module,
         {name: tensor for name, tensor in parameters.items() if isinstance(tensor, torch.nn.Parameter)},

@@ -1,0 +1,55 @@
+"""Keeps what torch.export says about itself from the user, but not what torch says about the user's code."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.source import SourceLocation, is_users_file
+
+CHATTY_LOGGERS = ("torch._subclasses.fake_tensor", "torch.export._trace")
+"""They report the very errors that torch.export raises."""
+
+_TORCH_NN = Path(str(torch.nn.__file__)).parent
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """Drop warnings and logs of the tracer; warnings about the user's code follow at the end, at its line."""
+    loggers = [logging.getLogger(name) for name in CHATTY_LOGGERS]
+    disabled = [logger.disabled for logger in loggers]
+    kept: list[tuple[Warning | str, type[Warning], SourceLocation]] = []
+
+    def keep(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+        if is_about_the_users_code():
+            kept.append((message, category, source.here() or SourceLocation(filename, lineno)))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = keep
+        try:
+            for logger in loggers:
+                logger.disabled = True
+            yield
+        finally:
+            for logger, before in zip(loggers, disabled, strict=True):
+                logger.disabled = before
+    for message, category, location in kept:
+        warnings.warn_explicit(message, category, location.file, location.line)
+
+
+def is_about_the_users_code() -> bool:
+    """Whether the warning that is being shown was raised by the user's code, or by torch.nn in its name."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename in (__file__, warnings.__file__):
+        frame = frame.f_back
+    raised_in = Path(frame.f_code.co_filename if frame else "")
+    is_installed = "site-packages" in raised_in.parts
+    return raised_in.is_relative_to(_TORCH_NN) or (is_users_file(str(raised_in)) and not is_installed)

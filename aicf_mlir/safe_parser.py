@@ -18,9 +18,10 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue, TypeAttribute
 from xdsl.ir.affine import AffineMap, AffineSet
+from xdsl.irdl import VerificationContext, IRDLOperation, OptPropertyDef
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.parser.generic_parser import ParserState
-from xdsl.utils.exceptions import ParseError
+from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Position, Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
 
@@ -90,6 +91,23 @@ class SafeParser(Parser):
         if op.location == UNKNOWN_LOC:
             line, column = self.source.line_and_column(position)
             op.location = FileLineColLoc(StringAttr(self.source.name), IntAttr(line), IntAttr(column))
+        return op
+
+    def _parse_generic_operation(self, op_type: type[Operation]) -> Operation:
+        """An op in generic form, its properties checked: the verifiers of ops inside it rely on them."""
+        start = self.pos
+        op = super()._parse_generic_operation(op_type)
+        if not isinstance(op, IRDLOperation):
+            return op
+        for name, definition in op.get_irdl_definition().properties.items():
+            value = op.properties.get(name, definition.default_value)
+            if value is None and not isinstance(definition, OptPropertyDef):
+                self.raise_error(f"'{op.name}' must have a property '{name}'", start)
+            if value is not None:
+                try:
+                    definition.constr.verify(value, VerificationContext())
+                except VerifyException as error:
+                    self.raise_error(f"property '{name}' of '{op.name}': {error}", start)
         return op
 
     def _name_position(self) -> int:

@@ -138,6 +138,14 @@ REFUSED = {
         "1:7: error: dialect nn has no operation 'nn.reluu'; did you",
     ),
     "unknown-attribute": (with_attribute("#nn.nothing<4>"), "'nn.nothing' is not registered"),
+    "missing-property": (
+        '"func.func"() <{sym_name = "f"}> ({\n  "func.return"() : () -> ()\n}) : () -> ()',
+        "1:12: error: 'func.func' must have a property 'function_type'",
+    ),
+    "mistyped-property": (
+        '"func.func"() <{sym_name = "f", function_type = i32}> ({"func.return"() : () -> ()}) : () -> ()',
+        "1:12: error: property 'function_type' of 'func.func': i32 should be of base attribute",
+    ),
     "unclosed-module": ("builtin.module {", "1:17: error:"),
     "trailing": ("func.func private @f() }", "1:24: error: expected an operation"),
 }

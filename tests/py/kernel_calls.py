@@ -1,4 +1,4 @@
-"""One kernel call on a device, with poisoned results between canaries, and its judgement by the interpreter."""
+"""One kernel call on a device: poisoned results between canaries, judged by the interpreter."""
 
 from __future__ import annotations
 

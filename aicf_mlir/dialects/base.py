@@ -61,11 +61,16 @@ class TensorOp(IRDLOperation):
         properties: Mapping[str, Attribute] | None = None,
         attributes: Mapping[str, Attribute] | None = None,
     ) -> Self:
-        """An op from flat operand and result lists; absent properties take their defaults."""
+        """An op from flat operand and result lists; absent properties take their defaults.
+
+        Properties stand in the order in which the class defines them, whatever order the text has.
+        """
+        given = {**cls.default_properties(), **(properties or {})}
+        order = cls.get_irdl_definition().properties
         return cls.create(
             operands=[SSAValue.get(operand) for operand in operands],
             result_types=list(result_types),
-            properties=dict(properties or {}),
+            properties={name: given[name] for name in [*order, *given] if name in given},
             attributes=dict(attributes or {}),
         )
 

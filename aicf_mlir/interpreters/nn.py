@@ -52,8 +52,9 @@ def matmul(op: nn.MatmulOp, operands: Operands) -> Array:
 
 
 def total(op: nn.ReductionOp, operands: Operands) -> Array:
-    """The sum over the op's dimensions."""
-    return np.sum(operands[0], axis=tuple(op.dims.get_values()), keepdims=is_true(op.keepdim))
+    """The sum over the op's dimensions; over none the operand itself, whose -0.0 a sum would lose."""
+    dims = tuple(op.dims.get_values())
+    return np.sum(operands[0], axis=dims, keepdims=is_true(op.keepdim)) if dims else operands[0]
 
 
 def mean(op: nn.MeanOp, operands: Operands) -> Array:

@@ -60,7 +60,7 @@
 // CHECK: %l1 = nn.linear %x, %w, %b : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x2xf32>
 %l1 = nn.linear %x, %w, %b : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x2xf32>
 // CHECK: %m0 = nn.matmul %x, %w {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
-// GENERIC: %m0 = "nn.matmul"(%x, %w) <{trans_b = true, trans_a = false}> : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// GENERIC: %m0 = "nn.matmul"(%x, %w) <{trans_a = false, trans_b = true}> : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 %m0 = nn.matmul %x, %w {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 // CHECK: %m1 = nn.matmul %x, %y {trans_a = true} : (tensor<4x8xf32>, tensor<4x2xf32>) -> tensor<8x2xf32>
 %m1 = nn.matmul %x, %y {trans_a = true} : (tensor<4x8xf32>, tensor<4x2xf32>) -> tensor<8x2xf32>

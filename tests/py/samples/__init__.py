@@ -1,0 +1,36 @@
+"""One row or more for every op of nn and optim: operand types, how to build the op, and what torch computes.
+
+Shapes are ragged, of rank 0 to 4, and broadcast where the op does; rows called `special` run through NaN,
+infinities, signed zeros and the ends of the range. Everything that sweeps over ops sweeps over these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from samples import elementwise, losses, structured, updates
+from samples.sample import Sample
+
+__all__ = ["NN_SAMPLES", "OPTIM_SAMPLES", "SAMPLES", "Sample", "sweep"]
+
+NN_SAMPLES: Sequence[Sample] = (
+    *elementwise.elementwise(),
+    *elementwise.activations(),
+    *structured.products(),
+    *structured.shapes(),
+    *structured.reductions(),
+    *losses.mse(),
+    *losses.cross_entropy(),
+)
+
+OPTIM_SAMPLES: Sequence[Sample] = (*updates.advance(), *updates.sgd(), *updates.adam())
+
+SAMPLES: Sequence[Sample] = (*NN_SAMPLES, *OPTIM_SAMPLES)
+
+
+def sweep(samples: Sequence[Sample]) -> pytest.MarkDecorator:
+    """Run a test once for each sample, as `sample`."""
+    names = [f"{sample.op_type().name}-{sample.name}" for sample in samples]
+    return pytest.mark.parametrize("sample", samples, ids=names)

@@ -1,0 +1,87 @@
+"""Samples of arithmetic and activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from xdsl.ir import Operation
+
+from aicf_mlir.dialects import nn
+from samples.sample import (
+    ALL,
+    PAIRS,
+    RAGGED,
+    Sample,
+    special,
+    special_slowly,
+    tensors,
+    unit,
+)
+
+BROADCASTS = (
+    ("7x5", "7x5"),
+    ("7x5", "5"),
+    ("7x1", "5"),
+    ("", "3x4"),
+    ("2x3x4", "3x1"),
+    ("1", "1x1"),
+    ("", ""),
+)
+
+
+def elementwise() -> list[Sample]:
+    """Arithmetic over broadcast shapes and all pairs of special values."""
+    rows: list[tuple[Callable[..., Operation], Callable[..., Any]]] = [
+        (nn.AddOp, torch.add),
+        (nn.SubOp, torch.sub),
+        (nn.MulOp, torch.mul),
+        (nn.DivOp, torch.div),
+    ]
+    samples = [Sample("neg", tensors(shape), nn.NegOp, torch.neg) for shape in RAGGED]
+    samples.append(Sample("neg-special", tensors(ALL), nn.NegOp, torch.neg, {0: special}, smooth=False))
+    for build, reference in rows:
+        samples += [Sample(f"{a},{b}", tensors(a, b), build, reference) for a, b in BROADCASTS]
+        pairs = {0: special, 1: special_slowly}
+        samples.append(Sample("special", tensors(PAIRS, PAIRS), build, reference, pairs, smooth=False))
+    return samples
+
+
+def activations() -> list[Sample]:
+    """Each activation and its gradient over shapes and special values."""
+    aten = torch.ops.aten
+
+    def tanh_gelu(x: Any) -> Operation:
+        return nn.GeluOp(x, "tanh")
+
+    def tanh_gelu_grad(dy: Any, x: Any) -> Operation:
+        return nn.GeluGradOp(dy, x, "tanh")
+
+    forward: list[tuple[Callable[..., Operation], Callable[..., Any]]] = [
+        (nn.ReluOp, torch.relu),
+        (nn.GeluOp, F.gelu),
+        (tanh_gelu, lambda x: F.gelu(x, approximate="tanh")),
+        (nn.SiluOp, F.silu),
+        (nn.TanhOp, torch.tanh),
+        (nn.SigmoidOp, torch.sigmoid),
+    ]
+    backward: list[tuple[Callable[..., Operation], Callable[..., Any]]] = [
+        (nn.ReluGradOp, lambda dy, y: aten.threshold_backward(dy, y, 0)),
+        (nn.GeluGradOp, lambda dy, x: aten.gelu_backward(dy, x)),
+        (tanh_gelu_grad, lambda dy, x: aten.gelu_backward(dy, x, approximate="tanh")),
+        (nn.SiluGradOp, aten.silu_backward),
+        (nn.TanhGradOp, aten.tanh_backward),
+        (nn.SigmoidGradOp, aten.sigmoid_backward),
+    ]
+    samples: list[Sample] = []
+    for build, reference in forward:
+        samples += [Sample(shape or "0-d", tensors(shape), build, reference) for shape in RAGGED]
+        samples.append(Sample("special", tensors(ALL), build, reference, {0: special}, smooth=False))
+    for build, reference in backward:
+        samples += [
+            Sample(shape or "0-d", tensors(shape, shape), build, reference, {1: unit}) for shape in RAGGED
+        ]
+        samples.append(Sample("special", tensors(ALL, ALL), build, reference, {1: special}, smooth=False))
+    return samples

@@ -1,0 +1,122 @@
+"""What a sample is: one use of an op, with operand values and what torch computes from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.ir import Block, Operation, Region
+
+from aicf_mlir.dialects.base import AnyTensor
+from aicf_mlir.dialects.element_types import ELEMENT_TYPES, element_name
+from aicf_mlir.interpreters.numerics import FLOATS, Array, round_to
+
+Fill = Callable[[np.random.Generator, tuple[int, ...]], Array]
+"""Values of an operand."""
+
+SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.5, 1e-40, -1e30, 1e30, 88.0, -88.0, 0.25)
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Standard normal, but for a gap around zero: relu has no derivative there."""
+    values = rng.standard_normal(shape)
+    return np.asarray(values + np.where(values < 0, -0.05, 0.05))
+
+
+def positive(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Between 0.1 and 2: second moments, divisors."""
+    return rng.uniform(0.1, 2.0, shape)
+
+
+def unit(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Strictly between -1 and 1: results of tanh."""
+    return np.tanh(normal(rng, shape))
+
+
+def special(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """The special values in order, again and again."""
+    return np.resize(np.array(SPECIAL), shape)
+
+
+def special_slowly(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Each special value as often as there are special values: beside `special`, all pairs."""
+    return np.resize(np.repeat(np.array(SPECIAL), len(SPECIAL)), shape)
+
+
+def classes(count: int, *others: int) -> Fill:
+    """Class indices below `count`, the first of them replaced by `others`."""
+
+    def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        indices = rng.integers(0, count, shape)
+        indices[: len(others)] = others
+        return indices
+
+    return fill
+
+
+def value(number: float) -> Fill:
+    """The same number everywhere."""
+    return lambda rng, shape: np.full(shape, number)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One use of an op."""
+
+    name: str
+    operands: tuple[str, ...]
+    """Operand types such as "4x8xf32"."""
+    build: Callable[..., Operation]
+    """The op from its operand values."""
+    torch: Callable[..., Any]
+    """The result, or results, from operands as torch tensors."""
+    fills: Mapping[int, Fill] = field(default_factory=dict[int, Fill])
+    """How operands other than `normal` are filled."""
+    smooth: bool = True
+    """Whether the f64 gradient check applies: not at special values, and not through a rounding."""
+
+    def types(self, element: str | None = None) -> list[AnyTensor]:
+        """The operand types, with `element` in the place of f32 if given."""
+        return [parse_type(text.replace("f32", element or "f32")) for text in self.operands]
+
+    def module(self, element: str | None = None) -> ModuleOp:
+        """A function of this one op."""
+        block = Block(arg_types=self.types(element))
+        op = self.build(*block.args)
+        block.add_ops([op, func.ReturnOp(*op.results)])
+        return ModuleOp([func.FuncOp("sample", (block.arg_types, op.result_types), Region(block))])
+
+    def op_type(self) -> type[Operation]:
+        """The class of the op."""
+        return type(self.build(*Block(arg_types=self.types()).args))
+
+    def values(self, element: str | None = None, seed: int = 0) -> list[Array]:
+        """Operand values, rounded to the operand types."""
+        rng = np.random.default_rng(seed)
+        arrays: list[Array] = []
+        for index, type in enumerate(self.types(element)):
+            name = element_name(type.get_element_type())
+            fill = self.fills.get(index, normal if name in FLOATS else classes(2))
+            arrays.append(round_to(np.asarray(fill(rng, type.get_shape())), name))
+        return arrays
+
+
+def parse_type(text: str) -> AnyTensor:
+    """A tensor type from what stands between its angle brackets."""
+    *dims, element = text.split("x")
+    return TensorType(ELEMENT_TYPES[element][0], [int(d) for d in dims])
+
+
+def tensors(*shapes: str) -> tuple[str, ...]:
+    """Operand types of f32: "4x8" is "4x8xf32", "" is "f32"."""
+    return tuple(f"{shape}xf32" if shape else "f32" for shape in shapes)
+
+
+ALL = str(len(SPECIAL))
+PAIRS = str(len(SPECIAL) ** 2)
+RAGGED = ("", "1", "7", "3x5", "2x3x4", "1x1x9x2")

@@ -1,0 +1,140 @@
+"""Samples of the optimizer's ops, against torch.optim itself."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from xdsl.ir import Operation
+
+from aicf_mlir.dialects import optim
+from samples.sample import (
+    Sample,
+    positive,
+    value,
+)
+
+STEP = 3
+"""The step that the samples take."""
+
+HYPERPARAMETERS = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 0.001, "weight_decay": 0.1}
+BIAS_CORRECTIONS = (1 / (1 - 0.9**STEP), 1 / (1 - 0.99**STEP))
+
+
+def one_step(make: Callable[..., Any], p: Any, g: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The parameter and state after one step of the optimizer that `make` makes, from `state` on."""
+    parameter = torch.nn.Parameter(p.clone())
+    parameter.grad = g.clone()
+    optimizer = make([parameter])
+    optimizer.state[parameter] = {key: entry.clone() for key, entry in state.items()}
+    optimizer.step()
+    return parameter.detach(), optimizer.state[parameter]
+
+
+def advance() -> list[Sample]:
+    """Counting alone, and with bias corrections, pinned or not."""
+
+    def corrected(step: Any, beta1: Any, beta2: Any, pin1: Any, pin2: Any) -> Any:
+        t = step[0] + 1
+        return (
+            step + 1,
+            torch.where(pin1.isnan(), 1 / (1 - beta1**t), pin1),
+            torch.where(pin2.isnan(), 1 / (1 - beta2**t), pin2),
+        )
+
+    metas = ("f64",) * 4
+    fills = {0: value(STEP - 1), 1: value(0.9), 2: value(0.99)}
+    return [
+        Sample("count", ("3xf32",), optim.AdvanceOp, lambda step: step + 1, {0: value(4.0)}),
+        *(
+            Sample(
+                f"{pin1}-{pin2}",
+                ("2xf32", *metas),
+                lambda step, *correction: optim.AdvanceOp(step, correction),
+                corrected,
+                {**fills, 3: value(pin1), 4: value(pin2)},
+            )
+            for pin1, pin2 in ((math.nan, math.nan), (1.5, math.nan), (math.nan, 2.5), (1.0, 1.0))
+        ),
+    ]
+
+
+def sgd() -> list[Sample]:
+    """Every combination of flags, in the first step and later."""
+    samples: list[Sample] = []
+    for maximize, weight_decay in itertools.product((False, True), (0.0, 0.1)):
+
+        def build(*operands: Any, maximize: bool = maximize) -> Operation:
+            return optim.SgdOp(*operands, maximize=maximize)
+
+        def plain(p: Any, g: Any, lr: Any, weight_decay: Any, maximize: bool = maximize) -> Any:
+            def make(params: Any) -> Any:
+                return torch.optim.SGD(params, float(lr), weight_decay=float(weight_decay), maximize=maximize)
+
+            return one_step(make, p, g, {})[0]
+
+        types = ("7x3xf32", "7x3xf32", "f64", "f64")
+        fills = {2: value(0.1), 3: value(weight_decay)}
+        samples.append(Sample(f"{maximize}-{weight_decay}", types, build, plain, fills))
+    for step, nesterov, dampening in ((1, False, 0.0), (2, False, 0.3), (1, True, 0.0), (2, True, 0.0)):
+
+        def build_momentum(*operands: Any, nesterov: bool = nesterov) -> Operation:
+            return optim.SgdOp(*operands[:4], operands[4:], nesterov=nesterov)
+
+        def with_momentum(*operands: Any, nesterov: bool = nesterov) -> Any:
+            p, g, lr, weight_decay, buf, momentum, dampening, step = operands
+
+            def make(params: Any) -> Any:
+                numbers = (float(x) for x in (lr, momentum, dampening, weight_decay))
+                return torch.optim.SGD(params, *numbers, nesterov=nesterov)
+
+            state = {} if step[0] == 1 else {"momentum_buffer": buf}
+            after, state = one_step(make, p, g, state)
+            return after, state["momentum_buffer"]
+
+        types = ("5xf32", "5xf32", "f64", "f64", "5xf32", "f64", "f64", "2xf32")
+        numbers = {2: 0.1, 3: 0.01, 5: 0.9, 6: dampening, 7: step}
+        fills = {index: value(number) for index, number in numbers.items()}
+        samples.append(Sample(f"{step}-{nesterov}", types, build_momentum, with_momentum, fills))
+    return samples
+
+
+def adam() -> list[Sample]:
+    """Every combination of flags."""
+    samples: list[Sample] = []
+    for decoupled, amsgrad, maximize in itertools.product((False, True), repeat=3):
+
+        def build(*operands: Any, flags: Any = (decoupled, maximize)) -> Operation:
+            p, g, m, v, *rest = operands
+            moments, hyperparameters = [m, v, *rest[7:]], rest[:7]
+            return optim.AdamOp(p, g, moments, hyperparameters, decoupled=flags[0], maximize=flags[1])
+
+        def reference(*operands: Any, flags: Any = (decoupled, amsgrad, maximize)) -> Any:
+            p, g, m, v, *rest = operands
+            lr, beta1, beta2, eps, weight_decay = (float(x) for x in rest[:5])
+
+            def make(params: Any) -> Any:
+                kind = torch.optim.AdamW if flags[0] else torch.optim.Adam
+                return kind(
+                    params, lr, (beta1, beta2), eps, weight_decay, amsgrad=flags[1], maximize=flags[2]
+                )
+
+            state = {"step": torch.tensor(STEP - 1.0), "exp_avg": m, "exp_avg_sq": v}
+            names = ["exp_avg", "exp_avg_sq"]
+            if flags[1]:
+                state["max_exp_avg_sq"] = rest[7]
+                names.append("max_exp_avg_sq")
+            after, state = one_step(make, p, g, state)
+            return after, *(state[name] for name in names)
+
+        types = ("3x5xf32",) * 4 + ("f64",) * 7 + (("3x5xf32",) if amsgrad else ())
+        numbers = [*HYPERPARAMETERS.values(), *BIAS_CORRECTIONS]
+        fills = {index + 4: value(number) for index, number in enumerate(numbers)} | {
+            3: positive,
+            11: positive,
+        }
+        samples.append(Sample(f"{decoupled}-{amsgrad}-{maximize}", types, build, reference, fills))
+    return samples

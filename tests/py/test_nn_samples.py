@@ -1,0 +1,95 @@
+"""Every op of nn and optim: it has samples, round-trips as text, and means what torch says."""
+
+from __future__ import annotations
+
+import inspect
+from io import StringIO
+
+import numpy as np
+import pytest
+import torch
+from samples import SAMPLES, Sample, sweep
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.printer import Printer
+
+from aicf_mlir.dialects.base import element_type
+from aicf_mlir.dialects.element_types import element_name
+from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.dialects.nn import NN
+from aicf_mlir.dialects.optim import Optim
+from aicf_mlir.interpreters import nn as nn_interpreter
+from aicf_mlir.interpreters import optim as optim_interpreter
+from aicf_mlir.interpreters import run_function
+from aicf_mlir.interpreters.numerics import Array, round_to, widen
+from aicf_mlir.parsing import parse_module
+from aicf_mlir.verify import verify_module
+
+OPS: list[type[Operation]] = [*NN.operations, *Optim.operations]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_every_op_is_complete(op: type[Operation]) -> None:
+    assert any(sample.op_type() is op for sample in SAMPLES), "no row in tests/py/samples"
+    assert op in {**nn_interpreter.MEANINGS, **optim_interpreter.MEANINGS}, "no meaning in the interpreter"
+    declared = [
+        trait for trait in op.get_irdl_definition().traits.traits if isinstance(trait, NotDifferentiable)
+    ]
+    differentiable = issubclass(op, DifferentiableInterface)
+    assert differentiable != bool(declared), "either a vjp or a reason for having none, and not both"
+    assert not inspect.isabstract(op)
+
+
+def test_every_meaning_is_of_a_registered_op() -> None:
+    assert set(nn_interpreter.MEANINGS) == set(NN.operations)
+    assert set(optim_interpreter.MEANINGS) == set(Optim.operations)
+
+
+def printed(module: ModuleOp, generic: bool) -> str:
+    stream = StringIO()
+    Printer(stream=stream, print_generic_format=generic).print_op(module)
+    return stream.getvalue() + "\n"
+
+
+@sweep(SAMPLES)
+def test_text_round_trips(sample: Sample) -> None:
+    module = sample.module()
+    verify_module(module)
+    custom, generic = printed(module, generic=False), printed(module, generic=True)
+    for text in (custom, generic):
+        parsed = parse_module(text)
+        assert printed(parsed, generic=False) == custom
+        assert printed(parsed, generic=True) == generic
+
+
+def expected_results(sample: Sample, element: str, values: list[Array]) -> list[Array]:
+    """What torch computes in float64, rounded to the result types."""
+    operands = [torch.from_numpy(np.array(widen(value))) for value in values]
+    results = sample.torch(*operands)
+    results = results if isinstance(results, tuple) else (results,)
+    function = next(op for op in sample.module(element).ops if isinstance(op, func.FuncOp))
+    terminator = function.get_return_op()
+    assert terminator is not None
+    return [
+        round_to(result.detach().double().numpy(), element_name(element_type(declared)))
+        if result.is_floating_point()
+        else result.numpy()
+        for result, declared in zip(results, terminator.operands, strict=True)
+    ]
+
+
+UNITS = {"float64": 1e-12, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "int64": 0.0}
+"""One unit in the last place; for float64 room for another order of summation."""
+
+
+@pytest.mark.parametrize("element", ["f64", "f32", "f16", "bf16"])
+@sweep(SAMPLES)
+def test_meaning_is_that_of_torch(sample: Sample, element: str) -> None:
+    values = sample.values(element)
+    got = run_function(sample.module(element), values)
+    for ours, theirs in zip(got, expected_results(sample, element, values), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert ours.shape == theirs.shape
+        unit = UNITS[ours.dtype.name]
+        np.testing.assert_allclose(widen(ours), widen(theirs), rtol=unit, atol=unit * 1e-2)

@@ -92,32 +92,40 @@ class Bufferizer:
                 updated.add(label.name)
                 self.place_update(terminator, value, arguments[label.name])
             elif label.role == "grad":
-                result = self.own_result(terminator, value)
-                spec = tensor_spec(result)
-                self.slot_of[result] = self.table.named(f"{label.name}.grad", spec, "grad", label.name)
+                symbol = f"{label.name}.grad"
+                self.place(
+                    terminator, value, self.table.named(symbol, tensor_spec(value), "grad", label.name)
+                )
             else:
-                result = self.own_result(terminator, value)
                 name = label.name or label.role or f"result{index}"
-                self.slot_of[result] = self.table.named(name, tensor_spec(result), "output", name)
+                self.place(terminator, value, self.table.named(name, tensor_spec(value), "output", name))
 
-    def own_result(self, terminator: ReturnOp, value: SSAValue) -> OpResult:
-        """`value`, refused unless a launch writes it and it has no place yet."""
-        if not isinstance(value, OpResult) or not isinstance(value.op, KernelOp) or value in self.slot_of:
-            refuse(terminator, "expected each result to be that of a launch, and only once; run lower first")
-        return value
+    def place(self, terminator: ReturnOp, value: SSAValue, slot: SlotOp) -> None:
+        """Have the launch behind `value`, itself or as a reshape of its result, write to `slot`."""
+        result = self.launched(terminator, value)
+        if result in self.slot_of:
+            refuse(terminator, "expected every result of a launch to be returned once; run lower first")
+        self.slot_of[result] = self.table.alias(slot, tensor_spec(result))
+
+    def launched(self, terminator: ReturnOp, value: SSAValue) -> OpResult:
+        """The result of a launch whose memory `value` is."""
+        owner = self.uses.owner_of(value)
+        if not isinstance(owner, OpResult) or not isinstance(owner.op, KernelOp):
+            refuse(terminator, "expected a launch behind every result; run lower first")
+        return owner
 
     def place_update(self, terminator: ReturnOp, value: SSAValue, argument: BlockArgument) -> None:
         """In the slot of the argument if its old value is not needed any more, else there at the end."""
         if value is argument:
             return
-        result, slot = self.own_result(terminator, value), self.slot_of[argument]
-        if tensor_spec(result) != tensor_spec(argument):
-            refuse(terminator, f"expected the update of @{slot.symbol} to have its type, got {result.type}")
-        if self.uses.may_replace(result, argument):
-            self.slot_of[result] = slot
+        result, slot = self.launched(terminator, value), self.slot_of[argument]
+        if tensor_spec(value) != tensor_spec(argument):
+            refuse(terminator, f"expected the update of @{slot.symbol} to have its type, got {value.type}")
+        if result not in self.slot_of and self.uses.may_replace(result, argument):
+            self.slot_of[result] = self.table.alias(slot, tensor_spec(result))
         else:
             self.uses.keep(result)
-            self.copies_at_end.append((result, slot))
+            self.copies_at_end.append((value, slot))
 
     def translate(self, op: Operation) -> None:
         """Turn one op into slots and launches."""
@@ -163,7 +171,7 @@ class Bufferizer:
             owner = self.uses.owner_of(operand)
             slot = self.slot_of[owner]
             if slot.role.data == "temp" and slot.root not in taken and self.uses.may_replace(result, owner):
-                return slot
+                return self.table.alias(slot, tensor_spec(result))
         return None
 
     def copy(self, source: SlotOp, destination: SlotOp) -> None:

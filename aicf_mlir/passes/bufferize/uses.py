@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import prod
 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
@@ -39,10 +40,11 @@ class Uses:
     def may_replace(self, result: OpResult, owner: SSAValue) -> bool:
         """Whether `result` may be written to the memory of `owner`.
 
-        It may if nothing reads that memory later, and its own op does not, or can work in place.
+        It may if it fits, nothing reads that memory later, and its own op does not, or can work in place.
         """
         op = result.op
-        if not isinstance(op, KernelOp) or tensor_spec(result) != tensor_spec(owner):
+        (element, shape), (owner_element, owner_shape) = tensor_spec(result), tensor_spec(owner)
+        if not isinstance(op, KernelOp) or element != owner_element or prod(shape) != prod(owner_shape):
             return False
         last = self._last_read.get(owner, NEVER)
         if last != self._position[op]:

@@ -1,4 +1,4 @@
-"""Every function result gets memory of its own, so that bufferize can place it anywhere."""
+"""Every function result gets memory of its own, so that bufferize can have its launch write anywhere."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ from aicf_mlir.dialects.signature import argument_labels, result_labels, return_
 
 
 def give_results_memory(module: ModuleOp) -> None:
-    """Insert a kernel.copy where a result is an argument, a constant, an alias, or another result again.
+    """Insert a kernel.copy where a result is not the memory of a launch, or that of another result too.
 
-    An argument that is its own update needs none: nothing changes.
+    So for arguments, constants and what is returned twice, also through reshapes. An argument that is its own
+    update needs none: nothing changes.
     """
     for function in module.ops:
         if isinstance(function, FuncOp) and function.body.blocks:
             _copy_results(function)
+
+
+def memory_of(value: SSAValue) -> SSAValue:
+    """The value that owns the memory which `value` sees through reshapes."""
+    while isinstance(value.owner, kernel.ReshapeOp):
+        value = value.owner.input
+    return value
 
 
 def _copy_results(function: FuncOp) -> None:
@@ -28,8 +36,8 @@ def _copy_results(function: FuncOp) -> None:
         if label.role == "update" and isinstance(value, BlockArgument):
             if arguments[value.index].name == label.name:
                 continue
-        elif isinstance(value.owner, KernelOp) and value not in taken:
-            taken.add(value)
+        elif isinstance((owner := memory_of(value)).owner, KernelOp) and owner not in taken:
+            taken.add(owner)
             continue
         copy = kernel.CopyOp.launch([value], [value.type])
         copy.location = terminator.location

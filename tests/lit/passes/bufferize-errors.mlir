@@ -26,7 +26,7 @@ func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> attributes {aicf.target = "cpu"
 // -----
 
 func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> attributes {aicf.target = "cpu"} {
-  // expected-error@below {{expected each result to be that of a launch, and only once; run lower first}}
+  // expected-error@below {{expected a launch behind every result; run lower first}}
   func.return %x : tensor<4xf32>
 }
 
@@ -34,7 +34,7 @@ func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> attributes {aicf.target = "cpu"
 
 func.func @f(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) attributes {aicf.target = "cpu"} {
   %y = kernel.relu %x id "relu_cpu" : tensor<4xf32>
-  // expected-error@below {{expected each result to be that of a launch, and only once; run lower first}}
+  // expected-error@below {{expected every result of a launch to be returned once; run lower first}}
   func.return %y, %y : tensor<4xf32>, tensor<4xf32>
 }
 

@@ -172,3 +172,21 @@ func.func @order(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"}, %lr: 
   %z = kernel.add %a, %new : tensor<4xf32>
   func.return %new, %y, %z : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+// A result that is a reshape needs no copy: its launch writes to the slot in its own shape.
+// CHECK-LABEL: plan.program @view_is_returned
+// CHECK:         plan.slot @y : memref<2x2xf32> output "y"
+// CHECK-NEXT:    plan.slot @v0 : memref<4xf32> output alias @y
+// CHECK-NEXT:    plan.slot @v1 : memref<4xf32> param alias @p
+// CHECK-NEXT:    plan.launch @k0 "neg_cpu" neg(@x) -> (@v0)
+// CHECK-NEXT:    plan.launch @k1 "relu_cpu" relu(@v0) -> (@v1) after @k0
+func.func @view_is_returned(%x: tensor<4xf32>, %p: tensor<2x2xf32> {aicf.role = "param", aicf.name = "p"})
+    -> (tensor<2x2xf32> {aicf.role = "output", aicf.name = "y"}, tensor<2x2xf32> {aicf.role = "update", aicf.name = "p"}) {
+  %0 = kernel.neg %x : tensor<4xf32>
+  %y = kernel.reshape %0 : (tensor<4xf32>) -> tensor<2x2xf32>
+  %1 = kernel.relu %0 : tensor<4xf32>
+  %q = kernel.reshape %1 : (tensor<4xf32>) -> tensor<2x2xf32>
+  func.return %y, %q : tensor<2x2xf32>, tensor<2x2xf32>
+}

@@ -1,0 +1,156 @@
+"""Random functions of kernel ops that provoke fusions, views and updates; f64: rounding hides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from programs import step_function
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, ModuleOp, TensorType, f64
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Region, SSAValue
+from xdsl.rewriter import InsertPoint
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.base import shape_of
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.signature import Label, argument_labels
+from aicf_mlir.interpreters.numerics import Array
+
+N = 4
+MATRIX, VECTOR, VIEW = TensorType(f64, (N, N)), TensorType(f64, (N,)), TensorType(f64, (2, N // 2, N))
+SCALAR = TensorType(f64, ())
+
+ACTIVATIONS = (kernel.ReluOp, kernel.GeluOp, kernel.SiluOp, kernel.TanhOp, kernel.SigmoidOp)
+GRADIENTS = (kernel.ReluBwdOp, kernel.GeluTanhBwdOp, kernel.SiluBwdOp, kernel.TanhBwdOp)
+BINARIES = (kernel.AddOp, kernel.SubOp, kernel.MulOp)
+
+
+@dataclass
+class RandomFunction:
+    """One function in the making: values by type, from which the next op takes mostly the latest."""
+
+    rng: np.random.Generator
+    block: Block
+    values: dict[TensorType, list[SSAValue]] = field(default_factory=dict)
+
+    def pick(self, kind: TensorType) -> SSAValue:
+        """A value of a type; half of the time the last one."""
+        known = self.values[kind]
+        return known[-1] if self.rng.random() < 0.5 else known[self.rng.integers(len(known))]
+
+    def choose(self, items: Sequence[type[KernelOp]]) -> type[KernelOp]:
+        """One of several ops."""
+        return items[self.rng.integers(len(items))]
+
+    def add(self, op: KernelOp | kernel.ReshapeOp | kernel.ConstantOp) -> SSAValue:
+        """Append an op; its first result."""
+        Builder(InsertPoint.at_end(self.block)).insert(op)
+        for result in op.results:
+            self.values.setdefault(result.type, []).append(result)
+        return op.results[0]
+
+    def gemm(self) -> None:
+        flags = {name: True for name in ("trans_a", "trans_b") if self.rng.random() < 0.3}
+        self.add(kernel.GemmOp.launch([self.pick(MATRIX), self.pick(MATRIX)], [MATRIX], **flags))
+
+    def bias(self) -> None:
+        kind = MATRIX if self.rng.random() < 0.8 else VIEW
+        self.add(kernel.BiasAddOp.launch([self.pick(kind), self.pick(VECTOR)], [kind]))
+
+    def activation(self) -> None:
+        kind = MATRIX if self.rng.random() < 0.7 else VIEW
+        self.add(self.choose(ACTIVATIONS).launch([self.pick(kind)], [kind]))
+
+    def gradient(self) -> None:
+        kind = MATRIX if self.rng.random() < 0.7 else VIEW
+        self.add(self.choose(GRADIENTS).launch([self.pick(kind), self.pick(kind)], [kind]))
+
+    def binary(self) -> None:
+        right = MATRIX if self.rng.random() < 0.7 else VECTOR
+        self.add(self.choose(BINARIES).launch([self.pick(MATRIX), self.pick(right)], [MATRIX]))
+
+    def view(self) -> None:
+        source, target = (MATRIX, VIEW) if self.rng.random() < 0.5 else (VIEW, MATRIX)
+        self.add(kernel.ReshapeOp.build_op([self.pick(source)], [target]))
+
+    def sum_of_rows(self) -> None:
+        self.add(kernel.ReduceSumOp.launch([self.pick(MATRIX)], [VECTOR], dims=[0]))
+
+    def weight_and_bias_gradient(self) -> None:
+        """The sum and the product on one dy, in any order, with other ops between."""
+        dy = self.pick(MATRIX)
+        steps: list[Callable[[], object]] = [
+            lambda: self.add(kernel.GemmOp.launch([dy, self.pick(MATRIX)], [MATRIX], trans_a=True)),
+            lambda: self.add(kernel.ReduceSumOp.launch([dy], [VECTOR], dims=[0])),
+            self.binary,
+        ]
+        for index in self.rng.permutation(len(steps)):
+            steps[index]()
+
+    def constant(self) -> None:
+        value = float(self.rng.integers(-2, 3)) / 2
+        kind = MATRIX if self.rng.random() < 0.5 else VECTOR
+        self.add(kernel.ConstantOp.build_op([], [kind], {"value": FloatAttr(value, f64)}))
+
+    def step(self) -> None:
+        """One random op."""
+        steps = (self.gemm, self.bias, self.activation, self.gradient, self.binary, self.view)
+        rare = (self.sum_of_rows, self.weight_and_bias_gradient, self.constant)
+        chosen = steps if self.rng.random() < 0.85 else rare
+        chosen[self.rng.integers(len(chosen))]()
+
+
+def random_function(seed: int, ops: int = 16) -> ModuleOp:
+    """A function of about `ops` ops with inputs, parameters, their updates, a gradient and outputs."""
+    rng = np.random.default_rng(seed)
+    arguments = [("input", "x", MATRIX), ("input", "v", VIEW), ("buffer", "b", VECTOR)]
+    arguments += [("param", f"p{i}", MATRIX) for i in range(3)] + [("meta", "lr", SCALAR)]
+    block = Block(arg_types=[kind for _, _, kind in arguments])
+    maker = RandomFunction(rng, block)
+    for argument, (role, name, kind) in zip(block.args, arguments, strict=True):
+        argument.name_hint = name
+        if role != "meta":
+            maker.values.setdefault(kind, []).append(argument)
+    lr = block.args[-1]
+    for _ in range(ops):
+        maker.step()
+    results: list[tuple[SSAValue, Label]] = []
+    for index in range(3):
+        chance = rng.random()
+        if chance < 0.7:
+            operands = [block.args[3 + index], maker.pick(MATRIX), lr, lr]
+            value = maker.add(kernel.SgdStepOp.launch(operands, [MATRIX], groups=[0]))
+            if rng.random() < 0.2:
+                maker.step()  # may read the new value, before the next update
+        elif chance < 0.9:
+            value = maker.pick(MATRIX)
+        else:
+            continue
+        results.append((value, Label("update", f"p{index}")))
+    results += [(maker.pick(kind), Label("output", f"y{i}")) for i, kind in enumerate((MATRIX, VIEW, VECTOR))]
+    results.append((maker.pick(MATRIX), Label("grad", "p0")))
+    block.add_op(ReturnOp(*(value for value, _ in results)))
+    function = FuncOp.from_region(
+        "random", block.arg_types, [value.type for value, _ in results], Region(block)
+    )
+    function.arg_attrs = ArrayAttr([Label(role, name).to_attribute() for role, name, _ in arguments])
+    function.res_attrs = ArrayAttr([label.to_attribute() for _, label in results])
+    return ModuleOp([function])
+
+
+def random_arguments(module: ModuleOp, seed: int) -> dict[str, Array]:
+    """An array for every argument, by name."""
+    rng = np.random.default_rng(seed)
+    function = step_function(module)
+    return {
+        label.name: rng.standard_normal(shape_of(argument)) / 2
+        for argument, label in zip(function.args, argument_labels(function), strict=True)
+    }
+
+
+def launches(module: ModuleOp) -> list[KernelOp]:
+    """All launches of a module."""
+    return [op for op in module.walk() if isinstance(op, KernelOp)]

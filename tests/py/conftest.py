@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from aicf_mlir import _C
 
@@ -17,6 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(1)  # the models are tiny, and the tests run in parallel
     config.addinivalue_line("markers", "gpu: needs a CUDA device and a build with CUDA")
 
 

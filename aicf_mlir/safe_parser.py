@@ -18,12 +18,12 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue, TypeAttribute
 from xdsl.ir.affine import AffineMap, AffineSet
-from xdsl.irdl import VerificationContext, IRDLOperation, OptPropertyDef
+from xdsl.irdl import IRDLOperation, OptPropertyDef, VerificationContext
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.parser.generic_parser import ParserState
 from xdsl.utils.exceptions import ParseError, VerifyException
-from xdsl.utils.lexer import Input, Position, Span
-from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
+from xdsl.utils.lexer import Input, Position, Span, Token
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
 
 from aicf_mlir.diagnostics import Source
 from aicf_mlir.text_limits import (
@@ -50,7 +50,20 @@ class SafeLexer(MLIRLexer):
                 Span(start_pos, start_pos + 1, self.input),
                 'string literal is not closed on its line, or has an escape other than \\n \\t \\\\ \\" \\HH',
             )
-        return super()._lex_string_literal(start_pos)
+        token = super()._lex_string_literal(start_pos)
+        if token.kind is MLIRTokenKind.BYTES_LIT and _is_utf8(StringLiteral.from_span(token.span)):
+            return Token(
+                MLIRTokenKind.STRING_LIT, token.span
+            )  # "é" is printed as "\C3\A9" and is a string still
+        return token
+
+
+def _is_utf8(literal: StringLiteral) -> bool:
+    try:
+        literal.bytes_contents.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class SafeParser(Parser):

@@ -9,6 +9,7 @@ from time import perf_counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xdsl.dialects.builtin import StringAttr
 
 from aicf_mlir.diagnostics import LocatedError
 from aicf_mlir.errors import VerifyError
@@ -203,6 +204,15 @@ def test_nesting_at_the_limit_is_read() -> None:
 
 def test_brackets_in_strings_and_comments_do_not_count() -> None:
     parse_module(with_attribute(f'"{"[" * 100}"') + " // " + "(" * 100)
+
+
+@pytest.mark.parametrize("text", ["größe.weight", "重み", '\t\n"\\', "\x01\x7f", "a\u2028b", "😀"])
+def test_names_of_any_characters_are_read_back(text: str) -> None:
+    module = parse_module('"test.op"() {name = "x"} : () -> ()')
+    (op,) = module.ops
+    op.attributes["name"] = StringAttr(text)
+    (again,) = parse_module(str(module)).ops
+    assert again.attributes["name"] == StringAttr(text)
 
 
 WORDS = """-> %a @f !t #a i32 i64 f32 tensor< memref<4x dense< 1.5 affine_map< nn.relu func.func plan.program

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, cast
 
 import torch
@@ -77,8 +76,7 @@ class Recorder(TorchFunctionMode):
         carries_gradient = any(operand.requires_grad for operand in operands)
         if carries_gradient and cuts_gradient(name, args, kwargs or {}):
             raise gradient_cut(CUTS_GRADIENT[name], location)
-        call = caller_at(location) if location else directly
-        result = call(func, *args, **(kwargs or {}))
+        result = source.call_at(location, func, *args, **(kwargs or {}))
         if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
             raise value_read("makes a tensor whose shape depends on values", location)
         if not carries_gradient:
@@ -87,7 +85,7 @@ class Recorder(TorchFunctionMode):
             raise gradient_cut("changes a tensor in place under `no_grad`", location)
         if any(is_cut_off(tensor) for tensor in tensors(result)):
             self.blocked.append(location)
-            return call(detached, result)
+            return source.call_at(location, detached, result)
         return result
 
 
@@ -128,20 +126,6 @@ def detached(result: Any) -> Any:
     if type(result) in (list, tuple):
         return type(result)(detached(item) for item in result)
     return result
-
-
-def directly(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call from here, where no line of the user is known."""
-    return func(*args, **kwargs)
-
-
-@cache
-def caller_at(location: SourceLocation) -> Callable[..., Any]:
-    """`directly` as a function called `forward` that stands at `location`, as stack traces show."""
-    namespace: dict[str, Any] = {}
-    text = "def forward(func, *args, **kwargs): return func(*args, **kwargs)"
-    exec(compile("\n" * (location.line - 1) + text, location.file, "exec"), namespace)
-    return namespace["forward"]
 
 
 def value_read(what: str, location: SourceLocation | None) -> TraceError:

@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import CodeType, TracebackType
+from typing import Any, TypeVar
 
 import torch
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, LocationAttr, StringAttr, UnknownLoc
 
 from aicf_mlir.errors import TraceError
+
+Result = TypeVar("Result")
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _TORCH = Path(torch.__file__).resolve().parent
@@ -93,6 +96,23 @@ def of_stack_trace(stack_trace: str | None) -> SourceLocation | None:
     """The innermost line of the user's code in the text of a stack, outermost frame first."""
     frames = [(f["file"], int(f["line"])) for f in _STACK_TRACE_FRAME.finditer(stack_trace or "")]
     return next((SourceLocation(*frame) for frame in reversed(frames) if is_users_file(frame[0])), None)
+
+
+def call_at(
+    location: SourceLocation | None, function: Callable[..., Result], *args: Any, **kwargs: Any
+) -> Result:
+    """Call `function` from a frame that stands at `location`, as `here` and every stack trace will show."""
+    caller = _caller_at(location) if location else None
+    return caller(function, *args, **kwargs) if caller else function(*args, **kwargs)
+
+
+@cache
+def _caller_at(location: SourceLocation) -> Callable[..., Any]:
+    """The frame is that of a function called `forward`: torch.export drops the lines of all others."""
+    namespace: dict[str, Any] = {}
+    text = "def forward(function, *args, **kwargs): return function(*args, **kwargs)"
+    exec(compile("\n" * (location.line - 1) + text, location.file, "exec"), namespace)
+    return namespace["forward"]
 
 
 def quoted(location: SourceLocation | None) -> str:

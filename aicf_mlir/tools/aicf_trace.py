@@ -40,10 +40,12 @@ def build_parser() -> ToolParser:
 def trace_to_text(function: str, name: str = "step", locations: bool = False) -> str:
     """The text of the step that `function`, FILE.py:FUNCTION, builds. Raises TraceError."""
     from aicf_mlir.frontend import trace
+    from aicf_mlir.frontend.source import call_at
     from aicf_mlir.tools.user_function import load_user_step
 
     user = load_user_step(function)
-    traced = trace(user.model, user.loss_fn, user.batch, optimizer=user.optimizer, name=name)
+    options = {"optimizer": user.optimizer, "name": name}
+    traced = call_at(user.location, trace, user.model, user.loss_fn, user.batch, **options)
     text = StringIO()
     Printer(text, print_debuginfo=locations).print_op(traced.module)
     return f"{text.getvalue()}\n"

@@ -1,0 +1,278 @@
+"""What the front end refuses: one error each, with the op, its shapes, and the user's file and line."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend import trace
+
+Batch = Mapping[str, torch.Tensor]
+Body = Callable[[Any, torch.Tensor], Any]
+
+
+class Net(nn.Module):
+    """A linear layer, and then whatever a test wants to see refused."""
+
+    def __init__(self, body: Body):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("count", torch.zeros(4))
+        self.body = body
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.body(self, self.layer(x))
+
+
+def batch(**changed: Any) -> dict[str, Any]:
+    return {"x": torch.randn(2, 4), "t": torch.randn(2, 4), **changed}
+
+
+def message_of(call: Callable[[], Any]) -> str:
+    with pytest.raises(TraceError) as caught:
+        call()
+    return str(caught.value)
+
+
+class Straight(torch.autograd.Function):
+    """A gradient that is not that of the forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0]
+
+
+def branch(m: Any, h: torch.Tensor) -> torch.Tensor:
+    if h.sum() > 0:
+        return h
+    return -h
+
+
+def without_gradient(m: Any, h: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        scale = h * 2
+    return h + scale
+
+
+def in_place_without_gradient(m: Any, h: torch.Tensor) -> torch.Tensor:
+    h = h + 1
+    with torch.no_grad():
+        h.mul_(2)
+    return h
+
+
+def stop(m: Any, h: torch.Tensor) -> torch.Tensor:
+    return h + (h * 2).requires_grad_(True).detach_()
+
+
+REFUSED: dict[str, tuple[Body, str, str]] = {
+    # name: what the model does, the text at whose line the error must point, the message
+    "unknown op": (
+        lambda m, h: h.sin(),
+        "h.sin()",
+        r"aten\.sin\.default\(float32\[2, 4\]\) is not supported \(`.*`\): supported are add, .*zeros_like",
+    ),
+    "op that decomposes into an unknown one": (
+        lambda m, h: F.softplus(h),
+        "softplus",
+        r"aten\.softplus\.default\(float32\[2, 4\]\).*: torch decomposes it into aten\.exp\.default\(",
+    ),
+    "exponent": (lambda m, h: h**0.5, "h**0.5", r"aten\.pow.*an exponent 0\.5; supported are 1, 2, 3 and 4"),
+    "comparison": (
+        lambda m, h: h * (h > 0),
+        "(h > 0)",
+        r"aten\.gt\.Scalar\(float32\[2, 4\]\) is not supported",
+    ),
+    "integer arithmetic": (
+        lambda m, h: h + (torch.ones_like(h).long().sum() + m.layer.weight.long().sum()),
+        "m.layer.weight.long()",
+        r"arithmetic on int64",
+    ),
+    "beta=0": (lambda m, h: torch.addmm(m.count, h, h.t() @ h, beta=0), "beta=0", r"beta=0"),
+    "branch": (
+        branch,
+        "if h.sum() > 0",
+        r"branches on the value of a tensor \(`if h\.sum\(\) > 0:`\); a compiled",
+    ),
+    "item": (lambda m, h: h * h.sum().item(), "item()", r"reads the value of a tensor"),
+    "float": (lambda m, h: h * float(h.sum()), "float(h", r"reads the value of a tensor"),
+    "list": (lambda m, h: h * h.tolist()[0][0], "tolist()", r"reads the values? of a tensor"),
+    "numpy": (
+        lambda m, h: h * torch.from_numpy(h.detach().numpy()),
+        "numpy()",
+        r"converts a tensor to NumPy",
+    ),
+    "format": (lambda m, h: h * len(f"{h.sum():.3f}"), ":.3f", r"formats the value of a tensor"),
+    "equal": (lambda m, h: h if torch.equal(h, m.count) else -h, "torch.equal", r"compares the values"),
+    "shape by value": (lambda m, h: h[h > 0], "h[h > 0]", r"a tensor whose shape depends on values"),
+    "detach": (lambda m, h: h + h.detach(), "h.detach()", r"stopping the gradient of a trained parameter"),
+    "no_grad": (without_gradient, "scale = h * 2", r"stopping the gradient of a trained parameter"),
+    "no_grad in place": (
+        in_place_without_gradient,
+        "h.mul_(2)",
+        r"in place under `no_grad`.*stops the gradient",
+    ),
+    "detach in place": (stop, "detach_", r"calls `detach_\(\)`.*stops the gradient"),
+    "data": (lambda m, h: h.data * h, "h.data", r"reads or replaces `\.data`.*stops the gradient"),
+    "own backward": (lambda m, h: Straight.apply(h), "@staticmethod", r"'Straight' has its own backward"),
+    "dropout": (
+        lambda m, h: F.dropout(h, 0.5),
+        "dropout",
+        r"random dropout \(p=0\.5 in training mode\).*model\.eval",
+    ),
+    "random numbers": (lambda m, h: h + torch.randn(4), "randn", r"aten\.randn.*draws random numbers"),
+    "buffer update": (lambda m, h: h + m.count.add_(1), "count.add_", r"updates the buffer 'count' in place"),
+    "shapes that do not fit": (
+        lambda m, h: h @ torch.zeros(3, 3),
+        "zeros(3, 3)",
+        r"RuntimeError: .*\[2, 4\]",
+    ),
+    "error in the model": (
+        lambda m, h: h.no_such_attribute,
+        "no_such",
+        r"AttributeError: .*no_such_attribute",
+    ),
+    "captured parameter": (
+        lambda m, h: h * OUTSIDE,
+        "OUTSIDE,",
+        r"float32\[4\] requires a gradient but is no parameter of the model",
+    ),
+    "complex numbers": (lambda m, h: (h * 1j).imag, "1j", r"aten\.mul\.Tensor.*arithmetic on complex64"),
+    "boolean buffer": (
+        lambda m, h: h * MASK,
+        "* MASK",
+        r"is a tensor of torch\.bool; supported are float32, ",
+    ),
+}
+
+OUTSIDE = torch.ones(4, requires_grad=True)
+MASK = torch.ones(4, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_models(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    body, text, pattern = REFUSED[name]
+    message = message_of(lambda: trace(Net(body), None, batch()))
+    place = re.match(re.escape(__file__) + r":(\d+): ", message)
+    assert place, f"no line of this file: {message}"
+    assert text in inspect.getsource(inspect.getmodule(branch)).splitlines()[int(place[1]) - 1]  # pyright: ignore
+    assert re.search(pattern, message), message
+    assert "\n" not in message
+    assert capfd.readouterr() == ("", ""), "nothing else is printed"
+
+
+LOSSES: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "missing key": (
+        lambda m, b: m(b["image"]).mean(),
+        {},
+        r"the loss asks for batch\['image'\], but the batch has 'x', 't'",
+    ),
+    "not reduced": (
+        lambda m, b: m(b["x"]),
+        {},
+        r"0-d float tensor, got float32\[2, 4\]; reduce it with \.mean\(\)",
+    ),
+    "one element": (lambda m, b: m(b["x"]).mean(0, keepdim=True).mean(1), {}, r"got float32\[1\]; reduce it"),
+    "integer": (lambda m, b: m(b["x"]).mean().long(), {}, r"0-d float tensor, got int64\[\]"),
+    "several": (lambda m, b: (m(b["x"]).mean(), 1), {}, r"expected one tensor as the result, got tuple"),
+    "number": (lambda m, b: 1.0, {}, r"expected one tensor as the result, got float"),
+    "class weights": (
+        lambda m, b: F.cross_entropy(m(b["x"]), b["t"], weight=torch.ones(4)),
+        {"t": torch.tensor([0, 1])},
+        r"aten\.cross_entropy_loss\.default\(float32\[2, 4\], int64\[2\].*\) is not supported.*class weights",
+    ),
+    "probabilities": (
+        lambda m, b: F.cross_entropy(m(b["x"]), b["t"]),
+        {},
+        r"cross_entropy_loss.*probabilities as target; give class indices \(int64\)",
+    ),
+    "cross entropy without reduction": (
+        lambda m, b: F.cross_entropy(m(b["x"]), b["t"], reduction="none").mean(),
+        {"t": torch.tensor([0, 1])},
+        r'reduction="none"; use "mean" or "sum"',
+    ),
+    "batch changed": (lambda m, b: m(b["x"].relu_()).mean(), {}, r"changes the batch entry 'x' in place"),
+    "constant": (
+        lambda m, b: b["x"].mean(),
+        {},
+        r"the loss depends on no parameter that the optimizer trains",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_refused_losses(name: str) -> None:
+    loss_fn, changed, pattern = LOSSES[name]
+    model = Net(lambda m, h: h)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    message = message_of(lambda: trace(model, loss_fn, batch(**changed), optimizer=optimizer))
+    assert re.match(re.escape(__file__) + r":\d+: ", message), message
+    assert re.search(pattern, message), message
+
+
+BATCHES: dict[str, tuple[Any, str]] = {
+    "tuple": ((torch.zeros(2),), r'must be a dictionary such as \{"x": x, "t": t\}, got tuple'),
+    "empty": ({}, r"the batch is empty; expected a dictionary"),
+    "list inside": ({"x": [1.0]}, r"entry 'x' must be a torch\.Tensor, got list"),
+    "number as name": ({0: torch.zeros(2)}, r"names of batch entries must be strings, got 0"),
+    "no rows": ({"x": torch.zeros(0, 4)}, r"entry 'x' has no elements: its shape is \(0, 4\)"),
+    "bytes": (
+        {"x": torch.zeros(2, dtype=torch.uint8)},
+        r"entry 'x' is a .* tensor of torch\.uint8; supported are",
+    ),
+    "complex": ({"x": torch.zeros(2, dtype=torch.complex64)}, r"torch\.complex64"),
+    "sparse": ({"x": torch.zeros(2, 2).to_sparse()}, r"torch\.sparse_coo tensor"),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_refused_batches(name: str) -> None:
+    example, pattern = BATCHES[name]
+    assert re.search(pattern, message_of(lambda: trace(nn.Linear(4, 4), None, example)))
+
+
+def test_refused_arguments() -> None:
+    model = nn.Linear(4, 4)
+    assert "both B= (batch size) and D=" in message_of(lambda: trace(model, B=2))
+    assert "at least 1, got B=0" in message_of(lambda: trace(model, B=0, D=4))
+    assert "either example=, or B= and D=" in message_of(lambda: trace(model, None, batch(), B=2, D=4))
+    assert "loss_fn must be a function" in message_of(lambda: trace(model, 3, batch()))  # pyright: ignore
+    assert "RuntimeError" in message_of(lambda: trace(model, B=2, D=5))
+    assert "RuntimeError" in message_of(lambda: trace(model, B=2, D=4, dtype=torch.float64))
+
+
+def test_batch_norm_is_named() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    message = message_of(lambda: trace(model, B=2, D=4))
+    assert re.search(r"updates the buffer '1\.running_mean' in place.*model\.eval\(\)", message), message
+
+
+def test_refused_models_as_a_whole() -> None:
+    lazy = nn.LazyLinear(4)
+    assert "'weight' has no shape yet; run the model once" in message_of(lambda: trace(lazy, B=2, D=4))
+
+    hooked = nn.Linear(4, 4)
+    hooked.weight.register_hook(lambda gradient: gradient * 2)
+    assert "'weight' has backward_hooks" in message_of(lambda: trace(hooked, B=2, D=4))
+
+    shared = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    shared[1].weight.data = shared[0].weight.data
+    assert re.search(
+        r"'0\.weight' and '1\.weight' are two tensors over the same memory; to tie weights, use one",
+        message_of(lambda: trace(shared, B=2, D=4)),
+    )
+
+    scattered = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, device="meta"))
+    assert re.search(r"'0\.bias' on cpu, '1\.bias' on meta", message_of(lambda: trace(scattered, B=2, D=4)))

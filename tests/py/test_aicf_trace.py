@@ -22,7 +22,7 @@ def test_examples(name: str) -> None:
     text = trace_to_text(f"{EXAMPLE}:{name}", name)
     module = parse_source(make_context(), Source("<text>", text)).module
     verify_module(module)
-    assert f"{module}\n" == text
+    assert str(module) + "\n" == text
     assert f"func.func @{name}(" in text
     assert "aicf.optimizer" in text
 

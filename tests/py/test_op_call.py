@@ -273,7 +273,7 @@ def test_refuses_operands_on_other_devices() -> None:
     with pytest.raises(KernelError, match=r"expected a tensor on cpu or cuda, got one on meta"):
         op_call(OpKind.EltwiseRelu, [torch.zeros(2, device="meta")], [x])
     if not _C.device_count("cuda"):
-        with pytest.raises(KernelError, match=r"no CUDA"):
+        with pytest.raises(KernelError, match=r"no CUDA|no device cuda:0"):
             desc(x.ctypes.data, [2], device="cuda:0")
 
 

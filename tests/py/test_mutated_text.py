@@ -19,9 +19,10 @@ from aicf_mlir.stages import Snapshots, run_stages
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 TYPES = """tensor<f32> tensor<0xf32> tensor<?x4xf32> memref<4xf16> i1 tensor<4x5x6xf64> f80 index none
-    vector<4xf32> tensor<*xf32> tensor<4xi3> tensor<2xcomplex<f32>> tensor<3xtensor<4xf32>> memref<0x3xf32> memref<?xf32>"""
-VALUES = """-1 0 1e400 -1.5 "x" [] {} {a} 99999999999999999999 0x7ff8000000000000:f64 dense<1>:tensor<2xi32> unit
-    [1,"a"] array<i64:-1,99> array<i64> array<f32:1.0> tensor<4xf32> @a::@b 1:i1 9223372036854775807 "\\00" "é\" """
+    vector<4xf32> tensor<*xf32> tensor<4xi3> tensor<2xcomplex<f32>> tensor<3xtensor<4xf32>> memref<0x3xf32>"""
+VALUES = """-1 0 1e400 -1.5 "x" [] {} {a} 99999999999999999999 0x7ff8000000000000:f64 dense<1>:tensor<2xi32>
+    unit [1,"a"] array<i64:-1,99> array<i64> array<f32:1.0> tensor<4xf32> @a::@b 1:i1 9223372036854775807
+    "\\00" "é" true"""
 KINDS = {
     r"(?:tensor|memref)<[^<>]*>": TYPES,
     r'(?<== )(?:"[^"]*"|-?[\d.e+-]+|true|false|@[\w.]+|array<[^>]*>|\[[^\]]*\]|\{[^}]*\})': VALUES,

@@ -181,6 +181,20 @@ def test_without_a_cuda_device(run: Run, tmp_path: Path) -> None:
     assert "make one for this machine with aicf-opt --stage plan --target cpu" in err
 
 
+@pytest.mark.skipif(_C.device_count("cuda") == 0, reason="there is no CUDA device here")
+@pytest.mark.parametrize("path", [MLP, STEP])
+def test_on_a_cuda_device(run: Run, path: str, tmp_path: Path) -> None:
+    code, out, err = run(path, "--device", "cuda", "--compare=interp")
+    assert (code, err) == (0, "")
+    assert "DIFFERS" not in out
+    target = f"sm_{_C.compute_capability(0)}"
+    passes = f"{TRAIN},lower,fuse,select-kernels{{target={target}}},bufferize,plan-memory"
+    plan = lowered(path, passes, tmp_path)
+    assert run(plan, "--compare=interp", "--steps", "3")[0] == 0
+    assert run(plan, "--steps", "3") == run(plan, "--steps", "3", "--replay")
+    assert "_f32" in run(plan, "--trace")[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

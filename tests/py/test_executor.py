@@ -265,6 +265,9 @@ def test_a_signal_ends_a_long_replay_between_steps() -> None:
     assert executor.stats()["replays"] == done + 1
 
 
+@pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)  # that is the point
 def test_a_forked_child_is_refused() -> None:
     executor, _ = make_step()
     receive, send = os.pipe()

@@ -98,10 +98,12 @@ class CudaDevice final : public Device {
   // goes at its end.
   void release(void* p) noexcept override {
     if (!p) return;
-    if (capturing()) {
+    {
       const std::lock_guard<std::mutex> lock(released_mutex_);
-      released_.push_back(p);
-      return;
+      if (capturing()) {
+        released_.push_back(p);
+        return;
+      }
     }
     CurrentDevice current(index_);
     RelaxedCapture relaxed;
@@ -224,11 +226,12 @@ class CudaDevice final : public Device {
     if (error != cudaSuccess) {
       const Status status = cuda_status(error, "cudaStreamEndCapture", __FILE__, __LINE__);
       if (!first_error_) first_error_.emplace(status);
+      if (error == cudaErrorStreamCaptureWrongThread) stream_ = nullptr;  // no other thread can end it
     }
-    owner_ = std::thread::id();
     std::vector<void*> released;
     {
       const std::lock_guard<std::mutex> lock(released_mutex_);
+      owner_ = std::thread::id();
       released.swap(released_);
     }
     for (void* p : released) release(p);

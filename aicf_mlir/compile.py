@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
+from collections.abc import Mapping, Sequence
 import torch
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
-from aicf_mlir.errors import BindError, TraceError
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Group, parse_groups
+from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.hyperparameters import Hyperparameters, slot_name
-from aicf_mlir.runtime.optimizer_state import STATE_KEYS, BoundGroup, OptimizerState
+from aicf_mlir.runtime.optimizer_state import BoundGroup, OptimizerState
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.stages import Snapshots, make_context, run_stages
@@ -25,7 +24,7 @@ log = logging.getLogger("aicf")
 
 
 def default_device() -> str:
-    """"cuda" where torch and this build can use it, else "cpu"."""
+    """ "cuda" where torch and this build can use it, else "cpu"."""
     return "cuda" if torch.cuda.is_available() and _C.device_count("cuda") > 0 else "cpu"
 
 
@@ -59,7 +58,9 @@ def compile_train_step(
     where = _device(device)
     _check_dtype(model, dtype)
     traces = [
-        trace(model, loss_fn, batch, optimizer=optimizer, name=name, B=size, D=D, dtype=dtype or _dtype(model))
+        trace(
+            model, loss_fn, batch, optimizer=optimizer, name=name, B=size, D=D, dtype=dtype or _dtype(model)
+        )
         for batch, size in _shape_groups(example, B)
     ]
     target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
@@ -71,11 +72,11 @@ def compile_train_step(
     frozen = {("buffer", n): b for n, b in traces[0].buffers.items()}
     store = Store(programs[0], str(where), model, {**tensors, **frozen})
     plans = [BoundPlan(program, store) for program in programs]
-    described = _optimizer_groups(stages[0]["step"])
-    hyperparameters = Hyperparameters(optimizer, [kind for kind, _ in described], store, where)
+    groups = _optimizer_groups(stages[0]["step"])
+    hyperparameters = Hyperparameters(optimizer, groups, store, where)
     optimizer_state = OptimizerState(
         optimizer,
-        [_bind_group(k, kind, names, traces[0], store) for k, (kind, names) in enumerate(described)],
+        [_bind_group(k, group, traces[0].parameters, store) for k, group in enumerate(groups)],
         on_adopt=hyperparameters.follow_steps,
     )
     step = CompiledTrainStep(
@@ -129,11 +130,11 @@ def _shape_groups(
         if not batches:
             raise BindError("example= is an empty list; give at least one batch")
         return [(batch, None) for batch in batches]
-    sizes: Iterable[int | None] = B if isinstance(B, Sequence) else [B]
-    groups: list[tuple[Batch | None, int | None]] = [(None, size) for size in sizes]
-    if not groups:
-        raise BindError("B= is an empty list; give at least one batch size")
-    return groups
+    if isinstance(B, Sequence):
+        if not B:
+            raise BindError("B= is an empty list; give at least one batch size")
+        return [(None, size) for size in B]
+    return [(None, B)]
 
 
 def _batches(given: Batch | Sequence[Batch] | None) -> list[Batch]:
@@ -142,34 +143,22 @@ def _batches(given: Batch | Sequence[Batch] | None) -> list[Batch]:
     return [given] if isinstance(given, Mapping) else list(given)
 
 
-def _optimizer_groups(module: ModuleOp) -> list[tuple[str, list[str]]]:
-    """(kind, names of the trained parameters) of each param group, as the compiled step has them."""
+def _optimizer_groups(module: ModuleOp) -> list[Group]:
+    """The param groups as the compiled step has them: only parameters that are trained."""
     function = next(op for op in module.ops if isinstance(op, func.FuncOp))
-    groups = function.attributes.get("aicf.optimizer")
-    if not isinstance(groups, ArrayAttr):
-        raise TraceError("the traced step has no optimizer description")
-    return [_group(group) for group in groups.data]
+    return parse_groups(function.attributes[OPTIMIZER])
 
 
-def _group(group: Any) -> tuple[str, list[str]]:
-    if not isinstance(group, DictionaryAttr):
-        raise TraceError("aicf.optimizer must be an array of dictionaries")
-    kind, names = group.data["kind"], group.data["params"]
-    if not isinstance(kind, StringAttr) or not isinstance(names, ArrayAttr):
-        raise TraceError("aicf.optimizer: each group needs a string `kind` and an array `params`")
-    return kind.data, [name.data for name in names.data if isinstance(name, StringAttr)]
-
-
-def _bind_group(index: int, kind: str, names: list[str], traced: Traced, store: Store) -> BoundGroup:
-    states = store.of_role("state")
+def _bind_group(
+    index: int, group: Group, parameters: Mapping[str, torch.nn.Parameter], store: Store
+) -> BoundGroup:
     steps = slot_name("step", index)
     return BoundGroup(
         index=index,
-        parameters=[(name, traced.parameters[name]) for name in names],
+        parameters=[(name, parameters[name]) for name in group.params],
         states=[
-            {key: store.view("state", f"{name}.{key}") for key in STATE_KEYS if f"{name}.{key}" in states}
-            for name in names
+            {key: store.view("state", f"{name}.{key}") for key in group.rule.states} for name in group.params
         ],
-        steps=store.view("state", steps) if steps in states else None,
-        counts_in_state=kind == "adam",
+        steps=store.view("state", steps) if steps in store.of_role("state") else None,
+        counts_in_state=isinstance(group.rule, Adam),
     )

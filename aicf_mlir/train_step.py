@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from aicf_mlir import _C
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.hyperparameters import Hyperparameters
@@ -20,6 +21,7 @@ from aicf_mlir.runtime.tensors import current_stream
 from aicf_mlir.stages import Snapshots
 
 log = logging.getLogger("aicf")
+_nvtx: Any = torch.cuda.nvtx
 
 Batch = Mapping[str, torch.Tensor]
 
@@ -58,7 +60,7 @@ class CompiledTrainStep:
 
     @property
     def state(self) -> str:
-        """"created", "warmed", "captured" or "reset"."""
+        """ "created", "warmed", "captured" or "reset"."""
         return self._state
 
     @property
@@ -135,10 +137,16 @@ class CompiledTrainStep:
         if self._state != "captured":
             raise StateError(
                 f"{self.name}: replay() before capture() (state {self._state!r}); "
-                + ("call train_step(batch), then capture(batch)" if self._state != "warmed" else "call capture(batch)")
+                + (
+                    "call train_step(batch), then capture(batch)"
+                    if self._state != "warmed"
+                    else "call capture(batch)"
+                )
             )
         if not plan.executor.captured:
-            raise StateError(f"{self.name}: these batch shapes are not captured yet; call capture(batch) with them")
+            raise StateError(
+                f"{self.name}: these batch shapes are not captured yet; call capture(batch) with them"
+            )
         if n.__class__ is not int or n < 1:
             raise BindError(f"{self.name}: replay(n) needs a positive integer, got {n!r}")
         self._prepare()
@@ -171,7 +179,7 @@ class CompiledTrainStep:
         arenas = copy_arenas(self._store.arenas, self._store.device, current_stream(self._device))
         return Snapshot(self._store, arenas, self.meta.settings(), self._optimizer_state.published)
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: object) -> None:
         """Put back everything `snapshot` holds, the param groups' values included."""
         if not isinstance(snapshot, Snapshot) or snapshot.owner is not self._store:
             raise BindError(f"{self.name}: restore() needs a snapshot that this step made")
@@ -209,13 +217,12 @@ class CompiledTrainStep:
         """Bytes by arena and by slot, and the exact peak, of the active shape group."""
         return memory_report(self._active.program)
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> _C.ExecutorStats:
         """Launches, runs and replays so far; allocations and live bytes of the device."""
         return self._active.executor.stats()
 
     def _select(self, batch: Batch) -> BoundPlan:
-        if not isinstance(batch, Mapping):
-            raise BindError(f"{self.name}: a batch is a dict of tensors, got {type(batch).__name__}")
+        _check_batch(self.name, batch)
         for plan in self._plans:
             if len(self._plans) == 1 or _fits(plan, batch):
                 return plan
@@ -236,22 +243,29 @@ class CompiledTrainStep:
     def _finish(self) -> None:
         if not self._optimizer_state.published:
             self._optimizer_state.publish()
-            vars(self._optimizer)["_opt_called"] = True  # what LRScheduler asks to know that a step came before it
+            vars(self._optimizer)["_opt_called"] = (
+                True  # what LRScheduler asks to know that a step came before it
+            )
 
     @contextmanager
-    def _range(self, what: str) -> Iterator[None]:
+    def _range(self, what: str) -> Generator[None]:
         if not self._is_cuda:
             yield
             return
-        torch.cuda.nvtx.range_push(f"{self.name}.{what}")
-        try:
+        with _nvtx.range(f"{self.name}.{what}"):
             yield
-        finally:
-            torch.cuda.nvtx.range_pop()
+
+
+def _check_batch(name: str, batch: object) -> None:
+    if not isinstance(batch, Mapping):
+        raise BindError(f"{name}: a batch is a dict of tensors, got {type(batch).__name__}")
 
 
 def _fits(plan: BoundPlan, batch: Batch) -> bool:
-    return all(isinstance(t := batch.get(name), torch.Tensor) and t.shape == s.shape for name, s in plan.inputs.items())
+    return all(
+        isinstance(t := batch.get(name), torch.Tensor) and t.shape == s.shape
+        for name, s in plan.inputs.items()
+    )
 
 
 def _shapes(batch: Mapping[str, Any]) -> str:

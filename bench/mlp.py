@@ -177,7 +177,9 @@ def describe_machine(device: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=list(ROWS), default="cpu")
     device: str = parser.parse_args().device
     print(describe_machine(device))
@@ -191,7 +193,10 @@ def main() -> None:
         fastest = min(peers, key=lambda name: peers[name])
         row = "  ".join(f"{name} {value:9.1f}" for name, value in times.items())
         ratio = times["AICF replay()"] / peers[fastest]
-        print(f"{batch} × {width} × {layers} f32, µs a step:  {row}  | replay() / {fastest} {ratio:.2f}", flush=True)
+        print(
+            f"{batch} × {width} × {layers} f32, µs a step:  {row}  | replay() / {fastest} {ratio:.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

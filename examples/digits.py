@@ -1,7 +1,7 @@
 """Train a digit classifier through every stage of AICF, then show what ran.
 
-An MLP on scikit-learn's 8×8 digits with cross-entropy and AdamW: the whole step (forward, loss, backward, optimizer) is captured once
-and replayed for every batch, while a learning-rate scheduler of torch drives it.
+An MLP on scikit-learn's 8×8 digits with cross-entropy and AdamW: the whole step (forward, loss, backward, optimizer) is
+captured once and replayed for every batch, while a learning-rate scheduler of torch drives it.
 """
 
 from __future__ import annotations

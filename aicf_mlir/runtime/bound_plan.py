@@ -65,7 +65,9 @@ class BoundPlan:
                 )
         if len(batch) != len(self._expected):
             unknown = ", ".join(repr(name) for name in batch if name not in self.inputs)
-            raise BindError(f"the batch has {unknown} besides what was compiled: expected {sorted(self.inputs)}")
+            raise BindError(
+                f"the batch has {unknown} besides what was compiled: expected {sorted(self.inputs)}"
+            )
         for name, slot, _, _, _ in self._expected:
             slot.copy_(batch[name].detach())
 

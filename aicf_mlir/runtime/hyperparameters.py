@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import torch
 
+from aicf_mlir.dialects.optimizer_groups import Adam, Group, Rule, Sgd
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.runtime.program import Slot
 from aicf_mlir.runtime.store import Store
@@ -54,9 +55,9 @@ def _sgd_values(group: dict[str, Any]) -> dict[str, float]:
     return {key: float(group[key]) for key in ("lr", "momentum", "dampening", "weight_decay")}
 
 
-KINDS: dict[str, GroupKind] = {
-    "adam": GroupKind(_ADAM, _adam_values, lambda g: (bool(g["amsgrad"]), bool(g["maximize"]))),
-    "sgd": GroupKind(
+_KINDS: dict[type[Rule], GroupKind] = {
+    Adam: GroupKind(_ADAM, _adam_values, lambda g: (bool(g["amsgrad"]), bool(g["maximize"]))),
+    Sgd: GroupKind(
         _SGD, _sgd_values, lambda g: (float(g["momentum"]) != 0, bool(g["nesterov"]), bool(g["maximize"]))
     ),
 }
@@ -77,7 +78,7 @@ class Hyperparameters(MutableMapping[str, float]):
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        kinds: list[str],
+        groups: Sequence[Group],
         store: Store,
         device: torch.device,
     ):
@@ -86,12 +87,14 @@ class Hyperparameters(MutableMapping[str, float]):
         self._arenas = store.arenas
         steps = {name: slot for name, slot in store.of_role("state").items() if _STEP.fullmatch(name)}
         self._slots: dict[str, Slot] = {**store.of_role("meta"), **steps}
-        self._kinds = [KINDS[kind] for kind in kinds]
-        self._getters = [itemgetter(*kind.keys) for kind in self._kinds]
+        self._kinds = [_KINDS[type(group.rule)] for group in groups]
+        self._getters: list[Callable[[dict[str, Any]], tuple[Any, ...]]] = [
+            itemgetter(*kind.keys) for kind in self._kinds
+        ]
         self._structure = [
             kind.structure(group) for kind, group in zip(self._kinds, optimizer.param_groups, strict=True)
         ]
-        self._seen: list[tuple[Any, ...] | None] = [None] * len(kinds)
+        self._seen: list[tuple[Any, ...] | None] = [None] * len(groups)
         self._names = [
             slot_name(name, k)
             for k, kind in enumerate(self._kinds)
@@ -159,7 +162,9 @@ class Hyperparameters(MutableMapping[str, float]):
             return self.release(name)
         number = float(value)
         if math.isnan(number):
-            raise BindError(f"meta slot {name!r}: nan is not a value; assign None to release a pinned correction")
+            raise BindError(
+                f"meta slot {name!r}: nan is not a value; assign None to release a pinned correction"
+            )
         if base == "step":
             self._tensor(name).fill_(number)
         elif base in _BIAS_CORRECTIONS:
@@ -179,21 +184,27 @@ class Hyperparameters(MutableMapping[str, float]):
             settings[base] = value
         if self._kinds[group].structure(settings) != self._structure[group]:
             settings.update(before)
-            raise StateError(f"{base} = {value} would change what was compiled (momentum on or off); compile again")
+            raise StateError(
+                f"{base} = {value} would change what was compiled (momentum on or off); compile again"
+            )
 
     def release(self, name: str) -> None:
         """Let a pinned `bc1_inv` or `bc2_inv` follow the step counter again from the next step on."""
         self._require(name)
         base, group = self._split(name)
         if base not in _BIAS_CORRECTIONS:
-            raise BindError(f"meta slot {name!r} cannot be released: only bc1_inv and bc2_inv are pinned and released")
+            raise BindError(
+                f"meta slot {name!r} cannot be released: only bc1_inv and bc2_inv are pinned and released"
+            )
         self._write(slot_name(_pin(base), group), math.nan)
 
     def follow_steps(self) -> None:
         """Set every free bias correction to its value at the current step count, at least that of the first step."""
         for name in self._names:
             base, group = self._split(name)
-            if base not in _BIAS_CORRECTIONS or not math.isnan(self._tensor(slot_name(_pin(base), group)).item()):
+            if base not in _BIAS_CORRECTIONS or not math.isnan(
+                self._tensor(slot_name(_pin(base), group)).item()
+            ):
                 continue
             beta = self[slot_name("beta" + base[2], group)]
             count = max(self[slot_name("step", group)], 1.0)
@@ -202,7 +213,10 @@ class Hyperparameters(MutableMapping[str, float]):
     def settings(self) -> list[dict[str, Any]]:
         """What the param groups hold now, for a snapshot."""
         return [
-            {key: value.clone() if isinstance(value := group[key], torch.Tensor) else value for key in kind.keys}
+            {
+                key: value.clone() if isinstance(value := group[key], torch.Tensor) else value
+                for key in kind.keys
+            }
             for kind, group in zip(self._kinds, self._optimizer.param_groups, strict=True)
         ]
 

@@ -10,8 +10,6 @@ import torch
 
 from aicf_mlir.errors import BindError
 
-STATE_KEYS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
-
 
 @dataclass(frozen=True)
 class BoundGroup:

@@ -114,4 +114,6 @@ def _layout(slots: dict[tuple[str, str], Slot]) -> dict[tuple[str, str], tuple[o
 def _check(name: str, tensor: torch.Tensor, slot: Slot) -> None:
     got = (DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape))
     if got != (slot.dtype, slot.shape):
-        raise BindError(f"{name!r}: the plan expects {slot.dtype}{list(slot.shape)}, the model has {got[0]}{list(got[1])}")
+        raise BindError(
+            f"{name!r}: the plan expects {slot.dtype}{list(slot.shape)}, the model has {got[0]}{list(got[1])}"
+        )

@@ -31,7 +31,10 @@ def run_console(body: str) -> None:
         command, _, expected = part.partition("\n")
         environment_path = f"{Path(sys.executable).parent}:"
         done = subprocess.run(
-            ["bash", "-c", f"PATH={environment_path}$PATH; {command}"], capture_output=True, text=True, cwd=ROOT
+            ["bash", "-c", f"PATH={environment_path}$PATH; {command}"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
         )
         printed = done.stdout + done.stderr
         position = 0
@@ -47,7 +50,9 @@ def run_console(body: str) -> None:
 def test_links_and_test_names_exist(document: str):
     text = (ROOT / document).read_text()
     for target in re.findall(r"\]\((?!http)([^)#]+)", text):
-        assert ((ROOT / document).parent / target).exists(), f"{document} links to {target}, which does not exist"
+        assert ((ROOT / document).parent / target).exists(), (
+            f"{document} links to {target}, which does not exist"
+        )
     for path, name in re.findall(r"`(tests/py/\w+\.py)::(\w+)`", text):
         source = ROOT / path
         assert source.exists() and re.search(rf"\b(def|class) {name}\b", source.read_text()), (

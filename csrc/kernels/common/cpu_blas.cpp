@@ -20,8 +20,8 @@ Gemm<double> g_dgemm = nullptr;
 void (*g_set_num_threads)(int) = nullptr;
 int g_threads = 1;  // what the library starts with: OPENBLAS_NUM_THREADS, or the processors of this process
 
-// Multiplications below which a second thread costs more to wake and to wait for than it saves, above all on a
-// machine that is busy with other work. Fixed by the shape alone, so the same shape gives the same bits.
+// Multiplications below which a second thread costs more to wake and to wait for than it saves, above all on
+// a machine that is busy with other work. Fixed by the shape alone, so the same shape gives the same bits.
 constexpr double kThreadedProduct = 8e6;
 
 template <class T>

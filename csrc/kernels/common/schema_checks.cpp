@@ -80,6 +80,8 @@ bool same_tensor_type(const TensorDesc& a, const TensorDesc& b) {
   return a.dtype == b.dtype && a.same_shape(b);
 }
 
+bool never_alias(const OpDesc&, int, int) { return false; }
+
 Status needs_dense(const OpDesc& op) {
   return for_each_operand(op, [&](const TensorDesc& t, size_t i) {
     if (!t.contiguous()) {

@@ -43,6 +43,9 @@ Status broadcast_shape(const OpDesc& op, const TensorDesc& x, const TensorDesc& 
 
 bool same_tensor_type(const TensorDesc& a, const TensorDesc& b);  // dtype and shape
 
+// may_alias of an operation whose outputs need memory of their own.
+bool never_alias(const OpDesc& op, int out, int in);
+
 // ---- supported() ----
 // Contiguous, and every address a multiple of the element size: what all kernels here need.
 Status needs_dense(const OpDesc& op);

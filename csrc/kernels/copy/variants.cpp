@@ -1,5 +1,5 @@
 // Data movement: copy and cast, transpose, broadcast.
-#include "kernels/common/schema_checks.h"
+#include "kernels/common/rows.h"
 #include "kernels/copy/launch.h"
 #include "runtime/registry.h"
 
@@ -48,17 +48,13 @@ Status check_broadcast(const OpDesc& op) {
   return expect_dtype(op, "y", y, x.dtype);
 }
 
-bool never_alias(const OpDesc&, int, int) { return false; }
-
 constexpr KernelVariant kVariants[] = {
-    {"copy_cuda", OpKind::Copy, DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(copy_cuda), needs_dense, nullptr},
-    {"copy_cpu", OpKind::Copy, DeviceType::Cpu, 0, copy_cpu, needs_dense, nullptr},
-    {"transpose_cuda", OpKind::Transpose, DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(transpose_cuda), needs_dense,
-     nullptr},
-    {"transpose_cpu", OpKind::Transpose, DeviceType::Cpu, 0, transpose_cpu, needs_dense, nullptr},
-    {"broadcast_cuda", OpKind::Broadcast, DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(broadcast_cuda), needs_dense,
-     nullptr},
-    {"broadcast_cpu", OpKind::Broadcast, DeviceType::Cpu, 0, broadcast_cpu, needs_dense, nullptr},
+    cuda_row("copy_cuda", OpKind::Copy, kSmAny, AICF_CUDA_LAUNCH(copy_cuda), needs_dense),
+    cpu_row("copy_cpu", OpKind::Copy, copy_cpu),
+    cuda_row("transpose_cuda", OpKind::Transpose, kSmAny, AICF_CUDA_LAUNCH(transpose_cuda), needs_dense),
+    cpu_row("transpose_cpu", OpKind::Transpose, transpose_cpu),
+    cuda_row("broadcast_cuda", OpKind::Broadcast, kSmAny, AICF_CUDA_LAUNCH(broadcast_cuda), needs_dense),
+    cpu_row("broadcast_cpu", OpKind::Broadcast, broadcast_cpu),
 };
 
 constexpr OpSchema kSchemas[] = {

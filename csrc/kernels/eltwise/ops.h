@@ -16,6 +16,8 @@
 #define AICF_HD AICF_INLINE
 #endif
 
+// clang-format off: it takes the products of a formula for pointer declarations
+
 // kind, kernel-dialect name, formula of x
 #define AICF_UNARY_OPS(X)                                                                  \
   X(EltwiseNeg, neg, -x)                                                                   \
@@ -30,18 +32,18 @@
 #define AICF_BINARY_OPS(X)  \
   X(EltwiseAdd, add, x + y) \
   X(EltwiseSub, sub, x - y) \
-  X(EltwiseMul, mul, x* y)  \
+  X(EltwiseMul, mul, x * y) \
   X(EltwiseDiv, div, x / y)
 
 // kind, kernel-dialect name, formula of dy and of the value saved by the forward op: its result y for relu,
 // tanh and sigmoid, its input x for gelu, gelu_tanh and silu
-#define AICF_BACKWARD_OPS(X)                                \
-  X(ReluBwd, relu_bwd, saved <= C(0) ? C(0) : dy)           \
-  X(TanhBwd, tanh_bwd, dy*(C(1) - saved * saved))           \
-  X(SigmoidBwd, sigmoid_bwd, dy*(C(1) - saved) * saved)     \
-  X(GeluBwd, gelu_bwd, dy* gelu_slope(saved))               \
-  X(GeluTanhBwd, gelu_tanh_bwd, dy* gelu_tanh_slope(saved)) \
-  X(SiluBwd, silu_bwd, dy* silu_slope(saved))
+#define AICF_BACKWARD_OPS(X)                                 \
+  X(ReluBwd, relu_bwd, saved <= C(0) ? C(0) : dy)            \
+  X(TanhBwd, tanh_bwd, dy * (C(1) - saved * saved))          \
+  X(SigmoidBwd, sigmoid_bwd, dy * (C(1) - saved) * saved)    \
+  X(GeluBwd, gelu_bwd, dy * gelu_slope(saved))               \
+  X(GeluTanhBwd, gelu_tanh_bwd, dy * gelu_tanh_slope(saved)) \
+  X(SiluBwd, silu_bwd, dy * silu_slope(saved))
 
 // value of `act` and `act_grad`, forward name, backward name: the epilogues of gemm_epilogue
 #define AICF_ACTIVATIONS(X)             \
@@ -52,7 +54,10 @@
   X(Tanh, tanh, tanh_bwd)               \
   X(Sigmoid, sigmoid, sigmoid_bwd)
 
+// clang-format on
+
 namespace aicf {
+
 // The math functions of either device, chosen by type; on the host those of float vectorise.
 namespace scalar {
 

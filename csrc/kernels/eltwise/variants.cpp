@@ -1,5 +1,5 @@
 // The elementwise family: binary ops with broadcasting, unary ops, activation gradients, and bias_add.
-#include "kernels/common/schema_checks.h"
+#include "kernels/common/rows.h"
 #include "kernels/eltwise/launch.h"
 #include "kernels/eltwise/ops.h"
 #include "runtime/registry.h"
@@ -93,53 +93,21 @@ Status supports_vec4(const OpDesc& op) {
   return needs_alignment(op, 16);
 }
 
-// The rows of one op: vectorised first, then one per dtype, then the CPU.
-#define AICF_ELTWISE_VARIANTS(kind, name, half2, vec4, any)                                         \
-  {#name "_f16_half2", OpKind::kind, DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(any##_half2_cuda),      \
-   half2<DType::F16>,  nullptr},                                                                    \
-      {#name "_bf16_half2", OpKind::kind, DeviceType::Cuda, 80, AICF_CUDA_LAUNCH(any##_half2_cuda), \
-       half2<DType::BF16>,  nullptr},                                                               \
-      {#name "_f32_vec4",                                                                           \
-       OpKind::kind,                                                                                \
-       DeviceType::Cuda,                                                                            \
-       70,                                                                                          \
-       AICF_CUDA_LAUNCH(any##_vec4_cuda),                                                           \
-       vec4,                                                                                        \
-       nullptr},                                                                                    \
-      {#name "_f16",                                                                                \
-       OpKind::kind,                                                                                \
-       DeviceType::Cuda,                                                                            \
-       70,                                                                                          \
-       AICF_CUDA_LAUNCH(any##_cuda),                                                                \
-       supports_dtype<DType::F16>,                                                                  \
-       nullptr},                                                                                    \
-      {#name "_bf16",                                                                               \
-       OpKind::kind,                                                                                \
-       DeviceType::Cuda,                                                                            \
-       80,                                                                                          \
-       AICF_CUDA_LAUNCH(any##_cuda),                                                                \
-       supports_dtype<DType::BF16>,                                                                 \
-       nullptr},                                                                                    \
-      {#name "_f32",                                                                                \
-       OpKind::kind,                                                                                \
-       DeviceType::Cuda,                                                                            \
-       70,                                                                                          \
-       AICF_CUDA_LAUNCH(any##_cuda),                                                                \
-       supports_dtype<DType::F32>,                                                                  \
-       nullptr},                                                                                    \
-      {#name "_f64",                                                                                \
-       OpKind::kind,                                                                                \
-       DeviceType::Cuda,                                                                            \
-       70,                                                                                          \
-       AICF_CUDA_LAUNCH(any##_cuda),                                                                \
-       supports_dtype<DType::F64>,                                                                  \
-       nullptr},                                                                                    \
-      {#name "_cpu", OpKind::kind, DeviceType::Cpu, 0, any##_cpu, needs_dense, nullptr},
+// The rows of one op: vectorised first, then one per dtype, then the CPU. `family` names the launchers.
+#define AICF_ELTWISE_ROWS(name, kind, family, half2, vec4)                                             \
+  cuda_row(name "_f16_half2", kind, kSmAny, AICF_CUDA_LAUNCH(family##_half2_cuda), half2<DType::F16>), \
+      cuda_row(name "_bf16_half2", kind, kSmBFloat16, AICF_CUDA_LAUNCH(family##_half2_cuda),           \
+               half2<DType::BF16>),                                                                    \
+      cuda_row(name "_f32_vec4", kind, kSmAny, AICF_CUDA_LAUNCH(family##_vec4_cuda), vec4),            \
+      AICF_CUDA_FLOAT_ROWS(name, kind, family##_cuda, nullptr), cpu_row(name "_cpu", kind, family##_cpu)
 
-#define X(kind, name, formula) AICF_ELTWISE_VARIANTS(kind, name, supports_half2, supports_vec4, eltwise)
-constexpr KernelVariant kVariants[] = {AICF_BINARY_OPS(X) AICF_UNARY_OPS(X) AICF_BACKWARD_OPS(
-    X) AICF_ELTWISE_VARIANTS(BiasAdd, bias_add, supports_bias_add_half2, supports_bias_add_vec4, bias_add)};
+constexpr KernelVariant kVariants[] = {
+#define X(kind, name, formula) AICF_ELTWISE_ROWS(#name, OpKind::kind, eltwise, supports_half2, supports_vec4),
+    AICF_BINARY_OPS(X) AICF_UNARY_OPS(X) AICF_BACKWARD_OPS(X)
 #undef X
+        AICF_ELTWISE_ROWS("bias_add", OpKind::BiasAdd, bias_add, supports_bias_add_half2,
+                          supports_bias_add_vec4),
+};
 
 constexpr OpSchema kSchemas[] = {
 #define X(kind, name, formula) {OpKind::kind, 0, 0, check_binary, alias_same_type},

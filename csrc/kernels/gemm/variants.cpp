@@ -2,7 +2,7 @@
 // that run them.
 #include <climits>
 
-#include "kernels/common/schema_checks.h"
+#include "kernels/common/rows.h"
 #include "kernels/gemm/launch.h"
 #include "kernels/gemm/problem.h"
 #include "runtime/registry.h"
@@ -62,8 +62,6 @@ Status check_gemm_epilogue(const OpDesc& op) {
                        expected_tensor(out.dtype, {out.shape[0]}));
 }
 
-bool never_alias(const OpDesc&, int, int) { return false; }
-
 // Each element of `saved` is read by the thread that then writes the same element of `out`.
 bool alias_saved(const OpDesc& op, int out, int in) {
   return out == 0 && in == 2 && op.attrs.act(AttrKey::act_grad) != Act::None;
@@ -92,29 +90,25 @@ Status supports_tiled_64x64(const OpDesc& op) {
   return Status::ok();
 }
 
-#define AICF_GEMM_VARIANTS(kind, name)                                                                     \
-  {name "_f16_tc", kind, DeviceType::Cuda, 80, AICF_CUDA_LAUNCH(gemm_tc_cuda), supports_dtype<DType::F16>, \
-   nullptr},                                                                                               \
-      {name "_bf16_tc",                                                                                    \
-       kind,                                                                                               \
-       DeviceType::Cuda,                                                                                   \
-       80,                                                                                                 \
-       AICF_CUDA_LAUNCH(gemm_tc_cuda),                                                                     \
-       supports_dtype<DType::BF16>,                                                                        \
-       nullptr},                                                                                           \
-      {name "_f32_tiled_64x64", kind,   DeviceType::Cuda, 80, AICF_CUDA_LAUNCH(gemm_tiled_64x64_cuda),     \
-       supports_tiled_64x64,    nullptr},                                                                  \
-      {name "_f32_tiled_32x32",    kind,   DeviceType::Cuda, 80, AICF_CUDA_LAUNCH(gemm_tiled_32x32_cuda),  \
-       supports_dtype<DType::F32>, nullptr},                                                               \
-      {name "_f32_naive",          kind,   DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(gemm_naive_cuda),        \
-       supports_dtype<DType::F32>, nullptr},                                                               \
-      {name "_f64_naive",          kind,   DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(gemm_naive_cuda),        \
-       supports_dtype<DType::F64>, nullptr},                                                               \
-      {name "_cpu_blas", kind, DeviceType::Cpu, 0, gemm_cpu_blas, supports_blas, gemm_cpu_blas_workspace}, \
-      {name "_cpu_plain", kind, DeviceType::Cpu, 0, gemm_cpu_plain, needs_dense, nullptr},
+// In order of preference. Tensor cores and asynchronous copies to shared memory need sm_80.
+#define AICF_GEMM_ROWS(name, kind)                                                                      \
+  cuda_row(name "_f16_tc", kind, 80, AICF_CUDA_LAUNCH(gemm_tc_cuda), supports_dtype<DType::F16>),       \
+      cuda_row(name "_bf16_tc", kind, 80, AICF_CUDA_LAUNCH(gemm_tc_cuda), supports_dtype<DType::BF16>), \
+      cuda_row(name "_f32_tiled_64x64", kind, 80, AICF_CUDA_LAUNCH(gemm_tiled_64x64_cuda),              \
+               supports_tiled_64x64),                                                                   \
+      cuda_row(name "_f32_tiled_32x32", kind, 80, AICF_CUDA_LAUNCH(gemm_tiled_32x32_cuda),              \
+               supports_dtype<DType::F32>),                                                             \
+      cuda_row(name "_f32_naive", kind, kSmAny, AICF_CUDA_LAUNCH(gemm_naive_cuda),                      \
+               supports_dtype<DType::F32>),                                                             \
+      cuda_row(name "_f64_naive", kind, kSmAny, AICF_CUDA_LAUNCH(gemm_naive_cuda),                      \
+               supports_dtype<DType::F64>),                                                             \
+      cpu_row(name "_cpu_blas", kind, gemm_cpu_blas, supports_blas, gemm_cpu_blas_workspace),           \
+      cpu_row(name "_cpu_plain", kind, gemm_cpu_plain)
 
-constexpr KernelVariant kVariants[] = {AICF_GEMM_VARIANTS(OpKind::Gemm, "gemm")
-                                           AICF_GEMM_VARIANTS(OpKind::GemmEpilogue, "gemm_epilogue")};
+constexpr KernelVariant kVariants[] = {
+    AICF_GEMM_ROWS("gemm", OpKind::Gemm),
+    AICF_GEMM_ROWS("gemm_epilogue", OpKind::GemmEpilogue),
+};
 
 constexpr uint32_t kTransposes = attr_bit(AttrKey::trans_a) | attr_bit(AttrKey::trans_b);
 constexpr uint32_t kEpilogue = attr_bit(AttrKey::bias) | attr_bit(AttrKey::act) |

@@ -1,5 +1,5 @@
 // Losses and their gradients with respect to the prediction.
-#include "kernels/common/schema_checks.h"
+#include "kernels/common/rows.h"
 #include "kernels/loss/launch.h"
 #include "kernels/loss/split.h"
 #include "runtime/registry.h"
@@ -54,42 +54,18 @@ Status check_cross_entropy_grad(const OpDesc& op) {
   return expect_tensor(op, "dlogits", op.outputs[0], logits);
 }
 
-bool never_alias(const OpDesc&, int, int) { return false; }
-
-#define AICF_LOSS_VARIANTS(kind, name) \
-  {#name "_f32",                       \
-   OpKind::kind,                       \
-   DeviceType::Cuda,                   \
-   70,                                 \
-   AICF_CUDA_LAUNCH(name##_cuda),      \
-   supports_dtype<DType::F32>,         \
-   name##_cuda_workspace},             \
-      {#name "_f16",                   \
-       OpKind::kind,                   \
-       DeviceType::Cuda,               \
-       70,                             \
-       AICF_CUDA_LAUNCH(name##_cuda),  \
-       supports_dtype<DType::F16>,     \
-       name##_cuda_workspace},         \
-      {#name "_bf16",                  \
-       OpKind::kind,                   \
-       DeviceType::Cuda,               \
-       80,                             \
-       AICF_CUDA_LAUNCH(name##_cuda),  \
-       supports_dtype<DType::BF16>,    \
-       name##_cuda_workspace},         \
-      {#name "_f64",                   \
-       OpKind::kind,                   \
-       DeviceType::Cuda,               \
-       70,                             \
-       AICF_CUDA_LAUNCH(name##_cuda),  \
-       supports_dtype<DType::F64>,     \
-       name##_cuda_workspace},         \
-      {#name "_cpu", OpKind::kind, DeviceType::Cpu, 0, name##_cpu, needs_dense, nullptr},
-
-constexpr KernelVariant kVariants[] = {AICF_LOSS_VARIANTS(MseLoss, mse_loss) AICF_LOSS_VARIANTS(
-    MseGrad, mse_grad) AICF_LOSS_VARIANTS(CrossEntropy, cross_entropy)
-                                           AICF_LOSS_VARIANTS(CrossEntropyGrad, cross_entropy_grad)};
+constexpr KernelVariant kVariants[] = {
+    AICF_CUDA_FLOAT_ROWS("mse_loss", OpKind::MseLoss, mse_loss_cuda, mse_loss_cuda_workspace),
+    cpu_row("mse_loss_cpu", OpKind::MseLoss, mse_loss_cpu),
+    AICF_CUDA_FLOAT_ROWS("mse_grad", OpKind::MseGrad, mse_grad_cuda, mse_grad_cuda_workspace),
+    cpu_row("mse_grad_cpu", OpKind::MseGrad, mse_grad_cpu),
+    AICF_CUDA_FLOAT_ROWS("cross_entropy", OpKind::CrossEntropy, cross_entropy_cuda,
+                         cross_entropy_cuda_workspace),
+    cpu_row("cross_entropy_cpu", OpKind::CrossEntropy, cross_entropy_cpu),
+    AICF_CUDA_FLOAT_ROWS("cross_entropy_grad", OpKind::CrossEntropyGrad, cross_entropy_grad_cuda,
+                         cross_entropy_grad_cuda_workspace),
+    cpu_row("cross_entropy_grad_cpu", OpKind::CrossEntropyGrad, cross_entropy_grad_cpu),
+};
 
 constexpr uint32_t kMse = attr_bit(AttrKey::reduction);
 constexpr uint32_t kCrossEntropy =

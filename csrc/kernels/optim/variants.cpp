@@ -1,5 +1,5 @@
 // The optimizer steps over all parameters at once, and the step counter that advances on the device.
-#include "kernels/common/schema_checks.h"
+#include "kernels/common/rows.h"
 #include "kernels/optim/launch.h"
 #include "kernels/optim/step.h"
 #include "runtime/registry.h"
@@ -117,42 +117,14 @@ bool alias_states(const OpDesc& op, int out, int in) {
   return in == (state == 0 ? 0 : state + 1) * tensors + out % tensors;
 }
 
-#define AICF_OPTIM_VARIANTS(kind, name) \
-  {#name "_f32",                        \
-   OpKind::kind,                        \
-   DeviceType::Cuda,                    \
-   70,                                  \
-   AICF_CUDA_LAUNCH(name##_cuda),       \
-   supports_dtype<DType::F32>,          \
-   nullptr},                            \
-      {#name "_f16",                    \
-       OpKind::kind,                    \
-       DeviceType::Cuda,                \
-       70,                              \
-       AICF_CUDA_LAUNCH(name##_cuda),   \
-       supports_dtype<DType::F16>,      \
-       nullptr},                        \
-      {#name "_bf16",                   \
-       OpKind::kind,                    \
-       DeviceType::Cuda,                \
-       80,                              \
-       AICF_CUDA_LAUNCH(name##_cuda),   \
-       supports_dtype<DType::BF16>,     \
-       nullptr},                        \
-      {#name "_f64",                    \
-       OpKind::kind,                    \
-       DeviceType::Cuda,                \
-       70,                              \
-       AICF_CUDA_LAUNCH(name##_cuda),   \
-       supports_dtype<DType::F64>,      \
-       nullptr},                        \
-      {#name "_cpu", OpKind::kind, DeviceType::Cpu, 0, name##_cpu, needs_dense, nullptr},
-
 constexpr KernelVariant kVariants[] = {
-    {"advance_cuda", OpKind::Advance, DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(advance_cuda), needs_dense,
-     nullptr},
-    {"advance_cpu", OpKind::Advance, DeviceType::Cpu, 0, advance_cpu, needs_dense, nullptr},
-    AICF_OPTIM_VARIANTS(SgdStep, sgd_step) AICF_OPTIM_VARIANTS(AdamStep, adam_step)};
+    cuda_row("advance_cuda", OpKind::Advance, kSmAny, AICF_CUDA_LAUNCH(advance_cuda), needs_dense),
+    cpu_row("advance_cpu", OpKind::Advance, advance_cpu),
+    AICF_CUDA_FLOAT_ROWS("sgd_step", OpKind::SgdStep, sgd_step_cuda, nullptr),
+    cpu_row("sgd_step_cpu", OpKind::SgdStep, sgd_step_cpu),
+    AICF_CUDA_FLOAT_ROWS("adam_step", OpKind::AdamStep, adam_step_cuda, nullptr),
+    cpu_row("adam_step_cpu", OpKind::AdamStep, adam_step_cpu),
+};
 
 constexpr uint32_t kGroups = attr_bit(AttrKey::groups);
 constexpr uint32_t kMaximize = attr_bit(AttrKey::maximize);

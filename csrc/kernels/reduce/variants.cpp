@@ -1,5 +1,5 @@
 // reduce_sum: the sum over some dimensions, times a scale (a mean is a sum with scale 1/count).
-#include "kernels/common/schema_checks.h"
+#include "kernels/common/rows.h"
 #include "kernels/reduce/launch.h"
 #include "kernels/reduce/split.h"
 #include "runtime/registry.h"
@@ -44,19 +44,10 @@ Status check_reduce_sum(const OpDesc& op) {
   return refuse(op, "y: expected ", removed.str(), " or ", kept.str(), ", got ", y.str());
 }
 
-bool never_alias(const OpDesc&, int, int) { return false; }
-
 constexpr OpKind kKind = OpKind::ReduceSum;
 constexpr KernelVariant kVariants[] = {
-    {"reduce_sum_f32", kKind, DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(reduce_sum_cuda),
-     supports_dtype<DType::F32>, reduce_sum_cuda_workspace},
-    {"reduce_sum_f16", kKind, DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(reduce_sum_cuda),
-     supports_dtype<DType::F16>, reduce_sum_cuda_workspace},
-    {"reduce_sum_bf16", kKind, DeviceType::Cuda, 80, AICF_CUDA_LAUNCH(reduce_sum_cuda),
-     supports_dtype<DType::BF16>, reduce_sum_cuda_workspace},
-    {"reduce_sum_f64", kKind, DeviceType::Cuda, 70, AICF_CUDA_LAUNCH(reduce_sum_cuda),
-     supports_dtype<DType::F64>, reduce_sum_cuda_workspace},
-    {"reduce_sum_cpu", kKind, DeviceType::Cpu, 0, reduce_sum_cpu, needs_dense, nullptr},
+    AICF_CUDA_FLOAT_ROWS("reduce_sum", kKind, reduce_sum_cuda, reduce_sum_cuda_workspace),
+    cpu_row("reduce_sum_cpu", kKind, reduce_sum_cpu),
 };
 
 }  // namespace

@@ -96,15 +96,21 @@ def _run_pipeline(traced: Traced, target: str, keep_gradients: bool) -> Snapshot
 
 
 def _device(device: str | torch.device | None) -> torch.device:
-    where = torch.device(device if device is not None else default_device())
-    if where.type not in ("cpu", "cuda"):
-        raise BindError(f"device {str(where)!r}: AICF runs on 'cpu' and 'cuda'")
+    wanted = str(device) if device is not None else default_device()
+    if wanted.partition(":")[0] not in ("cpu", "cuda"):
+        raise BindError(f"device {wanted!r}: AICF runs on 'cpu' and 'cuda'")
+    try:
+        where = torch.device(wanted)
+    except RuntimeError as error:
+        raise BindError(f"device {wanted!r}: {error}") from None
     if where.type == "cpu":
         return where
     if not torch.cuda.is_available() or _C.device_count("cuda") == 0:
         why = "this build of AICF has no CUDA" if not _C.with_cuda else "no usable GPU was found"
         raise BindError(f"device {str(where)!r}: {why}; use device='cpu'")
-    index = where.index if where.index is not None else torch.cuda.current_device()
+    index = where.index if ":" in wanted else torch.cuda.current_device()
+    if index >= torch.cuda.device_count():
+        raise BindError(f"device {wanted!r}: this machine has {torch.cuda.device_count()} GPU(s)")
     return torch.device("cuda", index)
 
 

@@ -98,5 +98,4 @@ class ExportedStep:
     def location(self, node: Node) -> SourceLocation | None:
         """The user's line of `node`; torch.export loses it inside `no_grad`, where the recorder has it."""
         own = source.of_stack_trace(node.meta.get("stack_trace"))
-        blocked = self.recorder.blocked
-        return own or (blocked[0] if blocked else self.fallback)
+        return own or next(iter(self.recorder.without_gradient), self.fallback)

@@ -11,6 +11,14 @@ from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction
 
 
+def unwrapped(model: object) -> torch.nn.Module:
+    """The model itself, also if torch.compile has wrapped it; TraceError for anything but a module."""
+    inner = getattr(model, "_orig_mod", model)
+    if not isinstance(inner, torch.nn.Module):
+        raise TraceError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
+    return inner
+
+
 def tensor_names(model: torch.nn.Module, function: LossFunction) -> dict[torch.Tensor, str]:
     """Every parameter and buffer of the model by its first name; those of a loss module as `loss_fn.NAME`."""
     modules = {"": model}

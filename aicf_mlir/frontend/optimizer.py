@@ -92,16 +92,19 @@ def _refuse_custom_update(optimizer: torch.optim.Optimizer, base: type[torch.opt
 def trained_parameters(
     optimizer: torch.optim.Optimizer | None, names: Mapping[torch.Tensor, str]
 ) -> set[torch.Tensor]:
-    """The parameters among `names` that require a gradient and, if there is an optimizer, are in its groups.
+    """
+    The parameters among `names` that require a gradient and, if there is an optimizer, are in its groups.
 
     Raises TraceError for a parameter of the optimizer that is not in `names`, or that is complex or sparse.
     """
     if optimizer is None:
-        return {tensor for tensor in names if tensor.requires_grad}
+        return {t for t in names if t.requires_grad and isinstance(t, torch.nn.Parameter)}
     for index, position, parameter in _parameters(optimizer):
         which = f"parameter {position} of param group {index}, {describe_tensor(parameter)},"
-        if parameter not in names:
-            raise TraceError(f"{which} is not a parameter of the model; make the optimizer from this model")
+        if parameter not in names or not isinstance(parameter, torch.nn.Parameter):
+            raise TraceError(
+                f"{which} is not a parameter of the model; make the optimizer from this model's parameters"
+            )
         if not parameter.is_floating_point() or parameter.layout is not torch.strided:
             raise TraceError(f"{which} is not a dense tensor of floating-point numbers")
     return {parameter for _, _, parameter in _parameters(optimizer) if parameter.requires_grad}

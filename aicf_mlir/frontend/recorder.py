@@ -36,15 +36,16 @@ READS_VALUES = {
 }
 """Functions, by name, whose result is no tensor but depends on the values of one."""
 
-CUTS_GRADIENT = {
+BESIDE_THE_GRAPH = {
     "data": "reads or replaces `.data`",
     "detach_": "calls `detach_()`",
     "requires_grad_": "calls `requires_grad_(False)`",
     "requires_grad": "sets `requires_grad` to False",
     "set_": "calls `set_()`",
+    "register_hook": "registers a gradient hook",
+    "backward": "calls `backward()`",
 }
-"""Functions, by name, that change what autograd knows of a tensor without leaving a trace in the graph."""
-
+"""Functions, by name, that change gradients without leaving a trace in the graph."""
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Types of real tensors; what the tracer makes is of its own type."""
@@ -55,8 +56,8 @@ class Recorder(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.blocked: list[SourceLocation | None] = []
-        """The lines that cut a gradient."""
+        self.without_gradient: list[SourceLocation | None] = []
+        """The lines under `no_grad` that cut a gradient; torch.export loses the lines of all ops there."""
         self.captured: dict[int, torch.Tensor] = {}
         """By id: the user's own tensors that the step reads beside its parameters, buffers and batch."""
 
@@ -74,17 +75,18 @@ class Recorder(TorchFunctionMode):
         if name in READS_VALUES and operands:
             raise value_read(READS_VALUES[name], location)
         carries_gradient = any(operand.requires_grad for operand in operands)
-        if carries_gradient and cuts_gradient(name, args, kwargs or {}):
-            raise gradient_cut(CUTS_GRADIENT[name], location)
+        if carries_gradient and is_beside_the_graph(name, args, kwargs or {}):
+            raise beside_the_graph(BESIDE_THE_GRAPH[name], location)
         result = source.call_at(location, func, *args, **(kwargs or {}))
         if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
             raise value_read("makes a tensor whose shape depends on values", location)
         if not carries_gradient:
             return result
         if not torch.is_grad_enabled() and any(result is operand for operand in operands):
-            raise gradient_cut("changes a tensor in place under `no_grad`", location)
+            raise beside_the_graph("changes a tensor in place under `no_grad`", location)
         if any(is_cut_off(tensor) for tensor in tensors(result)):
-            self.blocked.append(location)
+            if not torch.is_grad_enabled():
+                self.without_gradient.append(location)
             return source.call_at(location, detached, result)
         return result
 
@@ -96,10 +98,10 @@ def function_name(func: Callable[..., Any]) -> str:
     return getattr(owner, "__name__", name) if name in ("__get__", "__set__") else name
 
 
-def cuts_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a function of `CUTS_GRADIENT` does so with these arguments: setting True is harmless."""
+def is_beside_the_graph(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call is one of `BESIDE_THE_GRAPH`; reading `requires_grad` or setting it to True is harmless."""
     harmless = name.startswith("requires_grad") and not any(a is False for a in [*args, *kwargs.values()])
-    return name in CUTS_GRADIENT and not harmless
+    return name in BESIDE_THE_GRAPH and not harmless
 
 
 def tensors(tree: object) -> Iterator[torch.Tensor]:
@@ -138,8 +140,9 @@ def value_read(what: str, location: SourceLocation | None) -> TraceError:
     )
 
 
-def gradient_cut(what: str, location: SourceLocation | None) -> TraceError:
-    """The error for code that hides from autograd."""
+def beside_the_graph(what: str, location: SourceLocation | None) -> TraceError:
+    """The error for code that changes gradients behind the back of the graph."""
     return trace_error(
-        f"the step {what}{quoted(location)}, which stops the gradient; this is not supported", location
+        f"the step {what}{quoted(location)}, which the gradient of a compiled step would not follow; remove it",
+        location,
     )

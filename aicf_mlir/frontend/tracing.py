@@ -23,7 +23,7 @@ from aicf_mlir.frontend.example import (
 from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.importer import Importer
-from aicf_mlir.frontend.model import device_of, dtype_of, refuse_hooks, tensor_names
+from aicf_mlir.frontend.model import device_of, dtype_of, refuse_hooks, tensor_names, unwrapped
 from aicf_mlir.frontend.optimizer import describe, trained_parameters
 from aicf_mlir.frontend.source import SourceLocation, trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
@@ -75,7 +75,7 @@ def trace(
     Raises TraceError, with the user's file and line where there is one.
     """
     caller = source.here()
-    model = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
+    model = unwrapped(model)
     function = loss_function(loss_fn)
     names = tensor_names(model, function)
     refuse_hooks(model, names)
@@ -96,19 +96,16 @@ def trace(
         return importer, importer.run()
 
     importer, module = with_decompositions(exported, build)
-    parameters = {b.name: b.tensor for b in importer.bound if b.role == "param"}
+    parameters = {b.name: b.tensor for b in importer.bound if isinstance(b.tensor, torch.nn.Parameter)}
+    parameters = {name: tensor for name, tensor in parameters.items() if tensor in trained}
+    buffers = {b.name: b.tensor for b in importer.bound if b.name not in parameters}
     if optimizer is not None:
         if not parameters:
             raise trace_error("the loss depends on no parameter that the optimizer trains", caller)
-        names_read = {tensor: name for name, tensor in parameters.items()}
+        read: dict[torch.Tensor, str] = {tensor: name for name, tensor in parameters.items()}
         for function_op in module.ops:
-            function_op.attributes[OPTIMIZER] = describe(optimizer, names_read)
-    return Traced(
-        module,
-        {name: tensor for name, tensor in parameters.items() if isinstance(tensor, torch.nn.Parameter)},
-        {b.name: b.tensor for b in importer.bound if b.role == "buffer"},
-        specs,
-    )
+            function_op.attributes[OPTIMIZER] = describe(optimizer, read)
+    return Traced(module, parameters, buffers, specs)
 
 
 def specs_of_sizes(

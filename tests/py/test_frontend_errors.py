@@ -77,6 +77,11 @@ def stop(m: Any, h: torch.Tensor) -> torch.Tensor:
     return h + (h * 2).requires_grad_(True).detach_()
 
 
+def hook(h: torch.Tensor) -> torch.Tensor:
+    h.register_hook(lambda gradient: 2 * gradient)
+    return h
+
+
 REFUSED: dict[str, tuple[Body, str, str]] = {
     # name: what the model does, the text at whose line the error must point, the message
     "unknown op": (
@@ -122,10 +127,13 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
     "no_grad in place": (
         in_place_without_gradient,
         "h.mul_(2)",
-        r"in place under `no_grad`.*stops the gradient",
+        r"in place under `no_grad`.*would not follow; remove it",
     ),
-    "detach in place": (stop, "detach_", r"calls `detach_\(\)`.*stops the gradient"),
-    "data": (lambda m, h: h.data * h, "h.data", r"reads or replaces `\.data`.*stops the gradient"),
+    "detach in place": (stop, "detach_", r"calls `detach_\(\)`"),
+    "data": (lambda m, h: h.data * h, "h.data", r"reads or replaces `\.data`"),
+    "requires_grad off": (lambda m, h: (h * 2).requires_grad_(False), "(False)", r"requires_grad_\(False\)"),
+    "gradient hook": (lambda m, h: hook(h), "register_hook", r"registers a gradient hook"),
+    "backward": (lambda m, h: h.sum().backward() or h, "backward()", r"calls `backward\(\)`"),
     "own backward": (lambda m, h: Straight.apply(h), "@staticmethod", r"'Straight' has its own backward"),
     "dropout": (
         lambda m, h: F.dropout(h, 0.5),
@@ -248,6 +256,7 @@ def test_refused_arguments() -> None:
     assert "both B= (batch size) and D=" in message_of(lambda: trace(model, B=2))
     assert "at least 1, got B=0" in message_of(lambda: trace(model, B=0, D=4))
     assert "either example=, or B= and D=" in message_of(lambda: trace(model, None, batch(), B=2, D=4))
+    assert "must be a torch.nn.Module, got int" in message_of(lambda: trace(3, B=2, D=4))  # pyright: ignore
     assert "loss_fn must be a function" in message_of(lambda: trace(model, 3, batch()))  # pyright: ignore
     assert "RuntimeError" in message_of(lambda: trace(model, B=2, D=5))
     assert "RuntimeError" in message_of(lambda: trace(model, B=2, D=4, dtype=torch.float64))

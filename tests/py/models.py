@@ -116,6 +116,10 @@ class OptimizerConfig:
     def __call__(self, model: nn.Module) -> torch.optim.Optimizer:
         return self.kind(model.parameters(), **copy.deepcopy(self.options))
 
+    def but(self, **options: Any) -> OptimizerConfig:
+        """The same with other values of these options."""
+        return OptimizerConfig(self.kind, {**self.options, **options})
+
     def __str__(self) -> str:
         options = ",".join(
             name if value is True else f"{name}={value}"

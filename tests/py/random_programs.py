@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ from torch import nn
 
 SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 127, 129)
 """One below, at and above what kernels are tiled and vectorised by."""
+
+DTYPES = (*[torch.float32] * 16, torch.float64, torch.float64, torch.bfloat16, torch.float16)
 
 
 class Scale(nn.Module):
@@ -311,7 +313,7 @@ def program(seed: int) -> Program:
     generator = torch.Generator().manual_seed(seed)
     batch, width = draw.choice(SIZES), draw.choice(SIZES)
     leading = (batch,) if draw.random() < 0.7 else (draw.choice(SIZES[:6]), draw.choice(SIZES[:6]))
-    dtype = torch.float64 if draw.random() < 0.1 else torch.float32
+    dtype = draw.choice(DTYPES)
     depth = draw.choice((1, 1, 2, 2, 3))
     widths = [width, *(draw.choice(SIZES) for _ in range(depth))]
     of_model = draw.getrandbits(32)
@@ -328,9 +330,9 @@ def program(seed: int) -> Program:
     loss = _loss(draw, widths[-1])
     optimizer = draw.choice(OPTIMIZERS)
     if loss.options.get("reduction") == "sum":  # gradients grow with the number of terms
-        optimizer = replace(
-            optimizer, options={**optimizer.options, "lr": 1e-3 / (math.prod(leading) * widths[-1])}
-        )
+        optimizer = optimizer.but(lr=1e-3 / (math.prod(leading) * widths[-1]))
+    if dtype.itemsize == 2 and optimizer.kind is not torch.optim.SGD:
+        optimizer = optimizer.but(eps=1e-2)  # the default is zero in float16
     batches: list[Batch] = []
     for _ in range(3):
         x = _inputs(draw, (*leading, width), generator).to(dtype)

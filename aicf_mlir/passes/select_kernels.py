@@ -14,7 +14,7 @@ from xdsl.passes import ModulePass
 
 from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.errors import SelectionError
+from aicf_mlir.errors import SelectionError, VerifyError
 
 TARGET = "aicf.target"
 
@@ -26,7 +26,7 @@ def select(op: KernelOp, target: str) -> None:
         kernel_id, workspace = registry.select_kernel(
             op.op_name, op.input_specs, op.output_specs, op.attrs, target, wanted
         )
-    except SelectionError as error:
+    except (SelectionError, VerifyError) as error:
         op.emit_error(f"no kernel for target {target}", error)
     op.kernel_id = StringAttr(kernel_id)
     op.workspace = IntegerAttr(workspace, i64) if workspace else None

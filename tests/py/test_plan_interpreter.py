@@ -82,12 +82,12 @@ def test_workspace_and_attributes_of_a_launch() -> None:
       plan.slot @x in @input[0] : memref<4xf32> input "x"
       plan.slot @w in @temp[256] : memref<100xi8> temp live 0..0
       plan.slot @y in @output[0] : memref<f32> output "y"
-      plan.launch @k0 "reduce_sum_cpu" reduce_sum(@x) -> (@y) {dims = array<i64: 0>, scale = 0.25} workspace @w
+      plan.launch @k0 "reduce_sum_cpu" reduce_sum(@x) -> (@y) {dims = array<i64: 0>, scale = 0.5} workspace @w
     }
     """
     (launch,) = load_program(parse_module(text)).launches
     assert launch["workspace"] == ("temp", 256, 100)
-    assert launch["attrs"] == {"dims": [0], "scale": 0.25}
+    assert launch["attrs"] == {"dims": [0], "scale": 0.5}
 
 
 def test_plans_without_addresses_are_refused() -> None:
@@ -103,9 +103,9 @@ def test_plans_without_addresses_are_refused() -> None:
 
 
 def test_modules_without_exactly_one_plan_are_refused() -> None:
-    with pytest.raises(PlanError, match="expected a module with one plan.program, got 0"):
+    with pytest.raises(PlanError, match=r"expected a module with one plan\.program, got 0"):
         load_program(parse_module("func.func private @f()"))
-    with pytest.raises(PlanError, match="expected a module with one plan.program, got 2"):
+    with pytest.raises(PlanError, match=r"expected a module with one plan\.program, got 2"):
         run_plan(parse_module('plan.program @a target "cpu" {}\nplan.program @b target "cpu" {}'), {})
 
 

@@ -1,4 +1,4 @@
-"""How well temporaries are packed, against the lower bound and against the best that trying everything finds."""
+"""How well temporaries are packed: against the lower bound, and against the best of all orders."""
 
 from __future__ import annotations
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from importlib import import_module
 from time import perf_counter
-from typing import Any, Protocol, get_type_hints
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 from xdsl.utils.arg_spec import ArgSpec, ParameterListType, ParameterType, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError
-from xdsl.utils.hints import type_repr
+from xdsl.utils.hints import isa, type_repr
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.passes import get_all_passes
@@ -107,6 +107,10 @@ def build_pass(spec: ArgSpec) -> ModulePass:
                 f"pass '{spec.name}' has no option '{written}'; {describe_options(pass_type)}"
             )
         values[name] = _converted(value, options[name])
+        if not _fits(values[name], options[name]):
+            given = ",".join(map(str, value)) or "nothing"
+            option = f"option '{name.replace('_', '-')}' of pass '{spec.name}'"
+            raise PassSpecError(f"{option} must be {_type_name(options[name])}, got {given}")
     try:
         return pass_type.from_spec(ArgSpec(spec.name, values))
     except (ValueError, TypeError, AicfError) as error:
@@ -122,6 +126,11 @@ def _converted(value: ParameterListType, wanted: Any) -> ParameterListType:
     return value
 
 
+def _fits(value: ParameterListType, wanted: Any) -> bool:
+    single = len(value) == 1 and isa(value[0], wanted)
+    return single or isa(value, wanted) or (value == () and isa(None, wanted))
+
+
 def _as_float(item: ParameterType) -> ParameterType:
     try:
         return item if isinstance(item, bool) else float(item)
@@ -134,9 +143,14 @@ def describe_options(pass_type: type[ModulePass]) -> str:
     types = get_type_hints(pass_type)
     shown: list[str] = []
     for option in fields(pass_type):
-        default: object = getattr(pass_type, option.name, "(required)")
-        shown.append(f"{option.name.replace('_', '-')}: {type_repr(types[option.name])} = {default}")
+        default = str(getattr(pass_type, option.name, "(required)"))
+        name, kind = option.name.replace("_", "-"), _type_name(types[option.name])
+        shown.append(f"{name}: {kind} = {default.lower()}")
     return f"its options: {', '.join(shown)}" if shown else "it takes no options"
+
+
+def _type_name(wanted: Any) -> str:
+    return " | ".join(get_args(wanted)) if get_origin(wanted) is Literal else type_repr(wanted)
 
 
 def run_passes(

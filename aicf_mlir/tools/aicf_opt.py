@@ -122,7 +122,7 @@ def list_passes() -> str:
     return "".join(lines)
 
 
-class Optimizer:
+class Run:
     """One run of the tool: the command line, the passes and the times."""
 
     def __init__(self, options: argparse.Namespace, steps: Sequence[Step]):
@@ -131,26 +131,22 @@ class Optimizer:
         self.timing = Timing()
 
     def run(self) -> int:
-        """Treat every piece of the input; after an error no output file is written."""
+        """Treat every piece of the input. Messages go to standard error; after one no output file is written."""
         whole = read_source(self.options.input)
+        announced = self.options.verify_diagnostics and bool(expected_diagnostics(whole))
         texts: list[str] = []
-        reports: list[str] = []
         failed = False
         for piece in split_source(whole) if self.options.split_input_file else [whole]:
             text, found = self.treat(piece)
-            if self.options.verify_diagnostics:
-                expected = expected_diagnostics(piece)
-                wrong = check_expected(expected, found) if expected else []
-                if not expected:
-                    texts += map(str, found)
-                reports += map(str, wrong)
-                failed |= bool(wrong)
+            if announced:
+                found = check_expected(expected_diagnostics(piece), found)
+            if self.options.verify_diagnostics and not announced:
+                texts += map(str, found)
             else:
-                reports += map(str, found)
+                sys.stderr.write("".join(map(str, found)))
                 failed |= bool(found)
             if text is not None:
                 texts.append(text)
-        sys.stderr.write("".join(reports))
         if self.options.timing:
             sys.stderr.write(self.timing.table())
         if not failed or self.options.output == "-":
@@ -196,10 +192,8 @@ class Optimizer:
     def text(self, module: ModuleOp) -> str:
         """The module as the command line wants it printed."""
         stream = StringIO()
-        generic: bool = self.options.print_op_generic
-        Printer(stream, print_generic_format=generic, print_debuginfo=self.options.print_debuginfo).print_op(
-            module
-        )
+        generic, locations = self.options.print_op_generic, self.options.print_debuginfo
+        Printer(stream, print_generic_format=generic, print_debuginfo=locations).print_op(module)
         return stream.getvalue() + "\n"
 
 
@@ -216,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             steps = build_steps(options.steps or (), options.target)
         except PassSpecError as error:
             parser.error(str(error))
-        return Optimizer(options, steps).run()
+        return Run(options, steps).run()
 
     return guarded(tool, "aicf-opt", debug=options.debug)
 

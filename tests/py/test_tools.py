@@ -89,8 +89,14 @@ def test_locations_are_printed_on_request(opt: Opt) -> None:
         ),
         (
             ["--select-kernels=target=9"],
-            "pass 'select-kernels': Incompatible types: given (9,), expected <class 'str'>",
+            "option 'target' of pass 'select-kernels' must be str, got 9",
         ),
+        (
+            ["--apply-optimizer=kind=lion"],
+            "option 'kind' of pass 'apply-optimizer' must be sgd | adam | adamw, got lion",
+        ),
+        (["--apply-optimizer=nesterov=1"], "option 'nesterov' of pass 'apply-optimizer' must be bool, got 1"),
+        (["--select-kernels=target"], "option 'target' of pass 'select-kernels' must be str, got nothing"),
         (["--cse=x"], "pass 'cse' has no option 'x'; it takes no options"),
         (["-p", "cse{x=}"], "cannot read the pass list 'cse{x=}'"),
         (["-p", "cse,,dce"], "cannot read the pass list 'cse,,dce'"),

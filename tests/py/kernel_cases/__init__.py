@@ -1,0 +1,45 @@
+"""Inputs for every kernel op: ragged shapes, normals, special values, and integers (sums exact in any order).
+
+`cases(op, dtype)` is the table that the kernel tests of every device read. A row of `GENERATORS` serves each
+op kind; a kind without a row fails the tests.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kernel_cases.case import FLOATS, Array, Case, Generator, Maker, Spec
+from kernel_cases.elementwise import ACTIVATIONS, backward, bias_add, binary, unary
+from kernel_cases.movement import broadcast, copy, transpose
+from kernel_cases.products import TRANSPOSES, gemm, gemm_epilogue
+from kernel_cases.sums import cross_entropy, cross_entropy_grad, mse_grad, mse_loss, reduce_sum
+from kernel_cases.updates import adam_step, advance, sgd_step
+
+__all__ = ["FLOATS", "GENERATORS", "TRANSPOSES", "Array", "Case", "Generator", "Maker", "Spec", "cases"]
+
+GENERATORS: dict[str, Generator] = {
+    **dict.fromkeys(("neg", *ACTIVATIONS), unary),
+    **dict.fromkeys(("add", "sub", "mul", "div"), binary),
+    **dict.fromkeys((f"{name}_bwd" for name in ACTIVATIONS), backward),
+    "bias_add": bias_add,
+    "gemm": gemm,
+    "gemm_epilogue": gemm_epilogue,
+    "reduce_sum": reduce_sum,
+    "mse_loss": mse_loss,
+    "mse_grad": mse_grad,
+    "cross_entropy": cross_entropy,
+    "cross_entropy_grad": cross_entropy_grad,
+    "copy": copy,
+    "transpose": transpose,
+    "broadcast": broadcast,
+    "advance": advance,
+    "sgd_step": sgd_step,
+    "adam_step": adam_step,
+}
+"""By op name without the dialect; a missing one is a missing test."""
+
+
+@lru_cache(maxsize=len(FLOATS))  # the variants of an op are tested one after the other
+def cases(op: str, dtype: str) -> tuple[Case, ...]:
+    """Every case of the op for operands of `dtype`."""
+    return tuple(GENERATORS[op](Maker(dtype)))

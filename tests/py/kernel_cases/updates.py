@@ -1,0 +1,84 @@
+"""advance, sgd_step and adam_step over several tensors in several groups."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from kernel_cases.case import Array, Case, Maker, Spec
+
+TENSORS = [(1,), (), (17, 33), (0, 3), (64, 65), (8,), (3,)]
+GROUPS = [0, 1, 0, 0, 1, 2, 0]
+SPIKES = [0.0, -0.0, 1e-12, -1e-6, 1e-3, 1.0, -30.0, 200.0]
+
+
+def advance(make: Maker) -> Iterator[Case]:
+    del make
+    for steps, count in itertools.product(([0.0], [1.0, 1.0, 1.0], [999.0] * 257, [16777216.0]), (1, 5)):
+        step = np.array(steps, np.float32)
+        outputs: list[Spec] = [("f32", step.shape)] + [("f64", ())] * (2 if count == 5 else 0)
+        for pins in ((math.nan, math.nan), (0.5, math.nan), (math.nan, 7.0)) if count == 5 else ((),):
+            scalars = [np.array(x) for x in (0.9, 0.999, *pins)] if count == 5 else []
+            yield Case(f"{len(steps)} from {steps[0]} {pins}", [step, *scalars], outputs, each=True)
+
+
+def _gradients(make: Maker, label: str) -> list[Array]:
+    if label == "normal":
+        return [make.normal(*shape) for shape in TENSORS]
+    return [make.cast(make.random.choice(SPIKES, shape)) for shape in TENSORS]
+
+
+def sgd_step(make: Maker) -> Iterator[Case]:
+    flags = itertools.product((False, True), repeat=3)
+    for (momentum, nesterov, maximize), grads, first in itertools.product(
+        flags, ("normal", "spikes"), (False, True)
+    ):
+        if (nesterov or first) and not momentum:
+            continue
+        inputs = [make.normal(*shape) for shape in TENSORS] + _gradients(make, grads)
+        if momentum:  # the buffer of a first step is poison: it must not be read into the result
+            inputs += [
+                make.cast(np.full(shape, np.nan)) if first else make.normal(*shape) for shape in TENSORS
+            ]
+        for lr, decay, mu, dampening in ((0.1, 0.0, 0.9, 0.0), (0.01, 0.1, 0.5, 0.3), (0.0, 0.0, 0.0, 1.0)):
+            inputs += [np.array(lr), np.array(decay)]
+            if momentum:
+                inputs += [np.array(mu), np.array(dampening), np.full(3, 1.0 if first else 5.0, np.float32)]
+        attrs = {"groups": GROUPS, "momentum": momentum, "nesterov": nesterov, "maximize": maximize}
+        outputs = [make.out(*shape) for shape in TENSORS] * (2 if momentum else 1)
+        yield Case(f"{grads} {attrs} first={first}", inputs, outputs, attrs, scale=1.0)
+
+
+def adam_step(make: Maker) -> Iterator[Case]:
+    flags = itertools.product((False, True), repeat=3)
+    for (amsgrad, decoupled, maximize), grads in itertools.product(
+        flags, ("normal", "spikes", "first", "not finite")
+    ):
+        p, g = (
+            [make.normal(*shape) for shape in TENSORS],
+            _gradients(make, "spikes" if grads == "spikes" else "normal"),
+        )
+        m = [make.cast(0.1 * make.normal(*shape).astype(np.float64)) for shape in TENSORS]
+        v, vmax = (
+            [make.cast(0.01 * make.normal(*s).astype(np.float64) ** 2) for s in TENSORS] for _ in range(2)
+        )
+        if grads == "first":
+            m, v, vmax = ([make.cast(np.zeros(shape)) for shape in TENSORS] for _ in range(3))
+        if grads == "not finite":
+            for state in (p, g, m, v, vmax):
+                place = make.random.integers(0, 33)
+                state[2][place % 17, place] = np.nan
+                state[4][place % 64, place] = np.inf
+        inputs = [*p, *g, *m, *v, *(vmax if amsgrad else [])]
+        for scalars in (
+            (1e-3, 0.9, 0.999, 1e-8, 0.0, 10.0, 1000.0),
+            (0.1, 0.5, 0.9, 1e-3, 0.1, 2.0, 1.5),
+            (0.0, 0.0, 0.5, 1e-6, 0.5, 1.0, 2.0),
+        ):
+            inputs += [np.array(value) for value in scalars]
+        attrs = {"groups": GROUPS, "amsgrad": amsgrad, "decoupled": decoupled, "maximize": maximize}
+        outputs = [make.out(*shape) for shape in TENSORS] * (4 if amsgrad else 3)
+        yield Case(f"{grads} {attrs}", inputs, outputs, attrs, each=grads != "normal")

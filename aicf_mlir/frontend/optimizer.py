@@ -13,27 +13,30 @@ from typing import Any
 import torch
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 
-from aicf_mlir.dialects.optimizer_groups import Adam, Group, Rule, Sgd
+from aicf_mlir.dialects.optimizer_groups import Adam, Group, Sgd
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.types import describe as describe_tensor
 
 ParamGroup = dict[str, Any]
 
+Structure = Callable[[ParamGroup], Sgd | Adam]
+"""What of a param group is compiled in."""
 
-def _adam(group: ParamGroup) -> Rule:
+
+def _adam(group: ParamGroup) -> Sgd | Adam:
     decoupled = bool(group.get("decoupled_weight_decay", False))
     return Adam(bool(group["amsgrad"]), decoupled, bool(group["maximize"]))
 
 
-def _adamw(group: ParamGroup) -> Rule:
+def _adamw(group: ParamGroup) -> Sgd | Adam:
     return Adam(bool(group["amsgrad"]), True, bool(group["maximize"]))
 
 
-def _sgd(group: ParamGroup) -> Rule:
+def _sgd(group: ParamGroup) -> Sgd | Adam:
     return Sgd(float(group["momentum"]) != 0, bool(group["nesterov"]), bool(group["maximize"]))
 
 
-RULES: dict[type[torch.optim.Optimizer], Callable[[ParamGroup], Rule]] = {
+RULES: dict[type[torch.optim.Optimizer], Structure] = {
     torch.optim.AdamW: _adamw,
     torch.optim.Adam: _adam,
     torch.optim.SGD: _sgd,
@@ -65,7 +68,7 @@ def describe(
 
 def _rule(
     optimizer: torch.optim.Optimizer,
-) -> tuple[type[torch.optim.Optimizer], Callable[[ParamGroup], Rule]]:
+) -> tuple[type[torch.optim.Optimizer], Structure]:
     for base, rule in RULES.items():
         if isinstance(optimizer, base):
             return base, rule

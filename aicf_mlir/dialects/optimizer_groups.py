@@ -8,6 +8,7 @@ It says which update is compiled in; what may change between steps is a meta arg
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
@@ -22,8 +23,46 @@ from aicf_mlir.dialects.properties import bool_attr, is_true
 OPTIMIZER = "aicf.optimizer"
 
 
+class UpdateRule(abc.ABC):
+    """
+    How one kind of optimizer updates a parameter. The fields of a subclass are its flags in the attribute.
+
+    A rule names the arguments that the update needs and builds its ops; `meta` maps those names to values.
+    """
+
+    @property
+    @abc.abstractmethod
+    def metas(self) -> tuple[str, ...]:
+        """The hyperparameters of a group: the names of its meta arguments."""
+
+    @property
+    @abc.abstractmethod
+    def states(self) -> tuple[str, ...]:
+        """What is kept for each parameter, under torch's names."""
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the update depends on the number of steps; `meta` then has "step", the advanced counters."""
+        return True
+
+    @property
+    def written_metas(self) -> tuple[str, ...]:
+        """The metas that `advance` computes: its results after the counters."""
+        return ()
+
+    @abc.abstractmethod
+    def advance(self, step: SSAValue, meta: Mapping[str, SSAValue]) -> Operation:
+        """The op that counts the step, once per group."""
+
+    @abc.abstractmethod
+    def update(
+        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue]
+    ) -> Operation:
+        """The op that updates one parameter; its results replace p and then `states`."""
+
+
 @dataclass(frozen=True)
-class Sgd:
+class Sgd(UpdateRule):
     """torch.optim.SGD."""
 
     momentum: bool = False
@@ -32,85 +71,68 @@ class Sgd:
 
     @property
     def metas(self) -> tuple[str, ...]:
-        """The hyperparameters, as names of meta arguments."""
         return ("lr", "weight_decay", *(("momentum", "dampening") if self.momentum else ()))
 
     @property
     def states(self) -> tuple[str, ...]:
-        """What is kept per parameter, under torch's names."""
         return ("momentum_buffer",) if self.momentum else ()
 
     @property
     def counts_steps(self) -> bool:
-        """Whether the update depends on how many steps came before."""
         return self.momentum
 
-    @property
-    def written_metas(self) -> tuple[str, ...]:
-        """Metas that `advance` computes."""
-        return ()
-
     def advance(self, step: SSAValue, meta: Mapping[str, SSAValue]) -> Operation:
-        """The op that counts the step, once per group."""
         return optim.AdvanceOp(step)
 
     def update(
         self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue]
     ) -> Operation:
-        """The op that updates one parameter: its results replace p, then `states`."""
         with_momentum = [*states, meta["momentum"], meta["dampening"], meta["step"]] if self.momentum else []
-        return optim.SgdOp(
-            p,
-            g,
-            meta["lr"],
-            meta["weight_decay"],
-            with_momentum,
-            nesterov=self.nesterov,
-            maximize=self.maximize,
-        )
+        flags = {"nesterov": self.nesterov, "maximize": self.maximize}
+        return optim.SgdOp(p, g, meta["lr"], meta["weight_decay"], with_momentum, **flags)
 
 
 @dataclass(frozen=True)
-class Adam:
-    """torch.optim.Adam and, `decoupled`, torch.optim.AdamW. The members are those of `Sgd`."""
+class Adam(UpdateRule):
+    """torch.optim.Adam and, `decoupled`, torch.optim.AdamW."""
 
     amsgrad: bool = False
     decoupled: bool = False
     maximize: bool = False
 
-    metas = ("lr", "beta1", "beta2", "eps", "weight_decay", "bc1_pin", "bc2_pin", "bc1_inv", "bc2_inv")
-    written_metas = ("bc1_inv", "bc2_inv")
-    counts_steps = True
+    @property
+    def metas(self) -> tuple[str, ...]:
+        return ("lr", "beta1", "beta2", "eps", "weight_decay", "bc1_pin", "bc2_pin", "bc1_inv", "bc2_inv")
 
     @property
     def states(self) -> tuple[str, ...]:
-        """What is kept per parameter, under torch's names."""
         return ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if self.amsgrad else ()))
 
+    @property
+    def written_metas(self) -> tuple[str, ...]:
+        return ("bc1_inv", "bc2_inv")
+
     def advance(self, step: SSAValue, meta: Mapping[str, SSAValue]) -> Operation:
-        """The op that counts the step and corrects the bias of the moments, once per group."""
         return optim.AdvanceOp(step, [meta[name] for name in ("beta1", "beta2", "bc1_pin", "bc2_pin")])
 
     def update(
         self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue]
     ) -> Operation:
-        """The op that updates one parameter: its results replace p, then `states`."""
         names = ("lr", "beta1", "beta2", "eps", "weight_decay", "bc1_inv", "bc2_inv")
         hyperparameters = [meta[name] for name in names]
-        return optim.AdamOp(p, g, states, hyperparameters, decoupled=self.decoupled, maximize=self.maximize)
+        flags = {"decoupled": self.decoupled, "maximize": self.maximize}
+        return optim.AdamOp(p, g, states, hyperparameters, **flags)
 
-
-Rule = Sgd | Adam
 
 KINDS: dict[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "adam": Adam}
-"""By the `kind` in the attribute; the fields of the class are the flags beside it."""
+"""By the `kind` in the attribute."""
 
 
 @dataclass(frozen=True)
 class Group:
     """One param group: its update rule and the names of its parameters."""
 
-    rule: Rule
+    rule: Sgd | Adam
     params: tuple[str, ...]
 
     def with_params(self, params: Sequence[str]) -> Group:

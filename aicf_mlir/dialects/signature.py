@@ -76,11 +76,13 @@ def return_op(function: func.FuncOp) -> func.ReturnOp:
 
 def append_argument(function: func.FuncOp, type: Attribute, label: Label) -> BlockArgument:
     """A new last argument of `function`."""
-    labels = [*argument_labels(function), label]
     block = function.body.block
+    labels = (
+        (DictionaryAttr({}),) * len(block.args) if function.arg_attrs is None else function.arg_attrs.data
+    )
     argument = block.insert_arg(type, len(block.args))
     function.function_type = FunctionType.from_lists(block.arg_types, function.function_type.outputs.data)
-    function.arg_attrs = ArrayAttr([entry.to_attribute() for entry in labels])
+    function.arg_attrs = ArrayAttr([*labels, label.to_attribute()])
     return argument
 
 

@@ -15,7 +15,8 @@ def mse_loss(y: Array, t: Array, reduction: str) -> Array:
 
 def mse_grad(dloss: Array, y: Array, t: Array, reduction: str) -> Array:
     """The gradient with respect to y."""
-    return dloss * (2.0 if reduction == "sum" else 2.0 / y.size) * (y - t)
+    scale = 2.0 if reduction == "sum" else np.divide(2.0, y.size)
+    return dloss * scale * (y - t)
 
 
 def _target_distribution(target: Array, classes: int, ignore_index: int, label_smoothing: float) -> Array:

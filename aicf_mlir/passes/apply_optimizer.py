@@ -16,7 +16,7 @@ from xdsl.rewriter import InsertPoint
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
 from aicf_mlir.dialects.optim import HYPERPARAMETER
-from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Group, Rule, Sgd, parse_groups
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Group, Sgd, UpdateRule, parse_groups
 from aicf_mlir.dialects.signature import (
     Label,
     append_argument,
@@ -95,7 +95,7 @@ class ApplyOptimizerPass(ModulePass):
                 )
         return groups
 
-    def rule(self, function: func.FuncOp) -> Rule:
+    def rule(self, function: func.FuncOp) -> Sgd | Adam:
         """The update rule of the options."""
         if self.kind == "sgd":
             if self.amsgrad or (self.nesterov and not self.momentum):
@@ -112,7 +112,7 @@ class GroupUpdate:
 
     function: func.FuncOp
     index: int
-    rule: Rule
+    rule: UpdateRule
 
     def __post_init__(self) -> None:
         labels = argument_labels(self.function)

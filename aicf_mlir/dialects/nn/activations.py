@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import StringAttr, TensorType
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 
 from aicf_mlir.dialects.base import AnyTensor, tensor_type
@@ -37,8 +37,8 @@ class GradOp(NNOp, abc.ABC):
     SAVED: ClassVar[str]
     """What `saved` is: the forward op's result "y" or its operand "x"."""
 
-    def __init__(self, dy: Value, saved: Value):
-        super().__init__(operands=[dy, saved], result_types=[tensor_type(dy)])
+    def __init__(self, dy: Value, saved: Value, **properties: Attribute):
+        super().__init__(operands=[dy, saved], properties=properties, result_types=[tensor_type(dy)])
 
     def inferred_type(self) -> AnyTensor:
         expect_float("dy", self.dy)
@@ -88,11 +88,7 @@ class GeluGradOp(GradOp):
     approximate = prop_def(StringAttr, default_value=StringAttr("none"))
 
     def __init__(self, dy: Value, saved: Value, approximate: str = "none"):
-        super(GradOp, self).__init__(
-            operands=[dy, saved],
-            properties={"approximate": StringAttr(approximate)},
-            result_types=[tensor_type(dy)],
-        )
+        super().__init__(dy, saved, approximate=StringAttr(approximate))
 
     def inferred_type(self) -> AnyTensor:
         expect_one_of("approximate", self.approximate, APPROXIMATE)
@@ -148,11 +144,7 @@ class GeluOp(UnaryOp):
     approximate = prop_def(StringAttr, default_value=StringAttr("none"))
 
     def __init__(self, x: Value, approximate: str = "none"):
-        super(UnaryOp, self).__init__(
-            operands=[x],
-            properties={"approximate": StringAttr(approximate)},
-            result_types=[tensor_type(x)],
-        )
+        super().__init__(x, approximate=StringAttr(approximate))
 
     def inferred_type(self) -> AnyTensor:
         expect_one_of("approximate", self.approximate, APPROXIMATE)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import TensorType
 from xdsl.interfaces import HasCanonicalizationPatternsInterface
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, traits_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.traits import Commutative
@@ -115,8 +115,8 @@ class UnaryOp(NNOp, DifferentiableInterface, abc.ABC):
 
     x = operand_def(TensorType)
 
-    def __init__(self, x: Value):
-        super().__init__(operands=[x], result_types=[tensor_type(x)])
+    def __init__(self, x: Value, **properties: Attribute):
+        super().__init__(operands=[x], properties=properties, result_types=[tensor_type(x)])
 
     def inferred_type(self) -> AnyTensor:
         expect_float("the operand", self.x)

@@ -97,8 +97,10 @@ class CrossEntropyBase(NNOp, abc.ABC):
     def expect_operands(self, logits: Value, target: Value) -> None:
         """Refuse operands or attributes that cross entropy is not defined for."""
         expect_float("logits", logits)
-        if len(shape := shape_of(logits)) != 2:
-            raise VerifyException(f"expected logits of shape [rows, classes], got {tensor_type(logits)}")
+        if len(shape := shape_of(logits)) != 2 or shape[1] < 1:
+            raise VerifyException(
+                f"expected logits of shape [rows, classes], classes > 0, got {tensor_type(logits)}"
+            )
         wanted = TensorType(i64, shape[:1])
         if shape_of(target) != shape[:1] or element_type(target) not in (i64, IntegerType(32)):
             raise VerifyException(f"expected target of type {wanted} (or i32), got {tensor_type(target)}")

@@ -1,5 +1,6 @@
 """
-Canonical forms of nn ops. Every rewrite keeps each bit of the result.
+Canonical forms of nn ops. Every rewrite keeps each bit of the result that the op defines: not which NaN it is,
+and not in which order a product adds up.
 
 Left alone for that reason: x + 0 (it turns -0.0 into 0.0), the sum of a broadcast (one rounding is not many),
 and a cast of a cast (two roundings are not one).

@@ -119,4 +119,4 @@ def tensors(*shapes: str) -> tuple[str, ...]:
 
 ALL = str(len(SPECIAL))
 PAIRS = str(len(SPECIAL) ** 2)
-RAGGED = ("", "1", "7", "3x5", "2x3x4", "1x1x9x2")
+RAGGED = ("", "1", "7", "3x5", "2x3x4", "1x1x9x2", "0x3")

@@ -264,7 +264,7 @@
 // -----
 
 %y, %t = "test.op"() : () -> (tensor<4x8x2xf32>, tensor<4xi64>)
-// expected-error@below {{expected logits of shape [rows, classes], got tensor<4x8x2xf32>}}
+// expected-error@below {{expected logits of shape [rows, classes], classes > 0, got tensor<4x8x2xf32>}}
 %l = nn.cross_entropy %y, %t : (tensor<4x8x2xf32>, tensor<4xi64>) -> tensor<f32>
 
 // -----
@@ -302,3 +302,9 @@
 %d, %y, %t = "test.op"() : () -> (tensor<f64>, tensor<4x8xf32>, tensor<4xi64>)
 // expected-error@below {{expected dloss of type tensor<f32>, got tensor<f64>}}
 %dy = nn.cross_entropy_grad %d, %y, %t : (tensor<f64>, tensor<4x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>
+
+// -----
+
+%y, %t = "test.op"() : () -> (tensor<4x0xf32>, tensor<4xi64>)
+// expected-error@below {{expected logits of shape [rows, classes], classes > 0, got tensor<4x0xf32>}}
+%l = nn.cross_entropy %y, %t : (tensor<4x0xf32>, tensor<4xi64>) -> tensor<f32>

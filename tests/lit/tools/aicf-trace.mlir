@@ -1,0 +1,23 @@
+// aicf-trace writes what the front end sees; the other tools read it.
+// RUN: aicf-trace %examples/mlp.py:classifier | filecheck %s
+// RUN: aicf-trace %examples/mlp.py:classifier --locations | filecheck %s --check-prefix=LOCATION
+// RUN: aicf-trace %examples/mlp.py:mlp --name mlp | aicf-opt --stage grad | filecheck %s --check-prefix=GRAD
+// RUN: not aicf-trace %examples/mlp.py:missing 2>&1 | filecheck %s --check-prefix=MISSING
+
+// CHECK:      func.func @step(%image: tensor<32x64xf32> {aicf.role = "input", aicf.name = "image"}
+// CHECK-SAME: %p0.weight: tensor<128x64xf32> {aicf.role = "param", aicf.name = "0.weight"}
+// CHECK-SAME: -> (tensor<f32> {aicf.role = "loss", aicf.name = "loss"})
+// CHECK-SAME: aicf.optimizer = [{kind = "adam", params = ["0.weight", "2.weight", "4.weight"], amsgrad = false, decoupled = true, maximize = false}
+// CHECK-SAME: {kind = "adam", params = ["0.bias", "2.bias", "4.bias"]
+// CHECK-NEXT: %linear = nn.linear %image, %p0.weight, %p0.bias
+// CHECK-NEXT: %gelu = nn.gelu %linear : tensor<32x128xf32>
+// CHECK:      %loss = nn.cross_entropy %linear_2, %label
+// CHECK-NEXT: func.return %loss : tensor<f32>
+
+// LOCATION: nn.cross_entropy {{.*}} loc("{{.*}}examples/mlp.py":{{[0-9]+}}:1)
+
+// GRAD:      func.func @mlp(
+// GRAD:      nn.mse_loss_grad
+// GRAD:      nn.relu_grad
+
+// MISSING: aicf-trace: error: {{.*}}mlp.py: there is no function 'missing'; there are mlp, classifier

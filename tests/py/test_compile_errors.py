@@ -78,7 +78,7 @@ BAD_COMPILES: dict[str, tuple[Callable[[nn.Module, torch.optim.Optimizer], Any],
             m, o, loss_fn=lambda model, b: 1.0, example=regression(4), device="cpu"
         ),
         AicfError,
-        r"loss",
+        r"expected one tensor as the result, got float",
     ),
     "optimizer of an unknown kind": (
         lambda m, o: compile_train_step(m, torch.optim.Adagrad(m.parameters()), B=4, D=8, device="cpu"),

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from aicf_mlir.dialects.optimizer_groups import Adam, Group, Rule, Sgd
+from aicf_mlir.dialects.optimizer_groups import Adam, Group, Sgd, UpdateRule
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.runtime.program import Slot
 from aicf_mlir.runtime.store import Store
@@ -55,7 +55,7 @@ def _sgd_values(group: dict[str, Any]) -> dict[str, float]:
     return {key: float(group[key]) for key in ("lr", "momentum", "dampening", "weight_decay")}
 
 
-_KINDS: dict[type[Rule], GroupKind] = {
+_KINDS: dict[type[UpdateRule], GroupKind] = {
     Adam: GroupKind(_ADAM, _adam_values, lambda g: (bool(g["amsgrad"]), bool(g["maximize"]))),
     Sgd: GroupKind(
         _SGD, _sgd_values, lambda g: (float(g["momentum"]) != 0, bool(g["nesterov"]), bool(g["maximize"]))

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.signature import verify_signature
@@ -52,12 +52,7 @@ def verify_dominance(module: ModuleOp) -> None:
 
 def refuse(op: Operation, operand: SSAValue) -> NoReturn:
     """Report a use that no definition comes before."""
-    name = f" %{operand.name_hint}" if operand.name_hint else ""
-    match operand:
-        case OpResult():
-            message = f"'{op.name}' uses{name} before '{operand.op.name}' defines it"
-        case BlockArgument():
-            message = f"'{op.name}' uses{name}, an argument of a block that it is not in"
-        case _:
-            message = f"'{op.name}' uses a value that nothing defines"
+    name = f"%{operand.name_hint}" if operand.name_hint else "a value"
+    definition = f"'{operand.op.name}' defines it" if isinstance(operand, OpResult) else "it is defined"
+    message = f"'{op.name}' uses {name} before {definition}"
     op.emit_error(message, VerifyException(message))

@@ -1,0 +1,41 @@
+"""What `run_function` refuses to run."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from aicf_mlir.errors import BindError
+from aicf_mlir.interpreters import run_function
+from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.parsing import parse_module
+
+ADD = """
+func.func @add(%x: tensor<4xf32>, %y: tensor<2x4xf32>) -> tensor<2x4xf32> {
+  %z = nn.add %x, %y : (tensor<4xf32>, tensor<2x4xf32>) -> tensor<2x4xf32>
+  func.return %z : tensor<2x4xf32>
+}
+"""
+X, Y = np.ones(4, np.float32), np.ones((2, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs", "message"),
+    [
+        ("builtin.module {}", [], "expected a module of one function to run, got 0"),
+        (ADD + ADD.replace("@add", "@again"), [X, Y], "expected a module of one function to run, got 2"),
+        (ADD, [X], "@add: expected 2 inputs, got 1"),
+        (ADD, [X, Y.astype(np.float64)], "@add, input %y: expected float32[2, 4], got float64[2, 4]"),
+        (ADD, [X, Y.T], "@add, input %y: expected float32[2, 4], got float32[4, 2]"),
+    ],
+)
+def test_refusals(text: str, inputs: list[Array], message: str) -> None:
+    with pytest.raises(BindError, match=re.escape(message)):
+        run_function(parse_module(text), inputs)
+
+
+def test_any_memory_layout_will_do() -> None:
+    (result,) = run_function(parse_module(ADD), [X, np.asfortranarray(Y)])
+    np.testing.assert_array_equal(result, X + Y)

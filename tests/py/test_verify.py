@@ -31,14 +31,14 @@ def test_an_argument_of_a_later_region() -> None:
     module = parse_module("""
 %x = "test.op"() ({
 ^bb0(%a: tensor<4xf32>):
-  "test.op"(%a) : (tensor<4xf32>) -> ()
+  "test.termop"(%a) : (tensor<4xf32>) -> ()
 }, {
 ^bb0(%b: tensor<4xf32>):
-  "test.op"(%b) : (tensor<4xf32>) -> ()
+  "test.termop"(%b) : (tensor<4xf32>) -> ()
 }) : () -> tensor<4xf32>
 """)
     (outer,) = module.body.block.ops
     (user,), (argument,) = outer.regions[0].block.ops, outer.regions[1].block.args
     user.operands[0] = argument
-    with pytest.raises(VerifyException, match=r"'test\.op' uses %b before it is defined"):
+    with pytest.raises(VerifyException, match=r"'test\.termop' uses %b before it is defined"):
         verify_module(module)

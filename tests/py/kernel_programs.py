@@ -43,7 +43,7 @@ class RandomFunction:
 
     def choose(self, items: Sequence[type[KernelOp]]) -> type[KernelOp]:
         """One of several ops."""
-        return items[self.rng.integers(len(items))]
+        return items[int(self.rng.integers(len(items)))]
 
     def add(self, op: KernelOp | kernel.ReshapeOp | kernel.ConstantOp) -> SSAValue:
         """Append an op; its first result."""

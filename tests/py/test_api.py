@@ -10,6 +10,7 @@ from models import OptimizerConfig, compiled, cross_entropy, mlp, mse, regressio
 from oracle import assert_same_bits, same_bits
 
 import aicf_mlir
+from aicf_mlir import _C
 from aicf_mlir.stages import STAGE_NAMES
 
 B, D = 4, 8
@@ -311,7 +312,7 @@ def test_two_steps_beside_each_other(device: str) -> None:
 
 def test_default_device() -> None:
     model = mlp(8, 17, 8)
-    usable = torch.cuda.is_available() and aicf_mlir._C.device_count("cuda") > 0
+    usable = torch.cuda.is_available() and _C.device_count("cuda") > 0
     if usable:
         model = model.to("cuda")
     step = aicf_mlir.compile_train_step(model, torch.optim.SGD(model.parameters(), lr=0.1), B=B, D=D)

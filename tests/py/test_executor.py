@@ -68,7 +68,7 @@ def view(arenas: dict[str, _C.Arena], slot: tuple[str, int, str, tuple[int, ...]
     arena, offset, dtype, shape = slot
     count = int(np.prod(shape, dtype=np.int64))
     numpy_dtype = np.float64 if dtype == "f64" else np.float32
-    return np.frombuffer(arenas[arena], numpy_dtype, count, offset).reshape(shape)
+    return np.frombuffer(memoryview(arenas[arena]), numpy_dtype, count, offset).reshape(shape)
 
 
 def make_arenas() -> dict[str, _C.Arena]:
@@ -381,21 +381,21 @@ def test_an_arena_reads_and_writes() -> None:
     arena.write(4, b"abcd")
     assert arena.read(3, 6) == b"\0abcd\0"
     arena.write(0, np.arange(4, dtype=np.int32))
-    assert np.frombuffer(arena, np.int32).tolist() == [0, 1, 2, 3]
+    assert np.frombuffer(memoryview(arena), np.int32).tolist() == [0, 1, 2, 3]
     other = _C.Arena("cpu", 16)
     other.fill(0xFF)
     arena.copy_from(other)
     assert arena.read(0, 16) == b"\xff" * 16
     source = np.arange(2, dtype=np.int32)
     arena.copy_in(8, source.ctypes.data, 8)
-    assert np.frombuffer(arena, np.int32).tolist() == [-1, -1, 0, 1]
+    assert np.frombuffer(memoryview(arena), np.int32).tolist() == [-1, -1, 0, 1]
 
 
 def test_a_view_keeps_its_arena_alive() -> None:
     gc.collect()
     before = _C.memory_stats("cpu")["live_bytes"]
     arena = _C.Arena("cpu", 1 << 20)
-    numbers = np.frombuffer(arena, np.float32)
+    numbers = np.frombuffer(memoryview(arena), np.float32)
     del arena
     gc.collect()
     assert _C.memory_stats("cpu")["live_bytes"] == before + (1 << 20)

@@ -83,7 +83,7 @@ def assert_agrees(model: nn.Module, loss_fn: Any, batch: Batch, tolerance: float
     )
     np.testing.assert_allclose(results["loss", "loss"], to_numpy(loss), rtol=tolerance, atol=tolerance)
     for name, value in expected.items():
-        if value is None:
+        if value is None:  # pyright: ignore[reportUnnecessaryComparison] - torch declares no None
             assert ("grad", name) not in results
         else:
             np.testing.assert_allclose(
@@ -271,6 +271,7 @@ class Many(nn.Module):
         self.frozen = nn.Parameter(torch.randn(4), requires_grad=False)
         self.decoder = nn.Linear(4, 4, bias=False)
         self.decoder.weight = self.encoder.weight
+        self.mean: torch.Tensor
         self.register_buffer("mean", torch.randn(4))
         self.register_buffer("mask", torch.ones(4, dtype=torch.bool))
         self.offset = torch.randn(4)

@@ -148,7 +148,7 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
         r"RuntimeError: .*\[2, 4\]",
     ),
     "error in the model": (
-        lambda m, h: h.no_such_attribute,
+        lambda m, h: h.no_such_attribute,  # pyright: ignore[reportAttributeAccessIssue]
         "no_such",
         r"AttributeError: .*no_such_attribute",
     ),
@@ -276,8 +276,9 @@ def test_refused_models_as_a_whole() -> None:
     hooked.weight.register_hook(lambda gradient: gradient * 2)
     assert "'weight' has backward_hooks" in message_of(lambda: trace(hooked, B=2, D=4))
 
-    shared = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    shared[1].weight.data = shared[0].weight.data
+    one, other = nn.Linear(4, 4), nn.Linear(4, 4)
+    other.weight.data = one.weight.data
+    shared = nn.Sequential(one, other)
     assert re.search(
         r"'0\.weight' and '1\.weight' are two tensors over the same memory; to tie weights, use one",
         message_of(lambda: trace(shared, B=2, D=4)),

@@ -27,8 +27,8 @@ LEVELS_IN_TURN = ("nn", "lowered", "fused")
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
-        first = metafunc.config.getoption("--seed")
-        metafunc.parametrize("seed", range(first, first + metafunc.config.getoption("--programs")))
+        first, count = int(metafunc.config.getoption("--seed")), int(metafunc.config.getoption("--programs"))
+        metafunc.parametrize("seed", range(first, first + count))
 
 
 def test_every_level_agrees(seed: int) -> None:

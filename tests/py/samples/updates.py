@@ -82,7 +82,8 @@ def sgd() -> list[Sample]:
     for step, nesterov, dampening in ((1, False, 0.0), (2, False, 0.3), (1, True, 0.0), (2, True, 0.0)):
 
         def build_momentum(*operands: Any, nesterov: bool = nesterov) -> Operation:
-            return optim.SgdOp(*operands[:4], operands[4:], nesterov=nesterov)
+            p, g, lr, weight_decay, *momentum = operands
+            return optim.SgdOp(p, g, lr, weight_decay, momentum, nesterov=nesterov)
 
         def with_momentum(*operands: Any, nesterov: bool = nesterov) -> Any:
             p, g, lr, weight_decay, buf, momentum, dampening, step = operands

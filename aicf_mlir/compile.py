@@ -67,6 +67,8 @@ def compile_train_step(
     stages = [_run_pipeline(traced, target, keep_gradients) for traced in traces]
     programs = [load_program(snapshots["plan"]) for snapshots in stages]
 
+    if isinstance(previous := vars(optimizer).get("_aicf_step"), CompiledTrainStep):
+        previous.detach()
     log.info("%s: compiled %d shape group(s) for %s", name, len(programs), target)
     tensors = {("param", n): p for n, p in traces[0].parameters.items()}
     frozen = {("buffer", n): b for n, b in traces[0].buffers.items()}

@@ -173,6 +173,10 @@ class CompiledTrainStep:
         self._state = "reset"
         log.info("%s: reset", self.name)
 
+    def detach(self) -> None:
+        """Stop following `optimizer.load_state_dict`: another compiled step has taken the optimizer over."""
+        self._optimizer_state.close()
+
     def snapshot(self) -> Snapshot:
         """A copy of parameters, optimizer state and meta slots; `restore` brings them back bit for bit."""
         self._prepare()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+
 import torch
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
@@ -24,7 +25,7 @@ log = logging.getLogger("aicf")
 
 
 def default_device() -> str:
-    """ "cuda" where torch and this build can use it, else "cpu"."""
+    """The device of a step that names none: "cuda" where torch and this build can use it, else "cpu"."""
     return "cuda" if torch.cuda.is_available() and _C.device_count("cuda") > 0 else "cpu"
 
 

@@ -60,7 +60,7 @@ class CompiledTrainStep:
 
     @property
     def state(self) -> str:
-        """ "created", "warmed", "captured" or "reset"."""
+        """One of "created", "warmed", "captured" and "reset"."""
         return self._state
 
     @property

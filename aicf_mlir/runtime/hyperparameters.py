@@ -159,7 +159,8 @@ class Hyperparameters(MutableMapping[str, float]):
         self._require(name)
         base, group = self._split(name)
         if value is None:
-            return self.release(name)
+            self.release(name)
+            return
         number = float(value)
         if math.isnan(number):
             raise BindError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -105,3 +106,9 @@ def test_importing_the_package_needs_no_torch() -> None:
     assert set(aicf_mlir.__all__) <= set(dir(aicf_mlir))
     with pytest.raises(AttributeError, match=r"module 'aicf_mlir' has no attribute 'train'"):
         aicf_mlir.train  # noqa: B018
+
+
+def test_a_kind_is_an_int_that_pickles() -> None:
+    assert OpKind.Gemm == 2
+    assert pickle.loads(pickle.dumps(OpKind.AdamStep)) is OpKind.AdamStep
+    assert {int(kind): kind.name for kind in OpKind}.keys() == _C.op_names().keys()

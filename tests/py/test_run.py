@@ -181,7 +181,7 @@ def test_without_a_cuda_device(run: Run, tmp_path: Path) -> None:
     assert "make one for this machine with aicf-opt --stage plan --target cpu" in err
 
 
-@pytest.mark.skipif(_C.device_count("cuda") == 0, reason="there is no CUDA device here")
+@pytest.mark.gpu
 @pytest.mark.parametrize("path", [MLP, STEP])
 def test_on_a_cuda_device(run: Run, path: str, tmp_path: Path) -> None:
     code, out, err = run(path, "--device", "cuda", "--compare=interp")

@@ -65,8 +65,8 @@ def bind(
     refuse_overlap([binding for binding in known.values() if binding.tensor.device.type != "meta"])
     order = {name: position for position, name in enumerate(names.values())}
 
-    def rank(item: tuple[Node, Binding]) -> tuple[bool, int]:
-        return item[1].role != "param", order.get(item[1].name, len(order))
+    def rank(item: tuple[Node, Binding]) -> tuple[bool, int, str]:
+        return item[1].role != "param", order.get(item[1].name, len(order)), item[1].name
 
     return Bindings(dict(sorted(bindings.arguments.items(), key=rank)), bindings.literals)
 

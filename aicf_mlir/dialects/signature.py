@@ -16,6 +16,8 @@ from xdsl.ir import Attribute, BlockArgument, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dialects.verification import FLOAT_NAMES, is_float_type
+
 ROLE = "aicf.role"
 NAME = "aicf.name"
 
@@ -100,7 +102,8 @@ def verify_signature(function: func.FuncOp) -> None:
     """
     Check the labels of a step; functions without labels pass.
 
-    Roles are known; names are given and unique; a grad names a param and an update an argument, of its type.
+    Roles are known; names are given and unique; params are of floating-point type; a grad names a param and an
+    update an argument, of its type.
     """
     arguments = list(zip(argument_labels(function), function.function_type.inputs.data, strict=True))
     results = list(zip(result_labels(function), function.function_type.outputs.data, strict=True))
@@ -108,6 +111,8 @@ def verify_signature(function: func.FuncOp) -> None:
     for index, (label, type) in enumerate(arguments):
         where = f"argument {index} of @{function.sym_name.data}"
         _verify_label(where, label, ARGUMENT_ROLES)
+        if label.role == "param" and not is_float_type(type):
+            raise VerifyException(f"{where}: expected a param to be a tensor of {FLOAT_NAMES}, got {type}")
         if label.name in known:
             raise VerifyException(f'{where}: expected unique names, got "{label.name}" twice')
         if label.role:

@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.base import AnyTensor, tensor_type
@@ -28,6 +28,7 @@ Value: TypeAlias = SSAValue | Operation
 """An operand as a constructor takes it: a value, or an op that has one result."""
 
 Float = Float16Type | BFloat16Type | Float32Type | Float64Type
+FLOAT_NAMES = "f16, bf16, f32 or f64"
 
 
 def with_shape(value: Value, shape: Sequence[int]) -> AnyTensor:
@@ -40,17 +41,20 @@ def scalar_of(value: Value) -> AnyTensor:
     return with_shape(value, ())
 
 
+def is_float_type(type: Attribute) -> bool:
+    """Whether `type` is that of a tensor of f16, bf16, f32 or f64."""
+    return isinstance(type, TensorType) and isinstance(type.get_element_type(), Float)
+
+
 def is_float(value: Value) -> bool:
-    """Whether the elements of `value` are f16, bf16, f32 or f64."""
-    return isinstance(tensor_type(value).get_element_type(), Float)
+    """Whether `value` is a tensor of f16, bf16, f32 or f64."""
+    return is_float_type(SSAValue.get(value).type)
 
 
 def expect_float(name: str, value: Value) -> None:
     """Refuse an operand whose elements are not of a floating-point type."""
     if not is_float(value):
-        raise VerifyException(
-            f"expected {name} of element type f16, bf16, f32 or f64, got {tensor_type(value)}"
-        )
+        raise VerifyException(f"expected {name} of element type {FLOAT_NAMES}, got {tensor_type(value)}")
 
 
 def expect_type(name: str, value: Value, expected: AnyTensor) -> None:

@@ -74,7 +74,7 @@ def find_loss(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) 
     if any(label.role == "grad" for _, label in results):
         refuse(function, f"@{name} has gradients among its results: it is differentiated already")
     (loss,) = losses
-    if shape_of(loss) != () or not is_float(loss):
+    if not is_float(loss) or shape_of(loss) != ():
         refuse(function, f"expected a 0-d floating-point loss of @{name}, got {loss.type}")
     return loss
 

@@ -183,6 +183,21 @@ func.func @vector(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (
 
 // -----
 
+// expected-error@below {{expected a 0-d floating-point loss of @no_tensor, got f32}}
+func.func @no_tensor(%w: f32 {aicf.role = "input", aicf.name = "w"}) -> (f32 {aicf.role = "loss"}) {
+  func.return %w : f32
+}
+
+// -----
+
+func.func @foreign(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  // expected-error@below {{'test.op' is on the way from a parameter to the loss but has no gradient: it has no vector-Jacobian product}}
+  %i, %y = "test.op"(%w) : (tensor<f32>) -> (i32, tensor<f32>)
+  func.return %y : tensor<f32>
+}
+
+// -----
+
 // expected-error@below {{the loss of @frozen depends on no argument with aicf.role = "param"}}
 func.func @frozen(
     %x: tensor<f32> {aicf.role = "buffer", aicf.name = "x"},

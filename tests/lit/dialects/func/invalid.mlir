@@ -71,3 +71,10 @@ func.func @update(%x: tensor<4xf32> {aicf.role = "state", aicf.name = "x"}) -> (
 func.func @type(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %l: tensor<f32>) -> (tensor<f32> {aicf.role = "update", aicf.name = "w"}) {
   func.return %l : tensor<f32>
 }
+
+// -----
+
+// expected-error@below {{argument 0 of @integers: expected a param to be a tensor of f16, bf16, f32 or f64, got tensor<4xi64>}}
+func.func @integers(%w: tensor<4xi64> {aicf.role = "param", aicf.name = "w"}) {
+  func.return
+}

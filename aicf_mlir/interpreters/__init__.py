@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.interpreter import Interpreter, InterpreterFunctions
 from xdsl.interpreters.func import FuncFunctions
 
@@ -60,6 +60,8 @@ def _check_inputs(function: func.FuncOp, inputs: Sequence[Array]) -> None:
         raise BindError(f"@{name}: expected {len(arguments)} inputs, got {len(inputs)}")
     for index, (argument, given) in enumerate(zip(arguments, inputs, strict=True)):
         label = f"%{argument.name_hint}" if argument.name_hint else str(index)
+        if not isinstance(argument.type, TensorType):
+            raise BindError(f"@{name}, input {label}: only tensors can be given, not {argument.type}")
         dtype, shape = NUMPY_TYPES[element_name(element_type(argument))], shape_of(argument)
         if (given.dtype, given.shape) != (dtype, shape):
             raise BindError(

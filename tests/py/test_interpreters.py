@@ -29,6 +29,11 @@ X, Y = np.ones(4, np.float32), np.ones((2, 4), np.float32)
         (ADD, [X], "@add: expected 2 inputs, got 1"),
         (ADD, [X, Y.astype(np.float64)], "@add, input %y: expected float32[2, 4], got float64[2, 4]"),
         (ADD, [X, Y.T], "@add, input %y: expected float32[2, 4], got float32[4, 2]"),
+        (
+            "func.func @f(%n: i32) {\n  func.return\n}",
+            [np.int32(1)],
+            "@f, input %n: only tensors can be given, not i32",
+        ),
     ],
 )
 def test_refusals(text: str, inputs: list[Array], message: str) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NoReturn
 
 from xdsl.ir import Operation
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects import registry
-from aicf_mlir.dialects.plan.hazards import Reach, hazards, memory_of
+from aicf_mlir.dialects.plan.hazards import Range, Reach, hazards, memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.dialects.plan.memory import SlotOp
@@ -79,31 +80,37 @@ def check_kernel(launch: LaunchOp, slots: Mapping[str, SlotOp], target: str) -> 
 
 def check_overlap(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> None:
     """Outputs and workspace have no byte in common with anything, except where the op works in place."""
-    written = [*launch.writes, *([] if launch.scratch is None else [launch.scratch])]
-    ranges = [memory_of(slots[name]) for name in written]
-    for i, left in enumerate(ranges):
-        for j in range(i):
-            if left.overlaps(ranges[j]):
+    names = [*launch.writes, *([] if launch.scratch is None else [launch.scratch])]
+    written = sorted((memory_of(slots[name]), index) for index, name in enumerate(names))
+    for (left, i), (right, j) in pairwise(written):
+        if left.overlaps(right):
+            refuse(launch, f"@{launch.symbol} writes @{names[i]} and @{names[j]}, which overlap in memory")
+    in_place: frozenset[tuple[int, int]] | None = None
+    for index, source in enumerate(launch.reads):
+        for output in _overlapping(written, memory_of(slots[source])):
+            in_place = _in_place(launch, slots) if in_place is None else in_place
+            same = memory_of(slots[source]) == memory_of(slots[names[output]])
+            if not same or (output, index) not in in_place:
                 refuse(
                     launch,
-                    f"@{launch.symbol} writes @{written[j]} and @{written[i]}, which overlap in memory",
-                )
-    allowed: frozenset[tuple[int, int]] | None = None
-    for i, output in enumerate(ranges):
-        for j, name in enumerate(launch.reads):
-            source = memory_of(slots[name])
-            if not output.overlaps(source):
-                continue
-            allowed = _in_place(launch, slots) if allowed is None else allowed
-            if source != output or (i, j) not in allowed:
-                refuse(
-                    launch,
-                    f"@{launch.symbol} reads @{name} and writes @{written[i]} in the same memory, which"
+                    f"@{launch.symbol} reads @{source} and writes @{names[output]} in the same memory, which"
                     f" {launch.op.data} cannot do",
                 )
 
 
+def _overlapping(written: Sequence[tuple[Range, int]], source: Range) -> Iterator[int]:
+    """The outputs that have a byte in common with `source`; `written` is sorted and disjoint."""
+    first = bisect_left(written, (source.space, source.begin), key=lambda entry: entry[0][:2])
+    for at in range(max(first - 1, 0), len(written)):
+        memory, output = written[at]
+        if memory[:2] >= (source.space, source.end):
+            return
+        if memory.overlaps(source):
+            yield output
+
+
 def _in_place(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> frozenset[tuple[int, int]]:
+    """Pairs of an output and an input that may be the very same memory."""
     inputs = [slots[name].spec for name in launch.reads]
     outputs = [slots[name].spec for name in launch.writes]
     return registry.may_alias(launch.op.data, inputs, outputs, launch.values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from math import prod
 
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -21,6 +22,7 @@ class Uses:
         self._owner: dict[SSAValue, SSAValue] = {}
         self._position: dict[Operation, int] = {}
         self._last_read: dict[SSAValue, int] = {}
+        self._in_place: dict[Operation, Mapping[SSAValue, set[int]]] = {}
         for position, op in enumerate(function.body.block.ops):
             self._position[op] = position
             if isinstance(op, kernel.ReshapeOp):
@@ -49,6 +51,17 @@ class Uses:
         last = self._last_read.get(owner, NEVER)
         if last != self._position[op]:
             return last < self._position[op]
-        in_place = registry.may_alias(op.op_name, op.input_specs, op.output_specs, op.attrs)
-        reads = [index for index, operand in enumerate(op.operands) if self.owner_of(operand) is owner]
-        return all((result.index, index) in in_place for index in reads)
+        if op not in self._in_place:
+            self._in_place[op] = self._replaceable(op)
+        return result.index in self._in_place[op].get(owner, ())
+
+    def _replaceable(self, op: KernelOp) -> dict[SSAValue, set[int]]:
+        """The results that may be written to the memory of each owner that `op` reads, perhaps more than once."""
+        outputs: dict[int, set[int]] = {}
+        for output, index in registry.may_alias(op.op_name, op.input_specs, op.output_specs, op.attrs):
+            outputs.setdefault(index, set()).add(output)
+        found: dict[SSAValue, set[int]] = {}
+        for index, operand in enumerate(op.operands):
+            owner, allowed = self.owner_of(operand), outputs.get(index, set[int]())
+            found[owner] = found[owner] & allowed if owner in found else allowed
+        return found

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import getitem
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.autograd.function import BackwardCFunction
 from torch.export import ExportedProgram
 
@@ -73,8 +75,14 @@ def export(
         for named in (step.named_parameters, step.named_buffers)
         for path, tensor in named(remove_duplicate=False)
     }
-    functional = decompose(program, {})
-    return ExportedStep(functional, tuple(specs), tensors, step.recorder, fallback)
+    return ExportedStep(program, tuple(specs), tensors, step.recorder, fallback)
+
+
+def is_functional(program: ExportedProgram) -> bool:
+    """Whether the graph of `program` has plain ops only: none that writes to a tensor, none with a graph inside."""
+    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    ops = [target for target in targets if target is not getitem]
+    return all(isinstance(op, OpOverload) and not op._schema.is_mutable for op in ops)
 
 
 def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> ExportedProgram:

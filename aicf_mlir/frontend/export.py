@@ -80,9 +80,14 @@ def export(
 
 def is_functional(program: ExportedProgram) -> bool:
     """Whether the graph of `program` has plain ops only: none that writes to a tensor, none with a graph inside."""
-    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    targets: list[Any] = [node.target for node in program.graph.nodes if node.op == "call_function"]
     ops = [target for target in targets if target is not getitem]
-    return all(isinstance(op, OpOverload) and not op._schema.is_mutable for op in ops)
+    return all(isinstance(op, OpOverload) and not schema_of(op).is_mutable for op in ops)
+
+
+def schema_of(op: Any) -> Any:
+    """The schema of an op: its arguments, and whether it writes to any; torch has no public name for it."""
+    return op._schema
 
 
 def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> ExportedProgram:

@@ -20,7 +20,7 @@ from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, 
 from aicf_mlir.tools.compare import compare
 from aicf_mlir.tools.function_step import FunctionStep
 from aicf_mlir.tools.plan_step import PlanStep, device_of, target_of
-from aicf_mlir.tools.source import read_source
+from aicf_mlir.tools.source import read_source, write_output
 from aicf_mlir.tools.tensors import Tensor, load_values, random_value, save_values, summary
 from aicf_mlir.verify import verify_module
 
@@ -102,7 +102,7 @@ class Run:
         values = self.values(plan.arguments)
         results = plan.run(values, options.steps, replay=options.replay)
         if options.trace:
-            sys.stdout.write("".join(f"{line}\n" for line in plan.trace()))
+            write_output("-", "".join(f"{line}\n" for line in plan.trace()))
         if not options.compare:
             return self.report(results)
         if reference is None:
@@ -123,11 +123,11 @@ class Run:
         if options.output:
             save_values(options.output, results)
         if options.print or not (options.output or options.trace or reference is not None):
-            sys.stdout.write(summary(results))
+            write_output("-", summary(results))
         if reference is None:
             return OK
         text, agreed = compare(results, reference, options.tolerance)
-        sys.stdout.write(text)
+        write_output("-", text)
         return OK if agreed else FAILED
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from difflib import get_close_matches
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 from aicf_mlir.diagnostics import Diagnostic, LocatedError, Place
@@ -26,6 +27,7 @@ class ToolParser(argparse.ArgumentParser):
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The parsed arguments; pass flags `--PASS[=OPTIONS]` become `-p`, in the order typed."""
+        use_utf8()
         options, unknown = self.parse_known_args(list(expand_pass_flags(arguments, self._passes)))
         if unknown:
             self.error(self._explain(unknown[0], getattr(options, "input", "")))
@@ -69,6 +71,13 @@ class VersionAction(argparse.Action):
         parser.exit(OK)
 
 
+def use_utf8() -> None:
+    """Write UTF-8 whatever the locale: names and messages hold any character."""
+    for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
 def expand_pass_flags(arguments: Sequence[str], passes: Collection[str]) -> Iterator[str]:
     """`--lower` as `-p lower`, and `--select-kernels=target=sm_90` as `-p select-kernels{target=sm_90}`."""
     for argument in arguments:
@@ -94,7 +103,10 @@ def guarded(tool: Callable[[], int], name: str, *, debug: bool = False) -> int:
         return INTERRUPTED
     except LocatedError as error:
         sys.stderr.write(str(error.diagnostic))
-    except (AicfError, OSError, MemoryError) as error:
+    except OSError as error:
+        reason = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
+        sys.stderr.write(f"{name}: error: {reason or error}\n")
+    except (AicfError, MemoryError) as error:
         sys.stderr.write(f"{name}: error: {error or type(error).__name__}\n")
     except Exception as error:
         if debug:

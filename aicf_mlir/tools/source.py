@@ -6,7 +6,9 @@ import os
 import re
 import sys
 import tempfile
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import BinaryIO, TextIO
 
 from aicf_mlir.diagnostics import Diagnostic, LocatedError, Place, Source
 from aicf_mlir.text_limits import MAX_BYTES, decode
@@ -16,13 +18,10 @@ _SEPARATOR = re.compile(r"^[ \t]*// -----.*$", re.MULTILINE)
 
 def read_source(path: str) -> Source:
     """The text of a file, or of standard input for `-`; raises `LocatedError` for what is not text."""
-    name = "<stdin>" if path == "-" else path
+    name = "<stdin>" if path == "-" else path.encode("utf-8", "replace").decode()
     try:
-        if path == "-":
-            data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with Path(path).open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
+        with _open_input(path) as file:
+            data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise LocatedError(Diagnostic("error", f"cannot be read: {reason}", Place(name))) from None
@@ -30,6 +29,15 @@ def read_source(path: str) -> Source:
         message = f"the text is longer than {MAX_BYTES:,} bytes, the most that is read"
         raise LocatedError(Diagnostic("error", message, Place(name)))
     return decode(data, name)
+
+
+def _open_input(path: str) -> AbstractContextManager[BinaryIO]:
+    if path != "-":
+        return Path(path).open("rb")
+    standard: TextIO | None = sys.stdin  # None where the caller closed it
+    if standard is None:
+        raise ValueError("standard input is closed")
+    return nullcontext(standard.buffer)
 
 
 def split_source(source: Source) -> list[Source]:
@@ -45,19 +53,27 @@ def split_source(source: Source) -> list[Source]:
 
 
 def write_output(path: str, text: str) -> None:
-    """Write `text` to standard output for `-`, else to a file, which appears whole or not at all."""
-    if path == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    """Write `text` to standard output for `-`, else to a file as `write_file` does."""
+    if path != "-":
+        write_file(path, text.encode())
         return
-    target = Path(path)
+    standard: TextIO | None = sys.stdout  # None where the caller closed it
+    if standard is None:
+        raise OSError("standard output is closed")
+    standard.write(text)
+    standard.flush()
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Write a file that appears whole or not at all; what was there stays until then."""
+    target = Path(path).resolve()
     if target.exists() and not target.is_file():  # a pipe or a device cannot be replaced
-        target.write_text(text, encoding="utf-8")
+        target.write_bytes(data)
         return
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
         mask = os.umask(0)
         os.umask(mask)
         Path(temporary).chmod(0o666 & ~mask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from io import BytesIO
 from zipfile import BadZipFile
 from zlib import crc32
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
+from aicf_mlir.tools.source import write_file
 
 
 def check_memory(nbytes: int, what: str) -> None:
@@ -99,8 +100,9 @@ def _checked(path: str, tensor: Tensor, value: Array) -> Array:
 def save_values(path: str, values: Mapping[str, Array]) -> None:
     """Write arrays as .npz; bf16, which the format lacks, as float32."""
     stored = {name: value.astype(np.float32) if _is_bf16(value) else value for name, value in values.items()}
-    with Path(path).open("wb") as file:
-        np.savez(file, allow_pickle=False, **stored)
+    buffer = BytesIO()
+    np.savez(buffer, allow_pickle=False, **stored)
+    write_file(path, buffer.getvalue())
 
 
 def _is_bf16(value: Array) -> bool:

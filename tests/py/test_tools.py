@@ -49,7 +49,7 @@ def tool(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", f"aicf_mlir.tools.{command[0]}", *command[1:]],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
         cwd=ROOT,
         **options,
@@ -227,6 +227,40 @@ def test_a_file_may_be_rewritten_in_place(opt: Opt, tmp_path: Path) -> None:
     path.write_text(IDENTITY)
     assert opt(str(path), "-o", str(path))[0] == 0
     assert path.read_text().startswith("builtin.module")
+
+
+def test_the_file_behind_a_link_is_written(opt: Opt, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    assert opt(MLP, "-o", str(tmp_path / "link"))[0] == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text().startswith("builtin.module")
+
+
+@pytest.mark.parametrize(
+    ("redirect", "message"),
+    [
+        ("<&-", "standard input is closed"),
+        (">&-", "standard output is closed"),
+        (">/dev/full", "No space left"),
+    ],
+)
+def test_streams_that_are_closed_or_full(redirect: str, message: str) -> None:
+    text = "func.func private @f()"
+    command = f"printf '{text}' | {sys.executable} -m aicf_mlir.tools.aicf_opt - {redirect}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_any_locale_will_do() -> None:
+    text = '"test.op"() {name = "größe"} : () -> () loc("größe.py":1:1)'
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    assert tool("aicf_opt", "-", "--help", env=environment).returncode == 0
+    done = tool("aicf_opt", "-", "--print-debuginfo", input=text, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = tool("aicf_opt", "-", input="größe", env=environment)
+    assert done.stderr.splitlines()[1:] == ["größe", "^"]
 
 
 def test_an_output_that_cannot_be_written(opt: Opt, tmp_path: Path) -> None:

@@ -66,10 +66,17 @@ def write_output(path: str, text: str) -> None:
 
 def write_file(path: str, data: bytes) -> None:
     """Write a file that appears whole or not at all; what was there stays until then."""
-    target = Path(path).resolve()
-    if target.exists() and not target.is_file():  # a pipe or a device cannot be replaced
-        target.write_bytes(data)
-        return
+    try:
+        target = Path(path).resolve()
+        if target.exists() and not target.is_file():  # a pipe or a device cannot be replaced
+            target.write_bytes(data)
+        else:
+            _replace(target, data)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+def _replace(target: Path, data: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

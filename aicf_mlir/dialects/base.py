@@ -123,4 +123,3 @@ class TensorOp(IRDLOperation):
             parser.raise_error("expected a tensor type, or (operand types) -> (result types)", position)
         values = parser.resolve_operands(operands or (), inputs, position)
         return cls.build_op(values, outputs, properties, rest)
-

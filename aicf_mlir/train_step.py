@@ -187,7 +187,7 @@ class CompiledTrainStep:
         """Put back everything `snapshot` holds, the param groups' values included."""
         if not isinstance(snapshot, Snapshot) or snapshot.owner is not self._store:
             raise BindError(f"{self.name}: restore() needs a snapshot that this step made")
-        self._store.check_addresses()
+        self._store.check_tensors()
         stream = current_stream(self._device)
         for role, saved in snapshot.arenas.items():
             self._store.arenas[role].copy_from(saved, stream)
@@ -237,7 +237,7 @@ class CompiledTrainStep:
         )
 
     def _prepare(self) -> None:
-        self._store.check_addresses()
+        self._store.check_tensors()
         self._optimizer_state.refresh()
         self.meta.synchronize()
 

@@ -109,7 +109,9 @@ class OptimizerState:
         self.published = False
 
     def refresh(self) -> None:
-        """Adopt state tensors that were replaced by hand since the last step; cheap when none was."""
+        """Adopt state that torch or the user put there since the last step; cheap when there is none."""
+        if not self.published and self._optimizer.state:
+            self.adopt()
         for state, key, value in self._watched:
             if state.get(key) is not value:
                 self.adopt()

@@ -22,6 +22,7 @@ class _Bound:
     name: str
     tensor: torch.Tensor
     address: int
+    requires_grad: bool
 
 
 class Store:
@@ -61,7 +62,7 @@ class Store:
         target = self.view(*key)
         target.copy_(tensor.detach())
         tensor.data = target
-        return _Bound(key[1], tensor, target.data_ptr())
+        return _Bound(key[1], tensor, target.data_ptr(), tensor.requires_grad)
 
     def check_matches(self, program: Program) -> None:
         """Refuse a plan that lays out the shared slots in another way."""
@@ -71,11 +72,16 @@ class Store:
                 "the loss must use the same parameters for every batch shape"
             )
 
-    def check_addresses(self) -> None:
-        """Refuse to run when a parameter or its storage was replaced: nobody would read what is trained."""
+    def check_tensors(self) -> None:
+        """Refuse to run when a parameter or its storage was replaced, or one was frozen or unfrozen."""
         for bound in self._bound:
             if bound.tensor.data_ptr() != bound.address:
                 raise _moved(bound.name)
+            if bound.tensor.requires_grad != bound.requires_grad:
+                raise BindError(
+                    f"{bound.name!r} had requires_grad={bound.requires_grad} when it was compiled; "
+                    "set it back, or compile again"
+                )
         for tensors, key, tensor, name in self._holders:
             if tensors.get(key) is not tensor:
                 raise _moved(name)

@@ -142,6 +142,13 @@ BAD_CALLS: tuple[Mistake, ...] = (
     ),
     Mistake("meta: delete", lambda s: s.step.meta.__delitem__("lr"), BindError, r"cannot be deleted"),
     Mistake(
+        "a parameter frozen",
+        lambda s: (s.model[0].weight.requires_grad_(False), s.train()),
+        BindError,
+        r"'0\.weight' had requires_grad=True when it was compiled; set it back, or compile again",
+        undo=lambda s: s.model[0].weight.requires_grad_(True),
+    ),
+    Mistake(
         "amsgrad switched on",
         lambda s: (s.optimizer.param_groups[0].update(amsgrad=True), s.train()),
         StateError,

@@ -264,3 +264,53 @@ def test_state_of_another_shape_is_refused(device: str) -> None:
     setup.train()
     control.train()
     assert_same_bits(setup.values(), control.values())
+
+
+@every_optimizer
+@pytest.mark.parametrize("compiled_steps", [0, 2])
+def test_eager_torch_steps_in_between(optimizer: OptimizerConfig, compiled_steps: int, device: str) -> None:
+    """Parameters and state are torch's own: `loss.backward(); optimizer.step()` may come at any time."""
+    setup = compiled(optimizer, device)
+    setup.step.warmup(setup.batch)
+    setup.step.capture(setup.batch)
+    setup.train(compiled_steps)
+    train_torch(setup.model, setup.optimizer, 2)
+    setup.step.replay(2)
+    train_torch(setup.model, setup.optimizer, 1)
+    setup.train(1)
+    expected: list[dict[str, torch.Tensor]] = []
+    for dtype in (torch.float32, torch.float64):
+        model = mlp(8, 17, 8).to(dtype)
+        eager = optimizer(model)
+        train_torch(model, eager, compiled_steps + 6)
+        expected.append(values(model, eager))
+    assert_all_right(setup.values(), *expected)
+
+
+@every_optimizer
+def test_compiling_again_takes_the_training_over(optimizer: OptimizerConfig, device: str) -> None:
+    setup, control = compiled(optimizer, device), compiled(optimizer, device)
+    setup.train(2)
+    again = compiled(lambda _: setup.optimizer, device, model=setup.model)
+    with pytest.raises(BindError, match="moved after compilation"):
+        setup.train()
+    again.train(2)
+    control.train(4)
+    assert_same_bits(again.values(), control.values())
+    saved = copy.deepcopy((again.model.state_dict(), again.optimizer.state_dict()))
+    again.train()
+    again.model.load_state_dict(saved[0])
+    again.optimizer.load_state_dict(saved[1])
+    again.train()
+    control.train()
+    assert_same_bits(again.values(), control.values())
+
+
+def test_parameters_that_the_optimizer_does_not_have_stay(device: str) -> None:
+    setup = compiled(lambda model: torch.optim.Adam(model[0].parameters(), lr=1e-2), device)
+    before = setup.values()
+    setup.train(2)
+    after = setup.values()
+    assert torch.equal(after["2.weight"], before["2.weight"])
+    assert not torch.equal(after["0.weight"], before["0.weight"])
+    assert set(setup.optimizer.state) == set(setup.model[0].parameters())

@@ -86,28 +86,37 @@ class Run:
             raise LocatedError(parsed.locator.describe(error)) from error
 
     def execute(self, context: Context, module: ModuleOp) -> int:
-        """Run `module` on the wanted device, and by the interpreter where asked to compare."""
-        options = self.options
-        planned = next_stage(module) is None
-        reference = None if planned else FunctionStep(module.clone())
-        device: str | None = options.device or (device_of(module) if planned else None)
-        if device is None and (options.compare or options.trace or options.replay):
-            device = "cpu"
+        """Run `module` by the interpreter, or on a device, or both to compare."""
+        first = next_stage(module)
+        planned = first in (None, "plan")
+        device = self.device(module, planned)
         if device is None:
-            assert reference is not None
-            return self.report(reference.run(self.values(reference.arguments), options.steps))
-        if (first := next_stage(module)) is not None:
+            return self.report(self.interpret(module))
+        compared: bool = self.options.compare is not None
+        reference = self.interpret(module.clone()) if compared and not planned else None
+        if first is not None:
             run_stages(module, context, target=target_of(device), first=first)
         plan = PlanStep(module, device)
         values = self.values(plan.arguments)
-        results = plan.run(values, options.steps, replay=options.replay)
-        if options.trace:
+        results = plan.run(values, self.options.steps, replay=self.options.replay)
+        if self.options.trace:
             write_output("-", "".join(f"{line}\n" for line in plan.trace()))
-        if not options.compare:
-            return self.report(results)
-        if reference is None:
-            return self.report(results, plan.interpret(values, options.steps))
-        return self.report(results, reference.run(self.values(reference.arguments), options.steps))
+        if compared and reference is None:
+            reference = plan.interpret(values, self.options.steps)
+        return self.report(results, reference)
+
+    def device(self, module: ModuleOp, planned: bool) -> str | None:
+        """The device to run on: the wanted one, that of the plan, the CPU for what a device does; else none."""
+        if self.options.device is not None:
+            return self.options.device
+        if planned:
+            return device_of(module)
+        return "cpu" if self.options.compare or self.options.trace or self.options.replay else None
+
+    def interpret(self, module: ModuleOp) -> dict[str, Array]:
+        """The results of the function in `module` by the reference interpreter."""
+        step = FunctionStep(module)
+        return step.run(self.values(step.arguments), self.options.steps)
 
     def values(self, tensors: Iterable[Tensor]) -> dict[str, Array]:
         """The value of every argument: from the file, else random."""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from aicf_mlir import _C
+from aicf_mlir.stages import STAGE_NAMES
 from aicf_mlir.tools import aicf_opt, aicf_run
 from aicf_mlir.tools.compare import compare, difference
 from aicf_mlir.tools.tensors import HYPERPARAMETERS, Tensor, random_value
@@ -84,6 +85,24 @@ def test_replay_equals_eager_bitwise(run: Run, tmp_path: Path) -> None:
     assert eager[0] == 0
     assert run(plan, "--steps", "4", "--replay") == eager
     assert run(plan, "--steps", "3") != eager
+
+
+def test_every_stage_of_a_train_step_runs(run: Run, tmp_path: Path) -> None:
+    for stage in STAGE_NAMES[2:]:
+        path = str(tmp_path / f"{stage}.mlir")
+        assert aicf_opt.main([STEP, "--stage", stage, "-o", path]) == 0
+        code, out, err = run(path, "--trace")
+        assert (code, err) == (0, "")
+        assert out.endswith(" adam_step_cpu\n")
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f16", "bf16"])
+def test_every_float_type_runs(run: Run, tmp_path: Path, dtype: str) -> None:
+    path = tmp_path / "step.mlir"
+    path.write_text(Path(STEP).read_text().replace("f32", dtype))
+    plan = str(tmp_path / "plan.mlir")
+    assert aicf_opt.main([str(path), "--stage", "plan", "-o", plan]) == 0
+    assert run(plan, "--compare=interp", "--steps", "2")[0] == 0
 
 
 def test_results_depend_on_the_seed_alone(run: Run) -> None:

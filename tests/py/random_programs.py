@@ -85,6 +85,32 @@ class Gate(nn.Module):
         return f"divide={self.divide}"
 
 
+class TwoUsers(nn.Module):
+    """One layer's result before and after its activation, or in two activations: fusion must lose neither."""
+
+    def __init__(self, width: int, first: nn.Module, second: nn.Module | None):
+        super().__init__()
+        self.layer, self.first, self.second = nn.Linear(width, width), first, second
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.layer(x)
+        return self.first(h) * self.second(h) if self.second else self.first(h) + h
+
+
+class Cast(nn.Module):
+    """A detour through another float type."""
+
+    def __init__(self, dtype: torch.dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.to(self.dtype) * 1.25).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return str(self.dtype)
+
+
 class Center(nn.Module):
     """x minus its mean over one dimension."""
 
@@ -220,6 +246,8 @@ def _between(draw: Draw, width: int) -> list[nn.Module]:
         lambda: [Scale(width)],
         lambda: [Scalar(draw.choice(list(Scalar.FORMS)), draw.choice((0.5, 2.0, 1.5, 3)))],
         lambda: [Residual(nn.Sequential(nn.Linear(width, width), draw.choice(ACTIVATIONS)()))],
+        lambda: [TwoUsers(width, activation(), draw.choice((lambda: None, *ACTIVATIONS[2:]))())],
+        lambda: [Cast(torch.float64)],
         lambda: [Center(draw.choice((-1, -2)))],
         lambda: [AddSum(draw.choice((-1, 0)))],
         lambda: [SelfProduct()],

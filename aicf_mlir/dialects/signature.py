@@ -72,7 +72,8 @@ def return_op(function: func.FuncOp) -> func.ReturnOp:
     """The terminator of a function of one block; refuses declarations and several blocks."""
     last = function.body.block.last_op if len(function.body.blocks) == 1 else None
     if not isinstance(last, func.ReturnOp):
-        raise VerifyException(f"expected @{function.sym_name.data} to be one block that ends in func.return")
+        message = f"expected @{function.sym_name.data} to be one block that ends in func.return"
+        function.emit_error(message, VerifyException(message))
     return last
 
 

@@ -7,24 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import NoReturn
-
-from xdsl.ir import Operation
-from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.plan.hazards import memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
-from aicf_mlir.dialects.plan.launch_rules import check_launches
+from aicf_mlir.dialects.plan.launch_rules import check_launches, refuse
 from aicf_mlir.dialects.plan.memory import ALIGNMENT, ROLES, ArenaOp, SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 
 NAMED_ROLES = ("input", "param", "buffer", "state", "meta", "grad", "output")
 """Roles whose slots the user knows by name."""
-
-
-def refuse(op: Operation, message: str) -> NoReturn:
-    """Raise VerifyException at `op`."""
-    op.emit_error(message, VerifyException(message))
 
 
 def check_program(program: ProgramOp) -> None:

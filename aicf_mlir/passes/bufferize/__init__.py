@@ -51,6 +51,7 @@ class Bufferizer:
 
     def __init__(self, function: FuncOp):
         self.function = function
+        self.terminator = return_op(function)
         self.target = target_of(function)
         self.uses = Uses(function)
         self.table = SlotTable()
@@ -83,44 +84,44 @@ class Bufferizer:
 
     def place_results(self, arguments: dict[str, BlockArgument]) -> None:
         """Decide where each result of the function is written."""
-        terminator, labels = return_op(self.function), result_labels(self.function)
+        labels = result_labels(self.function)
         updated: set[str] = set()
-        for index, (value, label) in enumerate(zip(terminator.operands, labels, strict=True)):
+        for index, (value, label) in enumerate(zip(self.terminator.operands, labels, strict=True)):
             if label.role == "update":
                 if label.name not in arguments or label.name in updated:
-                    refuse(terminator, f'expected one update of an argument named "{label.name}"')
+                    refuse(self.terminator, f'expected one update of an argument named "{label.name}"')
                 updated.add(label.name)
-                self.place_update(terminator, value, arguments[label.name])
+                self.place_update(value, arguments[label.name])
             elif label.role == "grad":
                 symbol = f"{label.name}.grad"
-                self.place(
-                    terminator, value, self.table.named(symbol, tensor_spec(value), "grad", label.name)
-                )
+                self.place(value, self.table.named(symbol, tensor_spec(value), "grad", label.name))
             else:
                 name = label.name or label.role or f"result{index}"
-                self.place(terminator, value, self.table.named(name, tensor_spec(value), "output", name))
+                self.place(value, self.table.named(name, tensor_spec(value), "output", name))
 
-    def place(self, terminator: ReturnOp, value: SSAValue, slot: SlotOp) -> None:
+    def place(self, value: SSAValue, slot: SlotOp) -> None:
         """Have the launch behind `value`, itself or as a reshape of its result, write to `slot`."""
-        result = self.launched(terminator, value)
+        result = self.launched(value)
         if result in self.slot_of:
-            refuse(terminator, "expected every result of a launch to be returned once; run lower first")
+            refuse(self.terminator, "expected every result of a launch to be returned once; run lower first")
         self.slot_of[result] = self.table.alias(slot, tensor_spec(result))
 
-    def launched(self, terminator: ReturnOp, value: SSAValue) -> OpResult:
+    def launched(self, value: SSAValue) -> OpResult:
         """The result of a launch whose memory `value` is."""
         owner = self.uses.owner_of(value)
         if not isinstance(owner, OpResult) or not isinstance(owner.op, KernelOp):
-            refuse(terminator, "expected a launch behind every result; run lower first")
+            refuse(self.terminator, "expected a launch behind every result; run lower first")
         return owner
 
-    def place_update(self, terminator: ReturnOp, value: SSAValue, argument: BlockArgument) -> None:
+    def place_update(self, value: SSAValue, argument: BlockArgument) -> None:
         """In the slot of the argument if its old value is not needed any more, else there at the end."""
         if value is argument:
             return
-        result, slot = self.launched(terminator, value), self.slot_of[argument]
+        result, slot = self.launched(value), self.slot_of[argument]
         if tensor_spec(value) != tensor_spec(argument):
-            refuse(terminator, f"expected the update of @{slot.symbol} to have its type, got {value.type}")
+            refuse(
+                self.terminator, f"expected the update of @{slot.symbol} to have its type, got {value.type}"
+            )
         if result not in self.slot_of and self.uses.may_replace(result, argument):
             self.slot_of[result] = self.table.alias(slot, tensor_spec(result))
         else:

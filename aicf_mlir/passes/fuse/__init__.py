@@ -15,6 +15,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriteWalker, RewritePattern
 
+from aicf_mlir.dialects.signature import return_op
 from aicf_mlir.passes.fuse.activation import FuseActivation
 from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
 from aicf_mlir.passes.fuse.bias import FuseBias
@@ -32,6 +33,7 @@ class FusePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in op.ops:
             if isinstance(function, FuncOp) and not function.is_declaration:
+                return_op(function)  # refuses what is not one block
                 fuse_products(function)
                 fuse_updates(function)
 

@@ -51,6 +51,7 @@ class FuseActivation(RewritePattern):
             result_types *= 2
         fused = kernel.GemmEpilogueOp.launch(product.operands, result_types, **attrs)
         fused.location = product.location
+        fused.results[0].name_hint = op.results[0].name_hint
         # All that the product reads is defined before it, and all that uses it comes after.
         rewriter.insert(fused, InsertPoint.before(product))
         views, result = viewed_as(fused.results[0], op.results[0].type)

@@ -48,3 +48,17 @@ func.func @f(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"})
   // expected-error@below {{expected one update of an argument named "p"}}
   func.return %y, %z : tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+// expected-error@below {{expected @f to be one block that ends in func.return}}
+func.func private @f(tensor<4xf32>) -> tensor<4xf32>
+
+// -----
+
+func.func @f(%p: tensor<2x2xf32> {aicf.role = "param", aicf.name = "p"}) -> tensor<2x2xf32> attributes {aicf.target = "cpu"} {
+  // expected-error@below {{expected ops of the kernel dialect, got 'func.call'; run lower first}}
+  func.call @f(%p) : (tensor<2x2xf32>) -> tensor<2x2xf32>
+  %y = kernel.relu %p id "relu_cpu" : tensor<2x2xf32>
+  func.return %y : tensor<2x2xf32>
+}

@@ -54,8 +54,8 @@ def cross_entropy(
 def cross_entropy_grad(
     dloss: Array, logits: Array, target: Array, reduction: str, ignore_index: int, label_smoothing: float
 ) -> Array:
-    """The gradient with respect to the logits; rows of ignored targets are zero."""
+    """The gradient with respect to the logits; in rows of ignored targets 0, or NaN where softmax is NaN."""
     weights = _target_distribution(target, logits.shape[1], ignore_index, label_smoothing)
     scale = dloss * _row_weight(target, reduction, ignore_index)
-    gradient = scale * (np.exp(_log_softmax(logits)) - weights)
-    return np.where((target != ignore_index)[:, None], gradient, 0.0)
+    softmax = np.exp(_log_softmax(logits))
+    return np.where((target != ignore_index)[:, None], scale * (softmax - weights), 0.0 * softmax)

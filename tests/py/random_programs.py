@@ -323,13 +323,17 @@ def _loss(draw: Draw, classes: int) -> Loss:
 
 
 def _inputs(draw: Draw, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    """Normal numbers, whole numbers, mostly zeros, or rows of very different size."""
+    """Normal numbers, whole numbers, mostly zeros, rows of very different size, or some NaN and infinities."""
     x = torch.randn(shape, generator=generator)
-    kind = draw.choice(("normal", "normal", "whole", "sparse", "scaled"))
+    kind = draw.choice(("normal",) * 4 + ("whole", "sparse", "scaled") * 2 + ("special",))
     if kind == "whole":
         return torch.randint(-3, 4, shape, generator=generator).float()
     if kind == "sparse":
         return x * (torch.rand(shape, generator=generator) < 0.2)
+    if kind == "special":
+        special = torch.tensor([0.0, -0.0, math.nan, math.inf, -math.inf])
+        chosen = special[torch.randint(0, len(special), shape, generator=generator)]
+        return torch.where(torch.rand(shape, generator=generator) < 0.02, chosen, x)
     if kind == "scaled":
         return x * 10.0 ** torch.randint(-6, 1, (shape[0],) + (1,) * (len(shape) - 1), generator=generator)
     return x

@@ -244,3 +244,10 @@ def test_float64(optimizer: OptimizerConfig, device: str) -> None:
     for name, tensor in ours.items():
         difference = (tensor - expected[name]).abs().max()
         assert difference <= 1e-9 * expected[name].abs().max(), f"{name} differs by {difference:.3e}"
+
+
+def test_nan_in_an_ignored_row_reaches_the_gradient_as_in_torch(device: str) -> None:
+    batch = classification(4, 8, 5)
+    batch["x"][1] = torch.nan
+    batch["t"][1] = -100
+    Training(mlp(8, 5), ADAM, cross_entropy, [batch]).check(device)

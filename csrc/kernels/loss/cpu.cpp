@@ -59,20 +59,22 @@ double row_loss(const CrossEntropyParams& p, const T* x, int64_t target) {
   return (1 - p.label_smoothing) * hard + p.label_smoothing / static_cast<double>(p.classes) * all;
 }
 
-// d loss / d x[c] = factor * (softmax(x)[c] - q[c]), q the smoothed target distribution.
+// d loss / d x[c] = factor * (softmax(x)[c] - q[c]), q the smoothed target distribution. In an ignored row 0,
+// or NaN where softmax is NaN, as in torch.
 template <class T>
 void row_grad(const CrossEntropyParams& p, const T* x, int64_t target, Compute<T> factor, T* dx) {
   using C = Compute<T>;
-  if (target == kIgnored || target == kOutOfRange) {
-    std::fill_n(dx, p.classes, narrow<T>(target == kIgnored ? C(0) : kNaN<C>));
+  if (target == kOutOfRange) {
+    std::fill_n(dx, p.classes, narrow<T>(kNaN<C>));
     return;
   }
   const LogSoftmax<C> log_probability = log_softmax(x, p.classes);
   const C rest = static_cast<C>(p.label_smoothing / static_cast<double>(p.classes));
   const C hit = static_cast<C>(1 - p.label_smoothing + p.label_smoothing / static_cast<double>(p.classes));
   for (int64_t c = 0; c < p.classes; ++c) {
+    const C softmax = scalar::exp(log_probability(widen(x[c])));
     const C q = c == target ? hit : rest;
-    dx[c] = narrow<T>(factor * (scalar::exp(log_probability(widen(x[c]))) - q));
+    dx[c] = narrow<T>(target == kIgnored ? C(0) * softmax : factor * (softmax - q));
   }
 }
 

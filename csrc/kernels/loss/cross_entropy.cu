@@ -104,8 +104,9 @@ __global__ void __launch_bounds__(kLossThreads)
   if (threadIdx.x == 0) *out = count;
 }
 
-// dlogits[c] = dloss / divisor * (softmax(x)[c] - q[c]), q the smoothed target distribution. `counted`
-// holds the number of rows that are not ignored; null where the block shall count them.
+// dlogits[c] = dloss / divisor * (softmax(x)[c] - q[c]), q the smoothed target distribution; in an ignored
+// row 0, or NaN where softmax is NaN, as in torch. `counted` holds the number of rows that are not ignored;
+// null where the block shall count them.
 template <class T, int THREADS>
 __global__ void __launch_bounds__(kGradThreads)
     cross_entropy_grad_kernel(T* dlogits, const T* dloss, const T* logits, const void* targets,
@@ -124,15 +125,15 @@ __global__ void __launch_bounds__(kGradThreads)
     T* dx = dlogits + row * p.classes;
     const int64_t target = class_of(p, targets, row);
     const int lane = threadIdx.x % THREADS;
-    if (target < 0) {
-      const T value = narrow<T>(target == kIgnored ? C(0) : nan_of<C>());
-      for (int64_t c = lane; c < p.classes; c += THREADS) dx[c] = value;
+    if (target == kOutOfRange) {
+      for (int64_t c = lane; c < p.classes; c += THREADS) dx[c] = narrow<T>(nan_of<C>());
       continue;
     }
     const RowStatistics<C> statistics = row_statistics<THREADS>(x, p.classes);
     for (int64_t c = lane; c < p.classes; c += THREADS) {
       const C softmax = scalar::exp(widen(x[c]) - statistics.largest - statistics.log_sum);
-      dx[c] = narrow<T>(factor * (softmax - (c == target ? hit : rest)));
+      const C slope = target == kIgnored ? C(0) * softmax : factor * (softmax - (c == target ? hit : rest));
+      dx[c] = narrow<T>(slope);
     }
   }
 }

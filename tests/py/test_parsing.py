@@ -1,10 +1,12 @@
-"""Text that nobody vouches for: one clear error with its place, quickly, whatever it is."""
+"""Text that nobody vouches for: one clear error with its place, whatever it is.
+
+xDSL alone takes minutes, gigabytes or all of the stack for many of these texts.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from time import perf_counter
 
 import pytest
 from hypothesis import given, settings
@@ -16,15 +18,11 @@ from aicf_mlir.errors import VerifyError
 from aicf_mlir.parsing import parse_module
 from aicf_mlir.text_limits import MAX_BYTES, MAX_DIGITS, MAX_LITERAL_ELEMENTS, MAX_NESTING
 
-SECONDS = 2.0
-"""Each text is refused within this time; xDSL alone takes minutes, gigabytes or all of the stack for many."""
-
 
 @pytest.fixture(autouse=True)
-def quick_and_without_more_stack() -> Iterator[None]:
-    limit, start = sys.getrecursionlimit(), perf_counter()
+def without_more_stack() -> Iterator[None]:
+    limit = sys.getrecursionlimit()
     yield
-    assert perf_counter() - start < SECONDS
     assert sys.getrecursionlimit() == limit
 
 

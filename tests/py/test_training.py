@@ -250,4 +250,4 @@ def test_nan_in_an_ignored_row_reaches_the_gradient_as_in_torch(device: str) -> 
     batch = classification(4, 8, 5)
     batch["x"][1] = torch.nan
     batch["t"][1] = -100
-    Training(mlp(8, 5), ADAM, cross_entropy, [batch]).check(device)
+    Training(mlp(8, 5), ADAM, cross_entropy, [batch] * 4).check(device)

@@ -34,7 +34,7 @@ def _transposed(trans_a: bool, trans_b: bool) -> dict[str, Any]:
 
 def gemm(make: Maker) -> Iterator[Case]:
     sizes = [((), *product) for product in PRODUCTS] + BATCHED
-    calls = [*itertools.product(sizes, TRANSPOSES), (((), *LARGE_PRODUCT), (False, True))]
+    calls = itertools.product([*sizes, ((), *LARGE_PRODUCT)], TRANSPOSES)
     for (batch, m, n, k), (ta, tb) in calls:
         label, out, attrs = f"{batch} {m}x{n}x{k} {ta:d}{tb:d}", make.out(*batch, m, n), _transposed(ta, tb)
         yield Case(f"normal {label}", _operands(make.normal, batch, m, n, k, ta, tb), [out], attrs)
@@ -65,7 +65,8 @@ def gemm_epilogue(make: Maker) -> Iterator[Case]:
             yield _epilogue(make, (), product, ta, tb, option, integers=True)
     for option in (options[1], options[6], {"act_grad": "relu", "pre": True}):
         yield _epilogue(make, (2, 3), (5, 17, 9), False, True, option, integers=False)
-        yield _epilogue(make, (), LARGE_PRODUCT, False, True, option, integers=True)
+    for option, (ta, tb) in itertools.product((options[2], options[6], options[-1]), TRANSPOSES):
+        yield _epilogue(make, (), LARGE_PRODUCT, ta, tb, option, integers=True)
     yield from _special_epilogues(make)
 
 

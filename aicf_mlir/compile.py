@@ -107,7 +107,7 @@ def _device(device: str | torch.device | None) -> torch.device:
     except RuntimeError as error:
         raise BindError(f"device {wanted!r}: {error}") from None
     if where.type == "cpu":
-        return where
+        return torch.device("cpu")
     if not torch.cuda.is_available() or _C.device_count("cuda") == 0:
         why = "this build of AICF has no CUDA" if not _C.with_cuda else "no usable GPU was found"
         raise BindError(f"device {str(where)!r}: {why}; use device='cpu'")

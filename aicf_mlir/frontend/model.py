@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
+from aicf_mlir.dialects.optimizer_groups import SLOTS
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction
 
@@ -33,6 +34,15 @@ def tensor_names(model: torch.nn.Module, function: LossFunction) -> dict[torch.T
                 )
             names.setdefault(tensor, prefix + name)
     return names
+
+
+def told_apart(names: Mapping[torch.Tensor, str], batch: Iterable[str]) -> dict[torch.Tensor, str]:
+    """`names`, with "model." before those that an entry of the batch or a slot of the optimizer has too."""
+    taken = {part for name in batch for part in (name, name.partition(".")[0])} | SLOTS
+    return {
+        tensor: f"model.{name}" if name in taken or name.partition(".")[0] in taken else name
+        for tensor, name in names.items()
+    }
 
 
 def device_of(names: Mapping[torch.Tensor, str], wanted: str | torch.device | None) -> torch.device:

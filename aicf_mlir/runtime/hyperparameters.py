@@ -22,7 +22,7 @@ from aicf_mlir.runtime.program import Slot
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import current_stream, view
 
-_ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+_ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "decoupled_weight_decay")
 _SGD = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")
 _STEP = re.compile(r"step(\.\d+)?")
 _BIAS_CORRECTIONS = ("bc1_inv", "bc2_inv")
@@ -56,7 +56,11 @@ def _sgd_values(group: dict[str, Any]) -> dict[str, float]:
 
 
 _KINDS: dict[type[UpdateRule], GroupKind] = {
-    Adam: GroupKind(_ADAM, _adam_values, lambda g: (bool(g["amsgrad"]), bool(g["maximize"]))),
+    Adam: GroupKind(
+        _ADAM,
+        _adam_values,
+        lambda g: (bool(g["amsgrad"]), bool(g["maximize"]), bool(g["decoupled_weight_decay"])),
+    ),
     Sgd: GroupKind(
         _SGD, _sgd_values, lambda g: (float(g["momentum"]) != 0, bool(g["nesterov"]), bool(g["maximize"]))
     ),
@@ -125,8 +129,8 @@ class Hyperparameters(MutableMapping[str, float]):
         kind = self._kinds[k]
         if kind.structure(group) != self._structure[k]:
             raise StateError(
-                f"param group {k}: momentum, nesterov, amsgrad or maximize was switched on or off after compilation; "
-                "these are compiled in, so compile again"
+                f"param group {k}: momentum, nesterov, amsgrad, maximize or decoupled_weight_decay was switched "
+                "on or off after compilation; these are compiled in, so compile again"
             )
         for name, value in kind.values(group).items():
             if (slot := slot_name(name, k)) in self._slots:

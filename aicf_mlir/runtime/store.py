@@ -118,6 +118,11 @@ def _layout(slots: dict[tuple[str, str], Slot]) -> dict[tuple[str, str], tuple[o
 
 
 def _check(name: str, tensor: torch.Tensor, slot: Slot) -> None:
+    if tensor.is_meta:
+        raise BindError(
+            f"{name!r} is on the meta device and has no values; give it some (model.to_empty, load_state_dict), "
+            "then compile"
+        )
     got = (DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape))
     if got != (slot.dtype, slot.shape):
         raise BindError(

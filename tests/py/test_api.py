@@ -339,3 +339,20 @@ def test_a_batch_may_be_reused_and_overwritten(device: str) -> None:
     setup.step.replay(2)
     control.step.replay(2)
     assert_same_bits(setup.values(), control.values())
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_the_callers_gradient_mode_does_not_matter(context: type, device: str) -> None:
+    setup, control = compiled(ADAM, device), compiled(ADAM, device)
+    with context():
+        setup.train(2)
+        setup.step.capture(setup.batch)
+        setup.step.replay(2)
+    setup.train()
+    control.train(5)
+    assert_same_bits(setup.values(), control.values())
+
+
+def test_the_cpu_by_its_index() -> None:
+    step = compiled(ADAM, "cpu:0").step
+    assert step.device == torch.device("cpu")

@@ -159,8 +159,15 @@ BAD_CALLS: tuple[Mistake, ...] = (
         "maximize switched on",
         lambda s: (s.optimizer.param_groups[0].update(maximize=True), s.train()),
         StateError,
-        r"maximize was switched on or off after compilation.*compile again",
+        r"maximize or .* was switched on or off after compilation.*compile again",
         undo=lambda s: s.optimizer.param_groups[0].update(maximize=False),
+    ),
+    Mistake(
+        "decoupled_weight_decay switched on",
+        lambda s: (s.optimizer.param_groups[0].update(decoupled_weight_decay=True), s.train()),
+        StateError,
+        r"decoupled_weight_decay was switched on or off after compilation.*compile again",
+        undo=lambda s: s.optimizer.param_groups[0].update(decoupled_weight_decay=False),
     ),
     Mistake(
         "a param group added",

@@ -66,6 +66,11 @@ BAD_COMPILES: dict[str, tuple[Callable[[nn.Module, torch.optim.Optimizer], Any],
         AicfError,
         r"'t'",
     ),
+    "batch with a name of the optimizer's": (
+        lambda m, o: compile_train_step(m, o, example={**regression(4), "lr": torch.zeros(1)}, device="cpu"),
+        AicfError,
+        r"batch entry 'lr' has the name of a value that the optimizer keeps; rename it",
+    ),
     "loss of several elements": (
         lambda m, o: compile_train_step(
             m, o, loss_fn=lambda model, b: model(b["x"]), example=regression(4), device="cpu"
@@ -93,6 +98,14 @@ BAD_COMPILES: dict[str, tuple[Callable[[nn.Module, torch.optim.Optimizer], Any],
         r"optimizer",
     ),
 }
+
+
+def test_a_model_without_values() -> None:
+    model = mlp(8, 17, 8).to("meta")
+    with pytest.raises(
+        BindError, match=r"'0\.weight' is on the meta device and has no values; .*then compile"
+    ):
+        compile_train_step(model, ADAM(model), B=4, D=8, device="cpu")
 
 
 @pytest.mark.parametrize("name", BAD_COMPILES)

@@ -52,15 +52,15 @@ class Training:
     batches: list[Batch]
     schedule: Schedule | None = None
 
-    def in_torch(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-        """Losses, parameters and optimizer state after the last step of torch eager in `dtype`."""
+    def in_torch(self, dtype: torch.dtype | None) -> dict[str, torch.Tensor]:
+        """Losses, parameters and optimizer state after the last step of torch eager in `dtype`, or as it is."""
         model = copy.deepcopy(self.model).to(dtype)
         optimizer = self.optimizer(model)
         scheduler = self.schedule(optimizer) if self.schedule else None
         losses: list[torch.Tensor] = []
         for batch in self.batches:
             optimizer.zero_grad()
-            loss = self.loss_fn(model, to_dtype(batch, dtype))
+            loss = self.loss_fn(model, to_dtype(batch, dtype) if dtype else batch)
             loss.backward()
             optimizer.step()
             losses.append(loss.detach())
@@ -179,6 +179,44 @@ def test_dead_parameters_are_left_alone(kind: type[torch.optim.Optimizer], devic
     after = Training(model, optimizer, mse, batches_of(regression)).check(device)
     assert torch.equal(after["unused"], model.unused), "a parameter without a gradient must not decay"
     assert not any(name.startswith("unused.") for name in after), "nor has it optimizer state"
+
+
+class Awkward(nn.Module):
+    """Parameters named like batch entries and slots, of no and of three dimensions, and one that is transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.x, self.lr = nn.Parameter(torch.tensor(1.5)), nn.Parameter(torch.randn(1, 1, 8))
+        self.t = nn.Linear(8, 8)
+        self.square = nn.Parameter(torch.randn(8, 8).t())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ((self.t(x) * self.x + self.lr) @ self.square).squeeze(0)
+
+
+def test_awkward_parameters(device: str) -> None:
+    Training(Awkward(), ADAM, mse, batches_of(regression)).check(device)
+
+
+class TwoTypes(nn.Module):
+    """A float32 layer and a float64 layer: one optimizer for both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.single, self.double_ = nn.Linear(8, 17), nn.Linear(17, 8, dtype=torch.float64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.double_(torch.tanh(self.single(x)).double()).float()
+
+
+def test_parameters_of_two_types(device: str) -> None:
+    training = Training(TwoTypes(), ADAM, mse, batches_of(regression)[:10])
+    ours, expected = training.in_aicf(device), training.in_torch(None)
+    assert {name: t.dtype for name, t in ours.items()} == {name: t.dtype for name, t in expected.items()}
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, expected[name], msg=lambda m, name=name: f"{name}: {m}")
 
 
 def _two_groups(kind: type[torch.optim.Optimizer], **common: Any) -> MakeOptimizer:

@@ -3,9 +3,10 @@
     python bench/mlp.py                    # CPU rows: torch eager, JAX jit, AICF
     python bench/mlp.py --device cuda      # GPU rows: torch eager, torch whole-step CUDA graph, AICF
 
-Median over rounds. On the CPU every round runs one window of each contender, so that a drifting machine drifts for all. On a GPU each
-contender runs its rounds in a row, eager torch last: interleaved with it, a replayed graph of torch was seen to take 109 µs in place of
-78. A window is at least 0.1 s of steps, synchronised at both ends. Prints microseconds a step and the ratio of AICF to the fastest peer.
+Median over rounds. On the CPU every round runs one window of each contender, so that a drifting machine drifts for all.
+On a GPU each contender runs its rounds in a row, eager torch last: interleaved with eager torch, a replayed graph of
+torch was seen to take 109 µs in place of 78. A window is at least 0.1 s of steps, synchronised at both ends. Prints
+microseconds a step and the ratio of AICF to the fastest peer.
 """
 
 from __future__ import annotations

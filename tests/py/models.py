@@ -150,7 +150,7 @@ OPTIMIZERS: tuple[OptimizerConfig, ...] = (
     _adam(torch.optim.Adam),
     _adam(torch.optim.Adam, weight_decay=0.1),
     _adam(torch.optim.Adam, amsgrad=True),
-    _adam(torch.optim.Adam, betas=(0.5, 0.8), eps=1e-4),
+    _adam(torch.optim.Adam, betas=(0.6, 0.8), eps=1e-4),
     _adam(torch.optim.Adam, amsgrad=True, weight_decay=0.1, maximize=True),
     _adam(torch.optim.AdamW),
     _adam(torch.optim.AdamW, weight_decay=0.0),

@@ -21,17 +21,11 @@ def root_mean_square(values: torch.Tensor) -> float:
     return float(values.double().square().mean().sqrt()) if values.numel() else 0.0
 
 
-def fault(
-    ours: torch.Tensor,
-    torch_runs: Sequence[torch.Tensor],
-    reference: torch.Tensor,
-    least_scale: float = 0.0,
-) -> str | None:
+def fault(ours: torch.Tensor, torch_runs: Sequence[torch.Tensor], reference: torch.Tensor) -> str | None:
     """Why `ours` is wrong, or None when it is right.
 
     `torch_runs` are torch's results in the precision of `ours`: the first sets the masks, the worst the error
-    that is allowed. `reference` is torch in float64. `least_scale` is the scale of the operands, where the
-    result may cancel to nothing.
+    that is allowed. `reference` is torch in float64.
     """
     ours, reference = ours.detach().cpu(), reference.detach().cpu()
     runs = [run.detach().cpu() for run in torch_runs]
@@ -50,7 +44,7 @@ def fault(
     expected = reference.double()[finite]
     error = root_mean_square(ours.double()[finite] - expected)
     of_torch = max(root_mean_square(run.double()[finite] - expected) for run in runs)
-    scale = max(root_mean_square(expected), least_scale)
+    scale = root_mean_square(expected)
     allowed = FACTOR * of_torch + UNITS_IN_LAST_PLACE * torch.finfo(ours.dtype).eps * scale
     if error <= allowed:
         return None
@@ -60,16 +54,9 @@ def fault(
     )
 
 
-def assert_right(
-    what: str,
-    ours: torch.Tensor,
-    torch_runs: torch.Tensor | Sequence[torch.Tensor],
-    reference: torch.Tensor,
-    least_scale: float = 0.0,
-) -> None:
+def assert_right(what: str, ours: torch.Tensor, torch_run: torch.Tensor, reference: torch.Tensor) -> None:
     """Fail with the reason when `ours` is wrong; see `fault`."""
-    runs = [torch_runs] if isinstance(torch_runs, torch.Tensor) else list(torch_runs)
-    why = fault(ours, runs, reference, least_scale)
+    why = fault(ours, [torch_run], reference)
     assert why is None, f"{what}: {why}"
 
 

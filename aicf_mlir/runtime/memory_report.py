@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aicf_mlir.dialects.plan.memory import ALIGNMENT
 from aicf_mlir.runtime.program import Program
 
 
@@ -32,7 +33,9 @@ class MemoryReport:
 def memory_report(program: Program) -> MemoryReport:
     """The report of a planned program."""
     slots = sorted((s.arena, s.offset, symbol, s.nbytes) for symbol, s in program.slots.items())
-    temporaries = sum(s.nbytes for s in program.slots.values() if s.role == "temp")
+    temporaries = sum(
+        -(-s.nbytes // ALIGNMENT) * ALIGNMENT for s in program.slots.values() if s.role == "temp"
+    )
     return MemoryReport(
         name=program.name,
         target=program.target,

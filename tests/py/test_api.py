@@ -356,3 +356,11 @@ def test_the_callers_gradient_mode_does_not_matter(context: type, device: str) -
 def test_the_cpu_by_its_index() -> None:
     step = compiled(ADAM, "cpu:0").step
     assert step.device == torch.device("cpu")
+
+
+def test_memory_report_without_reuse_is_never_less_than_the_arena() -> None:
+    model = torch.nn.Sequential(*[torch.nn.Linear(3, 3) for _ in range(6)])
+    optimizer = torch.optim.Adam(model.parameters())
+    step = aicf_mlir.compile_train_step(model, optimizer, B=2, D=3, device="cpu")
+    report = step.memory_report()
+    assert report.unshared >= report.arenas["temp"] > 0

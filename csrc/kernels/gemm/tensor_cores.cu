@@ -68,20 +68,9 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     const T* a = static_cast<const T*>(p.a) + batch * p.m * p.k;
     const T* b = static_cast<const T*>(p.b) + batch * p.k * p.n;
     auto load = [&](int64_t step) {
-      if (step < steps) {
-        T* stage = stages + step % S::STAGES * L::kStage;
-        const int64_t k = step * S::BK;
-        if constexpr (TRANS_A)
-          TileA::template load<S::kThreads, W>(stage, a, k, row, p.k, p.m);
-        else
-          TileA::template load<S::kThreads, W>(stage, a, row, k, p.m, p.k);
-        stage += TileA::kElements;
-        if (p.n == 0) return commit_copies();  // only bias_grad is asked for: b holds nothing
-        if constexpr (TRANS_B)
-          TileB::template load<S::kThreads, W>(stage, b, column, k, p.n, p.k);
-        else
-          TileB::template load<S::kThreads, W>(stage, b, k, column, p.k, p.n);
-      }
+      if (step < steps)
+        load_stage<TileA, TileB, TRANS_A, TRANS_B, S::kThreads, W>(p, stages + step % S::STAGES * L::kStage,
+                                                                   a, b, row, column, step * S::BK);
       commit_copies();  // an empty group too: wait_copies counts groups
     };
 

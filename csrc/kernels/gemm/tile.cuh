@@ -60,6 +60,23 @@ struct Window {
   }
 };
 
+// All threads of the block start copying the tiles of a at `row` and of b at `column` from step `k` on; b's
+// follows a's in `stage`. W as in Window::load.
+template <class TileA, class TileB, bool TRANS_A, bool TRANS_B, int THREADS, int W, class T>
+__device__ __forceinline__ void load_stage(const GemmProblem& p, T* stage, const T* a, const T* b,
+                                           int64_t row, int64_t column, int64_t k) {
+  if constexpr (TRANS_A)
+    TileA::template load<THREADS, W>(stage, a, k, row, p.k, p.m);
+  else
+    TileA::template load<THREADS, W>(stage, a, row, k, p.m, p.k);
+  if (p.n == 0) return;  // only bias_grad is asked for: b holds nothing
+  stage += TileA::kElements;
+  if constexpr (TRANS_B)
+    TileB::template load<THREADS, W>(stage, b, column, k, p.n, p.k);
+  else
+    TileB::template load<THREADS, W>(stage, b, k, column, p.k, p.n);
+}
+
 // Finishes a BM x BN tile whose sums lie in shared memory as PARTS partial tiles, added in order. W as in
 // finish().
 template <class T, int BM, int BN, int PARTS, int THREADS, int W>

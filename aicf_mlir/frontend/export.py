@@ -21,6 +21,7 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.example import Batch, LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.quiet import quiet
+from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder, value_read
 from aicf_mlir.frontend.source import SourceLocation, trace_error
 
@@ -34,11 +35,13 @@ class StepModule(torch.nn.Module):
         self.function = function
         self.names = names
         self.recorder = Recorder()
+        self.reads = ModuleReads()
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         """The result of the function; refused if it is no tensor, or if its gradient would be lost."""
-        with self.recorder:
-            result = self.function(self.model, Batch(zip(self.names, tensors, strict=True)))
+        function, model, names, reads = self.function, self.model, self.names, self.reads
+        with self.recorder, reads.recording():
+            result = function(model, Batch(zip(names, tensors, strict=True)))
         if not isinstance(result, torch.Tensor):
             location = source.of_function(self.function)
             raise trace_error(f"expected one tensor as the result, got {type(result).__name__}", location)
@@ -75,7 +78,7 @@ def export(
         for named in (step.named_parameters, step.named_buffers)
         for path, tensor in named(remove_duplicate=False)
     }
-    return ExportedStep(program, tuple(specs), tensors, step.recorder, fallback)
+    return ExportedStep(program, tuple(specs), tensors, step.recorder, step.reads, fallback)
 
 
 def is_functional(program: ExportedProgram) -> bool:

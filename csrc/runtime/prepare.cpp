@@ -6,18 +6,6 @@
 namespace aicf {
 namespace {
 
-Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena** out) {
-  const auto found = arenas.find(name);
-  if (found == arenas.end()) {
-    std::string known;
-    for (const auto& entry : arenas) known += (known.empty() ? "" : ", ") + entry.first;
-    return Status::invalid("no arena is called '" + name + "'; there are " +
-                           (known.empty() ? "none" : known));
-  }
-  *out = found->second.get();
-  return Status::ok();
-}
-
 Status place(const SlotSpec& slot, const ArenaMap& arenas, TensorDesc* out) {
   const Arena* arena = nullptr;
   AICF_TRY(find_arena(slot.arena, arenas, &arena));
@@ -71,6 +59,18 @@ Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, PreparedL
 }
 
 }  // namespace
+
+Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena** out) {
+  const auto found = arenas.find(name);
+  if (found == arenas.end()) {
+    std::string known;
+    for (const auto& entry : arenas) known += (known.empty() ? "" : ", ") + entry.first;
+    return Status::invalid("no arena is called '" + name + "'; there are " +
+                           (known.empty() ? "none" : known));
+  }
+  *out = found->second.get();
+  return Status::ok();
+}
 
 Status prepare(const LaunchSpec& spec, Device& device, const ArenaMap& arenas, PreparedLaunch* out) {
   const KernelRegistry& registry = KernelRegistry::get();

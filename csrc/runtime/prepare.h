@@ -42,6 +42,9 @@ struct PreparedLaunch {
   LaunchContext context;  // without a stream
 };
 
+// The arena called `name`; the refusal says which there are.
+Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena** out);
+
 // Refuses unknown arenas, slots outside them, misaligned and overlapping operands, whatever the schema
 // refuses, a kernel that does not support the operands, and a workspace that is too small.
 Status prepare(const LaunchSpec& spec, Device& device, const ArenaMap& arenas, PreparedLaunch* out);

@@ -152,10 +152,10 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
         "no_such",
         r"AttributeError: .*no_such_attribute",
     ),
-    "captured parameter": (
-        lambda m, h: h * OUTSIDE,
-        "OUTSIDE,",
-        r"float32\[4\] requires a gradient but is no parameter of the model",
+    "captured result": (
+        lambda m, h: h * COMPUTED,
+        "COMPUTED,",
+        r"float32\[4\], was computed outside the step from tensors that require a gradient",
     ),
     "complex numbers": (lambda m, h: (h * 1j).imag, "1j", r"aten\.mul\.Tensor.*arithmetic on complex64"),
     "boolean buffer": (
@@ -165,7 +165,7 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
     ),
 }
 
-OUTSIDE = torch.ones(4, requires_grad=True)
+COMPUTED = torch.ones(4, requires_grad=True) * 2
 MASK = torch.ones(4, dtype=torch.bool)
 
 

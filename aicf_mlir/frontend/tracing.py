@@ -24,6 +24,7 @@ from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.importer import Importer
 from aicf_mlir.frontend.model import device_of, dtype_of, refuse_hooks, tensor_names, unwrapped
+from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, trained_parameters
 from aicf_mlir.frontend.source import SourceLocation, trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
@@ -47,6 +48,7 @@ class Traced:
         return str(self.module)
 
 
+@one_at_a_time
 def trace(
     model: torch.nn.Module,
     loss_fn: LossFunction | torch.nn.Module | None = None,

@@ -17,6 +17,7 @@ from torch.fx import Node
 from aicf_mlir.frontend.exported_step import ExportedStep, Placeholder
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.special import special
 from aicf_mlir.frontend.types import describe, is_supported, supported_dtypes
 
 Role = Literal["param", "buffer"]
@@ -56,6 +57,8 @@ def bind(
         if placeholder is None or node not in exported.live:
             continue
         tensor = placeholder.tensor
+        if (why := special(tensor)) is not None:
+            raise trace_error(f"{placeholder.path!r} is {why}", exported.location(next(iter(node.users))))
         if placeholder.is_captured and id(tensor) not in exported.recorder.captured:
             bindings.literals[node] = tensor.cpu()
         else:

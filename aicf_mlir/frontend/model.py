@@ -9,6 +9,8 @@ import torch
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.special import special
 
 
 def unwrapped(model: object) -> torch.nn.Module:
@@ -31,6 +33,8 @@ def tensor_names(model: torch.nn.Module, function: LossFunction) -> dict[torch.T
                 raise TraceError(
                     f"{name!r} has no shape yet; run the model once on a batch before it is compiled"
                 )
+            if (why := special(tensor)) is not None:
+                raise trace_error(f"{prefix + name!r} is {why}")
             if tensor not in names:
                 names[tensor] = free_name(prefix + name, names.values()) if prefix else name
     return names

@@ -12,12 +12,13 @@ import struct
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from aicf_mlir.dialects.optimizer_groups import Adam, Group, Sgd, UpdateRule
 from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.optim.values import hyperparameter, pair, real
 from aicf_mlir.runtime.program import Slot
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import current_stream, view
@@ -41,18 +42,18 @@ class GroupKind:
 
 
 def _adam_values(group: dict[str, Any]) -> dict[str, float]:
-    beta1, beta2 = group["betas"]
+    beta1, beta2 = pair(group, "betas")
     return {
-        "lr": float(group["lr"]),
-        "beta1": float(beta1),
-        "beta2": float(beta2),
-        "eps": float(group["eps"]),
-        "weight_decay": float(group["weight_decay"]),
+        "lr": hyperparameter(group, "lr"),
+        "beta1": beta1,
+        "beta2": beta2,
+        "eps": hyperparameter(group, "eps"),
+        "weight_decay": hyperparameter(group, "weight_decay"),
     }
 
 
 def _sgd_values(group: dict[str, Any]) -> dict[str, float]:
-    return {key: float(group[key]) for key in ("lr", "momentum", "dampening", "weight_decay")}
+    return {key: hyperparameter(group, key) for key in ("lr", "momentum", "dampening", "weight_decay")}
 
 
 _KINDS: dict[type[UpdateRule], GroupKind] = {
@@ -62,7 +63,9 @@ _KINDS: dict[type[UpdateRule], GroupKind] = {
         lambda g: (bool(g["amsgrad"]), bool(g["maximize"]), bool(g["decoupled_weight_decay"])),
     ),
     Sgd: GroupKind(
-        _SGD, _sgd_values, lambda g: (float(g["momentum"]) != 0, bool(g["nesterov"]), bool(g["maximize"]))
+        _SGD,
+        _sgd_values,
+        lambda g: (hyperparameter(g, "momentum") != 0, bool(g["nesterov"]), bool(g["maximize"])),
     ),
 }
 
@@ -120,10 +123,16 @@ class Hyperparameters(MutableMapping[str, float]):
             )
         for k, group in enumerate(groups):
             values = self._getters[k](group)
-            if values == self._seen[k] and type(values[0]) is float:
-                continue
+            try:
+                if values == self._seen[k]:
+                    continue
+            except (
+                RuntimeError,
+                ValueError,
+            ):  # a tensor or an array of several numbers, which `_obey` refuses
+                pass
             self._obey(k, group)
-            self._seen[k] = values
+            self._seen[k] = values if _is_immutable(values) else None
 
     def _obey(self, k: int, group: dict[str, Any]) -> None:
         kind = self._kinds[k]
@@ -165,11 +174,11 @@ class Hyperparameters(MutableMapping[str, float]):
         if value is None:
             self.release(name)
             return
-        number = float(value)
-        if math.isnan(number):
+        if isinstance(value, float) and math.isnan(value):
             raise BindError(
                 f"meta slot {name!r}: nan is not a value; assign None to release a pinned correction"
             )
+        number = real(value, f"meta slot {name!r}")
         if base == "step":
             self._tensor(name).fill_(number)
         elif base in _BIAS_CORRECTIONS:
@@ -243,6 +252,16 @@ class Hyperparameters(MutableMapping[str, float]):
 
     def __repr__(self) -> str:
         return f"Hyperparameters({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+
+def _is_immutable(values: tuple[Any, ...]) -> bool:
+    """Whether a later look at the same objects sees the same numbers: no tensors and no lists."""
+    return all(
+        _is_immutable(cast(tuple[Any, ...], value))
+        if isinstance(value, tuple)
+        else isinstance(value, (int, float))
+        for value in values
+    )
 
 
 def _pin(correction: str) -> str:

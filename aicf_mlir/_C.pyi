@@ -85,6 +85,8 @@ class Launch(TypedDict):
     attrs: Mapping[str, Attr]
     workspace: tuple[str, int, int] | None
 
+MAX_RANK: int
+"""The most dimensions that an operand of a kernel has."""
 with_cuda: bool
 """Whether this build has the CUDA kernels; device_count("cuda") tells whether they can run."""
 

@@ -16,6 +16,7 @@ from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.model import unwrapped
+from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
 from aicf_mlir.runtime.program import load_program
@@ -107,6 +108,7 @@ class Request:
     keep_gradients: bool
     meta: tuple[str, ...]
 
+    @one_at_a_time
     def trace(self, host_values: Mapping[str, HostValue]) -> list[Traced]:
         """One trace per shape group, with tensors in place of the numbers among `host_values`."""
         names = {value.tensor: name for name, value in host_values.items()}

@@ -15,7 +15,9 @@ import torch
 from torch.fx import Node
 
 from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.special import special
 from aicf_mlir.frontend.types import describe, is_supported, supported_dtypes
 
 Role = Literal["param", "buffer"]
@@ -56,6 +58,8 @@ def bind(
         if placeholder is None or node not in exported.live:
             continue
         tensor = placeholder.tensor
+        if (why := special(tensor)) is not None:
+            raise trace_error(f"{placeholder.path!r} is {why}", exported.location(next(iter(node.users))))
         if placeholder.is_captured:  # torch.export hands over aliases of what the user's code holds
             tensor = captured.get(memory_key(tensor))
         if tensor is None:
@@ -92,7 +96,7 @@ def binding_of(
     location: SourceLocation | None,
 ) -> Binding:
     """The argument that stands for a tensor of the user's; TraceError for one that cannot be one."""
-    name = names.get(tensor, path.replace("lifted_tensor_", "captured."))
+    name = names.get(tensor) or free_name(path.replace("lifted_tensor_", "captured."), names.values())
     if tensor.grad_fn is not None:
         raise trace_error(
             f"{name!r}, {describe(tensor)}, was computed outside the step from tensors that require a gradient, which"

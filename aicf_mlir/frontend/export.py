@@ -24,6 +24,7 @@ from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder, value_read
 from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.torch_errors import explained
 
 
 class StepModule(torch.nn.Module):
@@ -71,8 +72,7 @@ def export(
         location = source.of_traceback(error.__traceback__) or fallback
         if "DataDependent" in type(error).__name__:
             raise value_read("depends on the value of a tensor", location) from error
-        text = str(error).strip().split("\n\n")[0]
-        raise trace_error(f"{type(error).__name__}: {text}", location) from error
+        raise explained(error, location) from error
     tensors = {
         path: tensor
         for named in (step.named_parameters, step.named_buffers)
@@ -95,8 +95,11 @@ def schema_of(op: Any) -> Any:
 
 def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> ExportedProgram:
     """`program` without mutation, and with the given ops replaced by their decompositions."""
-    with quiet():
-        return program.run_decompositions(decompositions)  # pyright: ignore[reportUnknownMemberType]
+    try:
+        with quiet():
+            return program.run_decompositions(decompositions)  # pyright: ignore[reportUnknownMemberType]
+    except Exception as error:
+        raise explained(error, source.here()) from error
 
 
 def refuse_custom_backward(result: torch.Tensor) -> None:

@@ -17,11 +17,13 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.signature import Label
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.bindings import Binding, Bindings
-from aicf_mlir.frontend.call import Call, Forbidden, Refused, Value
+from aicf_mlir.frontend.call import Call, Value
 from aicf_mlir.frontend.emitter import Emitter, tensor_type
 from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep
-from aicf_mlir.frontend.source import location_attribute
+from aicf_mlir.frontend.model import free_name
+from aicf_mlir.frontend.refused import Forbidden, Refused
+from aicf_mlir.frontend.source import location_attribute, trace_error
 from aicf_mlir.frontend.types import is_supported
 from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
 
@@ -132,8 +134,11 @@ class Importer:
         args, kwargs = with_values(node, self._values)
         if "device" in kwargs:
             kwargs = {**kwargs, "device": torch.device("cpu")}
-        with torch.no_grad():
-            return target(*args, **kwargs)
+        try:
+            with torch.no_grad():
+                return target(*args, **kwargs)
+        except RuntimeError as error:
+            raise trace_error(f"torch refuses {op_name(node)}: {error}", self._emit.location) from error
 
     def materialize(self, tensor: torch.Tensor) -> SSAValue:
         """A tensor known while tracing as a value: a constant if it is one number, else an argument."""
@@ -142,7 +147,8 @@ class Importer:
         if tensor.is_floating_point() and (value := only_value(tensor)) is not None:
             return self._emit.constant(value, tensor.dtype, tensor.shape)
         constants = sum(binding.name.startswith("constant.") for binding in self.bound)
-        return self._bind(Binding("buffer", f"constant.{constants}", tensor.contiguous().to(self._device)))
+        name = free_name(f"constant.{constants}", [binding.name for binding in self.bound])
+        return self._bind(Binding("buffer", name, tensor.contiguous().to(self._device)))
 
 
 def with_values(node: Node, values: Mapping[Node, Value]) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -23,15 +23,8 @@ from aicf_mlir.frontend.example import (
 from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.importer import Importer
-from aicf_mlir.frontend.model import (
-    device_of,
-    dtype_of,
-    modules_of,
-    refuse_hooks,
-    tensor_names,
-    told_apart,
-    unwrapped,
-)
+from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hooks, tensor_names, unwrapped
+from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, trained_parameters
 from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read
@@ -59,6 +52,7 @@ class Traced:
         return str(self.module)
 
 
+@one_at_a_time
 def trace(
     model: torch.nn.Module,
     loss_fn: LossFunction | torch.nn.Module | None = None,
@@ -104,7 +98,6 @@ def trace(
     else:
         raise TraceError("give the shapes once: either example=, or B= and D=")
 
-    names = told_apart(names, specs)
     exported = export(model, function, specs, caller)
     check_loss(exported, function)
 

@@ -12,12 +12,13 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from aicf_mlir.dialects.optimizer_groups import Adam, Group, Sgd, UpdateRule
 from aicf_mlir.errors import BindError, GuardError, StateError
+from aicf_mlir.optim.values import hyperparameter, pair, real
 from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.program import Slot
@@ -44,18 +45,18 @@ class GroupKind:
 
 
 def _adam_values(group: dict[str, Any]) -> dict[str, float]:
-    beta1, beta2 = group["betas"]
+    beta1, beta2 = pair(group, "betas")
     return {
-        "lr": float(group["lr"]),
-        "beta1": float(beta1),
-        "beta2": float(beta2),
-        "eps": float(group["eps"]),
-        "weight_decay": float(group["weight_decay"]),
+        "lr": hyperparameter(group, "lr"),
+        "beta1": beta1,
+        "beta2": beta2,
+        "eps": hyperparameter(group, "eps"),
+        "weight_decay": hyperparameter(group, "weight_decay"),
     }
 
 
 def _sgd_values(group: dict[str, Any]) -> dict[str, float]:
-    return {key: float(group[key]) for key in ("lr", "momentum", "dampening", "weight_decay")}
+    return {key: hyperparameter(group, key) for key in ("lr", "momentum", "dampening", "weight_decay")}
 
 
 _KINDS: dict[type[UpdateRule], GroupKind] = {
@@ -65,7 +66,9 @@ _KINDS: dict[type[UpdateRule], GroupKind] = {
         lambda g: (bool(g["amsgrad"]), bool(g["maximize"]), bool(g["decoupled_weight_decay"])),
     ),
     Sgd: GroupKind(
-        _SGD, _sgd_values, lambda g: (float(g["momentum"]) != 0, bool(g["nesterov"]), bool(g["maximize"]))
+        _SGD,
+        _sgd_values,
+        lambda g: (hyperparameter(g, "momentum") != 0, bool(g["nesterov"]), bool(g["maximize"])),
     ),
 }
 
@@ -73,9 +76,9 @@ _KINDS: dict[type[UpdateRule], GroupKind] = {
 _STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
-def _has_tensor(values: tuple[Any, ...]) -> bool:
-    """Whether a value, or a member of a tuple among them, is a tensor."""
-    return any(isinstance(v, torch.Tensor) or (isinstance(v, tuple) and _has_tensor(v)) for v in values)
+def _same(values: tuple[Any, ...], seen: tuple[Any, ...] | None) -> bool:
+    """Whether the values are those seen before; a tensor or an array among them never is."""
+    return seen is not None and _is_immutable(values) and values == seen
 
 
 def slot_name(name: str, group: int) -> str:
@@ -158,13 +161,13 @@ class Hyperparameters(MutableMapping[str, float]):
                 )
         for k, group in enumerate(groups):
             values = self._getters[k](group)
-            if values != self._seen[k] or _has_tensor(values):
+            if not _same(values, self._seen[k]):
                 self._obey(k, group)
-                self._seen[k] = values
+                self._seen[k] = values if _is_immutable(values) else None
         self._rewatch()
 
     def _rewatch(self) -> None:
-        """Watch the groups as they are; a value that is a tensor may change in place and is read before each step instead."""
+        """Watch the groups as they are; a value that may change in place is read before each step instead."""
         self.watched.clear()
         self.polled = False
         if self._optimizer is None:
@@ -175,7 +178,7 @@ class Hyperparameters(MutableMapping[str, float]):
         for k, group in enumerate(self._groups):
             self.watched.namespace(group, ["params", *self._kinds[k].keys], self.synchronize)
             self.watched.members(group["params"], self.synchronize)
-            self.polled |= _has_tensor(self._getters[k](group))
+            self.polled |= not _is_immutable(self._getters[k](group))
         for hooks in _STEP_HOOKS:
             self.watched.items(own[hooks], self.synchronize)
 
@@ -231,11 +234,11 @@ class Hyperparameters(MutableMapping[str, float]):
         if value is None:
             self._release(name)
             return
-        number = float(value)
-        if math.isnan(number):
+        if isinstance(value, float) and math.isnan(value):
             raise BindError(
                 f"meta slot {name!r}: nan is not a value; assign None to release a pinned correction"
             )
+        number = real(value, f"meta slot {name!r}")
         if base == "step":
             self._tensor(name).fill_(number)
         elif base in _BIAS_CORRECTIONS:
@@ -313,6 +316,16 @@ class Hyperparameters(MutableMapping[str, float]):
 
     def __repr__(self) -> str:
         return f"Hyperparameters({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+
+def _is_immutable(values: tuple[Any, ...]) -> bool:
+    """Whether a later look at the same objects sees the same numbers: no tensors and no lists."""
+    return all(
+        _is_immutable(cast(tuple[Any, ...], value))
+        if isinstance(value, tuple)
+        else isinstance(value, (int, float))
+        for value in values
+    )
 
 
 def _pin(correction: str) -> str:

@@ -12,7 +12,7 @@ CaptureError     a step that could not be recorded
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, TypedDict
+from typing import NotRequired, TypeAlias, TypedDict
 
 from typing_extensions import Buffer
 
@@ -50,6 +50,8 @@ class OpKind(enum.IntEnum):
     Advance = 28
     SgdStep = 29
     AdamStep = 30
+    CheckIndex = 31
+    CheckFinite = 32
 
 Attr: TypeAlias = bool | int | float | str | Sequence[int]
 TensorType: TypeAlias = tuple[str, Sequence[int]]
@@ -84,6 +86,8 @@ class Launch(TypedDict):
     outputs: Sequence[Slot]
     attrs: Mapping[str, Attr]
     workspace: tuple[str, int, int] | None
+    unless: NotRequired[Slot | None]
+    """The status: where its first number is not 0 the launch does nothing."""
 
 with_cuda: bool
 """Whether this build has the CUDA kernels; device_count("cuda") tells whether they can run."""
@@ -152,9 +156,12 @@ def graph_launch(graph: Graph, n: int = 1, stream: int = 0) -> None: ...
 def graph_reset(graph: Graph) -> None: ...
 
 class Arena(Buffer):
-    """Zero-filled memory at a fixed address; on the CPU a writable buffer that keeps it alive."""
+    """Zero-filled memory at a fixed address; on the CPU a writable buffer that keeps it alive.
 
-    def __init__(self, device: str, nbytes: int) -> None: ...
+    A `visible` arena holds a status: the host sees what a check writes there without waiting.
+    """
+
+    def __init__(self, device: str, nbytes: int, visible: bool = False) -> None: ...
     @property
     def ptr(self) -> int: ...
     @property
@@ -171,15 +178,32 @@ class Arena(Buffer):
 class Executor:
     """A plan made ready: addresses, kernels, attributes resolved and checked once. One caller at a time."""
 
-    def __init__(self, device: str, arenas: Mapping[str, Arena], launches: Sequence[Launch]) -> None: ...
-    def run(self, stream: int = 0) -> None: ...
+    def __init__(
+        self,
+        device: str,
+        arenas: Mapping[str, Arena],
+        launches: Sequence[Launch],
+        status: Slot | None = None,
+    ) -> None: ...
+    def run(self, stream: int = 0) -> int:
+        """Run one step; returns `failed`."""
+
     def capture(self) -> None: ...
-    def replay(self, n: int = 1, stream: int = 0) -> None: ...
+    def replay(self, n: int = 1, stream: int = 0) -> int:
+        """Up to `n` steps, fewer where a check fails; returns `failed`."""
+
     def reset(self) -> None: ...
     def trace(self) -> list[str]: ...
     def stats(self) -> ExecutorStats: ...
     @property
     def captured(self) -> bool: ...
+    @property
+    def failed(self) -> int:
+        """The code of the check that has failed, as far as the host can see without waiting; 0 while all is well."""
+
+    @property
+    def replayed(self) -> int:
+        """Steps that the last replay enqueued; on the CPU the last one has failed where `failed` is not 0."""
 
 def device_count(kind: str = "cuda") -> int: ...
 def compute_capability(index: int = 0) -> int: ...

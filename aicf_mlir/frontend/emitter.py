@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from xdsl.builder import Builder
@@ -18,11 +18,18 @@ from aicf_mlir.frontend.types import ELEMENT_TYPES
 
 
 class Emitter:
-    """Writes to the end of `block`; `location` is given to every op that follows."""
+    """Writes to the end of `block`; `location` is given to every op that follows.
 
-    def __init__(self, block: Block):
+    `first_status` makes the status that the first check takes.
+    """
+
+    def __init__(self, block: Block, first_status: Callable[[], SSAValue]):
         self._builder = Builder(InsertPoint.at_end(block))
         self.location: SourceLocation | None = None
+        self.status: SSAValue | None = None
+        """What the checks so far have found; None before the first."""
+        self._first_status = first_status
+        self._checks = 0
 
     def insert(self, op: NNOp) -> SSAValue:
         """Append `op` and return its result, named after the op."""
@@ -33,6 +40,12 @@ class Emitter:
     def constant(self, value: float, dtype: torch.dtype, shape: Sequence[int] = ()) -> SSAValue:
         """`value` everywhere in a tensor of a float `dtype`."""
         return self.insert(nn.ConstantOp(float(value), tensor_type(shape, dtype)))
+
+    def check_index(self, target: SSAValue, classes: int, ignore_index: int | None) -> None:
+        """A step in which an index is neither in 0..classes-1 nor `ignore_index` shall update nothing."""
+        self._checks += 1
+        before = self._first_status() if self.status is None else self.status
+        self.status = self.insert(nn.CheckIndexOp(before, target, classes, self._checks, ignore_index))
 
     def cast(self, value: SSAValue, dtype: torch.dtype) -> SSAValue:
         """`value` in the float type `dtype`."""

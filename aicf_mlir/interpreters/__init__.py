@@ -12,6 +12,7 @@ from xdsl.interpreters.func import FuncFunctions
 
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.element_types import element_name
+from aicf_mlir.dialects.signature import STATUS, argument_labels, result_labels
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.plan import run_plan
@@ -35,7 +36,23 @@ def run_function(module: ModuleOp, inputs: Sequence[Array]) -> tuple[Array, ...]
     interpreter.register_implementations(FuncFunctions())
     for implementations in _implementations(module):
         interpreter.register_implementations(implementations)
-    return interpreter.call_op(function, tuple(inputs))
+    return committed(function, inputs, interpreter.call_op(function, tuple(inputs)))
+
+
+def committed(
+    function: func.FuncOp, inputs: Sequence[Array], results: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    """`results`; where their status has failed, every update is the old value of its argument."""
+    labels = result_labels(function)
+    statuses = [result for label, result in zip(labels, results, strict=True) if label.role == STATUS]
+    if not any(status[0] != 0 for status in statuses):
+        return results
+    pairs = zip(argument_labels(function), inputs, strict=True)
+    old = {label.name: value for label, value in pairs if label.role != STATUS}
+    return tuple(
+        old[label.name] if label.role == "update" else result
+        for label, result in zip(labels, results, strict=True)
+    )
 
 
 IMPLEMENTATIONS: Mapping[str, tuple[str, str]] = {

@@ -36,7 +36,7 @@ class BoundPlan:
         if "loss" not in outputs:
             raise PlanError("the plan has no output named 'loss'")
         self.loss = outputs["loss"]
-        self.executor = _C.Executor(store.device, self.arenas, program.launches)
+        self.executor = _C.Executor(store.device, self.arenas, program.launches, program.status)
         self._expected = [(name, t, t.shape, t.dtype, t.device) for name, t in self.inputs.items()]
 
     def _view(self, slot: Slot) -> torch.Tensor:

@@ -12,7 +12,7 @@ from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.runtime.program import Program, Slot
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, view
 
-SHARED_ROLES = ("param", "buffer", "state", "meta")
+SHARED_ROLES = ("param", "buffer", "state", "meta", "status")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class Store:
         self.device = device
         self.slots = _shared_slots(program)
         self.arenas = {
-            role: _C.Arena(device, size) for role, size in program.arenas.items() if role in SHARED_ROLES
+            role: _C.Arena(device, size, visible=role == "status")
+            for role, size in program.arenas.items()
+            if role in SHARED_ROLES
         }
         used = {key: tensor for key, tensor in tensors.items() if key in self.slots}
         for key, tensor in used.items():

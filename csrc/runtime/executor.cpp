@@ -36,7 +36,7 @@ class Executor::Turn {
 };
 
 Status Executor::create(const std::string& device_name, ArenaMap arenas, const std::vector<LaunchSpec>& specs,
-                        std::unique_ptr<Executor>* out) {
+                        const std::optional<SlotSpec>& status_slot, std::unique_ptr<Executor>* out) {
   Device* device = nullptr;
   AICF_TRY(get_device(device_name, &device));
   for (const auto& [name, arena] : arenas)
@@ -50,14 +50,18 @@ Status Executor::create(const std::string& device_name, ArenaMap arenas, const s
     const char* op = op_name(specs[i].kind);
     return status.at("launch " + std::to_string(i) + " (" + (op ? op : "?") + ")");
   }
-  out->reset(new Executor(*device, std::move(arenas), std::move(launches)));
+  int64_t *status = nullptr, *visible = nullptr;
+  if (status_slot) AICF_TRY(place_status(*status_slot, arenas, &status, &visible));
+  out->reset(new Executor(*device, std::move(arenas), std::move(launches), visible));
   return Status::ok();
 }
 
-Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches)
+Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches,
+                   const int64_t* status)
     : device_(device),
       arenas_(std::move(arenas)),
       launches_(std::move(launches)),
+      status_(status),
       fork_generation_(fork_generation()) {
   run_trace_.reserve(launches_.size());
   graph_trace_.reserve(launches_.size());
@@ -111,12 +115,15 @@ Status Executor::replay(int64_t n, void* stream, bool (*interrupted)()) {
     return Status::state(
         "a step cannot be replayed while a graph is being recorded on its device; end that first");
   if (n) last_trace_ = &graph_trace_;
+  replayed_ = 0;
   const int64_t step = static_cast<int64_t>(graph_trace_.size());
   Clock::time_point asked = n > 1 ? Clock::now() : Clock::time_point{};
   for (int64_t i = 0; i < n; ++i) {
     AICF_TRY(graph_->launch(stream));
     launched_ += step;
     ++replays_;
+    ++replayed_;
+    if (failed() != 0) break;
     if (i + 1 == n || Clock::now() - asked < kInterruptInterval) continue;
     if (interrupted())
       return Status::state("interrupted after " + std::to_string(i + 1) + " of " + std::to_string(n) +

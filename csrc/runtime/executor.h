@@ -22,28 +22,32 @@ struct ExecutorStats {
 // One caller at a time: a concurrent call is refused with Code::State, and so is a call in a forked child.
 class Executor {
  public:
-  // Refuses what cannot run, naming the launch; see prepare().
+  // Refuses what cannot run, naming the launch; see prepare(). `status` is what the checks of the step write.
   static Status create(const std::string& device, ArenaMap arenas, const std::vector<LaunchSpec>& launches,
-                       std::unique_ptr<Executor>* out);
+                       const std::optional<SlotSpec>& status, std::unique_ptr<Executor>* out);
 
   Status run(void* stream);
   // Records the step without running it. After a failure nothing is captured and the first error is returned.
   Status capture();
-  // `n` launches of the captured graph with nothing in between. `interrupted` is asked about every 50 ms,
-  // between two steps; where it answers true the replay ends there with Code::State, all steps before being
-  // whole.
+  // `n` launches of the captured graph with nothing in between, or fewer where a check fails. `interrupted`
+  // is asked about every 50 ms, between two steps; where it answers true the replay ends there with
+  // Code::State, all steps before being whole.
   Status replay(int64_t n, void* stream, bool (*interrupted)());
   Status reset();
   // The kernel ids enqueued by the last run, or recorded by the capture that was last replayed.
   Status trace(std::vector<std::string>* out);
   Status stats(ExecutorStats* out);
   bool captured() const { return graph_ != nullptr; }
+  // The code of the check that has failed, as far as the host can see without waiting; 0 while all is well.
+  int64_t failed() const { return status_ ? *status_ : 0; }
+  // Steps that the last replay enqueued; on the CPU the last one has failed where failed() is not 0.
+  int64_t replayed() const { return replayed_; }
 
  private:
   using Trace = std::vector<const KernelVariant*>;
   class Turn;
 
-  Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches);
+  Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, const int64_t* status);
   // Enqueues the step once; `trace` gets the kernels that were enqueued, without allocating.
   Status enqueue(void* stream, Trace* trace);
 
@@ -54,6 +58,8 @@ class Executor {
   Trace run_trace_;
   Trace graph_trace_;
   const Trace* last_trace_ = &run_trace_;
+  const volatile int64_t* const status_;  // the host's copy; null without checks
+  int64_t replayed_ = 0;
   int64_t launched_ = 0;
   int64_t runs_ = 0;
   int64_t replays_ = 0;

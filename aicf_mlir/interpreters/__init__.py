@@ -12,7 +12,7 @@ from xdsl.interpreters.func import FuncFunctions
 
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.dialects.signature import STATUS, argument_labels, result_labels
+from aicf_mlir.dialects.signature import STATUS, ArgumentIndex, argument_labels, result_labels
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.plan import run_plan
@@ -47,10 +47,9 @@ def committed(
     statuses = [result for label, result in zip(labels, results, strict=True) if label.role == STATUS]
     if not any(status[0] != 0 for status in statuses):
         return results
-    pairs = zip(argument_labels(function), inputs, strict=True)
-    old = {label.name: value for label, value in pairs if label.role != STATUS}
+    arguments = ArgumentIndex(argument_labels(function))
     return tuple(
-        old[label.name] if label.role == "update" else result
+        inputs[arguments.updated_by(label)[0]] if label.role == "update" else result
         for label, result in zip(labels, results, strict=True)
     )
 

@@ -44,6 +44,7 @@ def compile_train_step(
     warmup_required: bool = True,
     name: str = "step",
     keep_gradients: bool = False,
+    check_finite: bool = False,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
 
@@ -52,6 +53,9 @@ def compile_train_step(
     "x"; "t" has the shape of the model's output). Parameters become views into memory of their own on `device` (default: CUDA
     where usable, else the CPU) and keep their values; the model and the optimizer stay ordinary torch objects.
     `warmup_inputs` warms up at once, `warmup_runs` times each. `keep_gradients` keeps every gradient readable after a step.
+    A class index out of range skips the whole step and raises `OutOfRangeError`; with `check_finite` so does a loss or a gradient
+    that is NaN or infinite, with `NonFiniteError`. On CUDA the error comes with the next call that sees it, and nothing trains
+    in between.
 
     Raises TraceError for what cannot be expressed, SelectionError when a kernel is missing for the device, BindError for tensors
     that do not fit.
@@ -65,7 +69,7 @@ def compile_train_step(
         for batch, size in _shape_groups(example, B)
     ]
     target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
-    stages = [_run_pipeline(traced, target, keep_gradients) for traced in traces]
+    stages = [_run_pipeline(traced, target, keep_gradients, check_finite) for traced in traces]
     programs = [load_program(snapshots["plan"]) for snapshots in stages]
 
     if isinstance(previous := vars(optimizer).get("_aicf_step"), CompiledTrainStep):
@@ -91,9 +95,10 @@ def compile_train_step(
     return step
 
 
-def _run_pipeline(traced: Traced, target: str, keep_gradients: bool) -> Snapshots:
+def _run_pipeline(traced: Traced, target: str, keep_gradients: bool, check_finite: bool) -> Snapshots:
     stages = Snapshots()
-    options = {"apply-optimizer": "keep-grads"} if keep_gradients else {}
+    wanted = [flag for flag, on in (("keep-grads", keep_gradients), ("check-finite", check_finite)) if on]
+    options = {"apply-optimizer": " ".join(wanted)} if wanted else {}
     run_stages(traced.module, make_context(), target=target, after_each=stages, options=options)
     return stages
 

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from aicf_mlir import _C
-from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.errors import BindError, DataError, StateError
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.hyperparameters import Hyperparameters
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
 from aicf_mlir.runtime.optimizer_state import OptimizerState
 from aicf_mlir.runtime.snapshot import Snapshot, copy_arenas
+from aicf_mlir.runtime.status import data_error
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import current_stream
 from aicf_mlir.stages import Snapshots
@@ -24,6 +25,8 @@ log = logging.getLogger("aicf")
 _nvtx: Any = torch.cuda.nvtx
 
 Batch = Mapping[str, torch.Tensor]
+
+SKIPPED = "The step was skipped whole: nothing has changed"
 
 
 class CompiledTrainStep:
@@ -154,16 +157,22 @@ class CompiledTrainStep:
             with self._range("replay"):
                 if inputs is not None:
                     plan.load(inputs)
-                plan.executor.replay(n, current_stream(self._device))
+                failed = plan.executor.replay(n, current_stream(self._device))
         else:
             if inputs is not None:
                 plan.load(inputs)
-            plan.executor.replay(n)
+            failed = plan.executor.replay(n)
         self._active = plan
-        self._finish()
+        whole = plan.executor.replayed - bool(failed)
+        if whole:
+            self._finish()
         loss = plan.loss.clone()
         if sync and self._is_cuda:
             torch.cuda.synchronize(self._device)
+            failed = plan.executor.failed
+        if failed:
+            done = f"The step was skipped whole; {whole} of {n} before it are done" if n > 1 else SKIPPED
+            raise self._data_error(plan, done)
         return loss
 
     def reset(self) -> None:
@@ -242,7 +251,15 @@ class CompiledTrainStep:
         self.meta.synchronize()
 
     def _run(self, plan: BoundPlan) -> None:
-        plan.executor.run(current_stream(self._device))
+        if plan.executor.run(current_stream(self._device)):
+            raise self._data_error(plan, SKIPPED)
+
+    def _data_error(self, plan: BoundPlan, done: str) -> DataError:
+        """The error of the check that failed; clears it, so that training can go on."""
+        stages = self._stages[id(plan)]
+        if self._is_cuda:
+            done = "That step was skipped whole, and so were those behind it: nothing has changed since"
+        return data_error(self.name, plan, (stages["grad"], stages["step"]), done)
 
     def _finish(self) -> None:
         if not self._optimizer_state.published:

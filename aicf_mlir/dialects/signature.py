@@ -160,6 +160,11 @@ def verify_signature(function: func.FuncOp) -> None:
         if label.role and (label.role, label.name) in known:
             raise VerifyException(f'{where}: expected one {label.role} named "{label.name}", got a second')
         known.add((label.role, label.name))
+    sides = [any(label.role == STATUS for label, _ in side) for side in (arguments, results)]
+    if sides == [True, False]:
+        raise VerifyException(
+            f"@{function.sym_name.data}: expected the status among the results too, got none"
+        )
     for index, (label, type) in enumerate(results):
         where = f"result {index} of @{function.sym_name.data}"
         _verify_label(where, label, RESULT_ROLES)

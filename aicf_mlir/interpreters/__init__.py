@@ -17,7 +17,7 @@ from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.plan import run_plan
 
-__all__ = ["run_function", "run_plan"]
+__all__ = ["make_interpreter", "run_function", "run_plan"]
 
 
 def run_function(module: ModuleOp, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -32,11 +32,16 @@ def run_function(module: ModuleOp, inputs: Sequence[Array]) -> tuple[Array, ...]
         raise BindError(f"expected a module of one function to run, got {len(functions)}")
     (function,) = functions
     _check_inputs(function, inputs)
+    return committed(function, inputs, make_interpreter(module).call_op(function, tuple(inputs)))
+
+
+def make_interpreter(module: ModuleOp) -> Interpreter:
+    """An interpreter for the ops of `module`."""
     interpreter = Interpreter(module)
     interpreter.register_implementations(FuncFunctions())
     for implementations in _implementations(module):
         interpreter.register_implementations(implementations)
-    return committed(function, inputs, interpreter.call_op(function, tuple(inputs)))
+    return interpreter
 
 
 def committed(

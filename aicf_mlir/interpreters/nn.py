@@ -94,7 +94,8 @@ def cross_entropy_options(op: CrossEntropyBase) -> tuple[str, int, float]:
 def check_index(op: nn.CheckIndexOp, operands: Operands) -> Array:
     """The status after the check."""
     ignored = None if op.ignore_index is None else op.ignore_index.value.data
-    return checks.check_index(*operands, op.classes.value.data, ignored, op.code.value.data)
+    status, target = operands
+    return checks.check_index(status, target, op.classes.value.data, ignored, op.code.value.data)
 
 
 def check_finite(op: nn.CheckFiniteOp, operands: Operands) -> Array:

@@ -179,6 +179,13 @@ class GroupUpdate:
         return [(result, Label("update", name, target_role=role)) for result, (role, name) in pairs]
 
 
+def status_argument(function: func.FuncOp) -> SSAValue:
+    """A new status argument."""
+    argument = append_argument(function, STATUS_TYPE, Label(STATUS, STATUS))
+    argument.name_hint = STATUS
+    return argument
+
+
 def with_finite_check(
     function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]
 ) -> list[tuple[SSAValue, Label]]:
@@ -186,7 +193,7 @@ def with_finite_check(
     losses = [value for value, label in results if label.role == "loss"]
     gradients = [value for value, label in results if label.role == "grad"]
     given = [value for value, label in results if label.role == STATUS]
-    status = given[0] if given else append_argument(function, STATUS_TYPE, Label(STATUS, STATUS))
+    status = given[0] if given else status_argument(function)
     code = 1 + max((op.codes[-1] for op in function.walk() if isinstance(op, nn.CheckOp)), default=0)
     check = nn.CheckFiniteOp(status, [*losses, *gradients], code)
     if losses and isinstance(losses[0], OpResult):

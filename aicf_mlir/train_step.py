@@ -167,13 +167,23 @@ class CompiledTrainStep:
         if whole:
             self._finish()
         loss = plan.loss.clone()
-        if sync and self._is_cuda:
-            torch.cuda.synchronize(self._device)
-            failed = plan.executor.failed
         if failed:
             done = f"The step was skipped whole; {whole} of {n} before it are done" if n > 1 else SKIPPED
             raise self._data_error(plan, done)
+        if sync:
+            self.synchronize()
         return loss
+
+    def synchronize(self) -> None:
+        """Wait for the device; raises DataError where a check of a step so far has failed.
+
+        On the CPU there is nothing to wait for, and a step raises at once.
+        """
+        if not self._is_cuda:
+            return
+        torch.cuda.synchronize(self._device)
+        if self._active.executor.failed:
+            raise self._data_error(self._active, SKIPPED)
 
     def reset(self) -> None:
         """Free the graphs and what capture took; parameters and optimizer state stay."""
@@ -188,6 +198,7 @@ class CompiledTrainStep:
 
     def snapshot(self) -> Snapshot:
         """A copy of parameters, optimizer state and meta slots; `restore` brings them back bit for bit."""
+        self.synchronize()
         self._prepare()
         arenas = copy_arenas(self._store.arenas, self._store.device, current_stream(self._device))
         return Snapshot(self._store, arenas, self.meta.settings(), self._optimizer_state.published)

@@ -61,9 +61,9 @@ class CheckIndexOp(CheckOp):
         super().__init__(
             operands=[status, target],
             properties={
-                "code": IntegerAttr(code, i64),
                 "classes": IntegerAttr(classes, i64),
                 "ignore_index": None if ignore_index is None else IntegerAttr(ignore_index, i64),
+                "code": IntegerAttr(code, i64),
             },
             result_types=[STATUS_TYPE],
         )

@@ -70,7 +70,7 @@ def check_index() -> list[Sample]:
         samples.append(Sample(name, ("3xi64", "7xi64"), build, check, fills, smooth=False))
     again = {0: numbers(*FAILED_BEFORE), 1: classes(5, 8)}
     samples.append(Sample("failed before", ("3xi64", "7xi64"), build, check, again, smooth=False))
-    shaped = {0: value(0.0), 1: classes(2)}
+    shaped = {0: value(0.0), 1: numbers(0, 1, 2, 3, 4, -1)}
     samples.append(Sample("matrix of i32", ("3xi64", "2x3xi32"), build, check, shaped, smooth=False))
     return samples
 

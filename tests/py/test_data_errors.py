@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -82,7 +82,7 @@ class Side:
         return {role: arena.read(0, arena.nbytes) for role, arena in snapshot.arenas.items()}
 
     @contextmanager
-    def refused(self, error: type[DataError], *texts: str) -> Iterator[None]:
+    def refused(self, error: type[DataError], *texts: str) -> Generator[None]:
         """What runs inside raises `error` with these texts, and nothing has changed."""
         before, state = self.bytes(), self.state()
         with pytest.raises(error) as raised:

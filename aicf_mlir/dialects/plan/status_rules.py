@@ -10,6 +10,9 @@ from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 
 STATUS_SPEC = ("i64", (3,))
+CHECKS = ("check_index", "check_finite")
+"""The ops that compute a status: on CUDA they tell the host what failed."""
+
 KEPT_ROLES = ("param", "buffer", "state", "meta")
 """What outlives a step and is as before where a check has failed."""
 
@@ -35,6 +38,8 @@ def check_launch(launch: LaunchOp, slots: Mapping[str, SlotOp], status: str | No
     if launch.status is not None and (status is None or launch.status != status):
         wanted = "no status in this plan" if status is None else f"the status @{status}"
         refuse(launch, f"@{launch.symbol} is skipped by @{launch.status}; there is {wanted}")
+    if any(slots[name].role.data == "status" for name in launch.writes) and launch.op.data not in CHECKS:
+        refuse(launch, f"@{launch.symbol} writes a status; only {' and '.join(CHECKS)} tell the host of it")
     kept = [name for name in launch.writes if slots[name].role.data in KEPT_ROLES]
     other = [name for name in launch.writes if name not in kept]
     if launch.status is not None and other:

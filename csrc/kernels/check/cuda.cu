@@ -70,7 +70,7 @@ struct CheckedTensor {
   bool aligned;  // to 16 bytes
 };
 
-constexpr int kTableTensors = 500;  // 48 bytes each; a kernel's arguments hold 32764 bytes
+constexpr int kTableTensors = 500;  // 56 bytes each; a kernel's arguments hold 32764 bytes
 
 struct CheckTable {
   int count;

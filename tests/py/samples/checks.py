@@ -54,25 +54,28 @@ def status_of(before: Any, code: int, failed: Any, what: Any) -> Any:
     return torch.tensor([code, at, int(what.flatten()[at])] if places else [0, 0, 0])
 
 
+def index_sample(name: str, target: str, ignored: int | None, before: Fill, targets: Fill) -> Sample:
+    """One check of targets of five classes."""
+
+    def build(status: Any, target: Any) -> Operation:
+        return nn.CheckIndexOp(status, target, 5, 3, ignored)
+
+    def check(status: Any, target: Any) -> Any:
+        refused = (target < 0) | (target >= 5)
+        return status_of(status, 3, refused if ignored is None else refused & (target != ignored), target)
+
+    return Sample(name, ("3xi64", target), build, check, {0: before, 1: targets}, smooth=False)
+
+
 def check_index() -> list[Sample]:
     """Both widths of integers, any shape."""
-    samples: list[Sample] = []
-    for name, ignored, first in INDICES:
-
-        def build(status: Any, target: Any, ignored: int | None = ignored) -> Operation:
-            return nn.CheckIndexOp(status, target, 5, 3, ignored)
-
-        def check(status: Any, target: Any, ignored: int | None = ignored) -> Any:
-            refused = (target < 0) | (target >= 5)
-            return status_of(status, 3, refused if ignored is None else refused & (target != ignored), target)
-
-        fills = {0: value(0.0), 1: classes(5, *first)}
-        samples.append(Sample(name, ("3xi64", "7xi64"), build, check, fills, smooth=False))
-    again = {0: numbers(*FAILED_BEFORE), 1: classes(5, 8)}
-    samples.append(Sample("failed before", ("3xi64", "7xi64"), build, check, again, smooth=False))
-    shaped = {0: value(0.0), 1: numbers(0, 1, 2, 3, 4, -1)}
-    samples.append(Sample("matrix of i32", ("3xi64", "2x3xi32"), build, check, shaped, smooth=False))
-    return samples
+    samples = [
+        index_sample(name, "7xi64", ignored, value(0.0), classes(5, *first))
+        for name, ignored, first in INDICES
+    ]
+    again = index_sample("failed before", "7xi64", None, numbers(*FAILED_BEFORE), classes(5, 8))
+    shaped = index_sample("matrix of i32", "2x3xi32", 7, value(0.0), numbers(0, 1, 2, 3, 7, -1))
+    return [*samples, again, shaped]
 
 
 def check_finite() -> list[Sample]:

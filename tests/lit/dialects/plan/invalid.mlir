@@ -492,3 +492,12 @@ plan.program @p target "cpu" {
   // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
   plan.launch @k1 "advance_cpu" advance(@step) -> (@step) unless @s
 }
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @t : memref<3xi64> input "t"
+  // expected-error@below {{@k0 writes a status; only check_index and check_finite tell the host of it}}
+  plan.launch @k0 "copy_cpu" copy(@t) -> (@s)
+}

@@ -12,7 +12,7 @@ CaptureError     a step that could not be recorded
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
 from typing_extensions import Buffer
 
@@ -50,6 +50,8 @@ class OpKind(enum.IntEnum):
     Advance = 28
     SgdStep = 29
     AdamStep = 30
+    CheckIndex = 31
+    CheckFinite = 32
 
 Attr: TypeAlias = bool | int | float | str | Sequence[int]
 TensorType: TypeAlias = tuple[str, Sequence[int]]
@@ -84,6 +86,8 @@ class Launch(TypedDict):
     outputs: Sequence[Slot]
     attrs: Mapping[str, Attr]
     workspace: tuple[str, int, int] | None
+    unless: NotRequired[Slot | None]
+    """The status: where its first number is not 0 the launch does nothing."""
 
 MAX_RANK: int
 """The most dimensions that an operand of a kernel has."""
@@ -154,9 +158,12 @@ def graph_launch(graph: Graph, n: int = 1, stream: int = 0) -> None: ...
 def graph_reset(graph: Graph) -> None: ...
 
 class Arena(Buffer):
-    """Zero-filled memory at a fixed address; on the CPU a writable buffer that keeps it alive."""
+    """Zero-filled memory at a fixed address; on the CPU a writable buffer that keeps it alive.
 
-    def __init__(self, device: str, nbytes: int) -> None: ...
+    A `visible` arena holds a status: the host sees what a check writes there without waiting.
+    """
+
+    def __init__(self, device: str, nbytes: int, visible: bool = False) -> None: ...
     @property
     def ptr(self) -> int: ...
     @property
@@ -214,19 +221,31 @@ class Executor:
         device: str,
         arenas: Mapping[str, Arena],
         launches: Sequence[Launch],
+        status: Slot | None = None,
         inputs: Sequence[tuple[str, int, int]] = (),
         session: Session | None = None,
         index: int = 0,
     ) -> None: ...
     def load(self, batch: tuple[int, ...], stream: int = 0) -> None: ...
-    def run(self, stream: int = 0, batch: tuple[int, ...] = ()) -> None: ...
+    def run(self, stream: int = 0, batch: tuple[int, ...] = ()) -> int:
+        """Run one step; returns `failed`."""
+
     def capture(self) -> None: ...
-    def replay(self, n: int = 1, stream: int = 0, batch: tuple[int, ...] = ()) -> None: ...
+    def replay(self, n: int = 1, stream: int = 0, batch: tuple[int, ...] = ()) -> int:
+        """Up to `n` steps, fewer where a check fails; returns `failed`."""
+
     def reset(self) -> None: ...
     def trace(self) -> list[str]: ...
     def stats(self) -> ExecutorStats: ...
     @property
     def captured(self) -> bool: ...
+    @property
+    def failed(self) -> int:
+        """The code of the check that has failed, as far as the host can see without waiting; 0 while all is well."""
+
+    @property
+    def replayed(self) -> int:
+        """Steps that the last replay enqueued; on the CPU the last one has failed where `failed` is not 0."""
 
 def device_count(kind: str = "cuda") -> int: ...
 def compute_capability(index: int = 0) -> int: ...

@@ -47,6 +47,7 @@ def compile_train_step(
     name: str = "step",
     keep_gradients: bool = False,
     meta: Sequence[str] = (),
+    check_finite: bool = False,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
 
@@ -55,6 +56,9 @@ def compile_train_step(
     "x"; "t" has the shape of the model's output). Parameters become views into memory of their own on `device` (default: CUDA
     where usable, else the CPU) and keep their values; the model and the optimizer stay ordinary torch objects.
     `warmup_inputs` warms up at once, `warmup_runs` times each. `keep_gradients` keeps every gradient readable after a step.
+    A class index out of range skips the whole step and raises `OutOfRangeError`; with `check_finite` so does a loss or a gradient
+    that is NaN or infinite, with `NonFiniteError`. On CUDA the error comes with the next call that sees it, and nothing trains
+    in between.
     `meta` names Python numbers that the step reads (`"model.alpha"`, as `guards()` lists them) and that may change between steps.
 
     Steps over the same model or optimizer share parameters and state: each sees the others' updates, and they run one at a time.
@@ -63,7 +67,18 @@ def compile_train_step(
     that do not fit.
     """
     request = Request(
-        model, optimizer, loss_fn, example, B, D, device, dtype, name, keep_gradients, tuple(meta)
+        model,
+        optimizer,
+        loss_fn,
+        example,
+        B,
+        D,
+        device,
+        dtype,
+        name,
+        keep_gradients,
+        tuple(meta),
+        check_finite,
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
     vars(optimizer)["_aicf_step"] = weakref.ref(step)
@@ -107,6 +122,7 @@ class Request:
     name: str
     keep_gradients: bool
     meta: tuple[str, ...]
+    check_finite: bool = False
 
     @one_at_a_time
     def trace(self, host_values: Mapping[str, HostValue]) -> list[Traced]:
@@ -154,7 +170,9 @@ class Request:
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)
             run_stages(traced.module, context, target=target, first="lowered", after_each=stages)
             return stages
-        options = {"apply-optimizer": "keep-grads"} if self.keep_gradients else {}
+        flags = (("keep-grads", self.keep_gradients), ("check-finite", self.check_finite))
+        wanted = [flag for flag, on in flags if on]
+        options = {"apply-optimizer": " ".join(wanted)} if wanted else {}
         run_stages(traced.module, context, target=target, after_each=stages, options=options)
         return stages
 

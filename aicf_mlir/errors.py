@@ -43,3 +43,15 @@ class KernelError(AicfError):
 
 class CaptureError(AicfError):
     """Recording a step into a graph failed; nothing of it is left behind."""
+
+
+class DataError(AicfError):
+    """Values of a batch that the step cannot train on; the step was skipped whole and nothing has changed."""
+
+
+class OutOfRangeError(DataError, IndexError):
+    """A class index that is neither a class nor `ignore_index`; torch raises IndexError for it."""
+
+
+class NonFiniteError(DataError, FloatingPointError):
+    """A loss or a gradient that is NaN or infinite, in a step compiled with `check_finite=True`."""

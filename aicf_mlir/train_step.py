@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aicf_mlir import _C
-from aicf_mlir.errors import BindError, GuardError, StateError
+from aicf_mlir.errors import BindError, DataError, GuardError, StateError
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.guards import Guard, Guards
@@ -24,6 +24,7 @@ from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
 from aicf_mlir.runtime.retrace import Retrace
 from aicf_mlir.runtime.snapshot import Snapshot, copy_arenas, restore_arenas
+from aicf_mlir.runtime.status import data_error
 from aicf_mlir.runtime.tensors import current_stream
 from aicf_mlir.runtime.watched import Watched
 
@@ -34,6 +35,10 @@ log = logging.getLogger("aicf")
 _nvtx: Any = torch.cuda.nvtx
 
 Batch = Mapping[str, torch.Tensor]
+
+SKIPPED = "The step was skipped whole: nothing has changed"
+
+SKIPPED = "The step was skipped whole: nothing has changed"
 
 
 class CompiledTrainStep:
@@ -105,7 +110,9 @@ class CompiledTrainStep:
             self._prepare()
             addresses, _owners = plan.stage(batch)
             with self._range("train_step"):
-                self._advance(plan, lambda: plan.executor.run(self._stream, addresses))
+                failed = self._advance(partial(plan.executor.run, self._stream, addresses))
+            if failed:
+                raise self._data_error(plan, SKIPPED)
             return plan.loss.clone()
 
     def warmup(self, batch: Batch, runs: int = 1) -> None:
@@ -124,7 +131,8 @@ class CompiledTrainStep:
             try:
                 with self._range("warmup"):
                     for _ in range(runs):
-                        plan.executor.run(self._stream, addresses)
+                        if plan.executor.run(self._stream, addresses):
+                            raise self._data_error(plan, SKIPPED)
             finally:
                 self._restore(before)
             if self._state in ("created", "reset"):
@@ -174,25 +182,33 @@ class CompiledTrainStep:
             else:
                 self._replay(plan, n, addresses)
             loss = plan.loss.clone()
-            if sync and self._is_cuda:
-                torch.cuda.synchronize(self._device)
+            if sync:
+                self._synchronize()
             return loss
 
     def _replay(self, plan: BoundPlan, n: int, addresses: tuple[int, ...]) -> None:
-        executor, stream = plan.executor, self._stream
-        if not self._is_steady:  # the first step publishes the state; the others can then be interrupted
-            self._advance(plan, lambda: executor.replay(1, stream, addresses))
-            n, addresses = n - 1, ()
-            if n == 0:
-                return
         steps = self._session.steps
         try:
-            executor.replay(n, stream, addresses)
+            failed = self._replay_steps(plan, n, addresses)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
                 f"{self.name}: {self._session.steps - steps} of {n} replays were done, each whole"
             )
             raise
+        if failed:
+            whole = self._session.steps - steps
+            done = f"The step was skipped whole; {whole} of {n} before it are done" if n > 1 else SKIPPED
+            raise self._data_error(plan, done)
+
+    def _replay_steps(self, plan: BoundPlan, n: int, addresses: tuple[int, ...]) -> int:
+        """Up to `n` steps; whether a check failed in the last."""
+        executor, stream = plan.executor, self._stream
+        if not self._is_steady:  # the first step publishes the state; the others can then be interrupted
+            failed = self._advance(partial(executor.replay, 1, stream, addresses))
+            if failed or n == 1:
+                return failed
+            n, addresses = n - 1, ()
+        return executor.replay(n, stream, addresses)
 
     def _not_captured(self) -> StateError:
         if self._state == "captured":
@@ -205,6 +221,21 @@ class CompiledTrainStep:
             else "call train_step(batch), then capture(batch)"
         )
         return StateError(f"{self.name}: replay() before capture() (state {self._state!r}); {hint}")
+
+    def synchronize(self) -> None:
+        """Wait for the device; raises DataError where a check of a step so far has failed.
+
+        On the CPU there is nothing to wait for, and a step raises at once.
+        """
+        with self._session:
+            self._synchronize()
+
+    def _synchronize(self) -> None:
+        if not self._is_cuda:
+            return
+        torch.cuda.synchronize(self._device)
+        if self._active.executor.failed:
+            raise self._data_error(self._active, SKIPPED)
 
     def reset(self) -> None:
         """Free the graphs and what capture took; parameters and optimizer state stay."""
@@ -228,6 +259,7 @@ class CompiledTrainStep:
     def snapshot(self) -> Snapshot:
         """A copy of parameters, optimizer state and meta slots; `restore` brings them back bit for bit."""
         with self._session:
+            self._synchronize()
             self._prepare()
             return self._snapshot()
 
@@ -292,20 +324,29 @@ class CompiledTrainStep:
         published = self._optimizer_state is None or self._optimizer_state.published
         return self._begun and published and self._state in ("warmed", "captured")
 
-    def _advance(self, plan: BoundPlan, run: Callable[[], None]) -> None:
-        """Run a step by `run`, one call into C++; the first publishes the optimizer's state whatever signals come."""
+    def _advance(self, run: Callable[[], int]) -> int:
+        """Run a step by `run`, one call into C++, and return whether a check of it failed.
+
+        The first step publishes the optimizer's state, whatever signals come.
+        """
         if self._is_steady:
-            run()
-            return
+            return run()
         with held():
-            run()
-            self._begun = True
-            if self._optimizer_state is not None and not self._optimizer_state.published:
-                self._optimizer_state.publish()
-            if self._built.optimizer is not None:  # what LRScheduler asks to know that a step came before it
-                vars(self._built.optimizer)["_opt_called"] = True
-            if self._state in ("created", "reset"):
-                self._state = "warmed"
+            steps = self._session.steps
+            failed = run()
+            if self._session.steps > steps:
+                self._begin()
+            return failed
+
+    def _begin(self) -> None:
+        """What Python does when a first step has been taken."""
+        self._begun = True
+        if self._optimizer_state is not None and not self._optimizer_state.published:
+            self._optimizer_state.publish()
+        if self._built.optimizer is not None:  # what LRScheduler asks to know that a step came before it
+            vars(self._built.optimizer)["_opt_called"] = True
+        if self._state in ("created", "reset"):
+            self._state = "warmed"
 
     def _select(self, batch: Batch) -> BoundPlan:
         _check_batch(self.name, batch)
@@ -324,6 +365,14 @@ class CompiledTrainStep:
             self._watched.check()
         if self.meta.polled:
             self.meta.synchronize()
+
+    def _data_error(self, plan: BoundPlan, done: str) -> DataError:
+        """The error of the check that failed; clears it, so that training can go on."""
+        stages = self._built.stages[self._plans.index(plan)]
+        if self._is_cuda:
+            done = "That step was skipped whole, and so were those behind it: nothing has changed since"
+        whole = stages["step"] if "step" in stages else stages["nn"]
+        return data_error(self.name, plan, (stages["grad"] if "grad" in stages else whole, whole), done)
 
     def _refuse_autocast(self) -> None:
         raise GuardError(

@@ -25,9 +25,9 @@ bool interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
-ArenaPointer make_arena(const std::string& device, py::handle nbytes) {
+ArenaPointer make_arena(const std::string& device, py::handle nbytes, bool visible) {
   ArenaPointer arena;
-  raise_if(Arena::create(device, parse_int(nbytes, "nbytes"), &arena));
+  raise_if(Arena::create(device, parse_int(nbytes, "nbytes"), visible, &arena));
   return arena;
 }
 
@@ -91,14 +91,15 @@ LaunchSpec parse_launch(const py::dict& row) {
     spec.workspace = WorkspaceSpec{py::str(workspace[0]), parse_int(workspace[1], "offset"),
                                    parse_int(workspace[2], "nbytes")};
   }
+  if (row.contains("unless") && !row["unless"].is_none()) spec.unless = parse_slot(row["unless"]);
   return spec;
 }
 
 using SessionPointer = std::shared_ptr<Session>;
 
 std::unique_ptr<Executor> make_executor(const std::string& device, const ArenaMap& arenas,
-                                        const std::vector<py::dict>& rows, const py::list& inputs,
-                                        SessionPointer session, int64_t index) {
+                                        const std::vector<py::dict>& rows, py::handle status,
+                                        const py::list& inputs, SessionPointer session, int64_t index) {
   for (const auto& [name, arena] : arenas)
     if (!arena) raise_if(Status::invalid("arena '" + name + "' is None"), Subject::Plan);
   std::vector<LaunchSpec> launches;
@@ -111,8 +112,11 @@ std::unique_ptr<Executor> make_executor(const std::string& device, const ArenaMa
     places.push_back({py::str(place[0]), parse_int(place[1], "offset"), parse_int(place[2], "nbytes")});
   }
   std::unique_ptr<Executor> executor;
-  raise_if(Executor::create(device, arenas, launches, places, {std::move(session), index}, &executor),
-           Subject::Plan);
+  std::optional<SlotSpec> status_slot;
+  if (!status.is_none()) status_slot = parse_slot(status);
+  raise_if(
+      Executor::create(device, arenas, launches, status_slot, places, {std::move(session), index}, &executor),
+      Subject::Plan);
   return executor;
 }
 
@@ -143,7 +147,7 @@ py::dict stats(Executor& executor) {
 
 void bind_arena(py::module_& m) {
   py::class_<Arena, ArenaPointer>(m, "Arena", py::buffer_protocol())
-      .def(py::init(&make_arena), py::arg("device"), py::arg("nbytes"))
+      .def(py::init(&make_arena), py::arg("device"), py::arg("nbytes"), py::arg("visible") = false)
       .def_property_readonly("ptr", [](const Arena& a) { return reinterpret_cast<uintptr_t>(a.data()); })
       .def_property_readonly("nbytes", &Arena::nbytes)
       .def_property_readonly("device", &Arena::device_name)
@@ -187,7 +191,8 @@ void bind_executor(py::module_& m) {
   bind_session(m);
   py::class_<Executor>(m, "Executor")
       .def(py::init(&make_executor), py::arg("device"), py::arg("arenas"), py::arg("launches"),
-           py::arg("inputs") = py::list(), py::arg("session") = nullptr, py::arg("index") = 0)
+           py::arg("status") = py::none(), py::arg("inputs") = py::list(), py::arg("session") = nullptr,
+           py::arg("index") = 0)
       .def(
           "load",
           [](Executor& e, const py::tuple& batch, uintptr_t stream) {
@@ -200,6 +205,7 @@ void bind_executor(py::module_& m) {
           [](Executor& e, uintptr_t stream, const py::tuple& batch) {
             const Executor::Batch addresses = parse_batch(batch);
             without_gil([&] { return e.run(addresses, as_stream(stream)); });
+            return e.failed();
           },
           py::arg("stream") = 0, py::arg("batch") = py::tuple())
       .def("capture", [](Executor& e) { without_gil([&] { return e.capture(); }); })
@@ -208,12 +214,15 @@ void bind_executor(py::module_& m) {
           [](Executor& e, int64_t n, uintptr_t stream, const py::tuple& batch) {
             const Executor::Batch addresses = parse_batch(batch);
             without_gil([&] { return e.replay(n, addresses, as_stream(stream), &interrupted); });
+            return e.failed();
           },
           py::arg("n") = 1, py::arg("stream") = 0, py::arg("batch") = py::tuple())
       .def("reset", [](Executor& e) { without_gil([&] { return e.reset(); }); })
       .def("trace", &trace)
       .def("stats", &stats)
-      .def_property_readonly("captured", &Executor::captured);
+      .def_property_readonly("captured", &Executor::captured)
+      .def_property_readonly("failed", &Executor::failed)
+      .def_property_readonly("replayed", &Executor::replayed);
 }
 
 }  // namespace aicf::bindings

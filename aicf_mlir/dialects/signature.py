@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, StringAttr, TensorType, i64
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
@@ -25,11 +25,21 @@ ROLE = "aicf.role"
 NAME = "aicf.name"
 OF = "aicf.of"
 
-ARGUMENT_ROLES = ("input", "param", "buffer", "state", "meta")
-"""Read from the batch; trained; frozen; kept by the optimizer; scalars that the host may write."""
+STATUS = "status"
 
-RESULT_ROLES = ("loss", "grad", "update", "output")
-"""The value to minimise; of the parameter named; the new value of the argument named; anything else."""
+ARGUMENT_ROLES = ("input", "param", "buffer", "state", "meta", STATUS)
+"""Read from the batch; trained; frozen; kept by the optimizer; scalars that the host may write; what checks say."""
+
+RESULT_ROLES = ("loss", "grad", "update", "output", STATUS)
+"""The value to minimise; of the parameter named; the new value of the argument named; anything else.
+
+The result "status" is the new value of the argument "status". Where its code, the first number, is not 0, a
+check has failed and the step counts as not done: no result labelled "update" takes the place of its argument.
+The status itself does, so that no step updates anything until the host has seen it and written zeros.
+"""
+
+STATUS_TYPE: TensorType[Attribute] = TensorType(i64, (3,))
+"""The code of the check that failed, or 0; the position of the element that made it fail; what stands there."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,7 @@ def verify_signature(function: func.FuncOp) -> None:
     Check the labels of a step; functions without labels pass.
 
     Roles are known; names are given and unique in their role; params are of floating-point type; a grad names a
-    param and an update one argument, of its type.
+    param and an update one argument, of its type; there is at most one status, and its result has an argument.
     """
     arguments = list(zip(argument_labels(function), function.function_type.inputs.data, strict=True))
     results = list(zip(result_labels(function), function.function_type.outputs.data, strict=True))
@@ -145,9 +155,16 @@ def verify_signature(function: func.FuncOp) -> None:
         _verify_label(where, label, ARGUMENT_ROLES)
         if label.role == "param" and not is_float_type(type):
             raise VerifyException(f"{where}: expected a param to be a tensor of {FLOAT_NAMES}, got {type}")
+        if label.role == STATUS:
+            _verify_status(where, type, [other for other, _ in arguments])
         if label.role and (label.role, label.name) in known:
             raise VerifyException(f'{where}: expected one {label.role} named "{label.name}", got a second')
         known.add((label.role, label.name))
+    sides = [any(label.role == STATUS for label, _ in side) for side in (arguments, results)]
+    if sides == [True, False]:
+        raise VerifyException(
+            f"@{function.sym_name.data}: expected the status among the results too, got none"
+        )
     for index, (label, type) in enumerate(results):
         where = f"result {index} of @{function.sym_name.data}"
         _verify_label(where, label, RESULT_ROLES)
@@ -156,6 +173,18 @@ def verify_signature(function: func.FuncOp) -> None:
             _verify_target(where, target, type, [arguments[i] for i in index_of.updated_by(target)])
         elif label.target_role:
             raise VerifyException(f'{where}: expected {OF} beside {ROLE} = "update" only')
+        elif label.role == STATUS:
+            _verify_status(where, type, [other for other, _ in results])
+            if not any(argument.role == STATUS for argument, _ in arguments):
+                raise VerifyException(f'{where}: expected an argument with {ROLE} = "{STATUS}", got none')
+
+
+def _verify_status(where: str, type: Attribute, labels: Sequence[Label]) -> None:
+    """There is one status on a side, of its type."""
+    if type != STATUS_TYPE:
+        raise VerifyException(f"{where}: expected a status of type {STATUS_TYPE}, got {type}")
+    if (count := sum(label.role == STATUS for label in labels)) > 1:
+        raise VerifyException(f"{where}: expected one status, got {count}")
 
 
 def _verify_label(where: str, label: Label, roles: Sequence[str]) -> None:

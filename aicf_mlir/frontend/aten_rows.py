@@ -231,7 +231,9 @@ def cross_entropy(call: Call) -> SSAValue:
     logits = call.emit.reshape(logits, (rows, classes))
     target = call.emit.reshape(target, (rows,))
     ignored, smoothing = call["ignore_index"], call["label_smoothing"]
-    return call.emit.insert(nn.CrossEntropyOp(logits, target, mode, ignored, smoothing))
+    loss = call.emit.insert(nn.CrossEntropyOp(logits, target, mode, ignored, smoothing))
+    call.emit.check_index(target, classes, ignored)
+    return loss
 
 
 def full_like(value: float | None = None) -> Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from xdsl.builder import Builder
@@ -21,11 +21,18 @@ from aicf_mlir.frontend.types import ELEMENT_TYPES
 
 
 class Emitter:
-    """Writes to the end of `block`; `location` is given to every op that follows."""
+    """Writes to the end of `block`; `location` is given to every op that follows.
 
-    def __init__(self, block: Block):
+    `first_status` makes the status that the first check takes.
+    """
+
+    def __init__(self, block: Block, first_status: Callable[[], SSAValue]):
         self._builder = Builder(InsertPoint.at_end(block))
         self.location: SourceLocation | None = None
+        self.status: SSAValue | None = None
+        """What the checks so far have found; None before the first."""
+        self._first_status = first_status
+        self._checks = 0
 
     def insert(self, op: NNOp) -> SSAValue:
         """Append `op` and return its result, named after the op."""
@@ -42,6 +49,12 @@ class Emitter:
         rounded = torch.tensor(number, dtype=dtype).item()
         number = rounded if math.isinf(rounded) else number
         return self.insert(nn.ConstantOp(number, tensor_type(shape, dtype)))
+
+    def check_index(self, target: SSAValue, classes: int, ignore_index: int | None) -> None:
+        """A step in which an index is neither in 0..classes-1 nor `ignore_index` shall update nothing."""
+        self._checks += 1
+        before = self._first_status() if self.status is None else self.status
+        self.status = self.insert(nn.CheckIndexOp(before, target, classes, self._checks, ignore_index))
 
     def cast(self, value: SSAValue, dtype: torch.dtype) -> SSAValue:
         """`value` in the float type `dtype`."""

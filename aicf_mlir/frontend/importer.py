@@ -11,10 +11,10 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp
-from xdsl.ir import Block, BlockArgument, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.signature import Label
+from aicf_mlir.dialects.signature import STATUS, STATUS_TYPE, Label
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.bindings import Binding, Bindings
 from aicf_mlir.frontend.call import Call, Value
@@ -43,7 +43,7 @@ class Importer:
         self._exported = exported
         self._name = name
         self._block = Block()
-        self._emit = Emitter(self._block)
+        self._emit = Emitter(self._block, self._status_argument)
         self._device = next(iter(inputs.values())).device
         self._labels: list[DictionaryAttr] = []
         self._values: dict[Node, Value] = {**bindings.literals}
@@ -69,7 +69,13 @@ class Importer:
         return self._argument(binding.role, binding.name, tuple(binding.tensor.shape), binding.tensor.dtype)
 
     def _argument(self, role: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> BlockArgument:
-        argument = self._block.insert_arg(tensor_type(shape, dtype), len(self._block.args))
+        return self._append_argument(role, name, tensor_type(shape, dtype))
+
+    def _status_argument(self) -> BlockArgument:
+        return self._append_argument(STATUS, STATUS, STATUS_TYPE)
+
+    def _append_argument(self, role: str, name: str, type: Attribute) -> BlockArgument:
+        argument = self._block.insert_arg(type, len(self._block.args))
         argument.name_hint = name_hint(role, name)
         self._labels.append(Label(role, name).to_attribute())
         return argument
@@ -90,15 +96,18 @@ class Importer:
 
     def _function(self, loss: SSAValue) -> ModuleOp:
         loss.name_hint = "loss"
-        returned = func.ReturnOp(loss)
+        results = [(loss, Label("loss", "loss"))]
+        if self._emit.status is not None:
+            results.append((self._emit.status, Label(STATUS, STATUS)))
+        returned = func.ReturnOp(*(value for value, _ in results))
         returned.location = location_attribute(self._emit.location)
         self._block.add_op(returned)
         function = func.FuncOp(
             self._name,
-            FunctionType.from_lists(self._block.arg_types, [loss.type]),
+            FunctionType.from_lists(self._block.arg_types, [value.type for value, _ in results]),
             Region(self._block),
             arg_attrs=ArrayAttr(self._labels),
-            res_attrs=ArrayAttr([Label("loss", "loss").to_attribute()]),
+            res_attrs=ArrayAttr([label.to_attribute() for _, label in results]),
         )
         function.location = location_attribute(self._exported.fallback)
         return ModuleOp([function])

@@ -12,11 +12,12 @@ from xdsl.interpreters.func import FuncFunctions
 
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.element_types import element_name
+from aicf_mlir.dialects.signature import STATUS, ArgumentIndex, argument_labels, result_labels
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.plan import run_plan
 
-__all__ = ["run_function", "run_plan"]
+__all__ = ["make_interpreter", "run_function", "run_plan"]
 
 
 def run_function(module: ModuleOp, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -31,11 +32,31 @@ def run_function(module: ModuleOp, inputs: Sequence[Array]) -> tuple[Array, ...]
         raise BindError(f"expected a module of one function to run, got {len(functions)}")
     (function,) = functions
     _check_inputs(function, inputs)
+    return committed(function, inputs, make_interpreter(module).call_op(function, tuple(inputs)))
+
+
+def make_interpreter(module: ModuleOp) -> Interpreter:
+    """An interpreter for the ops of `module`."""
     interpreter = Interpreter(module)
     interpreter.register_implementations(FuncFunctions())
     for implementations in _implementations(module):
         interpreter.register_implementations(implementations)
-    return interpreter.call_op(function, tuple(inputs))
+    return interpreter
+
+
+def committed(
+    function: func.FuncOp, inputs: Sequence[Array], results: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    """`results`; where their status has failed, every update is the old value of its argument."""
+    labels = result_labels(function)
+    statuses = [result for label, result in zip(labels, results, strict=True) if label.role == STATUS]
+    if not any(status[0] != 0 for status in statuses):
+        return results
+    arguments = ArgumentIndex(argument_labels(function))
+    return tuple(
+        inputs[arguments.updated_by(label)[0]] if label.role == "update" else result
+        for label, result in zip(labels, results, strict=True)
+    )
 
 
 IMPLEMENTATIONS: Mapping[str, tuple[str, str]] = {

@@ -15,9 +15,12 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
+from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.optim import HYPERPARAMETER
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Group, Sgd, UpdateRule, parse_groups
 from aicf_mlir.dialects.signature import (
+    STATUS,
+    STATUS_TYPE,
     Label,
     append_argument,
     argument_labels,
@@ -43,6 +46,7 @@ class ApplyOptimizerPass(ModulePass):
       amsgrad: for adam and adamw
       maximize: ascend instead of descend
       keep-grads: keep the gradients among the results
+      check-finite: a loss or a gradient that is not finite fails the status, and so nothing is updated
     """
 
     name = "apply-optimizer"
@@ -53,6 +57,7 @@ class ApplyOptimizerPass(ModulePass):
     amsgrad: bool = False
     maximize: bool = False
     keep_grads: bool = False
+    check_finite: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in op.ops:
@@ -71,6 +76,8 @@ class ApplyOptimizerPass(ModulePass):
             group.with_params([name for name in group.params if name in gradients])
             for group in self.groups(function, list(gradients))
         ]
+        if self.check_finite:
+            returned = with_finite_check(function, returned)
         results = [entry for entry in returned if self.keep_grads or entry[1].role != "grad"]
         for index, group in enumerate(groups):
             if group.params:
@@ -170,6 +177,31 @@ class GroupUpdate:
             if hint := self.arguments[key].name_hint:
                 result.name_hint = f"{hint}.next"
         return [(result, Label("update", name, target_role=role)) for result, (role, name) in pairs]
+
+
+def status_argument(function: func.FuncOp) -> SSAValue:
+    """A new status argument."""
+    argument = append_argument(function, STATUS_TYPE, Label(STATUS, STATUS))
+    argument.name_hint = STATUS
+    return argument
+
+
+def with_finite_check(
+    function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]
+) -> list[tuple[SSAValue, Label]]:
+    """`results` with the status after one more check: of the loss and all gradients, before any update."""
+    losses = [value for value, label in results if label.role == "loss"]
+    gradients = [value for value, label in results if label.role == "grad"]
+    given = [value for value, label in results if label.role == STATUS]
+    status = given[0] if given else status_argument(function)
+    code = 1 + max((op.codes[-1] for op in function.walk() if isinstance(op, nn.CheckOp)), default=0)
+    check = nn.CheckFiniteOp(status, [*losses, *gradients], code)
+    if losses and isinstance(losses[0], OpResult):
+        check.location = losses[0].op.location
+    Builder(InsertPoint.before(return_op(function))).insert(check)
+    check.result.name_hint = STATUS
+    rest = [entry for entry in results if entry[1].role != STATUS]
+    return [*rest, (check.result, Label(STATUS, STATUS))]
 
 
 def refuse(function: func.FuncOp, message: str) -> NoReturn:

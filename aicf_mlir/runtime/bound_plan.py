@@ -54,6 +54,7 @@ class BoundPlan:
             store.device,
             self.arenas,
             launches,
+            program.status,
             [(slot.arena, slot.offset, slot.nbytes) for slot in inputs],
             store.session,
             index,

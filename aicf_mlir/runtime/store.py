@@ -16,7 +16,7 @@ from aicf_mlir.runtime.program import Place, Program, Slot
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, view
 from aicf_mlir.runtime.watched import Watched
 
-SHARED_ROLES = ("param", "buffer", "state", "meta")
+SHARED_ROLES = ("param", "buffer", "state", "meta", "status")
 
 Key = tuple[str, str]
 """Role and name of a slot."""
@@ -68,7 +68,7 @@ class Store:
         """Allocate the arenas that hold a slot without a home, and note where each slot lies."""
         needed = {slot.arena for key, slot in self.planned.items() if key not in homes}
         for role in (role for role in program.arenas if role in needed):
-            self.arenas[role] = _C.Arena(self.device, program.arenas[role])
+            self.arenas[role] = _C.Arena(self.device, program.arenas[role], visible=role == "status")
             register(self.arenas[role], self.session)
         others: dict[int, str] = {}
         for key, slot in self.planned.items():

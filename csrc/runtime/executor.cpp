@@ -36,8 +36,8 @@ class Executor::Turn {
 };
 
 Status Executor::create(const std::string& device_name, ArenaMap arenas, const std::vector<LaunchSpec>& specs,
-                        const std::vector<InputSpec>& input_specs, Member member,
-                        std::unique_ptr<Executor>* out) {
+                        const std::optional<SlotSpec>& status_slot, const std::vector<InputSpec>& input_specs,
+                        Member member, std::unique_ptr<Executor>* out) {
   Device* device = nullptr;
   AICF_TRY(get_device(device_name, &device));
   for (const auto& [name, arena] : arenas)
@@ -51,6 +51,8 @@ Status Executor::create(const std::string& device_name, ArenaMap arenas, const s
     const char* op = op_name(specs[i].kind);
     return status.at("launch " + std::to_string(i) + " (" + (op ? op : "?") + ")");
   }
+  int64_t *status = nullptr, *visible = nullptr;
+  if (status_slot) AICF_TRY(place_status(*status_slot, arenas, &status, &visible));
   std::vector<Input> inputs;
   for (const InputSpec& spec : input_specs) {
     const Arena* arena = nullptr;
@@ -58,16 +60,17 @@ Status Executor::create(const std::string& device_name, ArenaMap arenas, const s
     AICF_TRY(arena->check_range("the input", spec.offset, spec.nbytes));
     inputs.push_back({arena->data() + spec.offset, static_cast<size_t>(spec.nbytes)});
   }
-  out->reset(
-      new Executor(*device, std::move(arenas), std::move(launches), std::move(inputs), std::move(member)));
+  out->reset(new Executor(*device, std::move(arenas), std::move(launches), visible, std::move(inputs),
+                          std::move(member)));
   return Status::ok();
 }
 
 Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches,
-                   std::vector<Input> inputs, Member member)
+                   const int64_t* status, std::vector<Input> inputs, Member member)
     : device_(device),
       arenas_(std::move(arenas)),
       launches_(std::move(launches)),
+      status_(status),
       inputs_(std::move(inputs)),
       member_(std::move(member)),
       fork_generation_(fork_generation()) {
@@ -120,7 +123,7 @@ Status Executor::run(const Batch& batch, void* stream) {
   launched_ += static_cast<int64_t>(run_trace_.size());
   if (!status.is_ok()) return status;
   ++runs_;
-  count_step();
+  if (failed() == 0) count_step();
   return Status::ok();
 }
 
@@ -147,12 +150,15 @@ Status Executor::replay(int64_t n, const Batch& batch, void* stream, bool (*inte
   if (n < 0) return Status::invalid("a step is replayed 0 or more times, got " + std::to_string(n));
   AICF_TRY(start(batch, stream));
   if (n) last_trace_ = &graph_trace_;
+  replayed_ = 0;
   const int64_t step = static_cast<int64_t>(graph_trace_.size());
   Clock::time_point asked = n > 1 ? Clock::now() : Clock::time_point{};
   for (int64_t i = 0; i < n; ++i) {
     AICF_TRY(graph_->launch(stream));
     launched_ += step;
     ++replays_;
+    ++replayed_;
+    if (failed() != 0) break;
     count_step();
     if (i + 1 == n || Clock::now() - asked < kInterruptInterval) continue;
     if (interrupted())

@@ -40,9 +40,10 @@ class Executor {
   // last.
   using Batch = std::vector<const void*>;
 
-  // Refuses what cannot run, naming the launch; see prepare().
+  // Refuses what cannot run, naming the launch; see prepare(). `status` is what the checks of the step write.
   static Status create(const std::string& device, ArenaMap arenas, const std::vector<LaunchSpec>& launches,
-                       const std::vector<InputSpec>& inputs, Member member, std::unique_ptr<Executor>* out);
+                       const std::optional<SlotSpec>& status, const std::vector<InputSpec>& inputs,
+                       Member member, std::unique_ptr<Executor>* out);
 
   // Copies a batch into the input slots, ordered on `stream`.
   Status load(const Batch& batch, void* stream);
@@ -50,15 +51,19 @@ class Executor {
   Status run(const Batch& batch, void* stream);
   // Records the step without running it. After a failure nothing is captured and the first error is returned.
   Status capture();
-  // Loads `batch`, then `n` launches of the captured graph with nothing in between. `interrupted` is asked
-  // about every 50 ms, between two steps; where it answers true the replay ends there with Code::State, all
-  // steps before being whole.
+  // Loads `batch`, then `n` launches of the captured graph with nothing in between, or fewer where a check
+  // fails. `interrupted` is asked about every 50 ms, between two steps; where it answers true the replay ends
+  // there with Code::State, all steps before being whole.
   Status replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)());
   Status reset();
   // The kernel ids enqueued by the last run, or recorded by the capture that was last replayed.
   Status trace(std::vector<std::string>* out);
   Status stats(ExecutorStats* out);
   bool captured() const { return graph_ != nullptr; }
+  // The code of the check that has failed, as far as the host can see without waiting; 0 while all is well.
+  int64_t failed() const { return status_ ? *status_ : 0; }
+  // Steps that the last replay enqueued; on the CPU the last one has failed where failed() is not 0.
+  int64_t replayed() const { return replayed_; }
 
  private:
   using Trace = std::vector<const KernelVariant*>;
@@ -69,8 +74,8 @@ class Executor {
     size_t nbytes;
   };
 
-  Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, std::vector<Input> inputs,
-           Member member);
+  Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, const int64_t* status,
+           std::vector<Input> inputs, Member member);
   // Everything that a step does before its launches.
   Status start(const Batch& batch, void* stream);
   void count_step();
@@ -80,12 +85,14 @@ class Executor {
   Device& device_;
   const ArenaMap arenas_;  // kept alive: the launches hold addresses in them
   const std::vector<PreparedLaunch> launches_;
-  const std::vector<Input> inputs_;
-  const Member member_;
   std::unique_ptr<Graph> graph_;
   Trace run_trace_;
   Trace graph_trace_;
   const Trace* last_trace_ = &run_trace_;
+  const volatile int64_t* const status_;  // the host's copy; null without checks
+  const std::vector<Input> inputs_;
+  const Member member_;
+  int64_t replayed_ = 0;
   int64_t launched_ = 0;
   int64_t runs_ = 0;
   int64_t replays_ = 0;

@@ -78,7 +78,8 @@ __device__ __forceinline__ double inverse_bias_correction(double beta, double t,
 }
 
 // One block; the first thread owns the first counter, so it can still read it.
-__global__ void advance_kernel(AdvanceArguments a) {
+__global__ void advance_kernel(AdvanceArguments a, const int64_t* unless) {
+  if (skipped(unless)) return;
   if (threadIdx.x == 0 && a.bc1_inv) {
     const double t = a.step[0] + 1.0f;
     *a.bc1_inv = inverse_bias_correction(*a.beta1, t, *a.bc1_pin);
@@ -104,7 +105,7 @@ Status advance_cuda(const OpDesc& op, const LaunchContext& ctx) {
     a.bc2_inv = op.outputs[2].ptr<double>();
   }
   constexpr int kThreads = 128;
-  return launch(ctx, 1, kThreads, 0, advance_kernel, a);
+  return launch(ctx, 1, kThreads, 0, advance_kernel, a, ctx.unless);
 }
 
 Status sgd_step_cuda(const OpDesc& op, const LaunchContext& ctx) {

@@ -18,7 +18,7 @@ func.func @itself(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 // -----
 
-// expected-error@below {{argument 0 of @role: expected aicf.role to be one of input, param, buffer, state, meta, got "weight"}}
+// expected-error@below {{argument 0 of @role: expected aicf.role to be one of input, param, buffer, state, meta, status, got "weight"}}
 func.func @role(%x: tensor<4xf32> {aicf.role = "weight", aicf.name = "x"}) {
   func.return
 }
@@ -67,7 +67,7 @@ func.func @number(%x: tensor<4xf32> {aicf.role = 1}) {
 
 // -----
 
-// expected-error@below {{result 0 of @result_role: expected aicf.role to be one of loss, grad, update, output, got "param"}}
+// expected-error@below {{result 0 of @result_role: expected aicf.role to be one of loss, grad, update, output, status, got "param"}}
 func.func @result_role(%x: tensor<4xf32>) -> (tensor<4xf32> {aicf.role = "param", aicf.name = "x"}) {
   func.return %x : tensor<4xf32>
 }
@@ -97,5 +97,33 @@ func.func @type(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %l: te
 
 // expected-error@below {{argument 0 of @integers: expected a param to be a tensor of f16, bf16, f32 or f64, got tensor<4xi64>}}
 func.func @integers(%w: tensor<4xi64> {aicf.role = "param", aicf.name = "w"}) {
+  func.return
+}
+
+// -----
+
+// expected-error@below {{argument 0 of @status: expected a status of type tensor<3xi64>, got tensor<i32>}}
+func.func @status(%s: tensor<i32> {aicf.role = "status", aicf.name = "status"}) {
+  func.return
+}
+
+// -----
+
+// expected-error@below {{argument 0 of @two: expected one status, got 2}}
+func.func @two(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "s"}, %t: tensor<3xi64> {aicf.role = "status", aicf.name = "t"}) {
+  func.return
+}
+
+// -----
+
+// expected-error@below {{result 0 of @unasked: expected an argument with aicf.role = "status", got none}}
+func.func @unasked(%s: tensor<3xi64>) -> (tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
+  func.return %s : tensor<3xi64>
+}
+
+// -----
+
+// expected-error@below {{@dropped: expected the status among the results too, got none}}
+func.func @dropped(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
   func.return
 }

@@ -21,8 +21,8 @@ NAME_CHARACTERS = 40
 """Of the name of a file that the name of its temporary repeats: together they stay below 255 bytes."""
 
 
-def write_file(path: str | os.PathLike[str], data: Data) -> None:
-    """Write `data` to `path` durably; what was there stays until all of it is on the disk.
+def write_file(path: str | os.PathLike[str], *data: Data) -> None:
+    """Write `data`, one part behind the other, to `path` durably; what was there stays until all of it is on the disk.
 
     A file that exists keeps its mode and, where this process may give it away, its owner; a new one has the mode
     that the umask leaves. A symbolic link stays and its target is replaced. Pipes and devices are written to.
@@ -31,19 +31,19 @@ def write_file(path: str | os.PathLike[str], data: Data) -> None:
     try:
         target = Path(path).resolve()
         if target.exists() and not target.is_file():  # a pipe or a device cannot be replaced
-            target.write_bytes(data)
+            target.write_bytes(b"".join(data))
         else:
-            _replace(target, data)
+            _replace(target, *data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from None
 
 
-def _replace(target: Path, data: Data) -> None:
+def _replace(target: Path, *data: Data) -> None:
     _remove_abandoned(target)
     with _temporary(target) as (temporary, handle):
         _copy_permissions(target, handle)
         with os.fdopen(handle, "wb", closefd=False) as file:
-            file.write(data)
+            file.writelines(data)
         os.fsync(handle)
         temporary.replace(target)
     _sync_folder(target.parent)

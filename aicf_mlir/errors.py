@@ -39,3 +39,7 @@ class KernelError(AicfError):
 
 class CaptureError(AicfError):
     """Recording a step into a graph failed; nothing of it is left behind."""
+
+
+class CheckpointError(AicfError):
+    """A checkpoint that is missing, foreign, damaged or of another step; nothing was changed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import torch
 
 from aicf_mlir import _C
+from aicf_mlir.dialects.optimizer_groups import Group, compiled_groups
 from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.hyperparameters import Hyperparameters
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
@@ -224,6 +227,26 @@ class CompiledTrainStep:
     def stats(self) -> _C.ExecutorStats:
         """Launches, runs and replays so far; allocations and live bytes of the device."""
         return self._active.executor.stats()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything that decides how training goes on to a file that appears whole or not at all; see `load`."""
+        self._prepare()
+        state, stream = self._optimizer_state, current_stream(self._device)
+        found = checkpoint.collect(
+            self._store, self._groups, self.meta.settings(), self._optimizer, state.published, stream
+        )
+        found.write(path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Put back what `save` wrote, bit for bit; CheckpointError, and no change, for a file that is damaged or does not fit."""
+        read = checkpoint.read(path)
+        self.restore(read.snapshot(os.fspath(path), self._store, self._groups, self.meta.settings()))
+        read.restore_schedule(self._optimizer)
+
+    @property
+    def _groups(self) -> list[Group]:
+        """The param groups as they were compiled."""
+        return compiled_groups(self._stages[id(self._plans[0])]["step"])
 
     def _select(self, batch: Batch) -> BoundPlan:
         _check_batch(self.name, batch)

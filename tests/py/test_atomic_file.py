@@ -29,6 +29,11 @@ def test_any_bytes(tmp_path: Path, data: bytes) -> None:
     assert names(tmp_path) == ["out"]
 
 
+def test_several_parts_are_one_file(tmp_path: Path) -> None:
+    write_file(tmp_path / "out", b"ab", memoryview(b"c"), b"")
+    assert (tmp_path / "out").read_bytes() == b"abc"
+
+
 @pytest.mark.parametrize("wanted", [0o600, 0o640, 0o444, 0o755])
 def test_a_file_keeps_its_mode(tmp_path: Path, wanted: int) -> None:
     path = tmp_path / "out"

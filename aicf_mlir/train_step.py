@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 
@@ -15,6 +15,7 @@ from aicf_mlir.dialects.optimizer_groups import Group, compiled_groups
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_request
 from aicf_mlir.runtime.hyperparameters import Hyperparameters
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
 from aicf_mlir.runtime.optimizer_state import OptimizerState
@@ -106,11 +107,23 @@ class CompiledTrainStep:
         if self._state in ("created", "reset"):
             self._state = "warmed"
 
-    def capture(self, batch: Batch | None = None) -> None:
-        """Record the step for the shapes of `batch` into one graph; nothing runs and no parameter changes.
+    @overload
+    def capture(self, batch: Batch | None = None) -> None: ...
+    @overload
+    def capture(
+        self, batch: Batch | None = None, *, verify: Literal["bitwise"], steps: int = 3
+    ) -> Certificate: ...
 
-        Without `batch` the inputs of the last step are kept. Raises StateError before a warm-up.
+    def capture(
+        self, batch: Batch | None = None, *, verify: Literal["bitwise"] | None = None, steps: int = 3
+    ) -> Certificate | None:
+        """Record the step for the shapes of `batch` into one graph; no parameter changes.
+
+        Without `batch` the inputs of the last step are kept. Raises StateError before a warm-up. With `verify` the captured step
+        is examined over `steps` steps, and the certificate says whether it is what was planned and what the model says.
         """
+        if verify is not None:
+            check_request(verify, steps)
         if self._state in ("created", "reset") and self.warmup_required:
             raise StateError(
                 f"{self.name}: capture() before a warm-up (state {self._state!r}); call train_step(batch) or warmup(batch) first"
@@ -128,6 +141,7 @@ class CompiledTrainStep:
             plan.executor.capture()
         log.info("%s: capture ends, %d launches", self.name, len(plan.program.launches))
         self._active, self._loaded, self._state = plan, True, "captured"
+        return None if verify is None else self._certify(plan, steps)
 
     def replay(self, n: int = 1, inputs: Batch | None = None, sync: bool = False) -> torch.Tensor:
         """Repeat the captured step `n` times with nothing from the host in between; return the loss of the last.
@@ -242,6 +256,14 @@ class CompiledTrainStep:
         read = checkpoint.read(path)
         self.restore(read.snapshot(os.fspath(path), self._store, self._groups, self.meta.settings()))
         read.restore_schedule(self._optimizer)
+
+    def _certify(self, plan: BoundPlan, steps: int) -> Certificate:
+        stages = {name: self._stages[id(plan)][name] for name in self._stages[id(plan)]}
+        stream = current_stream(self._device)
+        store = self._store
+        return certify(
+            Subject(self.name, plan.program, stages, plan.arenas, plan.executor, store.device, stream), steps
+        )
 
     @property
     def _groups(self) -> list[Group]:

@@ -22,9 +22,9 @@ def check_replay(subject: Subject, start: Saved, steps: int) -> list[Finding]:
     subject.restore(start)
     subject.poison(REPLAY_POISON)
     subject.replay(steps)
+    findings += _trace(subject, "the replay")
     if subject.digest() != expected[-1]:
         findings += [_difference(subject, start, steps, f"replay({steps})", perturbed=False)]
-    findings += _trace(subject, "the replay")
 
     subject.restore(start)
     expected = [_step(subject, subject.run, EAGER_POISON, i) for i in range(steps)]

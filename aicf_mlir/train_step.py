@@ -22,6 +22,7 @@ from aicf_mlir.runtime.optimizer_state import OptimizerState
 from aicf_mlir.runtime.snapshot import Snapshot, copy_arenas
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import current_stream
+from aicf_mlir.scalars import Scalar, scalars
 from aicf_mlir.stages import Snapshots
 
 log = logging.getLogger("aicf")
@@ -256,6 +257,10 @@ class CompiledTrainStep:
         read = checkpoint.read(path)
         self.restore(read.snapshot(os.fspath(path), self._store, self._groups, self.meta.settings()))
         read.restore_schedule(self._optimizer)
+
+    def scalars(self, guarded: Mapping[str, object] | None = None) -> list[Scalar]:
+        """Every scalar of the step: name, value, kind (meta, guarded, literal, computed, default), source and users."""
+        return scalars(self._stages[id(self._active)]["step"], guarded)
 
     def _certify(self, plan: BoundPlan, steps: int) -> Certificate:
         stages = {name: self._stages[id(plan)][name] for name in self._stages[id(plan)]}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,14 +27,16 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects import kernel, nn, optim
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, SLOTS, parse_groups
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Sgd, parse_groups
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
 from aicf_mlir.dialects.signature import argument_labels
 
 UPDATES = ("advance", "sgd_step", "adam_step")
 """Launches of the optimizer; each reads its tensors first, then its hyperparameters."""
 
-_LITERAL_TENSOR = re.compile(r"constant\.\d+")
+HYPERPARAMETERS = frozenset({*Sgd(momentum=True).metas, *Adam().metas})
+"""Names of operands of an update that the host sets."""
+
 _STRUCTURE = ("workspace",)
 """Integer properties that are no part of what an op computes."""
 
@@ -94,7 +95,7 @@ def _hyperparameters(op: Operation) -> Iterator[tuple[str, SSAValue]]:
         for name, definition in op.get_irdl_definition().operands:
             value: Any = getattr(op, name)
             if type(definition) is OperandDef:
-                if name in SLOTS - {"step"}:
+                if name in HYPERPARAMETERS:
                     yield name, value
             elif type(definition) is VarOperandDef:
                 yield from ((f"an operand of {name}", v) for v in value if v.type == optim.HYPERPARAMETER)
@@ -144,7 +145,7 @@ def _arguments(function: func.FuncOp) -> Iterator[Scalar]:
         users = [use.operation for use in argument.uses]
         if label.role == "meta":
             yield Scalar(label.name, "live", "meta", "the optimizer or the host", _names(users))
-        elif label.role == "buffer" and _LITERAL_TENSOR.fullmatch(label.name):
+        elif label.is_literal:
             sources = [source for op in users if (source := _source(op))]
             where = sources[0] if sources else "the model"
             yield Scalar(label.name, str(argument.type), "literal", where, _names(users))

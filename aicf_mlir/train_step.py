@@ -11,7 +11,6 @@ from typing import Any, Literal, overload
 import torch
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.optimizer_groups import Group, compiled_groups
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.bound_plan import BoundPlan
@@ -247,15 +246,12 @@ class CompiledTrainStep:
         """Write everything that decides how training goes on to a file that appears whole or not at all; see `load`."""
         self._prepare()
         state, stream = self._optimizer_state, current_stream(self._device)
-        found = checkpoint.collect(
-            self._store, self._groups, self.meta.settings(), self._optimizer, state.published, stream
-        )
-        found.write(path)
+        checkpoint.collect(self._trained, self.meta.settings(), state.published, stream).write(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Put back what `save` wrote, bit for bit; CheckpointError, and no change, for a file that is damaged or does not fit."""
         read = checkpoint.read(path)
-        self.restore(read.snapshot(os.fspath(path), self._store, self._groups, self.meta.settings()))
+        self.restore(read.snapshot(os.fspath(path), self._trained, self.meta.settings()))
         read.restore_schedule(self._optimizer)
 
     def scalars(self, guarded: Mapping[str, object] | None = None) -> list[Scalar]:
@@ -271,9 +267,8 @@ class CompiledTrainStep:
         )
 
     @property
-    def _groups(self) -> list[Group]:
-        """The param groups as they were compiled."""
-        return compiled_groups(self._stages[id(self._plans[0])]["step"])
+    def _trained(self) -> checkpoint.Trained:
+        return checkpoint.Trained.of(self._store, self._stages[id(self._plans[0])]["step"], self._optimizer)
 
     def _select(self, batch: Batch) -> BoundPlan:
         _check_batch(self.name, batch)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 import torch
+from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.optimizer_groups import KINDS, Group
+from aicf_mlir.dialects.optimizer_groups import KINDS, Group, compiled_groups
+from aicf_mlir.dialects.signature import literal_names
 from aicf_mlir.errors import BindError, CheckpointError
 from aicf_mlir.runtime.checkpoint_file import FilePath, StoredTensor, read_checkpoint, write_checkpoint
 from aicf_mlir.runtime.plain_data import decode, encode, same_structure
@@ -25,11 +26,31 @@ from aicf_mlir.runtime.snapshot import Snapshot
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, TORCH_DTYPES
 
-_LITERAL = re.compile(r"constant\.\d+")
-"""Names of buffers that are the model's text, not its state: tensors whose values were known while tracing."""
-
 _SETTING = "setting"
 """The role, in the file, of a param group's value that is a tensor."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a checkpoint is taken of and put back into."""
+
+    store: Store
+    slots: Mapping[str, Slot]
+    """As "role/name": all that is shared between steps, but not the literals of the model."""
+    groups: Sequence[Group]
+    """The param groups as they were compiled."""
+    optimizer: torch.optim.Optimizer | None
+
+    @staticmethod
+    def of(store: Store, step: ModuleOp, optimizer: torch.optim.Optimizer | None) -> Trained:
+        """`step` is the module of stage "step"."""
+        literals = literal_names(step.ops)
+        slots = {
+            f"{role}/{name}": slot
+            for (role, name), slot in sorted(store.slots.items())
+            if role != "buffer" or name not in literals
+        }
+        return Trained(store, slots, compiled_groups(step), optimizer)
 
 
 @dataclass(frozen=True)
@@ -52,13 +73,13 @@ class Checkpoint:
         description = {key: getattr(self, key) for key in ("groups", "settings", "initial_lr", "published")}
         write_checkpoint(_checked(path, "save"), self.tensors, description)
 
-    def snapshot(self, name: str, store: Store, groups: Sequence[Group], settings: object) -> Snapshot:
-        """The snapshot of `store` that `restore` puts back; `groups` and `settings` are those of the step now.
+    def snapshot(self, name: str, step: Trained, settings: object) -> Snapshot:
+        """The snapshot that `restore` puts back into `step`, whose param groups hold `settings` now.
 
         Raises CheckpointError, with `name` of the file, for one of another step.
         """
-        self._check_tensors(name, kept_slots(store.slots))
-        if self.groups != (ours := describe_groups(groups)):
+        self._check_tensors(name, step.slots)
+        if self.groups != (ours := describe_groups(step.groups)):
             _other_groups(name, self.groups, ours)
         try:
             restored, initial = self._decoded(self.settings), self._decoded(self.initial_lr)
@@ -66,11 +87,11 @@ class Checkpoint:
             raise CheckpointError(
                 f"{name}: the values of its param groups cannot be read ({error})"
             ) from error
-        if not same_structure(restored, settings) or len(initial) != len(groups):
+        if not same_structure(restored, settings) or len(initial) != len(self.groups):
             raise CheckpointError(
                 f"{name}: its param groups hold {restored}, those of this step {settings}; make the same optimizer, then load"
             )
-        return Snapshot(store, self._arenas(store), restored, self.published is True)
+        return Snapshot(step.store, self._arenas(step), restored, self.published is True)
 
     def restore_schedule(self, optimizer: torch.optim.Optimizer) -> None:
         """Put back the `initial_lr` of each param group, from which an LR scheduler that is made later starts."""
@@ -82,14 +103,15 @@ class Checkpoint:
         own = {key: t for key, t in self.tensors.items() if key.startswith(f"{_SETTING}/")}
         return decode(values, {key: _to_torch(tensor) for key, tensor in own.items()})
 
-    def _arenas(self, store: Store) -> dict[str, _C.Arena]:
+    def _arenas(self, step: Trained) -> dict[str, _C.Arena]:
         """Copies of the store's arenas on the host, with the tensors of the file in place; what is not in the file stays."""
-        slots = kept_slots(store.slots)
-        roles = {slot.arena for slot in slots.values()}
-        arenas = {role: _C.Arena("cpu", store.arenas[role].nbytes) for role in sorted(roles)}
+        now = step.store.arenas
+        arenas = {
+            role: _C.Arena("cpu", now[role].nbytes) for role in sorted({s.arena for s in step.slots.values()})
+        }
         for role, arena in arenas.items():
-            arena.write(0, store.arenas[role].read(0, arena.nbytes))
-        for key, slot in slots.items():
+            arena.write(0, now[role].read(0, arena.nbytes))
+        for key, slot in step.slots.items():
             arenas[slot.arena].write(slot.offset, self.tensors[key].data)
         return arenas
 
@@ -121,23 +143,15 @@ def read(path: FilePath) -> Checkpoint:
         raise CheckpointError(f"{os.fspath(path)} is no valid checkpoint: {error}") from error
 
 
-def collect(
-    store: Store,
-    groups: Sequence[Group],
-    settings: object,
-    optimizer: torch.optim.Optimizer | None,
-    published: bool,
-    stream: int,
-) -> Checkpoint:
+def collect(step: Trained, settings: object, published: bool, stream: int) -> Checkpoint:
     """Copies, made on `stream`, of all that a checkpoint holds.
 
     Raises CheckpointError for a value in `settings` that no file can hold.
     """
+    arenas = step.store.arenas
     tensors = {
-        key: StoredTensor(
-            slot.dtype, slot.shape, store.arenas[slot.arena].read(slot.offset, slot.nbytes, stream)
-        )
-        for key, slot in kept_slots(store.slots).items()
+        key: StoredTensor(slot.dtype, slot.shape, arenas[slot.arena].read(slot.offset, slot.nbytes, stream))
+        for key, slot in step.slots.items()
     }
 
     def keep(value: torch.Tensor) -> str:
@@ -145,22 +159,13 @@ def collect(
         tensors[key] = _from_torch(value)
         return key
 
-    rows: list[dict[str, Any]] = [] if optimizer is None else optimizer.param_groups
+    rows: list[dict[str, Any]] = [] if step.optimizer is None else step.optimizer.param_groups
     try:
         values = encode(settings, keep)
         initial = encode([group.get("initial_lr") for group in rows], keep)
     except TypeError as error:
         raise CheckpointError(f"a param group holds a value that a checkpoint cannot: {error}") from error
-    return Checkpoint(tensors, describe_groups(groups), values, initial, published)
-
-
-def kept_slots(slots: Mapping[tuple[str, str], Slot]) -> dict[str, Slot]:
-    """The slots that a checkpoint holds, as "role/name": all that are shared between steps but the model's literals."""
-    return {
-        f"{role}/{name}": slot
-        for (role, name), slot in sorted(slots.items())
-        if role != "buffer" or not _LITERAL.fullmatch(name)
-    }
+    return Checkpoint(tensors, describe_groups(step.groups), values, initial, published)
 
 
 def describe_groups(groups: Sequence[Group]) -> list[Any]:

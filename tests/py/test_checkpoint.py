@@ -167,6 +167,28 @@ def test_frozen_tensors_are_in_the_file_and_literals_are_not(tmp_path: Path) -> 
         assert [key for key in file.keys() if key.startswith("buffer/")] == ["buffer/offset"]  # noqa: SIM118
 
 
+class Numbered(nn.Module):
+    """Its frozen tensors have the very names that AICF gives to literals."""
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.constant = nn.ParameterList([nn.Parameter(torch.arange(4.0) * scale, requires_grad=False)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight * x * self.constant[0] + torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+
+def test_a_tensor_of_the_user_with_the_name_of_a_literal_is_in_the_file(tmp_path: Path) -> None:
+    batch = {"x": torch.randn(3, 4), "t": torch.randn(3, 4)}
+    setup = compiled(ADAM, model=Numbered(1.0), batch=batch)
+    setup.train()
+    setup.step.save(tmp_path / "a")
+    resumed = compiled(ADAM, model=Numbered(5.0), batch=batch)
+    resumed.step.load(tmp_path / "a")
+    assert_same_bits(resumed.values(), setup.values())
+
+
 def test_the_file_opens_with_safetensors(tmp_path: Path) -> None:
     setup = compiled(ADAM)
     setup.train(2)

@@ -17,7 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from aicf_mlir.dialects.base import element_type
 from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.dialects.signature import argument_labels, result_labels
+from aicf_mlir.dialects.signature import ArgumentIndex, argument_labels, result_labels
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import Array
@@ -106,9 +106,9 @@ def interpret(module: ModuleOp, arguments: Mapping[Key, Array]) -> Interpreted:
     """Run the function of a stage by the meaning of its ops."""
     function = next(op for op in module.ops if isinstance(op, func.FuncOp))
     labels = [(label.role or "input", label.name) for label in argument_labels(function)]
-    owner = {name: (role, name) for role, name in labels if role != "input"}
+    index = ArgumentIndex(argument_labels(function))
     keys = [
-        owner[label.name] if label.role == "update" else _result_key(label.role, label.name)
+        labels[index.updated_by(label)[0]] if label.role == "update" else _result_key(label.role, label.name)
         for label in result_labels(function)
     ]
     types = [element_name(element_type(argument)) for argument in function.args]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -13,6 +14,7 @@ from aicf_mlir import _C
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Group, parse_groups
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import LossFunction, Traced, trace
+from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.hyperparameters import Hyperparameters, slot_name
 from aicf_mlir.runtime.optimizer_state import BoundGroup, OptimizerState
@@ -58,17 +60,25 @@ def compile_train_step(
     """
     where = _device(device)
     _check_dtype(model, dtype)
-    traces = [
-        trace(
-            model, loss_fn, batch, optimizer=optimizer, name=name, B=size, D=D, dtype=dtype or _dtype(model)
-        )
-        for batch, size in _shape_groups(example, B)
-    ]
+    with cycles_collected():
+        traces = [
+            trace(
+                model,
+                loss_fn,
+                batch,
+                optimizer=optimizer,
+                name=name,
+                B=size,
+                D=D,
+                dtype=dtype or _dtype(model),
+            )
+            for batch, size in _shape_groups(example, B)
+        ]
     target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
     stages = [_run_pipeline(traced, target, keep_gradients) for traced in traces]
     programs = [load_program(snapshots["plan"]) for snapshots in stages]
 
-    if isinstance(previous := vars(optimizer).get("_aicf_step"), CompiledTrainStep):
+    if (previous := vars(optimizer).get("_aicf_step", _no_step)()) is not None:
         previous.detach()
     log.info("%s: compiled %d shape group(s) for %s", name, len(programs), target)
     tensors = {("param", n): p for n, p in traces[0].parameters.items()}
@@ -85,10 +95,16 @@ def compile_train_step(
     step = CompiledTrainStep(
         name, store, plans, stages, hyperparameters, optimizer, optimizer_state, warmup_required
     )
-    vars(optimizer)["_aicf_step"] = step
+    vars(optimizer)["_aicf_step"] = weakref.ref(
+        step
+    )  # else a dropped step would wait for the cyclic collector
     for batch in _batches(warmup_inputs):
         step.warmup(batch, warmup_runs)
     return step
+
+
+def _no_step() -> None:
+    """What an optimizer that no step has taken over refers to."""
 
 
 def _run_pipeline(traced: Traced, target: str, keep_gradients: bool) -> Snapshots:

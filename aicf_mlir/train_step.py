@@ -18,6 +18,7 @@ from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_r
 from aicf_mlir.runtime.hyperparameters import Hyperparameters
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
 from aicf_mlir.runtime.optimizer_state import OptimizerState
+from aicf_mlir.runtime.release import release_tensors
 from aicf_mlir.runtime.snapshot import Snapshot, copy_arenas
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import current_stream
@@ -64,7 +65,7 @@ class CompiledTrainStep:
 
     @property
     def state(self) -> str:
-        """One of "created", "warmed", "captured" and "reset"."""
+        """One of "created", "warmed", "captured", "reset" and "closed"."""
         return self._state
 
     @property
@@ -253,6 +254,27 @@ class CompiledTrainStep:
         read = checkpoint.read(path)
         self.restore(read.snapshot(os.fspath(path), self._trained, self.meta.settings()))
         read.restore_schedule(self._optimizer)
+
+    def close(self) -> None:
+        """Free the memory of the step now. Parameters and `opt.state` keep their values, in torch's own memory.
+
+        Every later call but `close` raises StateError.
+        """
+        if self._state == "closed":
+            return
+        self._optimizer_state.close()
+        release_tensors(self._store.tensors, [self._optimizer], list(self._store.arenas.values()))
+        self._store.arenas.clear()
+        vars(self._optimizer).pop("_aicf_step", None)
+        name = self.name
+        vars(self).clear()
+        self.name, self._state = name, "closed"
+
+    def __getattr__(self, name: str) -> Any:
+        """What a closed step no longer has."""
+        if vars(self).get("_state") == "closed":
+            raise StateError(f"{self.name}: the step is closed; compile the model again")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def scalars(self, guarded: Mapping[str, object] | None = None) -> list[Scalar]:
         """Every scalar of the step: name, value, kind (meta, guarded, literal, computed, default), source and users."""

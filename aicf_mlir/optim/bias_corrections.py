@@ -37,7 +37,7 @@ class BiasCorrection:
                 meta[slot] = value
 
     def _meta(self, optimizer: Any) -> Hyperparameters:
-        step: CompiledTrainStep | None = getattr(optimizer, "_aicf_step", None)
+        step: CompiledTrainStep | None = getattr(optimizer, "_aicf_step", lambda: None)()
         if step is None:
             raise StateError(
                 f"{self._name} belongs to a compiled step; call model.compile(optimizer=...) or"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,10 @@ class OptimizerState:
         self._watched: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         self.published = False
         self.adopt()
-        self._hook = optimizer.register_load_state_dict_post_hook(lambda _: self.adopt())
+        adopt = weakref.WeakMethod(self.adopt)  # the optimizer must not keep its state here alive
+        self._hook = optimizer.register_load_state_dict_post_hook(
+            lambda _: following() if (following := adopt()) else None
+        )
 
     def close(self) -> None:
         """Stop following `load_state_dict`."""

@@ -17,6 +17,7 @@ from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.model import unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
+from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
 from aicf_mlir.runtime.program import load_program
@@ -101,7 +102,7 @@ def compile_eval_step(
 ) -> CompiledEvalStep:
     """Compile the loss of `model` alone: the step computes it and changes nothing.
 
-    The arguments are those of `compile_train_step`. The model's mode counts: call `model.eval()` first, and keep it so for each call.
+    The arguments are those of `compile_train_step`. The model's mode counts: call `model.eval()` first, and before each call.
     """
     request = Request(model, None, loss_fn, example, B, D, device, dtype, name, False, tuple(meta))
     return CompiledEvalStep(request, request.build(), warmup_required=False)
@@ -128,7 +129,7 @@ class Request:
     def trace(self, host_values: Mapping[str, HostValue]) -> list[Traced]:
         """One trace per shape group, with tensors in place of the numbers among `host_values`."""
         names = {value.tensor: name for name, value in host_values.items()}
-        with in_place_of_numbers(list(host_values.values())):
+        with cycles_collected(), in_place_of_numbers(list(host_values.values())):
             return [
                 trace(
                     self.model,

@@ -45,6 +45,10 @@ class CaptureError(AicfError):
     """Recording a step into a graph failed; nothing of it is left behind."""
 
 
+class CheckpointError(AicfError):
+    """A checkpoint that is missing, foreign, damaged or of another step; nothing was changed."""
+
+
 class DataError(AicfError):
     """Values of a batch that the step cannot train on; the step was skipped whole and nothing has changed."""
 

@@ -1,32 +1,38 @@
 """A compiled train step: the state machine created → warmed → captured → reset, and what may be asked of it.
 
-Every call is a transaction. One lock for all steps that share memory comes first, and refuses a forked child; then everything is checked
-(what the step was compiled for, the whole batch), and only then does anything change: the batch is loaded and the step run in one call
-that no signal interrupts. What Python has to do around a step, the first time, happens while signals wait.
+Every call is a transaction. One lock for all steps that share memory comes first, and refuses a forked child; then everything is
+checked (what the step was compiled for, the whole batch), and only then does anything change: the batch is loaded and the step run
+in one call that no signal interrupts. What Python has to do around a step, the first time, happens while signals wait.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
 from aicf_mlir import _C
 from aicf_mlir.errors import BindError, DataError, GuardError, StateError
+from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_request
 from aicf_mlir.runtime.guards import Guard, Guards
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
+from aicf_mlir.runtime.program import load_program
+from aicf_mlir.runtime.release import release_tensors
 from aicf_mlir.runtime.retrace import Retrace
 from aicf_mlir.runtime.snapshot import Snapshot, copy_arenas, restore_arenas
 from aicf_mlir.runtime.status import data_error
 from aicf_mlir.runtime.tensors import current_stream
 from aicf_mlir.runtime.watched import Watched
+from aicf_mlir.scalars import Scalar, scalars
 
 if TYPE_CHECKING:
     from aicf_mlir.compile import Request
@@ -48,7 +54,8 @@ class CompiledTrainStep:
     state; each has its own plan. Every method that runs the step returns the loss as a tensor of its own (0-d).
 
     A call raises StateError while another thread is inside a step over the same memory, and in a forked child; GuardError when
-    something that the step was compiled for has changed. After an error or an interrupt the step is as before, or whole steps further.
+    something that the step was compiled for has changed. After an error or an interrupt the step is as before, or some whole
+    steps further.
     """
 
     def __init__(self, request: Request, built: Built, warmup_required: bool):
@@ -78,7 +85,7 @@ class CompiledTrainStep:
         self._store.watch(self._bound, {id(p) for group in groups for p in group["params"]})
         self._watched = Watched()
         self._watched.call(
-            partial(torch.is_autocast_enabled, self._device.type), False, self._refuse_autocast
+            partial(torch.is_autocast_enabled, self._device.type), False, partial(_refuse_autocast, self.name)
         )
         for part in (self._bound, self._guards.watched, self.meta.watched):
             self._watched.other(part)
@@ -87,7 +94,7 @@ class CompiledTrainStep:
 
     @property
     def state(self) -> str:
-        """One of "created", "warmed", "captured" and "reset"."""
+        """One of "created", "warmed", "captured", "reset" and "closed"."""
         return self._state
 
     @property
@@ -138,15 +145,28 @@ class CompiledTrainStep:
             if self._state in ("created", "reset"):
                 self._state = "warmed"
 
-    def capture(self, batch: Batch | None = None) -> None:
-        """Record the step for the shapes of `batch` into one graph; nothing runs and no parameter changes.
+    @overload
+    def capture(self, batch: Batch | None = None) -> None: ...
+    @overload
+    def capture(
+        self, batch: Batch | None = None, *, verify: Literal["bitwise"], steps: int = 3
+    ) -> Certificate: ...
 
-        Without `batch` the inputs of the last step are kept. Raises StateError before a warm-up.
+    def capture(
+        self, batch: Batch | None = None, *, verify: Literal["bitwise"] | None = None, steps: int = 3
+    ) -> Certificate | None:
+        """Record the step for the shapes of `batch` into one graph; no parameter changes.
+
+        Without `batch` the inputs of the last step are kept. Raises StateError before a warm-up. With `verify` the captured step
+        is examined over `steps` steps, and the certificate says whether it is what was planned and what the model says.
         """
+        if verify is not None:
+            check_request(verify, steps)
         with self._session:
             if self._state in ("created", "reset") and self.warmup_required:
                 raise StateError(
-                    f"{self.name}: capture() before a warm-up (state {self._state!r}); call train_step(batch) or warmup(batch) first"
+                    f"{self.name}: capture() before a warm-up (state {self._state!r}); "
+                    "call train_step(batch) or warmup(batch) first"
                 )
             if batch is None and self._session.active < 0:
                 raise StateError(f"{self.name}: capture() has no inputs yet; pass a batch")
@@ -161,6 +181,7 @@ class CompiledTrainStep:
                 plan.executor.load(addresses, self._stream)
                 self._state = "captured"
             log.info("%s: capture ends, %d launches", self.name, len(plan.program.launches))
+            return None if verify is None else self._certify(plan, steps)
 
     def replay(self, n: int = 1, inputs: Batch | None = None, sync: bool = False) -> torch.Tensor:
         """Repeat the captured step `n` times with nothing from the host in between; return the loss of the last.
@@ -264,8 +285,8 @@ class CompiledTrainStep:
             return self._snapshot()
 
     def _snapshot(self) -> Snapshot:
-        published = () if self._optimizer_state is None else self._optimizer_state.names()
-        return Snapshot(self._store, copy_arenas(self._store, self._stream), self.meta.settings(), published)
+        arenas = copy_arenas(self._store, self._stream)
+        return Snapshot(self._store, arenas, self.meta.settings(), self._published)
 
     def restore(self, snapshot: object) -> None:
         """Put back everything `snapshot` holds, the param groups' values included."""
@@ -313,6 +334,79 @@ class CompiledTrainStep:
     def stats(self) -> _C.ExecutorStats:
         """Launches, runs and replays so far; allocations and live bytes of the device."""
         return self._active.executor.stats()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything that decides how training goes on to a file that appears whole or not at all; see `load`.
+
+        All is copied at one moment, between two steps; the file is written afterwards.
+        """
+        with self._session:
+            self._synchronize()
+            self._prepare()
+            copied = checkpoint.collect(self._trained, self.meta.settings(), self._published, self._stream)
+        copied.write(path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Put back what `save` wrote, bit for bit; CheckpointError, and no change, for a file that is damaged or does not fit."""
+        trained = self._trained
+        read = checkpoint.read(path)
+        with self._session:
+            self._bound.check()
+            snapshot = read.snapshot(os.fspath(path), trained, self.meta.settings())
+            with held():
+                self._restore(snapshot)
+                if trained.optimizer is not None:
+                    read.restore_schedule(trained.optimizer)
+
+    def close(self) -> None:
+        """Free the memory of the step now. Parameters and `opt.state` keep their values, in torch's own memory.
+
+        What other steps use as well stays theirs. Every later call but `close` raises StateError.
+        """
+        if self._state == "closed":
+            return
+        with self._session, held():
+            self._synchronize()
+            arenas = self._store.release()
+            optimizers = [] if self._built.optimizer is None else [self._built.optimizer]
+            if self._optimizer_state is not None:
+                self._optimizer_state.close(arenas)
+            release_tensors([bound.tensor for bound in self._store.bound], optimizers, arenas)
+            for optimizer in optimizers:
+                if (reference := vars(optimizer).get("_aicf_step")) is not None and reference() is self:
+                    del vars(optimizer)["_aicf_step"]
+            name = self.name
+            vars(self).clear()
+            self.name, self._state = name, "closed"
+
+    def __getattr__(self, name: str) -> Any:
+        """What a closed step no longer has."""
+        if vars(self).get("_state") == "closed":
+            raise StateError(f"{self.name}: the step is closed; compile the model again")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def scalars(self) -> list[Scalar]:
+        """Every scalar of the step: name, value, kind (meta, guarded, literal, computed, default), source and users."""
+        stages = self._built.stages[self._plans.index(self._active)]
+        guarded = {guard.path: guard.value for guard in self._guards.guards}
+        return scalars(stages.get("step") or stages["nn"], guarded)
+
+    def _certify(self, plan: BoundPlan, steps: int) -> Certificate:
+        stages = self._built.stages[self._plans.index(plan)]
+        modules = {name: stages[name] for name in stages}
+        text = self._store.rebased(load_program(modules["plan"]))
+        arenas, device = plan.arenas, self._store.device
+        return certify(
+            Subject(self.name, plan.bound, text, modules, arenas, plan.executor, device, self._stream), steps
+        )
+
+    @property
+    def _published(self) -> tuple[str, ...]:
+        return () if self._optimizer_state is None else self._optimizer_state.names()
+
+    @property
+    def _trained(self) -> checkpoint.Trained:
+        return checkpoint.Trained.of(self._store, self._built.stages[0]["step"], self._built.optimizer)
 
     @property
     def _stream(self) -> int:
@@ -371,13 +465,8 @@ class CompiledTrainStep:
         stages = self._built.stages[self._plans.index(plan)]
         if self._is_cuda:
             done = "That step was skipped whole, and so were those behind it: nothing has changed since"
-        whole = stages["step"] if "step" in stages else stages["nn"]
-        return data_error(self.name, plan, (stages["grad"] if "grad" in stages else whole, whole), done)
-
-    def _refuse_autocast(self) -> None:
-        raise GuardError(
-            f"{self.name}: called inside torch.autocast, which a compiled step does not follow; call it outside of it"
-        )
+        whole = stages.get("step") or stages["nn"]  # an evaluation step has neither gradient nor update
+        return data_error(self.name, plan, (stages.get("grad") or whole, whole), done)
 
     @contextmanager
     def _range(self, what: str) -> Generator[None]:
@@ -394,6 +483,20 @@ class CompiledEvalStep(CompiledTrainStep):
     def eval_step(self, batch: Batch) -> torch.Tensor:
         """Compute the loss of `batch`."""
         return self.train_step(batch)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Refused: a step that changes nothing has nothing to save."""
+        raise StateError(f"{self.name}: an evaluation step has no state of its own; save the train step")
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Refused, as `save`."""
+        raise StateError(f"{self.name}: an evaluation step has no state of its own; load into the train step")
+
+
+def _refuse_autocast(name: str) -> None:
+    raise GuardError(
+        f"{name}: called inside torch.autocast, which a compiled step does not follow; call it outside of it"
+    )
 
 
 def _check_batch(name: str, batch: object) -> None:

@@ -12,7 +12,7 @@ import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.hints import isa
@@ -158,6 +158,12 @@ def parse_groups(attribute: Attribute) -> list[Group]:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise VerifyException(f"expected each parameter once in {OPTIMIZER}, got {', '.join(twice)} again")
     return groups
+
+
+def compiled_groups(module: ModuleOp) -> list[Group]:
+    """The param groups in the first function of `module` that has some; none for a step without an optimizer."""
+    found = (op.attributes[OPTIMIZER] for op in module.ops if OPTIMIZER in op.attributes)
+    return parse_groups(next(found, ArrayAttr[Attribute]([])))
 
 
 def parse_group(index: int, attribute: DictionaryAttr) -> Group:

@@ -10,12 +10,20 @@ update then says with aicf.of which of them it replaces.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, StringAttr, TensorType, i64
-from xdsl.ir import Attribute, BlockArgument, SSAValue
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DictionaryAttr,
+    FunctionType,
+    StringAttr,
+    TensorType,
+    UnitAttr,
+    i64,
+)
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
@@ -24,6 +32,8 @@ from aicf_mlir.dialects.verification import FLOAT_NAMES, is_float_type
 ROLE = "aicf.role"
 NAME = "aicf.name"
 OF = "aicf.of"
+LITERAL = "aicf.literal"
+"""Marks a buffer that holds numbers of the model's own text, not of a tensor that the user has."""
 
 STATUS = "status"
 
@@ -51,6 +61,16 @@ class Label:
     rest: tuple[tuple[str, Attribute], ...] = ()
     target_role: str = ""
     """Of an update: the role of the argument that it replaces; empty where the name alone tells."""
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether the argument is a tensor of literals."""
+        return any(key == LITERAL for key, _ in self.rest)
+
+    @staticmethod
+    def literal(name: str) -> Label:
+        """The label of a tensor of literals."""
+        return Label("buffer", name, ((LITERAL, UnitAttr()),))
 
     @staticmethod
     def of(attributes: DictionaryAttr) -> Label:
@@ -99,6 +119,12 @@ class ArgumentIndex:
         """The positions of the arguments that an update can mean: one in a function that verifies."""
         named = self._by_name.get(label.name, [])
         return [index for role, index in named if label.target_role in ("", role)]
+
+
+def literal_names(functions: Iterable[Operation]) -> set[str]:
+    """The names of the buffers that are literals, in the functions among some ops."""
+    labels = (label for op in functions if isinstance(op, func.FuncOp) for label in argument_labels(op))
+    return {label.name for label in labels if label.is_literal}
 
 
 def return_op(function: func.FuncOp) -> func.ReturnOp:

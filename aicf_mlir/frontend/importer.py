@@ -157,7 +157,9 @@ class Importer:
             return self._emit.constant(value, tensor.dtype, tensor.shape)
         constants = sum(binding.name.startswith("constant.") for binding in self.bound)
         name = free_name(f"constant.{constants}", [binding.name for binding in self.bound])
-        return self._bind(Binding("buffer", name, tensor.contiguous().to(self._device)))
+        value = self._bind(Binding("buffer", name, tensor.contiguous().to(self._device)))
+        self._labels[-1] = Label.literal(name).to_attribute()
+        return value
 
 
 def with_values(node: Node, values: Mapping[Node, Value]) -> tuple[Sequence[Any], Mapping[str, Any]]:

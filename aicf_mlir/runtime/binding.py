@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -62,8 +63,10 @@ def bind_step(
         state = None
         if optimizer is not None:
             bound = [_bind_group(optimizer, k, group, parameters, store) for k, group in enumerate(groups)]
-            state = OptimizerState(optimizer, bound, store, on_adopt=hyperparameters.follow_steps)
-            hyperparameters.refresh = state.refresh
+            state = OptimizerState(
+                optimizer, bound, store, on_adopt=weakref.WeakMethod(hyperparameters.follow_steps)
+            )
+            hyperparameters.refresh = weakref.WeakMethod(state.refresh)
     return Built(traces, texts, stages, store, plans, hyperparameters, optimizer, state, host_values)
 
 

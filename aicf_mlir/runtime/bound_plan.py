@@ -42,18 +42,12 @@ class BoundPlan:
         if "loss" not in outputs:
             raise PlanError("the plan has no output named 'loss'")
         self.loss = outputs["loss"]
-        launches: list[_C.Launch] = [
-            {
-                **launch,
-                "inputs": [store.placed(place) for place in launch["inputs"]],  # pyright: ignore[reportArgumentType]
-                "outputs": [store.placed(place) for place in launch["outputs"]],  # pyright: ignore[reportArgumentType]
-            }
-            for launch in program.launches
-        ]
+        self.bound = store.rebased(program)
+        """The program with the addresses that it really has: those of other steps, where it shares memory with them."""
         self.executor = _C.Executor(
             store.device,
             self.arenas,
-            launches,
+            self.bound.launches,
             program.status,
             [(slot.arena, slot.offset, slot.nbytes) for slot in inputs],
             store.session,

@@ -1,7 +1,7 @@
 """What the traced step read from the user's Python, held against what is there now.
 
-A changed value does not have to matter: the step is traced again, and if the text is the same, training goes on. If it is not, the
-error names the values that changed, before anything else has.
+A changed value does not have to matter: the step is traced again, and if the text is the same, training goes on. If it is not,
+the error names the values that changed, before anything else has.
 """
 
 from __future__ import annotations

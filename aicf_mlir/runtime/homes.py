@@ -13,6 +13,10 @@ _sessions: weakref.WeakKeyDictionary[_C.Arena, _C.Session] = weakref.WeakKeyDict
 """The arenas that outlive a step, and the session that guards each."""
 
 
+_users: weakref.WeakKeyDictionary[_C.Arena, weakref.WeakSet[object]] = weakref.WeakKeyDictionary()
+"""The stores of the steps that use each arena."""
+
+
 class Home(NamedTuple):
     """A place in an arena that exists already."""
 
@@ -39,3 +43,13 @@ def home_of(tensor: torch.Tensor) -> Home | None:
         ):
             return Home(arena, address - arena.ptr, session)
     return None
+
+
+def use(arena: _C.Arena, store: object) -> None:
+    """Note that the step of `store` uses `arena`."""
+    _users.setdefault(arena, weakref.WeakSet()).add(store)
+
+
+def is_only_user(arena: _C.Arena, store: object) -> bool:
+    """Whether no other step uses `arena`."""
+    return all(user is store for user in _users.get(arena, ()))

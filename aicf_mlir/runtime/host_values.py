@@ -1,7 +1,7 @@
 """Python numbers of the user's that a step takes from the device: `meta=["model.alpha"]`.
 
-While the step is traced, a 0-d tensor stands in the number's place, and the step gets that tensor as an argument. Afterwards the number
-is back, and is the truth: whoever changes it changes the tensor before the next step.
+While the step is traced, a 0-d tensor stands in the number's place, and the step gets that tensor as an argument. Afterwards the
+number is back, and is the truth: whoever changes it changes the tensor before the next step.
 """
 
 from __future__ import annotations

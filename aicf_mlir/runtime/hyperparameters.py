@@ -117,8 +117,8 @@ class Hyperparameters(MutableMapping[str, float]):
         self._members = [list(group["params"]) for group in self._groups]
         self._seen: list[tuple[Any, ...] | None] = [None] * len(groups)
         self._host_values = host_values
-        self.refresh: Callable[[], None] = lambda: None
-        """Called before a value that belongs to the device is read: takes up what `optimizer.state` holds by now."""
+        self.refresh: Callable[[], Callable[[], None] | None] = lambda: None
+        """Gives what to call before a value of the device is read: it takes up what `optimizer.state` holds by now."""
         self.watched = Watched()
         self.polled = False
         """Whether a value must be read before each step."""
@@ -216,7 +216,8 @@ class Hyperparameters(MutableMapping[str, float]):
         base, group = self._split(name)
         if base not in (*_BIAS_CORRECTIONS, "step"):
             return self._kinds[group].values(self._groups[group])[base]
-        self.refresh()
+        if (refresh := self.refresh()) is not None:
+            refresh()
         return float(self._tensor(name).flatten()[0])
 
     def __setitem__(self, name: str, value: float | None) -> None:

@@ -1,7 +1,7 @@
 """The optimizer's per-parameter state: it lives in the state arena, and `opt.state` holds torch tensors that are views of it.
 
-The two are one thing. `reconcile` makes them so again after whatever the user or torch did to `opt.state`: an entry that is missing
-is zero state, a foreign tensor is copied in and replaced by the view. As in torch, `opt.state` is empty until the first step.
+The two are one thing. `reconcile` makes them so again after whatever the user or torch did to `opt.state`: an entry that is
+missing is zero state, a foreign tensor is copied in and replaced by the view. As in torch, `opt.state` is empty until the first step.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from aicf_mlir import _C
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.runtime.interrupts import held
+from aicf_mlir.runtime.release import lies_in
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.watched import Watched
 
@@ -64,7 +66,7 @@ class OptimizerState:
         optimizer: torch.optim.Optimizer,
         groups: list[BoundGroup],
         store: Store,
-        on_adopt: Callable[[], None],
+        on_adopt: weakref.WeakMethod[Callable[[], None]],
     ):
         self._optimizer = optimizer
         self._store = store
@@ -84,7 +86,15 @@ class OptimizerState:
         self.reconcile()
         follow = weakref.WeakMethod(self.refresh)  # torch's hooks must not keep this step alive
         hook = optimizer.register_load_state_dict_post_hook(lambda _: (call := follow()) and call())
-        weakref.finalize(self, hook.remove)
+        self._unhook = weakref.finalize(self, hook.remove)
+
+    def close(self, arenas: Collection[_C.Arena]) -> None:
+        """Stop following `load_state_dict`, and forget the views of `arenas`."""
+        self._unhook()
+        for bound, _ in self._bound:
+            for key, view in list(bound.views.items()):
+                if lies_in(view, arenas):
+                    del bound.views[key]
 
     def _fresh(self, bound: BoundParameter, key: str) -> torch.Tensor:
         return self._store.view("state", f"{bound.name}.{key}")
@@ -102,7 +112,8 @@ class OptimizerState:
                 _check_count(bound.name, saved["step"])
         for bound, counted in self._bound:
             self._adopt(bound, counted, state.get(bound.parameter) or {})
-        self._on_adopt()
+        if (on_adopt := self._on_adopt()) is not None:
+            on_adopt()
         self._rewatch()
 
     def _adopt(self, bound: BoundParameter, counted: bool, saved: dict[str, Any]) -> None:
@@ -144,7 +155,7 @@ class OptimizerState:
         return tuple(bound.name for bound, _ in self._bound if self._optimizer.state.get(bound.parameter))
 
     def publish(self, names: Collection[str] | None = None) -> None:
-        """Put the views into `optimizer.state`, as torch does on the first step; with `names`, for those only, and none for others."""
+        """Put the views into `optimizer.state`, as torch does on the first step; with `names`, for those and no others."""
         for bound, counted in self._bound:
             if names is not None and bound.name not in names:
                 self._optimizer.state.pop(bound.parameter, None)

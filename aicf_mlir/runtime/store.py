@@ -6,15 +6,19 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import torch
 
 from aicf_mlir import _C
 from aicf_mlir.errors import BindError, PlanError
-from aicf_mlir.runtime.homes import Home, home_of, register
+from aicf_mlir.runtime.homes import Home, home_of, is_only_user, register, use
 from aicf_mlir.runtime.program import Place, Program, Slot
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, view
 from aicf_mlir.runtime.watched import Watched
+
+if TYPE_CHECKING:
+    from aicf_mlir._C import Launch
 
 SHARED_ROLES = ("param", "buffer", "state", "meta", "status")
 
@@ -62,6 +66,8 @@ class Store:
         self.slots: dict[Key, Slot] = {}
         """The shared slots by role and name, where they really are."""
         self._place(program, homes)
+        for arena in self.arenas.values():
+            use(arena, self)
         self.bound = [self._bind(key, tensor, key in homes) for key, tensor in used.items()]
 
     def _place(self, program: Program, homes: Mapping[Key, Home]) -> None:
@@ -93,6 +99,11 @@ class Store:
         ]
         return own + others
 
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The user's tensors whose storage is a slot."""
+        return [bound.tensor for bound in self._bound]
+
     def of_role(self, role: str) -> dict[str, Slot]:
         """The slots of one role by name."""
         return {name: slot for (slot_role, name), slot in self.slots.items() if slot_role == role}
@@ -118,6 +129,29 @@ class Store:
         key = slots[bisect_right(starts, offset) - 1]
         planned, slot = self.planned[key], self.slots[key]
         return slot.arena, slot.offset + offset - planned.offset, *spec  # pyright: ignore[reportReturnType]
+
+    def rebased(self, program: Program) -> Program:
+        """`program` with its shared slots where they really are; itself where nothing has moved."""
+        if self.planned == self.slots:
+            return program
+        launches: list[Launch] = [
+            {
+                **launch,
+                "inputs": [self.placed(place) for place in launch["inputs"]],  # pyright: ignore[reportArgumentType]
+                "outputs": [self.placed(place) for place in launch["outputs"]],  # pyright: ignore[reportArgumentType]
+            }
+            for launch in program.launches
+        ]
+        slots = {
+            symbol: self.slots.get((slot.role, slot.name), slot) for symbol, slot in program.slots.items()
+        }
+        return replace(program, launches=launches, slots=slots)
+
+    def release(self) -> list[_C.Arena]:
+        """Stop using all arenas; those that no other step uses."""
+        arenas = [arena for arena in self.arenas.values() if is_only_user(arena, self)]
+        self.arenas.clear()
+        return arenas
 
     @cached_property
     def _planned_order(self) -> dict[str, tuple[list[int], list[Key]]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
+from types import MethodType
 from typing import Any
 
 import torch
@@ -21,7 +23,7 @@ class Watched:
 
     def __init__(self) -> None:
         self._watch = _C.Watch()
-        self._handlers: list[Handler] = []
+        self._handlers: list[Callable[[], Handler | None]] = []
         self._generation = 0
         self.changed = self._watch.changed
         """Index of the first changed entry from a start on, or -1: `changed()` alone asks whether all is as it was."""
@@ -40,8 +42,8 @@ class Watched:
         index = self.changed()
         called: list[Handler] = []
         while index >= 0:
-            handler, generation = self._handlers[index], self._generation
-            if handler not in called:
+            handler, generation = self._handlers[index](), self._generation
+            if handler is not None and handler not in called:
                 called.append(handler)
                 handler()
             if generation == self._generation:
@@ -51,7 +53,8 @@ class Watched:
                 index = self.changed()
 
     def _added(self, handler: Handler) -> int:
-        self._handlers.append(handler)
+        bound = isinstance(handler, MethodType)  # held weakly: its object has this list
+        self._handlers.append(weakref.WeakMethod(handler) if bound else lambda: handler)
         return len(self._handlers) - 1
 
     def other(self, watched: Watched) -> int:

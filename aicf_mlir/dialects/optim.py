@@ -162,7 +162,8 @@ class AdamOp(OptimOp):
     torch.optim.Adam (or AdamW if `decoupled`) for one parameter.
 
     g = -g if maximize; weight decay: p *= 1 - lr * weight_decay if decoupled, else g += weight_decay * p;
-    m' = m + (1 - beta1) * (g - m); v' = beta2 * v + (1 - beta2) * g * g; vmax' = max(vmax, v'), NaN wins;
+    m' = torch.lerp(m, g, w) with w = 1 - beta1: m + w * (g - m) if w < 0.5, else g - (g - m) * (1 - w);
+    v' = beta2 * v + (1 - beta2) * g * g; vmax' = max(vmax, v'), NaN wins;
     p' = p - lr * bc1_inv * m' / (sqrt(vmax' if amsgrad else v') * sqrt(bc2_inv) + eps).
     """
 

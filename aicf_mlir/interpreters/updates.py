@@ -17,6 +17,13 @@ def inverse_bias_correction(beta: Array, steps: Array, pin: Array) -> Array:
     return np.where(np.isnan(pin), 1.0 / (1.0 - beta**steps), pin)
 
 
+def lerp(start: Array, end: Array, weight: Array) -> Array:
+    """torch.lerp: reckoned from the nearer end, so that a small `end` survives beside a large `start`."""
+    if np.abs(weight) < 0.5:
+        return start + weight * (end - start)
+    return end - (end - start) * (1.0 - weight)
+
+
 def sgd(
     p: Array,
     g: Array,
@@ -66,7 +73,7 @@ def adam(
         p = p * (1.0 - lr * weight_decay)
     elif weight_decay != 0.0:
         g = g + weight_decay * p
-    m = m + (1.0 - beta1) * (g - m)
+    m = lerp(m, g, 1.0 - beta1)
     v = beta2 * v + (1.0 - beta2) * g * g
     if vmax is not None:
         vmax = np.maximum(vmax, v)

@@ -74,8 +74,9 @@ struct SgdRule {
 
 template <class C>
 struct AdamRule {
-  C sign, weight_decay, decay_factor, beta2, one_minus_beta1, one_minus_beta2, eps, step_size, bc2_inv_sqrt;
+  C sign, weight_decay, decay_factor, beta2, lerp_weight, one_minus_beta2, eps, step_size, bc2_inv_sqrt;
   bool decays_gradient, amsgrad;
+  bool lerp_from_m;  // else from g
 
   // scalars: lr, beta1, beta2, eps, weight_decay, bc1_inv, bc2_inv.
   AICF_HD AdamRule(const double* scalars, bool amsgrad_, bool decoupled, bool maximize)
@@ -83,19 +84,23 @@ struct AdamRule {
         weight_decay(static_cast<C>(scalars[4])),
         decay_factor(decoupled ? static_cast<C>(1.0 - scalars[0] * scalars[4]) : C(1)),
         beta2(static_cast<C>(scalars[2])),
-        one_minus_beta1(static_cast<C>(1.0 - scalars[1])),
+        lerp_weight(static_cast<C>(1.0 - scalars[1])),
         one_minus_beta2(static_cast<C>(1.0 - scalars[2])),
         eps(static_cast<C>(scalars[3])),
         step_size(static_cast<C>(scalars[0] * scalars[5])),
         bc2_inv_sqrt(static_cast<C>(::sqrt(scalars[6]))),
         decays_gradient(!decoupled && scalars[4] != 0.0),
-        amsgrad(amsgrad_) {}
+        amsgrad(amsgrad_),
+        lerp_from_m(lerp_weight > C(-0.5) && lerp_weight < C(0.5)) {
+    if (!lerp_from_m) lerp_weight = lerp_weight - C(1);
+  }
 
   AICF_HD void operator()(C& p, C g, C& m, C& v, C& vmax) const {
     g = sign * g;
     if (decays_gradient) g = g + weight_decay * p;
     p = p * decay_factor;
-    m = m + one_minus_beta1 * (g - m);
+    // torch.lerp(m, g, 1 - beta1), which starts at the nearer end: else a small g is lost beside a large m.
+    m = (lerp_from_m ? m : g) + lerp_weight * (g - m);
     v = beta2 * v + one_minus_beta2 * g * g;
     C second = v;
     if (amsgrad) {

@@ -55,7 +55,7 @@ def sgd_step(make: Maker) -> Iterator[Case]:
 def adam_step(make: Maker) -> Iterator[Case]:
     flags = itertools.product((False, True), repeat=3)
     for (amsgrad, decoupled, maximize), grads in itertools.product(
-        flags, ("normal", "spikes", "first", "not finite")
+        flags, ("normal", "spikes", "first", "not finite", "after a spike")
     ):
         p, g = (
             [make.normal(*shape) for shape in TENSORS],
@@ -72,6 +72,9 @@ def adam_step(make: Maker) -> Iterator[Case]:
                 place = make.random.integers(0, 33)
                 state[2][place % 17, place] = np.nan
                 state[4][place % 64, place] = np.inf
+        if grads == "after a spike":  # what is left of m must not hide a gradient beside it
+            g = [make.cast(1e-5 * make.normal(*shape).astype(np.float64)) for shape in TENSORS]
+            m = [make.cast(3e3 * make.normal(*shape).astype(np.float64)) for shape in TENSORS]
         inputs = [*p, *g, *m, *v, *(vmax if amsgrad else [])]
         for scalars in (
             (1e-3, 0.9, 0.999, 1e-8, 0.0, 10.0, 1000.0),

@@ -21,7 +21,11 @@ STEP = 3
 """The step that the samples take."""
 
 HYPERPARAMETERS = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 0.001, "weight_decay": 0.1}
-BIAS_CORRECTIONS = (1 / (1 - 0.9**STEP), 1 / (1 - 0.99**STEP))
+
+
+def bias_corrections(beta1: float) -> tuple[float, float]:
+    """bc1_inv and bc2_inv of the step."""
+    return 1 / (1 - beta1**STEP), 1 / (1 - HYPERPARAMETERS["beta2"] ** STEP)
 
 
 def one_step(make: Callable[..., Any], p: Any, g: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -104,9 +108,11 @@ def sgd() -> list[Sample]:
 
 
 def adam() -> list[Sample]:
-    """Every combination of flags."""
+    """Every combination of flags; small betas, for which a gradient beside a large moment counts."""
     samples: list[Sample] = []
-    for decoupled, amsgrad, maximize in itertools.product((False, True), repeat=3):
+    rows = [(*flags, HYPERPARAMETERS["beta1"]) for flags in itertools.product((False, True), repeat=3)]
+    rows += [(False, False, False, beta1) for beta1 in (0.0, 0.3, 0.5)]
+    for decoupled, amsgrad, maximize, beta1 in rows:
 
         def build(*operands: Any, flags: Any = (decoupled, maximize)) -> Operation:
             p, g, m, v, *rest = operands
@@ -132,10 +138,13 @@ def adam() -> list[Sample]:
             return after, *(state[name] for name in names)
 
         types = ("3x5xf32",) * 4 + ("f64",) * 7 + (("3x5xf32",) if amsgrad else ())
-        numbers = [*HYPERPARAMETERS.values(), *BIAS_CORRECTIONS]
+        numbers = [*(HYPERPARAMETERS | {"beta1": beta1}).values(), *bias_corrections(beta1)]
         fills = {index + 4: value(number) for index, number in enumerate(numbers)} | {
             3: positive,
             11: positive,
         }
-        samples.append(Sample(f"{decoupled}-{amsgrad}-{maximize}", types, build, reference, fills))
+        name = f"{decoupled}-{amsgrad}-{maximize}"
+        if beta1 != HYPERPARAMETERS["beta1"]:
+            name, fills = f"beta1-{beta1}", fills | {1: value(1e-5), 2: value(3e3)}
+        samples.append(Sample(name, types, build, reference, fills))
     return samples

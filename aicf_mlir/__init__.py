@@ -39,9 +39,9 @@ from aicf_mlir.op_call import OpKind, op_call
 
 if TYPE_CHECKING:
     from aicf_mlir import nn, optim
-    from aicf_mlir.compile import compile_train_step, default_device
+    from aicf_mlir.compile import compile_eval_step, compile_train_step, default_device
     from aicf_mlir.frontend import trace
-    from aicf_mlir.train_step import CompiledTrainStep
+    from aicf_mlir.train_step import CompiledEvalStep, CompiledTrainStep
 
 __version__ = "0.1.0"
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "BindError",
     "CaptureError",
     "CheckpointError",
+    "CompiledEvalStep",
     "CompiledTrainStep",
     "DataError",
     "GuardError",
@@ -62,6 +63,7 @@ __all__ = [
     "StateError",
     "TraceError",
     "VerifyError",
+    "compile_eval_step",
     "compile_train_step",
     "default_device",
     "nn",
@@ -74,8 +76,10 @@ __all__ = [
 _LAZY = {
     "nn": ("aicf_mlir.nn", ""),
     "optim": ("aicf_mlir.optim", ""),
+    "compile_eval_step": ("aicf_mlir.compile", "compile_eval_step"),
     "compile_train_step": ("aicf_mlir.compile", "compile_train_step"),
     "default_device": ("aicf_mlir.compile", "default_device"),
+    "CompiledEvalStep": ("aicf_mlir.train_step", "CompiledEvalStep"),
     "CompiledTrainStep": ("aicf_mlir.train_step", "CompiledTrainStep"),
     "trace": ("aicf_mlir.frontend", "trace"),
 }

@@ -1,7 +1,8 @@
 """Shared test set-up: tests marked `gpu` need a CUDA device and are skipped where there is none.
 
 `--programs N` and `--seed S` set how many random programs run and where their seeds start; `--kills N` how often a training
-process is killed.
+process is killed; `--calls N` how many calls eight threads make; `--signals N` how often each call is interrupted; `--lives N`
+how many random sequences of calls are mirrored in torch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--programs", type=int, default=300, help="how many random programs to run (300)")
     group.addoption("--seed", type=int, default=0, help="seed of the first of them (0)")
     parser.addoption("--kills", type=int, default=10, help="how often a training process is killed (10)")
+    parser.addoption("--calls", type=int, default=400, help="how many calls eight threads make (400)")
+    parser.addoption("--signals", type=int, default=20, help="how often each call is interrupted (20)")
+    parser.addoption(
+        "--lives", type=int, default=12, help="how many random sequences of calls are mirrored (12)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""A model, a loss and an optimizer that read from all the places that people keep values in: what the tests of live changes change."""
+"""A model, a loss and an optimizer that read from all the places that people keep values in, for the tests of live changes."""
 
 from __future__ import annotations
 

@@ -101,14 +101,15 @@ def others() -> Iterator[Row]:
         p, g, m, v = make(rows, columns), make(rows, columns), make(rows, columns), make(rows, columns).abs()
         scalars = [
             torch.tensor(s, device="cuda", dtype=torch.float64)
-            for s in (1e-3, 0.9, 0.999, 1e-8, 0.0, 10.0, 9e2)
+            for s in (1e-3, 0.9, 0.999, 1e-8, 0.0, [10.0], [9e2])
         ]
-        yield Row(f"adam_step {shape}", OpKind.AdamStep, [p, g, m, v, *scalars], [p, m, v], {"groups": [0]})
+        yield Row(f"adam_step {shape}", OpKind.AdamStep, [p, g, m, v, *scalars], [p, m, v],
+                  {"groups": [0], "indices": [0]})  # fmt: skip
     step = torch.ones(4, device="cuda")
     scalars = [
         torch.tensor(s, device="cuda", dtype=torch.float64) for s in (0.9, 0.999, float("nan"), float("nan"))
     ]
-    results = [torch.empty((), device="cuda", dtype=torch.float64) for _ in range(2)]
+    results = [torch.empty(4, device="cuda", dtype=torch.float64) for _ in range(2)]
     yield Row("advance", OpKind.Advance, [step, *scalars], [step, *results], {})
     for rows, classes in ((64, 10), (1024, 1000), (8192, 50304)):
         logits, target = make(rows, classes), torch.randint(classes, (rows,), device="cuda")

@@ -279,7 +279,10 @@ class BroadcastOp(KernelOp):
 
 @irdl_op_definition
 class AdvanceOp(KernelOp):
-    """(step, [beta1, beta2, bc1_pin, bc2_pin]) -> (step + 1, [bc1_inv, bc2_inv])."""
+    """(step[n], [beta1, beta2, bc1_pin, bc2_pin]) -> (step[n] + 1, [bc1_inv[n], bc2_inv[n]]).
+
+    One count, and one bias correction, for each of the n parameters of a group.
+    """
 
     name = "kernel.advance"
 
@@ -288,8 +291,8 @@ class AdvanceOp(KernelOp):
 class SgdStepOp(KernelOp):
     """(p[n], g[n], [buf[n]], per group: metas) -> (p[n], [buf[n]]).
 
-    Metas are lr, weight_decay, [momentum, dampening, step]. One launch for n tensors;
-    {groups = group of each tensor, momentum, nesterov, maximize}.
+    Metas are lr, weight_decay, [momentum, dampening, step[..]]. One launch for n tensors; {groups = group of
+    each tensor, [indices = its element of the group's step], momentum, nesterov, maximize}.
     """
 
     name = "kernel.sgd_step"
@@ -299,8 +302,8 @@ class SgdStepOp(KernelOp):
 class AdamStepOp(KernelOp):
     """(p[n], g[n], m[n], v[n], [vmax[n]], per group: metas) -> (p[n], m[n], v[n], [vmax[n]]).
 
-    Metas are lr, beta1, beta2, eps, weight_decay, bc1_inv, bc2_inv. One launch for n tensors;
-    {groups = group of each tensor, amsgrad, decoupled, maximize}.
+    Metas are lr, beta1, beta2, eps, weight_decay, bc1_inv[..], bc2_inv[..]. One launch for n tensors; {groups =
+    group of each tensor, indices = its element of the group's corrections, amsgrad, decoupled, maximize}.
     """
 
     name = "kernel.adam_step"

@@ -47,7 +47,7 @@ class UpdateRule(abc.ABC):
 
     @property
     def written_metas(self) -> tuple[str, ...]:
-        """The metas that `advance` computes: its results after the counters."""
+        """The metas that `advance` computes for each parameter: its results after the counters."""
         return ()
 
     @abc.abstractmethod
@@ -56,9 +56,9 @@ class UpdateRule(abc.ABC):
 
     @abc.abstractmethod
     def update(
-        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue]
+        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue], index: int
     ) -> Operation:
-        """The op that updates one parameter; its results replace p and then `states`."""
+        """The op that updates parameter `index` of the group; its results replace p and then `states`."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,14 @@ class Sgd(UpdateRule):
         return optim.AdvanceOp(step)
 
     def update(
-        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue]
+        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue], index: int
     ) -> Operation:
-        with_momentum = [*states, meta["momentum"], meta["dampening"], meta["step"]] if self.momentum else []
+        lr, weight_decay = meta["lr"], meta["weight_decay"]
+        if not self.momentum:
+            return optim.SgdOp(p, g, lr, weight_decay, maximize=self.maximize)
+        momentum = [*states, meta["momentum"], meta["dampening"], meta["step"]]
         flags = {"nesterov": self.nesterov, "maximize": self.maximize}
-        return optim.SgdOp(p, g, meta["lr"], meta["weight_decay"], with_momentum, **flags)
+        return optim.SgdOp(p, g, lr, weight_decay, momentum, index, **flags)
 
 
 @dataclass(frozen=True)
@@ -116,12 +119,12 @@ class Adam(UpdateRule):
         return optim.AdvanceOp(step, [meta[name] for name in ("beta1", "beta2", "bc1_pin", "bc2_pin")])
 
     def update(
-        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue]
+        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue], index: int
     ) -> Operation:
         names = ("lr", "beta1", "beta2", "eps", "weight_decay", "bc1_inv", "bc2_inv")
         hyperparameters = [meta[name] for name in names]
         flags = {"decoupled": self.decoupled, "maximize": self.maximize}
-        return optim.AdamOp(p, g, states, hyperparameters, **flags)
+        return optim.AdamOp(p, g, states, hyperparameters, index, **flags)
 
 
 KINDS: dict[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "adam": Adam}

@@ -99,24 +99,27 @@ def _advance(call: Call) -> list[Array]:
     if len(call.inputs) == 1:
         return [step]
     beta1, beta2, pin1, pin2 = call.inputs[1:]
-    count = step.flat[0]
     return [
         step,
-        updates.inverse_bias_correction(beta1, count, pin1),
-        updates.inverse_bias_correction(beta2, count, pin2),
+        updates.inverse_bias_correction(beta1, step, pin1),
+        updates.inverse_bias_correction(beta2, step, pin2),
     ]
 
 
 def _columns(call: Call, tensors: int, metas: int) -> list[list[Array]]:
-    """The operands of a multi-tensor update, a row a tensor: its `tensors` own, then its group's `metas`."""
+    """
+    The operands of a multi-tensor update, a row a tensor: its `tensors` own, then its group's `metas`, of which a
+    vector has an element for each parameter.
+    """
     groups: list[int] = call.attr("groups", [])
     n = len(groups)
-    scalars = call.inputs[tensors * n :]
-    return [
-        [call.inputs[column * n + i] for column in range(tensors)]
-        + list(scalars[metas * g : metas * (g + 1)])
-        for i, g in enumerate(groups)
-    ]
+    indices: list[int] = call.attr("indices", [0] * n)
+    rows: list[list[Array]] = []
+    for i, (group, index) in enumerate(zip(groups, indices, strict=True)):
+        first = tensors * n + metas * group
+        scalars = [meta[index] if meta.ndim else meta for meta in call.inputs[first : first + metas]]
+        rows.append([*(call.inputs[column * n + i] for column in range(tensors)), *scalars])
+    return rows
 
 
 def _by_column(rows: Sequence[Sequence[Array | None]]) -> list[Array]:

@@ -20,13 +20,15 @@ def advance(op: optim.AdvanceOp, operands: Operands) -> tuple[Array, ...]:
     beta1, beta2, pin1, pin2 = correction
     return (
         following,
-        updates.inverse_bias_correction(beta1, following[0], pin1),
-        updates.inverse_bias_correction(beta2, following[0], pin2),
+        updates.inverse_bias_correction(beta1, following, pin1),
+        updates.inverse_bias_correction(beta2, following, pin2),
     )
 
 
 def sgd(op: optim.SgdOp, operands: Operands) -> tuple[Array, ...]:
     """The new parameter and momentum buffer."""
+    if op.index is not None:
+        operands = [*operands[:-1], operands[-1][op.index.value.data]]
     results = updates.sgd(*operands, nesterov=is_true(op.nesterov), maximize=is_true(op.maximize))
     return tuple(result for result in results if result is not None)
 
@@ -35,9 +37,10 @@ def adam(op: optim.AdamOp, operands: Operands) -> tuple[Array, ...]:
     """The new parameter, moments and, for amsgrad, maximum of the second moment."""
     p, g, m, v, *hyperparameters = operands
     vmax = hyperparameters.pop() if is_true(op.amsgrad) else None
-    results = updates.adam(
-        p, g, m, v, vmax, *hyperparameters, decoupled=is_true(op.decoupled), maximize=is_true(op.maximize)
-    )
+    *hyperparameters, bc1_inv, bc2_inv = hyperparameters
+    corrections = [vector[op.index.value.data] for vector in (bc1_inv, bc2_inv)]
+    flags = {"decoupled": is_true(op.decoupled), "maximize": is_true(op.maximize)}
+    results = updates.adam(p, g, m, v, vmax, *hyperparameters, *corrections, **flags)
     return tuple(result for result in results if result is not None)
 
 

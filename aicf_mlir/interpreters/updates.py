@@ -13,12 +13,12 @@ def advance(step: Array) -> Array:
 
 
 def inverse_bias_correction(beta: Array, steps: Array, pin: Array) -> Array:
-    """1 / (1 - beta^steps), or the pinned value where it is not NaN."""
+    """1 / (1 - beta^steps) for each parameter of a group, or the pinned value for all where it is not NaN."""
     return np.where(np.isnan(pin), 1.0 / (1.0 - beta**steps), pin)
 
 
 def lerp(start: Array, end: Array, weight: Array) -> Array:
-    """torch.lerp: reckoned from the nearer end, so that a small `end` survives beside a large `start`."""
+    """torch.lerp: computed from the nearer end, so that a small `end` survives beside a large `start`."""
     if np.abs(weight) < 0.5:
         return start + weight * (end - start)
     return end - (end - start) * (1.0 - weight)
@@ -37,14 +37,14 @@ def sgd(
     nesterov: bool = False,
     maximize: bool = False,
 ) -> tuple[Array, Array | None]:
-    """The new parameter and momentum buffer. `step` counts this step; in the first, the buffer is `g`."""
+    """The new parameter and momentum buffer. `step` counts its steps with this; in the first, the buffer is `g`."""
     if maximize:
         g = -g
     if weight_decay != 0.0:
         g = g + weight_decay * p
     if buf is None or step is None:
         return p - lr * g, None
-    buf = g if step.flat[0] == 1.0 else momentum * buf + (1.0 - dampening) * g
+    buf = g if step == 1.0 else momentum * buf + (1.0 - dampening) * g
     direction = g + momentum * buf if nesterov else buf
     return p - lr * direction, buf
 

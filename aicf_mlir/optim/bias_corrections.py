@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 class BiasCorrection:
     """
-    A property of a compiled optimizer: 1 / (1 - beta^step), which follows the step counter unless pinned.
+    A property of a compiled optimizer: 1 / (1 - beta^step), which follows each parameter's step counter unless pinned.
 
-    Reading gives the value of the last step in the first param group. Assigning a number pins it, in every
-    param group, for all following steps; assigning None lets it follow the counter again.
+    Reading gives the value of the last step for the first parameter of the first param group. Assigning a number
+    pins it, for every parameter, for all following steps; assigning None lets it follow the counters again.
     Raises StateError before the step is compiled.
     """
 

@@ -9,7 +9,7 @@ from typing import Literal, NoReturn
 from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType, f32
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType, f32, f64
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
@@ -35,7 +35,8 @@ class ApplyOptimizerPass(ModulePass):
     The param groups come from the function attribute `aicf.optimizer`; without it, one group of all
     parameters follows from the options. New arguments follow the existing ones, group by group: its metas,
     then its states. So do the updates among the results. A parameter without a gradient is left alone: no
-    state, no update, and no place in the step counters. Group k > 0 marks its metas and counters with `.k`.
+    state, no update, and no place in the step counters and bias corrections, which have an element for each
+    updated parameter of the group. Group k > 0 marks its metas and counters with `.k`.
 
     Options, all but the last for functions without the attribute:
       kind: "sgd", "adam" or "adamw"
@@ -123,19 +124,24 @@ class GroupUpdate:
     def emit(self, params: Sequence[str], gradients: Mapping[str, SSAValue]) -> list[tuple[SSAValue, Label]]:
         """Add the update of `params`; return the new results."""
         builder = Builder(InsertPoint.before(return_op(self.function)))
-        meta = {name: self.add_argument("meta", self.slot(name), HYPERPARAMETER) for name in self.rule.metas}
+        written = self.rule.written_metas
+        each = TensorType(f64, [len(params)])
+        meta = {
+            name: self.add_argument("meta", self.slot(name), each if name in written else HYPERPARAMETER)
+            for name in self.rule.metas
+        }
         results: list[tuple[SSAValue, Label]] = []
         if self.rule.counts_steps:
             step = self.add_argument("state", self.slot("step"), TensorType(f32, [len(params)]))
             advance = builder.insert(self.rule.advance(step, meta))
-            written = ("step", *self.rule.written_metas)
-            meta |= dict(zip(written, advance.results, strict=True))
-            results += self.updates(advance, [self.slot(name) for name in written])
-        for param in params:
+            advanced = ("step", *written)
+            meta |= dict(zip(advanced, advance.results, strict=True))
+            results += self.updates(advance, [self.slot(name) for name in advanced])
+        for index, param in enumerate(params):
             value, gradient = self.arguments[param], gradients[param]
             names = [f"{param}.{state}" for state in self.rule.states]
             states = [self.add_argument("state", name, value.type) for name in names]
-            update = builder.insert(self.rule.update(value, gradient, states, meta))
+            update = builder.insert(self.rule.update(value, gradient, states, meta, index))
             if isinstance(gradient, OpResult):
                 update.location = gradient.op.location
             results += self.updates(update, [param, *names])

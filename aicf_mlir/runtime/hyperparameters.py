@@ -76,7 +76,9 @@ class Hyperparameters(MutableMapping[str, float]):
     """The named meta slots of one compiled step, read and written as a mapping.
 
     Writing `lr`, `beta1`, … also writes the param group, so that torch and the device agree. Writing `bc1_inv` or `bc2_inv`
-    pins that bias correction for the following steps; assigning None, or `release`, lets it follow the step counter again.
+    pins that bias correction for the following steps; assigning None, or `release`, lets it follow the step counters again.
+    Every parameter has a step counter and bias corrections of its own: reading `step`, `bc1_inv` or `bc2_inv` gives those of
+    the first parameter of the group, writing sets those of all. One parameter's counter is `optimizer.state[p]["step"]`.
     """
 
     def __init__(
@@ -141,8 +143,10 @@ class Hyperparameters(MutableMapping[str, float]):
         return base, int(group or 0)
 
     def _write(self, name: str, value: float) -> None:
+        """Set every element of a slot."""
         slot = self._slots[name]
-        self._arenas[slot.arena].write(slot.offset, struct.pack("d", value), current_stream(self._device))
+        data = struct.pack("d", value) * math.prod(slot.shape)
+        self._arenas[slot.arena].write(slot.offset, data, current_stream(self._device))
 
     def _tensor(self, name: str) -> torch.Tensor:
         slot = self._slots[name]
@@ -204,7 +208,7 @@ class Hyperparameters(MutableMapping[str, float]):
         self._write(slot_name(_pin(base), group), math.nan)
 
     def follow_steps(self) -> None:
-        """Set every free bias correction to its value at the current step count, at least that of the first step."""
+        """Set every free bias correction to its value at its parameter's step, at least that of the first step."""
         for name in self._names:
             base, group = self._split(name)
             if base not in _BIAS_CORRECTIONS or not math.isnan(
@@ -212,8 +216,8 @@ class Hyperparameters(MutableMapping[str, float]):
             ):
                 continue
             beta = self[slot_name("beta" + base[2], group)]
-            count = max(self[slot_name("step", group)], 1.0)
-            self._write(name, 1 / (1 - beta**count) if beta < 1 else math.inf)
+            steps = self._tensor(slot_name("step", group)).double().clamp(min=1.0)
+            self._tensor(name).copy_(1 / (1 - beta**steps))
 
     def settings(self) -> list[dict[str, Any]]:
         """What the param groups hold now, for a snapshot."""

@@ -20,7 +20,7 @@ class BoundGroup:
     states: list[dict[str, torch.Tensor]]
     """Per parameter: torch's state key → view of the arena."""
     steps: torch.Tensor | None
-    """Step counters, shape [parameters], f32; None for SGD without momentum."""
+    """The step counter of each parameter, shape [parameters], f32; None for SGD without momentum."""
     counts_in_state: bool
     """Whether torch keeps the step in the per-parameter state (Adam), or not at all (SGD)."""
 
@@ -39,6 +39,7 @@ class OptimizerState:
         self._on_adopt = on_adopt
         self._groups = groups
         self._watched: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+        self._started: list[list[bool]] = [[False] * len(group.parameters) for group in groups]
         self.published = False
         self.adopt()
         self._hook = optimizer.register_load_state_dict_post_hook(lambda _: self.adopt())
@@ -49,17 +50,17 @@ class OptimizerState:
 
     def adopt(self) -> None:
         """Take what `optimizer.state` holds: copy it into the arena and leave views in its place; clear what it lacks."""
-        present = False
-        for group in self._groups:
-            present |= self._adopt_group(group)
-        self._watched = []
-        self.published = False
-        if present:
-            self.publish()
+        started = [self._adopt_group(group) for group in self._groups]
+        self._publish(started)
+        self.published = all(all(group) for group in started)
+        if not self.published:
+            self._started = started
         self._on_adopt()
 
-    def _adopt_group(self, group: BoundGroup) -> bool:
+    def _adopt_group(self, group: BoundGroup) -> list[bool]:
+        """Copy the state of one group; which of its parameters have any, and are past their first step."""
         counts: list[float] = []
+        present: list[bool] = []
         for (name, parameter), views in zip(group.parameters, group.states, strict=True):
             saved: dict[str, Any] = self._optimizer.state.get(parameter, {})
             found = False
@@ -72,25 +73,23 @@ class OptimizerState:
                     _check_same(name, key, value, target)
                     target.copy_(value)
             counts.append(float(saved["step"]) if "step" in saved else float(found))
+            present.append(found or "step" in saved)
         if group.steps is None:
-            return any(bool(self._optimizer.state.get(p)) for _, p in group.parameters)
-        if len(set(counts)) > 1:
-            listing = ", ".join(
-                f"{name}: {count:g}" for (name, _), count in zip(group.parameters, counts, strict=True)
-            )
-            raise BindError(
-                f"the parameters of param group {group.index} are at different steps ({listing}); "
-                "put those that started later into a param group of their own"
-            )
-        group.steps.fill_(counts[0])
-        return counts[0] > 0
+            return [bool(self._optimizer.state.get(parameter)) for _, parameter in group.parameters]
+        group.steps.copy_(group.steps.new_tensor(counts))
+        return present
 
     def publish(self) -> None:
         """Put views of the arena into `optimizer.state`, as torch does on the first step."""
+        self._publish([[True] * len(group.parameters) for group in self._groups])
+        self.published = True
+
+    def _publish(self, started: list[list[bool]]) -> None:
+        """Put views for the parameters that have `started`: torch takes state that is there for that of a later step."""
         self._watched = []
-        for group in self._groups:
+        for group, flags in zip(self._groups, started, strict=True):
             for i, ((_, parameter), views) in enumerate(zip(group.parameters, group.states, strict=True)):
-                if not views and not group.counts_in_state:
+                if not flags[i] or not (views or group.counts_in_state):
                     continue
                 state = self._optimizer.state[parameter]
                 entries = dict(views)
@@ -98,14 +97,13 @@ class OptimizerState:
                     entries = {"step": group.steps[i], **entries}
                 state.update(entries)
                 self._watched += [(state, key, value) for key, value in entries.items()]
-        self.published = True
 
     def retract(self) -> None:
-        """Empty `optimizer.state` again: the state before the first step, as torch has it."""
+        """Bring `optimizer.state` back to what it held before the first step: nothing, or what was loaded until then."""
         for group in self._groups:
             for _, parameter in group.parameters:
                 self._optimizer.state.pop(parameter, None)
-        self._watched = []
+        self._publish(self._started)
         self.published = False
 
     def refresh(self) -> None:

@@ -24,6 +24,7 @@
   X(ignore_index, Int)      \
   X(label_smoothing, Float) \
   X(groups, Ints)           \
+  X(indices, Ints)          \
   X(amsgrad, Bool)          \
   X(decoupled, Bool)        \
   X(maximize, Bool)         \

@@ -1,4 +1,4 @@
-"""Adam's first moment is torch.lerp: reckoned from the nearer end, which shows with beta1 of a half or less."""
+"""Adam's first moment is torch.lerp: computed from the nearer end, which shows with beta1 of a half or less."""
 
 from __future__ import annotations
 

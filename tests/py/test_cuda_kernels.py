@@ -110,11 +110,11 @@ def adams(make: Maker) -> Iterator[Case]:
         shapes = [(3_000,) if i % 50 == 7 else (i % 9 + 1,) for i in range(count)]
         p, g, m = ([make.normal(*shape) for shape in shapes] for _ in range(3))
         v = [make.cast(make.normal(*shape).astype(np.float64) ** 2) for shape in shapes]
-        scalars: list[Any] = [np.array(s) for s in (1e-3, 0.9, 0.999, 1e-8, 0.1, 10.0, 900.0)]
+        scalars: list[Any] = [np.array(s) for s in (1e-3, 0.9, 0.999, 1e-8, 0.1)]
+        scalars += [make.random.uniform(1.0, last, count) for last in (10.0, 900.0)]
         outputs = [make.out(*shape) for shape in shapes] * 3
-        yield Case(
-            f"{count} tensors", [*p, *g, *m, *v, *scalars], outputs, {"groups": [0] * count}, scale=1.0
-        )
+        attrs = {"groups": [0] * count, "indices": list(reversed(range(count)))}
+        yield Case(f"{count} tensors", [*p, *g, *m, *v, *scalars], outputs, attrs, scale=1.0)
 
 
 LARGE = {

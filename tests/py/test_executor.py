@@ -56,6 +56,7 @@ STEP_LAUNCHES = [
         [W, DW, BUF, LR, DECAY, MOMENTUM, DAMPENING, STEP],
         [W, BUF],
         groups=[0],
+        indices=[0],
         momentum=True,
     ),
 ]

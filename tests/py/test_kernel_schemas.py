@@ -21,6 +21,9 @@ def f32(*shapes: tuple[int, ...]) -> Specs:
 SCALARS: Specs = [("f64", ())] * 7
 TARGET: Specs = [("i64", (4,))]
 STEP: Specs = [("f32", (2,))]
+ADAM: Specs = [*SCALARS[:5], ("f64", (2,)), ("f64", (2,))]
+"""The scalars of a group of two parameters."""
+MOMENTUM: Specs = [*SCALARS[:4], *STEP]
 
 REFUSED: list[tuple[str, Specs, Specs, dict[str, Any], str]] = [
     ("relu", f32((3,)), f32((3,), (3,)), {}, "expected 1 input and 1 output, got 1 input and 2 outputs"),
@@ -67,16 +70,25 @@ REFUSED: list[tuple[str, Specs, Specs, dict[str, Any], str]] = [
     ("advance", f32((0,)), f32((0,)), {}, "step: expected f32[n] with n of 1 or more, got f32[0]"),
     ("advance", STEP + SCALARS[:3], STEP, {}, "expected 5 inputs and 3 outputs, got 4 inputs and 1 output"),
     ("advance", STEP + f32((), (), (), ()), STEP + SCALARS[:2], {}, "beta1: expected f64[], got f32[]"),
+    ("advance", STEP + SCALARS[:4], STEP + SCALARS[:2], {}, "bc1_inv: expected f64[2], got f64[]"),
+    ("advance", STEP + SCALARS[:4], [*STEP, ("f64", (2,)), ("f64", (3,))], {}, "bc2_inv: expected f64[2], got f64[3]"),
     ("sgd_step", f32((3,), (3,)) + SCALARS[:2], f32((3,)), {"groups": []}, "groups: expected the group of each tensor, got an empty list"),
     ("sgd_step", f32((3,), (3,)) + SCALARS[:2], f32((3,)), {"groups": [1]}, "groups: expected indices from 0 to 0 for 1 tensors, got 1"),
     ("sgd_step", f32((3,), (4,), (3,), (4,)) + SCALARS[:4], f32((3,), (4,)), {"groups": [1, 1]}, "groups: expected every group to have a tensor, got none in group 0"),
     ("sgd_step", f32((3,), (4,)) + SCALARS[:2], f32((3,)), {"groups": [0]}, "g[0]: expected f32[3], got f32[4]"),
     ("sgd_step", f32((3,), (3,), ()) + SCALARS[:1], f32((3,)), {"groups": [0]}, "lr of group 0: expected f64[], got f32[]"),
     ("sgd_step", f32((3,), (3,)) + SCALARS[:2], f32((3,)), {"groups": [0], "nesterov": True}, "nesterov: expected momentum beside it, got none"),
-    ("sgd_step", f32((3,), (3,), (3,)) + SCALARS[:5], f32((3,), (3,)), {"groups": [0], "momentum": True}, "step of group 0: expected f32[n] with n of 1 or more, got f64[]"),
-    ("adam_step", f32((3,), (3,), (3,), (3,)) + SCALARS, f32((3,), (3,), (4,)), {"groups": [0]}, "v'[0]: expected f32[3], got f32[4]"),
-    ("adam_step", f32((3,), (3,), (3,), (3,)) + SCALARS, f32((3,), (3,), (3,)), {"groups": [0], "amsgrad": True}, "expected 12 inputs and 4 outputs, got 11 inputs and 3 outputs"),
-    ("adam_step", f32((3,), (3,), (3,), (3,)) + SCALARS[:6] + STEP, f32((3,), (3,), (3,)), {"groups": [0]}, "bc2_inv of group 0: expected f64[], got f32[2]"),
+    ("sgd_step", f32((3,), (3,)) + SCALARS[:2], f32((3,)), {"groups": [0], "indices": [0]}, "indices: expected momentum beside it, got none"),
+    ("sgd_step", f32((3,), (3,), (3,)) + SCALARS[:5], f32((3,), (3,)), {"groups": [0], "indices": [0], "momentum": True}, "step of group 0: expected f32[n] with n of 1 or more, got f64[]"),
+    ("sgd_step", f32((3,), (3,), (3,)) + MOMENTUM, f32((3,), (3,)), {"groups": [0], "momentum": True}, "indices: expected an element of step for each of 1 tensors, got 0"),
+    ("sgd_step", f32((3,), (3,), (3,)) + MOMENTUM, f32((3,), (3,)), {"groups": [0], "indices": [-1], "momentum": True}, "indices: expected an element of step f32[2] of group 0, got -1 for tensor 0"),
+    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM, f32((3,), (3,), (4,)), {"groups": [0], "indices": [1]}, "v'[0]: expected f32[3], got f32[4]"),
+    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM, f32((3,), (3,), (3,)), {"groups": [0], "indices": [1], "amsgrad": True}, "expected 12 inputs and 4 outputs, got 11 inputs and 3 outputs"),
+    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM[:5] + STEP * 2, f32((3,), (3,), (3,)), {"groups": [0], "indices": [1]}, "bc1_inv of group 0: expected f64[n] with n of 1 or more, got f32[2]"),
+    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM[:6] + SCALARS[:1], f32((3,), (3,), (3,)), {"groups": [0], "indices": [1]}, "bc2_inv of group 0: expected f64[2], got f64[]"),
+    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM, f32((3,), (3,), (3,)), {"groups": [0], "indices": []}, "indices: expected an element of bc1_inv for each of 1 tensors, got 0"),
+    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM, f32((3,), (3,), (3,)), {"groups": [0], "indices": [1, 0]}, "indices: expected an element of bc1_inv for each of 1 tensors, got 2"),
+    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM, f32((3,), (3,), (3,)), {"groups": [0], "indices": [2]}, "indices: expected an element of bc1_inv f64[2] of group 0, got 2 for tensor 0"),
 ]  # fmt: skip
 
 

@@ -239,15 +239,6 @@ def test_a_scheduler_gives_no_warning(device: str) -> None:
     assert setup.step.meta["lr"] == 0.0025
 
 
-def test_steps_that_differ_within_a_group_are_refused(device: str) -> None:
-    model = mlp(8, 17, 8).to(device)
-    optimizer = ADAM(model)
-    train_torch(model, optimizer, 2)
-    optimizer.state[model[0].bias]["step"] += 1
-    with pytest.raises(BindError, match=r"different steps.*0\.bias: 3.*param group of their own"):
-        compiled(lambda _: optimizer, device, model=model)
-
-
 def test_state_of_another_shape_is_refused(device: str) -> None:
     setup, control = compiled(MOMENTUM, device), compiled(MOMENTUM, device)
     setup.train()

@@ -1,8 +1,9 @@
 """The optimizer over all parameters as one launch.
 
 Updates of one kind (op, attributes, element type) are merged into the last of them, where all gradients are
-known. An update whose new values are read before that stays alone. Scalars are listed once per param group;
-two updates are of one group if they read the very same values.
+known. An update whose new values are read before that stays alone. Scalars, and the vectors with an element
+for each parameter, are listed once per param group; two updates are of one group if they read the very same
+values.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from aicf_mlir.dialects.base import element_type
 from aicf_mlir.dialects.kernel_op import KernelOp
 
 UPDATES = (kernel.SgdStepOp, kernel.AdamStepOp)
+PER_TENSOR = ("groups", "indices")
+"""The attributes that have an entry for each tensor."""
 
 Kind = tuple[str, tuple[tuple[str, AttributeValue], ...], str]
 
 
 def kind_of(op: KernelOp) -> Kind:
     """What two updates must have in common to be one launch."""
-    attrs = tuple((name, value) for name, value in op.attrs.items() if name != "groups")
+    attrs = tuple((name, value) for name, value in op.attrs.items() if name not in PER_TENSOR)
     return op.op_name, attrs, str(element_type(op.operands[0]))
 
 
@@ -33,6 +36,12 @@ def groups_of(op: KernelOp) -> list[int]:
     """The param group of each tensor of an update."""
     groups = op.attrs["groups"]
     return list(groups) if isinstance(groups, list) else []
+
+
+def indices_of(op: KernelOp) -> list[int]:
+    """The element of each tensor in its group's vectors; empty for an update that has none."""
+    indices = op.attrs.get("indices", [])
+    return list(indices) if isinstance(indices, list) else []
 
 
 def columns(op: KernelOp) -> tuple[list[Sequence[SSAValue]], list[Sequence[SSAValue]]]:
@@ -57,14 +66,16 @@ def merge(updates: Sequence[KernelOp]) -> KernelOp:
     tensors: list[list[SSAValue]] = [[] for _ in range(_tensor_columns(updates[0]))]
     numbers: dict[tuple[SSAValue, ...], int] = {}
     groups: list[int] = []
+    indices: list[int] = []
     for update in updates:
         own, scalars = columns(update)
         for column, values in zip(tensors, own, strict=True):
             column.extend(values)
         groups += [numbers.setdefault(tuple(scalars[group]), len(numbers)) for group in groups_of(update)]
+        indices += indices_of(update)
     operands = [value for column in (*tensors, *numbers) for value in column]
     result_types = [value.type for index, column in enumerate(tensors) if index != 1 for value in column]
-    attrs = {**updates[0].attrs, "groups": groups}
+    attrs = {**updates[0].attrs, "groups": groups} | ({"indices": indices} if indices else {})
     merged = type(updates[0]).launch(operands, result_types, **attrs)
     merged.location = updates[0].location
     return merged

@@ -22,12 +22,13 @@ def lower_sgd(op: optim.SgdOp) -> list[Operation]:
     """The tensors first, then the scalars of the group."""
     p, g, lr, weight_decay, *with_momentum = op.operands
     given = flags(op, "nesterov", "maximize")
-    if not with_momentum:
+    if op.index is None:
         operands = [p, g, lr, weight_decay]
         return [kernel.SgdStepOp.launch(operands, op.result_types, groups=[0], **given)]
     buf, momentum, dampening, step = with_momentum
     operands = [p, g, buf, lr, weight_decay, momentum, dampening, step]
-    return [kernel.SgdStepOp.launch(operands, op.result_types, groups=[0], momentum=True, **given)]
+    place = {"groups": [0], "indices": [op.index.value.data]}
+    return [kernel.SgdStepOp.launch(operands, op.result_types, **place, momentum=True, **given)]
 
 
 def lower_adam(op: optim.AdamOp) -> list[Operation]:
@@ -35,7 +36,8 @@ def lower_adam(op: optim.AdamOp) -> list[Operation]:
     tensors, scalars, vmax = op.operands[:4], op.operands[4:11], op.operands[11:]
     given = flags(op, "amsgrad", "decoupled", "maximize")
     operands = [*tensors, *vmax, *scalars]
-    return [kernel.AdamStepOp.launch(operands, op.result_types, groups=[0], **given)]
+    place = {"groups": [0], "indices": [op.index.value.data]}
+    return [kernel.AdamStepOp.launch(operands, op.result_types, **place, **given)]
 
 
 RULES = {optim.AdvanceOp: lower_advance, optim.SgdOp: lower_sgd, optim.AdamOp: lower_adam}

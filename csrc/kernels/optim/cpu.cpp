@@ -2,6 +2,8 @@
 // values.
 #include <array>
 #include <cmath>
+#include <limits>
+#include <optional>
 
 #include "kernels/common/cpu_chunks.h"
 #include "kernels/optim/launch.h"
@@ -12,14 +14,16 @@ namespace {
 
 using namespace cpu;
 
-double scalar_at(const OpDesc& op, int64_t input) {
-  return *elements<double>(op.inputs[static_cast<size_t>(input)]);
+double scalar_at(const OpDesc& op, int64_t input, int64_t element = 0) {
+  return elements<double>(op.inputs[static_cast<size_t>(input)])[element];
 }
 
+// `count` operands from `first` on, as `tensor` reads them.
 template <size_t Count>
-std::array<double, Count> scalars_at(const OpDesc& op, int64_t first, int64_t count) {
+std::array<double, Count> scalars_of(const OpDesc& op, int64_t first, int64_t count, int64_t tensor) {
   std::array<double, Count> values{};
-  for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = scalar_at(op, first + i);
+  for (int64_t i = 0; i < count; ++i)
+    values[static_cast<size_t>(i)] = scalar_at(op, first + i, element_of(op, first + i, tensor));
   return values;
 }
 
@@ -101,8 +105,9 @@ void sgd(const OpDesc& op) {
   const int64_t n = layout.tensors;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t first = layout.first_scalar(groups[i]);
-    const auto scalars = scalars_at<4>(op, first, layout.momentum ? 4 : 2);
-    const double step = layout.momentum ? *elements<float>(op.inputs[first + 4]) : 0;
+    const auto scalars = scalars_of<4>(op, first, layout.momentum ? 4 : 2, i);
+    const double step =
+        layout.momentum ? elements<float>(op.inputs[first + 4])[element_of(op, first + 4, i)] : 0;
     const SgdRule<Compute<T>> rule(scalars.data(), step, layout.momentum, op.attrs.flag(AttrKey::nesterov),
                                    op.attrs.flag(AttrKey::maximize));
     const int64_t size = op.inputs[i].numel();
@@ -122,10 +127,18 @@ void adam(const OpDesc& op) {
   const AdamLayout layout(op);
   const std::vector<int64_t>& groups = op.attrs.ints(AttrKey::groups);
   const int64_t n = layout.tensors;
+  const std::vector<int64_t>& indices = op.attrs.ints(AttrKey::indices);
+  std::optional<AdamRule<Compute<T>>> rule;
+  std::array<double, 7> scalars{};
   for (int64_t i = 0; i < n; ++i) {
-    const auto scalars = scalars_at<7>(op, layout.first_scalar(groups[i]), 7);
-    const AdamRule<Compute<T>> rule(scalars.data(), layout.amsgrad, op.attrs.flag(AttrKey::decoupled),
-                                    op.attrs.flag(AttrKey::maximize));
+    const int64_t first = layout.first_scalar(groups[i]);
+    // Tensors of one group that are at one step, nearly all, share their rule.
+    if (!rule || groups[i] != groups[i - 1] || scalar_at(op, first + 5, indices[i]) != scalars[5] ||
+        scalar_at(op, first + 6, indices[i]) != scalars[6]) {
+      scalars = scalars_of<7>(op, first, 7, i);
+      rule.emplace(scalars.data(), layout.amsgrad, op.attrs.flag(AttrKey::decoupled),
+                   op.attrs.flag(AttrKey::maximize));
+    }
     const auto in = [&](int64_t state) { return elements<T>(op.inputs[state * n + i]); };
     const auto out = [&](int64_t state) { return op.outputs[state * n + i].ptr<T>(); };
     AdamTensor<T> tensor{in(0), in(1), in(2), in(3), nullptr, out(0), out(1), out(2), nullptr};
@@ -133,9 +146,9 @@ void adam(const OpDesc& op) {
     if (layout.amsgrad) {
       tensor.vmax = in(4);
       tensor.new_vmax = out(3);
-      adam_tensor<T, true>(rule, size, tensor);
+      adam_tensor<T, true>(*rule, size, tensor);
     } else {
-      adam_tensor<T, false>(rule, size, tensor);
+      adam_tensor<T, false>(*rule, size, tensor);
     }
   }
 }
@@ -150,11 +163,27 @@ double inverse_bias_correction(double beta, double t, double pin) {
 Status advance_cpu(const OpDesc& op, const LaunchContext&) {
   const float* step = elements<float>(op.inputs[0]);
   float* advanced = op.outputs[0].ptr<float>();
-  for (int64_t i = 0; i < op.inputs[0].shape[0]; ++i) advanced[i] = step[i] + 1;
-  if (op.outputs.size() == 1) return Status::ok();
-  const double t = advanced[0];
-  *op.outputs[1].ptr<double>() = inverse_bias_correction(scalar_at(op, 1), t, scalar_at(op, 3));
-  *op.outputs[2].ptr<double>() = inverse_bias_correction(scalar_at(op, 2), t, scalar_at(op, 4));
+  const int64_t n = op.inputs[0].shape[0];
+  if (op.outputs.size() == 1) {
+    for (int64_t i = 0; i < n; ++i) advanced[i] = step[i] + 1;
+    return Status::ok();
+  }
+  const double beta1 = scalar_at(op, 1), beta2 = scalar_at(op, 2);
+  const double bc1_pin = scalar_at(op, 3), bc2_pin = scalar_at(op, 4);
+  double *bc1_inv = op.outputs[1].ptr<double>(), *bc2_inv = op.outputs[2].ptr<double>();
+  // Nearly always all counts are the same: powers are computed once for each run of equal ones.
+  float last = std::numeric_limits<float>::quiet_NaN();
+  double inverse1 = 0, inverse2 = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const float t = step[i] + 1;
+    if (t != last) {
+      inverse1 = inverse_bias_correction(beta1, t, bc1_pin);
+      inverse2 = inverse_bias_correction(beta2, t, bc2_pin);
+    }
+    advanced[i] = last = t;
+    bc1_inv[i] = inverse1;
+    bc2_inv[i] = inverse2;
+  }
   return Status::ok();
 }
 

@@ -70,21 +70,21 @@ struct AdvanceArguments {
   float* advanced;  // may be the same memory
   int64_t count;
   const double *beta1, *beta2, *bc1_pin, *bc2_pin;
-  double *bc1_inv, *bc2_inv;
+  double *bc1_inv, *bc2_inv;  // of `count` elements too
 };
 
 __device__ __forceinline__ double inverse_bias_correction(double beta, double t, double pin) {
   return isnan(pin) ? 1 / (1 - pow(beta, t)) : pin;
 }
 
-// One block; the first thread owns the first counter, so it can still read it.
 __global__ void advance_kernel(AdvanceArguments a) {
-  if (threadIdx.x == 0 && a.bc1_inv) {
-    const double t = a.step[0] + 1.0f;
-    *a.bc1_inv = inverse_bias_correction(*a.beta1, t, *a.bc1_pin);
-    *a.bc2_inv = inverse_bias_correction(*a.beta2, t, *a.bc2_pin);
-  }
-  for (int64_t i = threadIdx.x; i < a.count; i += blockDim.x) a.advanced[i] = a.step[i] + 1.0f;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= a.count) return;
+  const float t = a.step[i] + 1.0f;
+  a.advanced[i] = t;
+  if (!a.bc1_inv) return;
+  a.bc1_inv[i] = inverse_bias_correction(*a.beta1, t, *a.bc1_pin);
+  a.bc2_inv[i] = inverse_bias_correction(*a.beta2, t, *a.bc2_pin);
 }
 
 }  // namespace
@@ -103,8 +103,9 @@ Status advance_cuda(const OpDesc& op, const LaunchContext& ctx) {
     a.bc1_inv = op.outputs[1].ptr<double>();
     a.bc2_inv = op.outputs[2].ptr<double>();
   }
-  constexpr int kThreads = 128;
-  return launch(ctx, 1, kThreads, 0, advance_kernel, a);
+  constexpr int64_t kThreads = 128;
+  return launch(ctx, static_cast<unsigned>(ceil_div(a.count, kThreads)), static_cast<int>(kThreads), 0,
+                advance_kernel, a);
 }
 
 Status sgd_step_cuda(const OpDesc& op, const LaunchContext& ctx) {

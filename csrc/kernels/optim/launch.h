@@ -5,9 +5,9 @@
 
 namespace aicf {
 
-// (step[n]) -> (step'[n]), or (step[n], beta1, beta2, bc1_pin, bc2_pin) -> (step'[n], bc1_inv, bc2_inv):
-// step' = step + 1; t = step'[0]; bc1_inv = 1 / (1 - beta1^t) in f64 unless bc1_pin is a number, which then
-// stands for it.
+// (step[n]) -> (step'[n]), or (step[n], beta1, beta2, bc1_pin, bc2_pin) -> (step'[n], bc1_inv[n],
+// bc2_inv[n]), for the n parameters of a group: step' = step + 1; bc1_inv = 1 / (1 - beta1^step') in f64
+// unless bc1_pin is a number, which then stands for all of them.
 Status advance_cpu(const OpDesc& op, const LaunchContext& ctx);
 Status sgd_step_cpu(const OpDesc& op, const LaunchContext& ctx);
 Status adam_step_cpu(const OpDesc& op, const LaunchContext& ctx);

@@ -9,9 +9,10 @@
 
 namespace aicf {
 
-// Where each operand lies in op.inputs and op.outputs of a launch over n tensors in g groups.
+// Where each operand lies in op.inputs and op.outputs of a launch over n tensors in g groups. Of what a group
+// counts for each of its parameters (step, bc1_inv, bc2_inv), tensor i reads element indices[i].
 // Inputs:  p[n], g[n], [buf[n]],            then for each group: lr, weight_decay, [momentum, dampening,
-// step]. Outputs: p[n], [buf[n]].
+// step[..]]. Outputs: p[n], [buf[n]].
 struct SgdLayout {
   int64_t tensors, groups;
   bool momentum;
@@ -24,7 +25,7 @@ struct SgdLayout {
 };
 
 // Inputs:  p[n], g[n], m[n], v[n], [vmax[n]], then for each group: lr, beta1, beta2, eps, weight_decay,
-// bc1_inv, bc2_inv. Outputs: p[n], m[n], v[n], [vmax[n]].
+// bc1_inv[..], bc2_inv[..]. Outputs: p[n], m[n], v[n], [vmax[n]].
 struct AdamLayout {
   int64_t tensors, groups;
   bool amsgrad;
@@ -39,6 +40,12 @@ struct AdamLayout {
 // Number of groups: the largest group index plus one; 0 without tensors.
 int64_t group_count(const OpDesc& op);
 
+// The element of a group's operand that `tensor` reads: the only one of a scalar, its own of a vector.
+inline int64_t element_of(const OpDesc& op, int64_t input, int64_t tensor) {
+  if (op.inputs[static_cast<size_t>(input)].rank == 0) return 0;
+  return op.attrs.ints(AttrKey::indices)[static_cast<size_t>(tensor)];
+}
+
 // The update rules on one element, in the compute type C of the tensors; torch's single-tensor formulas. The
 // scalars of a group are combined in f64 and rounded once to C. What a flag can do as a factor is one: a
 // factor of 1 changes no bit, and a loop with few flags vectorises.
@@ -49,7 +56,7 @@ struct SgdRule {
   bool first;  // no buffer yet: buf = g
 
   // scalars: lr, weight_decay, and with momentum: momentum, dampening. step1: the advanced step counter of
-  // the group.
+  // the parameter.
   AICF_HD SgdRule(const double* scalars, double step1, bool has_momentum_, bool nesterov_, bool maximize)
       : sign(maximize ? C(-1) : C(1)),
         lr(static_cast<C>(scalars[0])),

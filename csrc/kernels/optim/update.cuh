@@ -1,14 +1,15 @@
 // One launch that updates many tensors: a table of them travels as a kernel argument, and each block finds
 // its own.
 //
-// Nothing on the host is read when the launch is replayed: the scalars of a group lie in device memory, and
-// every block combines them itself, in f64.
+// Nothing on the host is read when the launch is replayed: the scalars of a group, and what it counts for
+// each parameter, lie in device memory, and every block combines them itself, in f64.
 #pragma once
 #include <algorithm>
 #include <vector>
 
 #include "kernels/common/launch.cuh"
 #include "kernels/common/numeric.cuh"
+#include "kernels/optim/step.h"
 
 namespace aicf::cuda {
 
@@ -156,8 +157,11 @@ std::vector<UpdateTensor<Method::kStates, Method::kScalars>> update_tensors(cons
         tensor.aligned &= reinterpret_cast<uintptr_t>(p) % 16 == 0;
     }
     const int64_t scalar = layout.first_scalar(groups[static_cast<size_t>(i)]);
-    for (int k = 0; k < Method::kScalars; ++k)
-      tensor.scalars[k] = op.inputs[static_cast<size_t>(scalar + k)].data;
+    for (int k = 0; k < Method::kScalars; ++k) {
+      const TensorDesc& operand = op.inputs[static_cast<size_t>(scalar + k)];
+      const size_t element = static_cast<size_t>(element_of(op, scalar + k, i));
+      tensor.scalars[k] = operand.ptr<const char>() + element * dtype_size(operand.dtype);
+    }
     tensors.push_back(tensor);
   }
   return tensors;

@@ -9,20 +9,25 @@ namespace {
 
 const TensorDesc kScalar = expected_tensor(DType::F64, {});
 
-// step: f32[n], n >= 1; the scalars: f64[].
+// A vector with an element for each parameter of a group.
+Status check_vector(const OpDesc& op, const std::string& name, const TensorDesc& vector, DType dtype) {
+  if (vector.rank == 1 && vector.dtype == dtype && vector.shape[0] >= 1) return Status::ok();
+  return refuse(op, name, ": expected ", dtype_name(dtype), "[n] with n of 1 or more, got ", vector.str());
+}
+
+// step: f32[n], n >= 1; the scalars: f64[]; the corrections: f64[n].
 Status check_advance(const OpDesc& op) {
   bool corrections = op.inputs.size() != 1 || op.outputs.size() != 1;
   AICF_TRY(corrections ? expect_arity(op, 5, 3) : expect_arity(op, 1, 1));
   const TensorDesc& step = op.inputs[0];
-  if (step.rank != 1 || step.dtype != DType::F32 || step.shape[0] < 1) {
-    return refuse(op, "step: expected f32[n] with n of 1 or more, got ", step.str());
-  }
+  AICF_TRY(check_vector(op, "step", step, DType::F32));
   AICF_TRY(expect_tensor(op, "step'", op.outputs[0], step));
   if (!corrections) return Status::ok();
   const char* inputs[] = {"step", "beta1", "beta2", "bc1_pin", "bc2_pin"};
   for (int i = 1; i < 5; ++i) AICF_TRY(expect_tensor(op, inputs[i], op.inputs[i], kScalar));
-  AICF_TRY(expect_tensor(op, "bc1_inv", op.outputs[1], kScalar));
-  return expect_tensor(op, "bc2_inv", op.outputs[2], kScalar);
+  const TensorDesc inverse = expected_tensor(DType::F64, {step.shape[0]});
+  AICF_TRY(expect_tensor(op, "bc1_inv", op.outputs[1], inverse));
+  return expect_tensor(op, "bc2_inv", op.outputs[2], inverse);
 }
 
 // groups: one index per tensor, no index left out (each group has its scalars among the operands).
@@ -39,6 +44,25 @@ Status check_groups(const OpDesc& op) {
   for (int64_t group : groups) used[static_cast<size_t>(group)] = true;
   for (size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) return refuse(op, "groups: expected every group to have a tensor, got none in group ", i);
+  }
+  return Status::ok();
+}
+
+// indices: one per tensor, each an element of operand `offset` among those of the tensor's group: `name`.
+template <class Layout>
+Status check_indices(const OpDesc& op, const Layout& layout, const char* name, int64_t offset) {
+  const std::vector<int64_t>& indices = op.attrs.ints(AttrKey::indices);
+  const std::vector<int64_t>& groups = op.attrs.ints(AttrKey::groups);
+  if (indices.size() != groups.size()) {
+    return refuse(op, "indices: expected an element of ", name, " for each of ", groups.size(),
+                  " tensors, got ", indices.size());
+  }
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const TensorDesc& vector = op.inputs[static_cast<size_t>(layout.first_scalar(groups[i]) + offset)];
+    if (indices[i] < 0 || indices[i] >= vector.shape[0]) {
+      return refuse(op, "indices: expected an element of ", name, " ", vector.str(), " of group ", groups[i],
+                    ", got ", indices[i], " for tensor ", i);
+    }
   }
   return Status::ok();
 }
@@ -74,6 +98,8 @@ Status check_sgd_step(const OpDesc& op) {
     outputs.push_back("buf'");
   } else if (op.attrs.flag(AttrKey::nesterov)) {
     return refuse(op, "nesterov: expected momentum beside it, got none");
+  } else if (op.attrs.has(AttrKey::indices)) {
+    return refuse(op, "indices: expected momentum beside it, got none");
   }
   AICF_TRY(check_states(op, layout.tensors, inputs, outputs));
   const char* names[] = {"lr", "weight_decay", "momentum", "dampening"};
@@ -82,12 +108,9 @@ Status check_sgd_step(const OpDesc& op) {
     for (int i = 0; i < (layout.momentum ? 4 : 2); ++i)
       AICF_TRY(check_scalar(op, names[i], group, first + i));
     if (!layout.momentum) continue;
-    const TensorDesc& step = op.inputs[first + 4];
-    if (step.rank != 1 || step.dtype != DType::F32 || step.shape[0] < 1) {
-      return refuse(op, "step of group ", group, ": expected f32[n] with n of 1 or more, got ", step.str());
-    }
+    AICF_TRY(check_vector(op, "step of group " + std::to_string(group), op.inputs[first + 4], DType::F32));
   }
-  return Status::ok();
+  return layout.momentum ? check_indices(op, layout, "step", 4) : Status::ok();
 }
 
 Status check_adam_step(const OpDesc& op) {
@@ -100,11 +123,15 @@ Status check_adam_step(const OpDesc& op) {
     outputs.push_back("vmax'");
   }
   AICF_TRY(check_states(op, layout.tensors, inputs, outputs));
-  const char* names[] = {"lr", "beta1", "beta2", "eps", "weight_decay", "bc1_inv", "bc2_inv"};
+  const char* names[] = {"lr", "beta1", "beta2", "eps", "weight_decay"};
   for (int64_t group = 0; group < layout.groups; ++group) {
-    for (int i = 0; i < 7; ++i) AICF_TRY(check_scalar(op, names[i], group, layout.first_scalar(group) + i));
+    const int64_t first = layout.first_scalar(group);
+    for (int i = 0; i < 5; ++i) AICF_TRY(check_scalar(op, names[i], group, first + i));
+    const std::string of_group = " of group " + std::to_string(group);
+    AICF_TRY(check_vector(op, "bc1_inv" + of_group, op.inputs[first + 5], DType::F64));
+    AICF_TRY(expect_tensor(op, ("bc2_inv" + of_group).c_str(), op.inputs[first + 6], op.inputs[first + 5]));
   }
-  return Status::ok();
+  return check_indices(op, layout, "bc1_inv", 5);
 }
 
 // step' with step.
@@ -127,14 +154,17 @@ constexpr KernelVariant kVariants[] = {
 };
 
 constexpr uint32_t kGroups = attr_bit(AttrKey::groups);
+constexpr uint32_t kIndices = attr_bit(AttrKey::indices);
 constexpr uint32_t kMaximize = attr_bit(AttrKey::maximize);
 
 constexpr OpSchema kSchemas[] = {
     {OpKind::Advance, 0, 0, check_advance, alias_step},
-    {OpKind::SgdStep, kGroups | kMaximize | attr_bit(AttrKey::momentum) | attr_bit(AttrKey::nesterov),
-     kGroups, check_sgd_step, alias_states},
-    {OpKind::AdamStep, kGroups | kMaximize | attr_bit(AttrKey::amsgrad) | attr_bit(AttrKey::decoupled),
-     kGroups, check_adam_step, alias_states},
+    {OpKind::SgdStep,
+     kGroups | kIndices | kMaximize | attr_bit(AttrKey::momentum) | attr_bit(AttrKey::nesterov), kGroups,
+     check_sgd_step, alias_states},
+    {OpKind::AdamStep,
+     kGroups | kIndices | kMaximize | attr_bit(AttrKey::amsgrad) | attr_bit(AttrKey::decoupled),
+     kGroups | kIndices, check_adam_step, alias_states},
 };
 
 }  // namespace

@@ -16,8 +16,8 @@
 // CHECK-SAME:    %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"},
 // CHECK-SAME:    %bc1_pin: tensor<f64> {aicf.role = "meta", aicf.name = "bc1_pin"},
 // CHECK-SAME:    %bc2_pin: tensor<f64> {aicf.role = "meta", aicf.name = "bc2_pin"},
-// CHECK-SAME:    %bc1_inv: tensor<f64> {aicf.role = "meta", aicf.name = "bc1_inv"},
-// CHECK-SAME:    %bc2_inv: tensor<f64> {aicf.role = "meta", aicf.name = "bc2_inv"},
+// CHECK-SAME:    %bc1_inv: tensor<2xf64> {aicf.role = "meta", aicf.name = "bc1_inv"},
+// CHECK-SAME:    %bc2_inv: tensor<2xf64> {aicf.role = "meta", aicf.name = "bc2_inv"},
 // CHECK-SAME:    %step: tensor<2xf32> {aicf.role = "state", aicf.name = "step"},
 // CHECK-SAME:    %w.exp_avg: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.exp_avg"},
 // CHECK-SAME:    %w.exp_avg_sq: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.exp_avg_sq"},
@@ -25,8 +25,8 @@
 // CHECK-SAME:    %b.exp_avg_sq: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.exp_avg_sq"})
 // CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"},
 // CHECK-SAME:    tensor<2xf32> {aicf.role = "update", aicf.name = "step"},
-// CHECK-SAME:    tensor<f64> {aicf.role = "update", aicf.name = "bc1_inv"},
-// CHECK-SAME:    tensor<f64> {aicf.role = "update", aicf.name = "bc2_inv"},
+// CHECK-SAME:    tensor<2xf64> {aicf.role = "update", aicf.name = "bc1_inv"},
+// CHECK-SAME:    tensor<2xf64> {aicf.role = "update", aicf.name = "bc2_inv"},
 // CHECK-SAME:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight"},
 // CHECK-SAME:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight.exp_avg"},
 // CHECK-SAME:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight.exp_avg_sq"},
@@ -36,8 +36,8 @@
 // CHECK-SAME:    attributes {aicf.optimizer = [{kind = "adam", params = ["0.weight", "0.bias"], amsgrad = false, decoupled = false, maximize = false}]}
 // CHECK-NEXT:    %loss, %dw, %db = "test.op"()
 // CHECK-NEXT:    %step.next, %bc1_inv.next, %bc2_inv.next = optim.advance %step, %beta1, %beta2, %bc1_pin, %bc2_pin :
-// CHECK-NEXT:    %w.next, %w.exp_avg.next, %w.exp_avg_sq.next = optim.adam %w, %dw, %w.exp_avg, %w.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next :
-// CHECK-NEXT:    %b.next, %b.exp_avg.next, %b.exp_avg_sq.next = optim.adam %b, %db, %b.exp_avg, %b.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next :
+// CHECK-NEXT:    %w.next, %w.exp_avg.next, %w.exp_avg_sq.next = optim.adam %w, %dw, %w.exp_avg, %w.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next {index = 0} :
+// CHECK-NEXT:    %b.next, %b.exp_avg.next, %b.exp_avg_sq.next = optim.adam %b, %db, %b.exp_avg, %b.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next {index = 1} :
 // CHECK-NEXT:    func.return %loss, %step.next, %bc1_inv.next, %bc2_inv.next, %w.next, %w.exp_avg.next, %w.exp_avg_sq.next, %b.next, %b.exp_avg.next, %b.exp_avg_sq.next :
 
 // SGD-LABEL:   func.func @options(
@@ -50,15 +50,15 @@
 // SGD-SAME:      %b.momentum_buffer: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.momentum_buffer"})
 // SGD-SAME:      {aicf.optimizer = [{kind = "sgd", params = ["0.weight", "0.bias"], momentum = true, nesterov = true, maximize = true}]}
 // SGD:           %step.next = optim.advance %step : tensor<2xf32>
-// SGD-NEXT:      %w.next, %w.momentum_buffer.next = optim.sgd %w, %dw, %lr, %weight_decay, %w.momentum_buffer, %momentum, %dampening, %step.next {nesterov = true, maximize = true} :
-// SGD-NEXT:      %b.next, %b.momentum_buffer.next = optim.sgd %b, %db, %lr, %weight_decay, %b.momentum_buffer, %momentum, %dampening, %step.next {nesterov = true, maximize = true} :
+// SGD-NEXT:      %w.next, %w.momentum_buffer.next = optim.sgd %w, %dw, %lr, %weight_decay, %w.momentum_buffer, %momentum, %dampening, %step.next {index = 0, nesterov = true, maximize = true} :
+// SGD-NEXT:      %b.next, %b.momentum_buffer.next = optim.sgd %b, %db, %lr, %weight_decay, %b.momentum_buffer, %momentum, %dampening, %step.next {index = 1, nesterov = true, maximize = true} :
 // SGD-NEXT:      func.return %loss, %step.next, %w.next, %w.momentum_buffer.next, %b.next, %b.momentum_buffer.next :
 
 // ADAMW-LABEL: func.func @options(
 // ADAMW-SAME:    %w.max_exp_avg_sq: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.max_exp_avg_sq"}
 // ADAMW-SAME:    tensor<4x8xf32> {aicf.role = "grad", aicf.name = "0.weight"}, tensor<8xbf16> {aicf.role = "grad", aicf.name = "0.bias"}, tensor<2xf32> {aicf.role = "update", aicf.name = "step"}
 // ADAMW-SAME:    amsgrad = true, decoupled = true, maximize = false
-// ADAMW:         optim.adam %w, %dw, %w.exp_avg, %w.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next, %w.max_exp_avg_sq {decoupled = true, amsgrad = true} :
+// ADAMW:         optim.adam %w, %dw, %w.exp_avg, %w.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next, %w.max_exp_avg_sq {index = 0, decoupled = true, amsgrad = true} :
 // ADAMW:         func.return %loss, %dw, %db, %step.next,
 
 // MISFIT:   error: {{.*}}expected neither momentum nor nesterov for kind=adam
@@ -79,7 +79,7 @@ func.func @options(
 // CHECK-LABEL: func.func @groups(
 // CHECK-SAME:    %free: tensor<2xf32> {aicf.role = "param", aicf.name = "free"}, %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"}, %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"}, %lr.2: tensor<f64> {aicf.role = "meta", aicf.name = "lr.2"}
 // CHECK-SAME:    %step.2: tensor<1xf32> {aicf.role = "state", aicf.name = "step.2"}, %b.exp_avg: tensor<8xf32> {aicf.role = "state", aicf.name = "b.exp_avg"}
-// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<1xf32> {aicf.role = "update", aicf.name = "step.2"}, tensor<f64> {aicf.role = "update", aicf.name = "bc1_inv.2"}, tensor<f64> {aicf.role = "update", aicf.name = "bc2_inv.2"}, tensor<8xf32> {aicf.role = "update", aicf.name = "b"}
+// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<1xf32> {aicf.role = "update", aicf.name = "step.2"}, tensor<1xf64> {aicf.role = "update", aicf.name = "bc1_inv.2"}, tensor<1xf64> {aicf.role = "update", aicf.name = "bc2_inv.2"}, tensor<8xf32> {aicf.role = "update", aicf.name = "b"}
 // CHECK-SAME:    params = ["w"], momentum = false
 // CHECK-SAME:    params = [], amsgrad = false
 // CHECK-SAME:    params = ["b"], amsgrad = false

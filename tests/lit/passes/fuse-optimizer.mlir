@@ -15,13 +15,13 @@ func.func @one_group(%p: tensor<4xf32>, %q: tensor<4xf32>, %g: tensor<4xf32>, %l
 
 // -----
 
-// Groups are told apart by their scalars; a launch that is merged already takes part.
+// Groups are told apart by their scalars; a launch that is merged already takes part. Each tensor keeps its counter.
 // CHECK-LABEL: func.func @groups
-// CHECK-NEXT:    %p1, %q1, %r1, %p2, %q2, %r2 = kernel.sgd_step %p, %q, %r, %g, %g, %g, %m, %n, %m, %lr, %mu, %mu, %mu, %s, %lr1, %mu, %mu, %mu, %s {groups = array<i64: 0, 1, 0>, momentum = true, nesterov = true} :
+// CHECK-NEXT:    %p1, %q1, %r1, %p2, %q2, %r2 = kernel.sgd_step %p, %q, %r, %g, %g, %g, %m, %n, %m, %lr, %mu, %mu, %mu, %s, %lr1, %mu, %mu, %mu, %s {groups = array<i64: 0, 1, 0>, indices = array<i64: 2, 0, 1>, momentum = true, nesterov = true} :
 // CHECK-NEXT:    func.return %p1, %p2, %q1, %q2, %r1, %r2
 func.func @groups(%p: tensor<4xf32>, %q: tensor<4xf32>, %r: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %n: tensor<4xf32>, %lr: tensor<f64>, %lr1: tensor<f64>, %mu: tensor<f64>, %s: tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
-  %p1, %q1, %p2, %q2 = kernel.sgd_step %p, %q, %g, %g, %m, %n, %lr, %mu, %mu, %mu, %s, %lr1, %mu, %mu, %mu, %s {groups = array<i64: 0, 1>, momentum = true, nesterov = true} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
-  %r1, %r2 = kernel.sgd_step %r, %g, %m, %lr, %mu, %mu, %mu, %s {groups = array<i64: 0>, momentum = true, nesterov = true} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+  %p1, %q1, %p2, %q2 = kernel.sgd_step %p, %q, %g, %g, %m, %n, %lr, %mu, %mu, %mu, %s, %lr1, %mu, %mu, %mu, %s {groups = array<i64: 0, 1>, indices = array<i64: 2, 0>, momentum = true, nesterov = true} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+  %r1, %r2 = kernel.sgd_step %r, %g, %m, %lr, %mu, %mu, %mu, %s {groups = array<i64: 0>, indices = array<i64: 1>, momentum = true, nesterov = true} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>)
   func.return %p1, %p2, %q1, %q2, %r1, %r2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }
 
@@ -29,11 +29,11 @@ func.func @groups(%p: tensor<4xf32>, %q: tensor<4xf32>, %r: tensor<4xf32>, %g: t
 
 // Adam: four columns of tensors, five with amsgrad.
 // CHECK-LABEL: func.func @adam
-// CHECK-NEXT:    %p1, %q1, %m1, %m2, %v1, %v2, %x1, %x2 = kernel.adam_step %p, %q, %g, %g, %m, %m, %v, %v, %x, %x, %lr, %h, %h, %h, %h, %h, %h {amsgrad = true, groups = array<i64: 0, 0>} :
+// CHECK-NEXT:    %p1, %q1, %m1, %m2, %v1, %v2, %x1, %x2 = kernel.adam_step %p, %q, %g, %g, %m, %m, %v, %v, %x, %x, %lr, %h, %h, %h, %h, %c, %c {amsgrad = true, groups = array<i64: 0, 0>, indices = array<i64: 1, 0>} :
 // CHECK-NEXT:    func.return %p1, %m1, %v1, %x1, %q1, %m2, %v2, %x2
-func.func @adam(%p: tensor<4xf32>, %q: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %v: tensor<4xf32>, %x: tensor<4xf32>, %lr: tensor<f64>, %h: tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
-  %p1, %m1, %v1, %x1 = kernel.adam_step %p, %g, %m, %v, %x, %lr, %h, %h, %h, %h, %h, %h {amsgrad = true, groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
-  %q1, %m2, %v2, %x2 = kernel.adam_step %q, %g, %m, %v, %x, %lr, %h, %h, %h, %h, %h, %h {amsgrad = true, groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+func.func @adam(%p: tensor<4xf32>, %q: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %v: tensor<4xf32>, %x: tensor<4xf32>, %lr: tensor<f64>, %h: tensor<f64>, %c: tensor<2xf64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %p1, %m1, %v1, %x1 = kernel.adam_step %p, %g, %m, %v, %x, %lr, %h, %h, %h, %h, %c, %c {amsgrad = true, groups = array<i64: 0>, indices = array<i64: 1>} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+  %q1, %m2, %v2, %x2 = kernel.adam_step %q, %g, %m, %v, %x, %lr, %h, %h, %h, %h, %c, %c {amsgrad = true, groups = array<i64: 0>, indices = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
   func.return %p1, %m1, %v1, %x1, %q1, %m2, %v2, %x2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }
 

@@ -130,13 +130,13 @@ func.func @losses(%y: tensor<4x8xf32>, %t: tensor<4xi64>) -> (tensor<4x8xf32>, t
 // CHECK-LABEL: func.func @updates
 // CHECK:         %s, %b1, %b2 = kernel.advance %step, %h, %h, %pin, %pin :
 // CHECK-NEXT:    %p1 = kernel.sgd_step %p, %g, %lr, %h {groups = array<i64: 0>, maximize = true} :
-// CHECK-NEXT:    %p2, %buf = kernel.sgd_step %p1, %g, %m, %lr, %h, %mu, %h, %s {groups = array<i64: 0>, momentum = true, nesterov = true} :
-// CHECK-NEXT:    %p3, %m3, %v3, %x3 = kernel.adam_step %p2, %g, %m, %buf, %m, %lr, %h, %h, %h, %h, %b1, %b2 {amsgrad = true, decoupled = true, groups = array<i64: 0>} :
-func.func @updates(%p: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %lr: tensor<f64>, %mu: tensor<f64>, %h: tensor<f64>, %pin: tensor<f64>, %step: tensor<1xf32>) -> tensor<4xf32> {
-  %s, %b1, %b2 = optim.advance %step, %h, %h, %pin, %pin : (tensor<1xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<1xf32>, tensor<f64>, tensor<f64>)
+// CHECK-NEXT:    %p2, %buf = kernel.sgd_step %p1, %g, %m, %lr, %h, %mu, %h, %s {groups = array<i64: 0>, indices = array<i64: 0>, momentum = true, nesterov = true} :
+// CHECK-NEXT:    %p3, %m3, %v3, %x3 = kernel.adam_step %p2, %g, %m, %buf, %m, %lr, %h, %h, %h, %h, %b1, %b2 {amsgrad = true, decoupled = true, groups = array<i64: 0>, indices = array<i64: 2>} :
+func.func @updates(%p: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %lr: tensor<f64>, %mu: tensor<f64>, %h: tensor<f64>, %pin: tensor<f64>, %step: tensor<3xf32>) -> tensor<4xf32> {
+  %s, %b1, %b2 = optim.advance %step, %h, %h, %pin, %pin : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf64>, tensor<3xf64>)
   %p1 = optim.sgd %p, %g, %lr, %h {maximize = true} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
-  %p2, %buf = optim.sgd %p1, %g, %lr, %h, %m, %mu, %h, %s {nesterov = true} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<1xf32>) -> (tensor<4xf32>, tensor<4xf32>)
-  %p3, %m3, %v3, %x3 = optim.adam %p2, %g, %m, %buf, %lr, %h, %h, %h, %h, %b1, %b2, %m {amsgrad = true, decoupled = true} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+  %p2, %buf = optim.sgd %p1, %g, %lr, %h, %m, %mu, %h, %s {index = 0, nesterov = true} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+  %p3, %m3, %v3, %x3 = optim.adam %p2, %g, %m, %buf, %lr, %h, %h, %h, %h, %b1, %b2, %m {index = 2, amsgrad = true, decoupled = true} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf64>, tensor<3xf64>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
   func.return %p3 : tensor<4xf32>
 }
 

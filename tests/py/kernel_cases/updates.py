@@ -1,10 +1,11 @@
-"""advance, sgd_step and adam_step over several tensors in several groups."""
+"""advance, sgd_step and adam_step over several tensors in several groups, each at a step of its own."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +13,18 @@ from kernel_cases.case import Array, Case, Maker, Spec
 
 TENSORS = [(1,), (), (17, 33), (0, 3), (64, 65), (8,), (3,)]
 GROUPS = [0, 1, 0, 0, 1, 2, 0]
+INDICES = [2, 0, 0, 3, 1, 4, 1]
+"""The element of each tensor in the vectors of its group, which have five."""
 SPIKES = [0.0, -0.0, 1e-12, -1e-6, 1e-3, 1.0, -30.0, 200.0]
 
 
 def advance(make: Maker) -> Iterator[Case]:
     del make
-    for steps, count in itertools.product(([0.0], [1.0, 1.0, 1.0], [999.0] * 257, [16777216.0]), (1, 5)):
+    mixed = [float(i * i % 100) for i in range(300)]  # more than a block of threads
+    counters = ([0.0], [1.0, 1.0, 1.0], [999.0] * 257, [16777216.0], [0.0, 7.0, 7.0, 3.0, 0.0], mixed)
+    for steps, count in itertools.product(counters, (1, 5)):
         step = np.array(steps, np.float32)
-        outputs: list[Spec] = [("f32", step.shape)] + [("f64", ())] * (2 if count == 5 else 0)
+        outputs: list[Spec] = [("f32", step.shape)] + [("f64", step.shape)] * (2 if count == 5 else 0)
         for pins in ((math.nan, math.nan), (0.5, math.nan), (math.nan, 7.0)) if count == 5 else ((),):
             scalars = [np.array(x) for x in (0.9, 0.999, *pins)] if count == 5 else []
             yield Case(f"{len(steps)} from {steps[0]} {pins}", [step, *scalars], outputs, each=True)
@@ -31,23 +36,37 @@ def _gradients(make: Maker, label: str) -> list[Array]:
     return [make.cast(make.random.choice(SPIKES, shape)) for shape in TENSORS]
 
 
+def _by_index(group: int, chosen: tuple[int, ...], value: float, other: float, dtype: Any) -> Array:
+    """The vector of a group: `value` for the tensors in `chosen`, `other` for the rest, NaN where none reads."""
+    vector = np.full(5, np.nan, dtype)
+    for tensor, index in enumerate(INDICES):
+        if GROUPS[tensor] == group:
+            vector[index] = value if tensor in chosen else other
+    return vector
+
+
 def sgd_step(make: Maker) -> Iterator[Case]:
     flags = itertools.product((False, True), repeat=3)
+    firsts = ((), tuple(range(len(TENSORS))), (0, 4))  # the tensors that take their first step
     for (momentum, nesterov, maximize), grads, first in itertools.product(
-        flags, ("normal", "spikes"), (False, True)
+        flags, ("normal", "spikes"), firsts
     ):
         if (nesterov or first) and not momentum:
             continue
         inputs = [make.normal(*shape) for shape in TENSORS] + _gradients(make, grads)
         if momentum:  # the buffer of a first step is poison: it must not be read into the result
             inputs += [
-                make.cast(np.full(shape, np.nan)) if first else make.normal(*shape) for shape in TENSORS
+                make.cast(np.full(shape, np.nan)) if i in first else make.normal(*shape)
+                for i, shape in enumerate(TENSORS)
             ]
-        for lr, decay, mu, dampening in ((0.1, 0.0, 0.9, 0.0), (0.01, 0.1, 0.5, 0.3), (0.0, 0.0, 0.0, 1.0)):
+        scalars = ((0.1, 0.0, 0.9, 0.0), (0.01, 0.1, 0.5, 0.3), (0.0, 0.0, 0.0, 1.0))
+        for group, (lr, decay, mu, dampening) in enumerate(scalars):
             inputs += [np.array(lr), np.array(decay)]
             if momentum:
-                inputs += [np.array(mu), np.array(dampening), np.full(3, 1.0 if first else 5.0, np.float32)]
+                inputs += [np.array(mu), np.array(dampening), _by_index(group, first, 1.0, 5.0, np.float32)]
         attrs = {"groups": GROUPS, "momentum": momentum, "nesterov": nesterov, "maximize": maximize}
+        if momentum:
+            attrs["indices"] = INDICES
         outputs = [make.out(*shape) for shape in TENSORS] * (2 if momentum else 1)
         yield Case(f"{grads} {attrs} first={first}", inputs, outputs, attrs, scale=1.0)
 
@@ -76,12 +95,17 @@ def adam_step(make: Maker) -> Iterator[Case]:
             g = [make.cast(1e-5 * make.normal(*shape).astype(np.float64)) for shape in TENSORS]
             m = [make.cast(3e3 * make.normal(*shape).astype(np.float64)) for shape in TENSORS]
         inputs = [*p, *g, *m, *v, *(vmax if amsgrad else [])]
-        for scalars in (
-            (1e-3, 0.9, 0.999, 1e-8, 0.0, 10.0, 1000.0),
-            (0.1, 0.5, 0.9, 1e-3, 0.1, 2.0, 1.5),
-            (0.0, 0.0, 0.5, 1e-6, 0.5, 1.0, 2.0),
+        late = (2, 4)  # tensors at a later step than the others of their groups
+        for group, (*scalars, inverse1, inverse2) in enumerate(
+            (
+                (1e-3, 0.9, 0.999, 1e-8, 0.0, 10.0, 1000.0),
+                (0.1, 0.5, 0.9, 1e-3, 0.1, 2.0, 1.5),
+                (0.0, 0.0, 0.5, 1e-6, 0.5, 1.0, 2.0),
+            )
         ):
             inputs += [np.array(value) for value in scalars]
-        attrs = {"groups": GROUPS, "amsgrad": amsgrad, "decoupled": decoupled, "maximize": maximize}
+            inputs += [_by_index(group, late, 1.25, value, np.float64) for value in (inverse1, inverse2)]
+        attrs = {"groups": GROUPS, "indices": INDICES, "amsgrad": amsgrad}
+        attrs |= {"decoupled": decoupled, "maximize": maximize}
         outputs = [make.out(*shape) for shape in TENSORS] * (4 if amsgrad else 3)
         yield Case(f"{grads} {attrs}", inputs, outputs, attrs, each=grads != "normal")

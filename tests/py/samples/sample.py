@@ -64,6 +64,11 @@ def value(number: float) -> Fill:
     return lambda rng, shape: np.full(shape, number)
 
 
+def value_by_index(*numbers: float) -> Fill:
+    """The elements of a vector."""
+    return lambda rng, shape: np.array(numbers).reshape(shape)
+
+
 @dataclass(frozen=True)
 class Sample:
     """One use of an op."""

@@ -15,10 +15,13 @@ from samples.sample import (
     Sample,
     positive,
     value,
+    value_by_index,
 )
 
 STEP = 3
 """The step that the samples take."""
+INDEX = 1
+"""Where the counter of their parameter stands among those of its group."""
 
 HYPERPARAMETERS = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 0.001, "weight_decay": 0.1}
 
@@ -42,7 +45,7 @@ def advance() -> list[Sample]:
     """Counting alone, and with bias corrections, pinned or not."""
 
     def corrected(step: Any, beta1: Any, beta2: Any, pin1: Any, pin2: Any) -> Any:
-        t = step[0] + 1
+        t = (step + 1).double()
         return (
             step + 1,
             torch.where(pin1.isnan(), 1 / (1 - beta1**t), pin1),
@@ -50,13 +53,13 @@ def advance() -> list[Sample]:
         )
 
     metas = ("f64",) * 4
-    fills = {0: value(STEP - 1), 1: value(0.9), 2: value(0.99)}
+    fills = {0: value_by_index(STEP - 1, 0, 7), 1: value(0.9), 2: value(0.99)}
     return [
         Sample("count", ("3xf32",), optim.AdvanceOp, lambda step: step + 1, {0: value(4.0)}),
         *(
             Sample(
                 f"{pin1}-{pin2}",
-                ("2xf32", *metas),
+                ("3xf32", *metas),
                 lambda step, *correction: optim.AdvanceOp(step, correction),
                 corrected,
                 {**fills, 3: value(pin1), 4: value(pin2)},
@@ -87,7 +90,7 @@ def sgd() -> list[Sample]:
 
         def build_momentum(*operands: Any, nesterov: bool = nesterov) -> Operation:
             p, g, lr, weight_decay, *momentum = operands
-            return optim.SgdOp(p, g, lr, weight_decay, momentum, nesterov=nesterov)
+            return optim.SgdOp(p, g, lr, weight_decay, momentum, INDEX, nesterov=nesterov)
 
         def with_momentum(*operands: Any, nesterov: bool = nesterov) -> Any:
             p, g, lr, weight_decay, buf, momentum, dampening, step = operands
@@ -96,13 +99,14 @@ def sgd() -> list[Sample]:
                 numbers = (float(x) for x in (lr, momentum, dampening, weight_decay))
                 return torch.optim.SGD(params, *numbers, nesterov=nesterov)
 
-            state = {} if step[0] == 1 else {"momentum_buffer": buf}
+            state = {} if step[INDEX] == 1 else {"momentum_buffer": buf}
             after, state = one_step(make, p, g, state)
             return after, state["momentum_buffer"]
 
         types = ("5xf32", "5xf32", "f64", "f64", "5xf32", "f64", "f64", "2xf32")
-        numbers = {2: 0.1, 3: 0.01, 5: 0.9, 6: dampening, 7: step}
+        numbers = {2: 0.1, 3: 0.01, 5: 0.9, 6: dampening}
         fills = {index: value(number) for index, number in numbers.items()}
+        fills[7] = value_by_index(3 - step, step)
         samples.append(Sample(f"{step}-{nesterov}", types, build_momentum, with_momentum, fills))
     return samples
 
@@ -117,7 +121,7 @@ def adam() -> list[Sample]:
         def build(*operands: Any, flags: Any = (decoupled, maximize)) -> Operation:
             p, g, m, v, *rest = operands
             moments, hyperparameters = [m, v, *rest[7:]], rest[:7]
-            return optim.AdamOp(p, g, moments, hyperparameters, decoupled=flags[0], maximize=flags[1])
+            return optim.AdamOp(p, g, moments, hyperparameters, INDEX, decoupled=flags[0], maximize=flags[1])
 
         def reference(*operands: Any, flags: Any = (decoupled, amsgrad, maximize)) -> Any:
             p, g, m, v, *rest = operands
@@ -137,10 +141,12 @@ def adam() -> list[Sample]:
             after, state = one_step(make, p, g, state)
             return after, *(state[name] for name in names)
 
-        types = ("3x5xf32",) * 4 + ("f64",) * 7 + (("3x5xf32",) if amsgrad else ())
-        numbers = [*(HYPERPARAMETERS | {"beta1": beta1}).values(), *bias_corrections(beta1)]
+        types = ("3x5xf32",) * 4 + ("f64",) * 5 + ("2xf64",) * 2 + (("3x5xf32",) if amsgrad else ())
+        numbers = (HYPERPARAMETERS | {"beta1": beta1}).values()
         fills = {index + 4: value(number) for index, number in enumerate(numbers)} | {
             3: positive,
+            9: value_by_index(1.0, bias_corrections(beta1)[0]),
+            10: value_by_index(1.0, bias_corrections(beta1)[1]),
             11: positive,
         }
         name = f"{decoupled}-{amsgrad}-{maximize}"

@@ -25,14 +25,14 @@
 %p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
 %h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
 // expected-error@below {{expected beta2 of type tensor<f64>, got tensor<f32>}}
-%s, %b, %c = optim.advance %step, %h, %e, %h, %h : (tensor<3xf32>, tensor<f64>, tensor<f32>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<f64>, tensor<f64>)
+%s, %b, %c = optim.advance %step, %h, %e, %h, %h : (tensor<3xf32>, tensor<f64>, tensor<f32>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf64>, tensor<3xf64>)
 
 // -----
 
 %p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
 %h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
-// expected-error@below {{expected bc2_inv of type tensor<f64>, got tensor<f32>}}
-%s, %b, %c = optim.advance %step, %h, %h, %h, %h : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<f64>, tensor<f32>)
+// expected-error@below {{expected bc2_inv of type tensor<3xf64>, got tensor<f64>}}
+%s, %b, %c = optim.advance %step, %h, %h, %h, %h : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf64>, tensor<f64>)
 
 // -----
 
@@ -74,53 +74,109 @@
 %p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
 %h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
 // expected-error@below {{expected buf of type tensor<4x8xf32>, got tensor<8x4xf32>}}
-%p1, %b1 = optim.sgd %p, %p, %h, %h, %q, %h, %h, %step : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<8x4xf32>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+%p1, %b1 = optim.sgd %p, %p, %h, %h, %q, %h, %h, %step {index = 0} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<8x4xf32>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
 
 // -----
 
 %p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
 %h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
 // expected-error@below {{expected step of type tensor<nxf32> with n > 0, got tensor<3xi64>}}
-%p1, %b1 = optim.sgd %p, %p, %h, %h, %p, %h, %h, %bad : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<3xi64>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+%p1, %b1 = optim.sgd %p, %p, %h, %h, %p, %h, %h, %bad {index = 0} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<3xi64>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
 
 // -----
 
 %p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
 %h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
 // expected-error@below {{expected buf' of type tensor<4x8xf32>, got tensor<8x4xf32>}}
-%p1, %b1 = optim.sgd %p, %p, %h, %h, %p, %h, %h, %step : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%p1, %b1 = optim.sgd %p, %p, %h, %h, %p, %h, %h, %step {index = 0} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<8x4xf32>)
 
 // -----
 
 %p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
-%h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
+%h, %e, %c = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf64>)
 // expected-error@below {{expected m of type tensor<4x8xf32>, got tensor<8x4xf32>}}
-%p1, %m1, %v1 = optim.adam %p, %p, %q, %p, %h, %h, %h, %h, %h, %h, %h : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+%p1, %m1, %v1 = optim.adam %p, %p, %q, %p, %h, %h, %h, %h, %h, %c, %c {index = 0} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf64>, tensor<3xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
 
 // -----
 
 %p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
-%h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
+%h, %e, %c = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf64>)
 // expected-error@below {{expected eps of type tensor<f64>, got tensor<f32>}}
-%p1, %m1, %v1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %e, %h, %h, %h : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f32>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+%p1, %m1, %v1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %e, %h, %c, %c {index = 0} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f32>, tensor<f64>, tensor<3xf64>, tensor<3xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
 
 // -----
 
 %p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
-%h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
+%h, %e, %c = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf64>)
 // expected-error@below {{expected operand vmax and result vmax' exactly if amsgrad = true, got amsgrad = true, 11 operands and 3 results}}
-%p1, %m1, %v1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %h, %h, %h, %h {amsgrad = true} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+%p1, %m1, %v1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %h, %h, %c, %c {index = 0, amsgrad = true} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf64>, tensor<3xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
 
 // -----
 
 %p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
-%h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
+%h, %e, %c = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf64>)
 // expected-error@below {{expected operand vmax and result vmax' exactly if amsgrad = true, got amsgrad = false, 12 operands and 4 results}}
-%p1, %m1, %v1, %x1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %h, %h, %h, %h, %p : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+%p1, %m1, %v1, %x1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %h, %h, %c, %c, %p {index = 0} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf64>, tensor<3xf64>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+
+// -----
+
+%p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
+%h, %e, %c = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf64>)
+// expected-error@below {{expected v' of type tensor<4x8xf32>, got tensor<8x4xf32>}}
+%p1, %m1, %v1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %h, %h, %c, %c {index = 0} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf64>, tensor<3xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<8x4xf32>)
 
 // -----
 
 %p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
 %h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
-// expected-error@below {{expected v' of type tensor<4x8xf32>, got tensor<8x4xf32>}}
-%p1, %m1, %v1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %h, %h, %h, %h : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<8x4xf32>)
+// expected-error@below {{expected index exactly beside step', got none}}
+%p1, %b1 = optim.sgd %p, %p, %h, %h, %p, %h, %h, %step : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+
+// -----
+
+%p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
+%h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
+// expected-error@below {{expected index exactly beside step', got 1}}
+%p1 = optim.sgd %p, %p, %h, %h {index = 1} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>) -> tensor<4x8xf32>
+
+// -----
+
+%p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
+%h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
+// expected-error@below {{expected index of an element of step' tensor<3xf32>, got 3}}
+%p1, %b1 = optim.sgd %p, %p, %h, %h, %p, %h, %h, %step {index = 3} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+
+// -----
+
+%p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
+%h, %e, %step, %bad = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xi64>)
+// expected-error@below {{expected index of an element of step' tensor<3xf32>, got -1}}
+%p1, %b1 = optim.sgd %p, %p, %h, %h, %p, %h, %h, %step {index = -1} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+
+// -----
+
+%p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
+%h, %e, %c = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf64>)
+// expected-error@below {{property 'index' expected in operation 'optim.adam'}}
+%p1, %m1, %v1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %h, %h, %c, %c : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf64>, tensor<3xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+
+// -----
+
+%p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
+%h, %e, %c = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf64>)
+// expected-error@below {{expected index of an element of bc1_inv tensor<3xf64>, got 3}}
+%p1, %m1, %v1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %h, %h, %c, %c {index = 3} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf64>, tensor<3xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+
+// -----
+
+%p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
+%h, %e, %c = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf64>)
+// expected-error@below {{expected bc1_inv of type tensor<nxf64>, got tensor<f64>}}
+%p1, %m1, %v1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %h, %h, %h, %c {index = 0} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+
+// -----
+
+%p, %q, %i = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>, tensor<4x8xi64>)
+%h, %e, %c = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf64>)
+// expected-error@below {{expected bc2_inv of type tensor<3xf64>, got tensor<f64>}}
+%p1, %m1, %v1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %h, %h, %c, %h {index = 0} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf64>, tensor<f64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)

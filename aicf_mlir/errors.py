@@ -29,6 +29,10 @@ class BindError(AicfError):
     """User tensors that do not match what was compiled: names, shapes, dtypes, device, or moved storage."""
 
 
+class GuardError(AicfError):
+    """Something that the step was compiled for is another one now: a value, a mode, a layer, a hook, a param group; names it."""
+
+
 class StateError(AicfError):
     """A call in the wrong state; says which call is missing."""
 
@@ -39,3 +43,19 @@ class KernelError(AicfError):
 
 class CaptureError(AicfError):
     """Recording a step into a graph failed; nothing of it is left behind."""
+
+
+class CheckpointError(AicfError):
+    """A checkpoint that is missing, foreign, damaged or of another step; nothing was changed."""
+
+
+class DataError(AicfError):
+    """Values of a batch that the step cannot train on; the step was skipped whole and nothing has changed."""
+
+
+class OutOfRangeError(DataError, IndexError):
+    """A class index that is neither a class nor `ignore_index`; torch raises IndexError for it."""
+
+
+class NonFiniteError(DataError, FloatingPointError):
+    """A loss or a gradient that is NaN or infinite, in a step compiled with `check_finite=True`."""

@@ -9,6 +9,7 @@ void register_eltwise(KernelRegistry& registry);
 void register_reduce(KernelRegistry& registry);
 void register_loss(KernelRegistry& registry);
 void register_copy(KernelRegistry& registry);
+void register_check(KernelRegistry& registry);
 void register_optim(KernelRegistry& registry);
 
 void register_all(KernelRegistry& registry) {
@@ -17,6 +18,7 @@ void register_all(KernelRegistry& registry) {
   register_reduce(registry);
   register_loss(registry);
   register_copy(registry);
+  register_check(registry);
   register_optim(registry);
 }
 

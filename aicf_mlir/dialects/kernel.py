@@ -309,6 +309,20 @@ class AdamStepOp(KernelOp):
     name = "kernel.adam_step"
 
 
+@irdl_op_definition
+class CheckIndexOp(KernelOp):
+    """(status[3], target) -> (status'[3]) {classes, ignore_index, code}: see nn.check_index."""
+
+    name = "kernel.check_index"
+
+
+@irdl_op_definition
+class CheckFiniteOp(KernelOp):
+    """(status[3], x...) -> (status'[3]) {code}: see nn.check_finite."""
+
+    name = "kernel.check_finite"
+
+
 LAUNCHES: tuple[type[KernelOp], ...] = (
     AddOp,
     SubOp,
@@ -338,6 +352,8 @@ LAUNCHES: tuple[type[KernelOp], ...] = (
     CopyOp,
     TransposeOp,
     BroadcastOp,
+    CheckIndexOp,
+    CheckFiniteOp,
     AdvanceOp,
     SgdStepOp,
     AdamStepOp,

@@ -12,7 +12,7 @@ import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.hints import isa
@@ -163,6 +163,12 @@ def parse_groups(attribute: Attribute) -> list[Group]:
     return groups
 
 
+def compiled_groups(module: ModuleOp) -> list[Group]:
+    """The param groups in the first function of `module` that has some; none for a step without an optimizer."""
+    found = (op.attributes[OPTIMIZER] for op in module.ops if OPTIMIZER in op.attributes)
+    return parse_groups(next(found, ArrayAttr[Attribute]([])))
+
+
 def parse_group(index: int, attribute: DictionaryAttr) -> Group:
     """One param group; `index` is for messages."""
     where = f"{OPTIMIZER}, group {index}"
@@ -184,7 +190,3 @@ def parse_group(index: int, attribute: DictionaryAttr) -> Group:
     if flags.get("nesterov") and not flags.get("momentum"):
         raise VerifyException(f"{where}: expected momentum = true beside nesterov = true")
     return Group(rule(**flags), tuple(name.data for name in params))
-
-
-SLOTS: frozenset[str] = frozenset({"step", *Sgd(momentum=True).metas, *Adam().metas})
-"""Names of what a step keeps for a param group: no argument of the user's can have them."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from xdsl.builder import Builder
@@ -10,29 +11,50 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, SSAValue
 from xdsl.rewriter import InsertPoint
 
+from aicf_mlir import _C
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.source import SourceLocation, location_attribute
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 
 
 class Emitter:
-    """Writes to the end of `block`; `location` is given to every op that follows."""
+    """Writes to the end of `block`; `location` is given to every op that follows.
 
-    def __init__(self, block: Block):
+    `first_status` makes the status that the first check takes.
+    """
+
+    def __init__(self, block: Block, first_status: Callable[[], SSAValue]):
         self._builder = Builder(InsertPoint.at_end(block))
         self.location: SourceLocation | None = None
+        self.status: SSAValue | None = None
+        """What the checks so far have found; None before the first."""
+        self._first_status = first_status
+        self._checks = 0
 
     def insert(self, op: NNOp) -> SSAValue:
         """Append `op` and return its result, named after the op."""
+        for value in (*op.operands, op.result):
+            if len(shape_of(value)) > _C.MAX_RANK and not isinstance(op, nn.ReshapeOp):
+                raise Refused(f"{len(shape_of(value))} dimensions; supported are at most {_C.MAX_RANK}")
         op.location = location_attribute(self.location)
         op.result.name_hint = op.name.rpartition(".")[2]
         return self._builder.insert(op).result
 
     def constant(self, value: float, dtype: torch.dtype, shape: Sequence[int] = ()) -> SSAValue:
-        """`value` everywhere in a tensor of a float `dtype`."""
-        return self.insert(nn.ConstantOp(float(value), tensor_type(shape, dtype)))
+        """`value` everywhere in a tensor of a float `dtype`; infinite where it is beyond its range, as in torch."""
+        number = float(value)
+        rounded = torch.tensor(number, dtype=dtype).item()
+        number = rounded if math.isinf(rounded) else number
+        return self.insert(nn.ConstantOp(number, tensor_type(shape, dtype)))
+
+    def check_index(self, target: SSAValue, classes: int, ignore_index: int | None) -> None:
+        """A step in which an index is neither in 0..classes-1 nor `ignore_index` shall update nothing."""
+        self._checks += 1
+        before = self._first_status() if self.status is None else self.status
+        self.status = self.insert(nn.CheckIndexOp(before, target, classes, self._checks, ignore_index))
 
     def cast(self, value: SSAValue, dtype: torch.dtype) -> SSAValue:
         """`value` in the float type `dtype`."""

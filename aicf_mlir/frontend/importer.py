@@ -11,17 +11,19 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp
-from xdsl.ir import Block, BlockArgument, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.signature import Label
+from aicf_mlir.dialects.signature import STATUS, STATUS_TYPE, Label
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.bindings import Binding, Bindings
-from aicf_mlir.frontend.call import Call, Forbidden, Refused, Value
+from aicf_mlir.frontend.call import Call, Value
 from aicf_mlir.frontend.emitter import Emitter, tensor_type
 from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep
-from aicf_mlir.frontend.source import location_attribute
+from aicf_mlir.frontend.model import free_name
+from aicf_mlir.frontend.refused import Forbidden, Refused
+from aicf_mlir.frontend.source import location_attribute, trace_error
 from aicf_mlir.frontend.types import is_supported
 from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
 
@@ -41,7 +43,7 @@ class Importer:
         self._exported = exported
         self._name = name
         self._block = Block()
-        self._emit = Emitter(self._block)
+        self._emit = Emitter(self._block, self._status_argument)
         self._device = next(iter(inputs.values())).device
         self._labels: list[DictionaryAttr] = []
         self._values: dict[Node, Value] = {**bindings.literals}
@@ -67,7 +69,13 @@ class Importer:
         return self._argument(binding.role, binding.name, tuple(binding.tensor.shape), binding.tensor.dtype)
 
     def _argument(self, role: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> BlockArgument:
-        argument = self._block.insert_arg(tensor_type(shape, dtype), len(self._block.args))
+        return self._append_argument(role, name, tensor_type(shape, dtype))
+
+    def _status_argument(self) -> BlockArgument:
+        return self._append_argument(STATUS, STATUS, STATUS_TYPE)
+
+    def _append_argument(self, role: str, name: str, type: Attribute) -> BlockArgument:
+        argument = self._block.insert_arg(type, len(self._block.args))
         argument.name_hint = name_hint(role, name)
         self._labels.append(Label(role, name).to_attribute())
         return argument
@@ -88,15 +96,18 @@ class Importer:
 
     def _function(self, loss: SSAValue) -> ModuleOp:
         loss.name_hint = "loss"
-        returned = func.ReturnOp(loss)
+        results = [(loss, Label("loss", "loss"))]
+        if self._emit.status is not None:
+            results.append((self._emit.status, Label(STATUS, STATUS)))
+        returned = func.ReturnOp(*(value for value, _ in results))
         returned.location = location_attribute(self._emit.location)
         self._block.add_op(returned)
         function = func.FuncOp(
             self._name,
-            FunctionType.from_lists(self._block.arg_types, [loss.type]),
+            FunctionType.from_lists(self._block.arg_types, [value.type for value, _ in results]),
             Region(self._block),
             arg_attrs=ArrayAttr(self._labels),
-            res_attrs=ArrayAttr([Label("loss", "loss").to_attribute()]),
+            res_attrs=ArrayAttr([label.to_attribute() for _, label in results]),
         )
         function.location = location_attribute(self._exported.fallback)
         return ModuleOp([function])
@@ -132,8 +143,11 @@ class Importer:
         args, kwargs = with_values(node, self._values)
         if "device" in kwargs:
             kwargs = {**kwargs, "device": torch.device("cpu")}
-        with torch.no_grad():
-            return target(*args, **kwargs)
+        try:
+            with torch.no_grad():
+                return target(*args, **kwargs)
+        except RuntimeError as error:
+            raise trace_error(f"torch refuses {op_name(node)}: {error}", self._emit.location) from error
 
     def materialize(self, tensor: torch.Tensor) -> SSAValue:
         """A tensor known while tracing as a value: a constant if it is one number, else an argument."""
@@ -142,7 +156,10 @@ class Importer:
         if tensor.is_floating_point() and (value := only_value(tensor)) is not None:
             return self._emit.constant(value, tensor.dtype, tensor.shape)
         constants = sum(binding.name.startswith("constant.") for binding in self.bound)
-        return self._bind(Binding("buffer", f"constant.{constants}", tensor.contiguous().to(self._device)))
+        name = free_name(f"constant.{constants}", [binding.name for binding in self.bound])
+        value = self._bind(Binding("buffer", name, tensor.contiguous().to(self._device)))
+        self._labels[-1] = Label.literal(name).to_attribute()
+        return value
 
 
 def with_values(node: Node, values: Mapping[Node, Value]) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, TensorType
-from xdsl.interpreter import Interpreter, InterpreterFunctions
+from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues
 from xdsl.interpreters.func import FuncFunctions
+from xdsl.ir import Operation
 
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.element_types import element_name
+from aicf_mlir.dialects.signature import STATUS, ArgumentIndex, argument_labels, result_labels
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.plan import run_plan
 
-__all__ = ["run_function", "run_plan"]
+__all__ = ["make_interpreter", "run_function", "run_plan"]
 
 
-def run_function(module: ModuleOp, inputs: Sequence[Array]) -> tuple[Array, ...]:
+AfterEach = Callable[[Operation, tuple[Array, ...]], None]
+"""Called after an op with its results."""
+
+
+def run_function(
+    module: ModuleOp, inputs: Sequence[Array], after_each: AfterEach | None = None
+) -> tuple[Array, ...]:
     """
     The results of the one function of `module`, of nn, optim and kernel ops, on `inputs` in argument order.
+
+    `after_each` sees every op of it with its results.
 
     Raises BindError when the module has not exactly one function, or when the inputs differ from its
     arguments in number, dtype or shape.
@@ -31,11 +41,40 @@ def run_function(module: ModuleOp, inputs: Sequence[Array]) -> tuple[Array, ...]
         raise BindError(f"expected a module of one function to run, got {len(functions)}")
     (function,) = functions
     _check_inputs(function, inputs)
-    interpreter = Interpreter(module)
+    results = make_interpreter(module, after_each).call_op(function, tuple(inputs))
+    return committed(function, inputs, results)
+
+
+def make_interpreter(module: ModuleOp, after_each: AfterEach | None = None) -> Interpreter:
+    """An interpreter for the ops of `module`; `after_each` sees each op with its results."""
+    interpreter = Interpreter(module, listeners=() if after_each is None else (_Listener(after_each),))
     interpreter.register_implementations(FuncFunctions())
     for implementations in _implementations(module):
         interpreter.register_implementations(implementations)
-    return interpreter.call_op(function, tuple(inputs))
+    return interpreter
+
+
+def committed(
+    function: func.FuncOp, inputs: Sequence[Array], results: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    """`results`; where their status has failed, every update is the old value of its argument."""
+    labels = result_labels(function)
+    statuses = [result for label, result in zip(labels, results, strict=True) if label.role == STATUS]
+    if not any(status[0] != 0 for status in statuses):
+        return results
+    arguments = ArgumentIndex(argument_labels(function))
+    return tuple(
+        inputs[arguments.updated_by(label)[0]] if label.role == "update" else result
+        for label, result in zip(labels, results, strict=True)
+    )
+
+
+class _Listener(Interpreter.Listener):
+    def __init__(self, after_each: AfterEach):
+        self._after_each = after_each
+
+    def did_interpret_op(self, op: Operation, results: PythonValues) -> None:
+        self._after_each(op, results)
 
 
 IMPLEMENTATIONS: Mapping[str, tuple[str, str]] = {

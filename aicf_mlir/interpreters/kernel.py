@@ -12,7 +12,7 @@ from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, im
 from aicf_mlir.dialects.attributes import AttributeValue
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, ReshapeOp
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.interpreters import losses, updates
+from aicf_mlir.interpreters import checks, losses, updates
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, round_to, widen
 
@@ -92,6 +92,17 @@ def _cross_entropy(call: Call) -> list[Array]:
 def _cross_entropy_grad(call: Call) -> list[Array]:
     dloss, logits, target = call.inputs
     return [losses.cross_entropy_grad(dloss, logits, target, *_cross_entropy_options(call))]
+
+
+def _check_index(call: Call) -> list[Array]:
+    status, target = call.inputs
+    ignored = call.attr("ignore_index", None)
+    return [checks.check_index(status, target, call.attr("classes", 0), ignored, call.attr("code", 0))]
+
+
+def _check_finite(call: Call) -> list[Array]:
+    status, *values = call.inputs
+    return [checks.check_finite(status, values, call.attr("code", 0))]
 
 
 def _advance(call: Call) -> list[Array]:
@@ -176,6 +187,8 @@ MEANINGS: dict[str, Meaning] = {
     "copy": _unary(np.asarray),
     "transpose": lambda call: [np.transpose(call.inputs[0], call.attr("perm", None))],
     "broadcast": lambda call: [np.broadcast_to(call.inputs[0], call.shapes[0])],
+    "check_index": _check_index,
+    "check_finite": _check_finite,
     "advance": _advance,
     "sgd_step": _sgd_step,
     "adam_step": _adam_step,

@@ -11,7 +11,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import shape_of
 from aicf_mlir.dialects.nn.losses import CrossEntropyBase
 from aicf_mlir.dialects.properties import is_true
-from aicf_mlir.interpreters import losses
+from aicf_mlir.interpreters import checks, losses
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.runner import Meaning, Operands, functions
@@ -91,6 +91,19 @@ def cross_entropy_options(op: CrossEntropyBase) -> tuple[str, int, float]:
     return op.reduction.data, op.ignore_index.value.data, op.label_smoothing.value.data
 
 
+def check_index(op: nn.CheckIndexOp, operands: Operands) -> Array:
+    """The status after the check."""
+    ignored = None if op.ignore_index is None else op.ignore_index.value.data
+    status, target = operands
+    return checks.check_index(status, target, op.classes.value.data, ignored, op.code.value.data)
+
+
+def check_finite(op: nn.CheckFiniteOp, operands: Operands) -> Array:
+    """The status after the check."""
+    status, *values = operands
+    return checks.check_finite(status, values, op.code.value.data)
+
+
 def constant(op: nn.ConstantOp, operands: Operands) -> Array:
     """The value everywhere."""
     return np.full(shape_of(op.result), op.value.value.data)
@@ -140,6 +153,8 @@ MEANINGS: dict[type[Operation], Meaning] = {
     nn.MseLossGradOp: mse_loss_grad,
     nn.CrossEntropyOp: cross_entropy,
     nn.CrossEntropyGradOp: cross_entropy_grad,
+    nn.CheckIndexOp: check_index,
+    nn.CheckFiniteOp: check_finite,
 }
 """One row per op of the dialect."""
 

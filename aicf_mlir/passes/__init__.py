@@ -15,6 +15,7 @@ from xdsl.passes import ModulePass
 FLAGS = (
     "autodiff",
     "apply-optimizer",
+    "verify-host-meta",
     "lower",
     "fuse",
     "select-kernels",

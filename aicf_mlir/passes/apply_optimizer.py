@@ -15,9 +15,12 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
+from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.optim import HYPERPARAMETER
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Group, Sgd, UpdateRule, parse_groups
 from aicf_mlir.dialects.signature import (
+    STATUS,
+    STATUS_TYPE,
     Label,
     append_argument,
     argument_labels,
@@ -44,6 +47,7 @@ class ApplyOptimizerPass(ModulePass):
       amsgrad: for adam and adamw
       maximize: ascend instead of descend
       keep-grads: keep the gradients among the results
+      check-finite: a loss or a gradient that is not finite fails the status, and so nothing is updated
     """
 
     name = "apply-optimizer"
@@ -54,6 +58,7 @@ class ApplyOptimizerPass(ModulePass):
     amsgrad: bool = False
     maximize: bool = False
     keep_grads: bool = False
+    check_finite: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in op.ops:
@@ -72,6 +77,8 @@ class ApplyOptimizerPass(ModulePass):
             group.with_params([name for name in group.params if name in gradients])
             for group in self.groups(function, list(gradients))
         ]
+        if self.check_finite:
+            returned = with_finite_check(function, returned)
         results = [entry for entry in returned if self.keep_grads or entry[1].role != "grad"]
         for index, group in enumerate(groups):
             if group.params:
@@ -87,12 +94,12 @@ class ApplyOptimizerPass(ModulePass):
             groups = parse_groups(attribute)
         except VerifyException as error:
             refuse(function, str(error))
-        known = {label.name for label in argument_labels(function)}
+        known = {label.name for label in argument_labels(function) if label.role == "param"}
         for name in (name for group in groups for name in group.params):
             if name not in known:
                 refuse(
                     function,
-                    f'{OPTIMIZER}: expected names of arguments of @{function.sym_name.data}, got "{name}"',
+                    f'{OPTIMIZER}: expected names of params of @{function.sym_name.data}, got "{name}"',
                 )
         return groups
 
@@ -117,8 +124,9 @@ class GroupUpdate:
 
     def __post_init__(self) -> None:
         labels = argument_labels(self.function)
-        self.arguments: dict[str, SSAValue] = {
-            label.name: argument for label, argument in zip(labels, self.function.args, strict=True)
+        self.arguments: dict[tuple[str, str], SSAValue] = {
+            (label.role, label.name): argument
+            for label, argument in zip(labels, self.function.args, strict=True)
         }
 
     def emit(self, params: Sequence[str], gradients: Mapping[str, SSAValue]) -> list[tuple[SSAValue, Label]]:
@@ -136,15 +144,17 @@ class GroupUpdate:
             advance = builder.insert(self.rule.advance(step, meta))
             advanced = ("step", *written)
             meta |= dict(zip(advanced, advance.results, strict=True))
-            results += self.updates(advance, [self.slot(name) for name in advanced])
+            roles = ("state", *["meta"] * len(written))
+            slots = [self.slot(name) for name in advanced]
+            results += self.updates(advance, list(zip(roles, slots, strict=True)))
         for index, param in enumerate(params):
-            value, gradient = self.arguments[param], gradients[param]
+            value, gradient = self.arguments["param", param], gradients[param]
             names = [f"{param}.{state}" for state in self.rule.states]
             states = [self.add_argument("state", name, value.type) for name in names]
             update = builder.insert(self.rule.update(value, gradient, states, meta, index))
             if isinstance(gradient, OpResult):
                 update.location = gradient.op.location
-            results += self.updates(update, [param, *names])
+            results += self.updates(update, [("param", param), *(("state", name) for name in names)])
         return results
 
     def slot(self, name: str) -> str:
@@ -153,24 +163,51 @@ class GroupUpdate:
 
     def add_argument(self, role: str, name: str, type: Attribute) -> SSAValue:
         """A new argument; a state is called after its parameter in the text, as %w0.exp_avg after %w0."""
-        if name in self.arguments:
+        if (role, name) in self.arguments:
             refuse(
-                self.function, f'argument "{name}" has the name of an optimizer slot; rename it in the model'
+                self.function,
+                f'@{self.function.sym_name.data} has a {role} named "{name}", which apply-optimizer adds; leave it out',
             )
         argument = append_argument(self.function, type, Label(role, name))
         owner, _, last = name.rpartition(".")
-        hint = self.arguments[owner].name_hint if owner in self.arguments else owner
+        parameter = self.arguments.get(("param", owner)) if role == "state" else None
+        hint = parameter.name_hint if parameter else owner
         argument.name_hint = f"{hint}.{last}" if hint else last
-        self.arguments[name] = argument
+        self.arguments[role, name] = argument
         return argument
 
-    def updates(self, op: Operation, names: Sequence[str]) -> list[tuple[SSAValue, Label]]:
-        """The results of `op` as the new values of the arguments called `names`."""
-        pairs = list(zip(op.results, names, strict=True))
-        for result, name in pairs:
-            if hint := self.arguments[name].name_hint:
+    def updates(self, op: Operation, keys: Sequence[tuple[str, str]]) -> list[tuple[SSAValue, Label]]:
+        """The results of `op` as the new values of the arguments of these roles and names."""
+        pairs = list(zip(op.results, keys, strict=True))
+        for result, key in pairs:
+            if hint := self.arguments[key].name_hint:
                 result.name_hint = f"{hint}.next"
-        return [(result, Label("update", name)) for result, name in pairs]
+        return [(result, Label("update", name, target_role=role)) for result, (role, name) in pairs]
+
+
+def status_argument(function: func.FuncOp) -> SSAValue:
+    """A new status argument."""
+    argument = append_argument(function, STATUS_TYPE, Label(STATUS, STATUS))
+    argument.name_hint = STATUS
+    return argument
+
+
+def with_finite_check(
+    function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]
+) -> list[tuple[SSAValue, Label]]:
+    """`results` with the status after one more check: of the loss and all gradients, before any update."""
+    losses = [value for value, label in results if label.role == "loss"]
+    gradients = [value for value, label in results if label.role == "grad"]
+    given = [value for value, label in results if label.role == STATUS]
+    status = given[0] if given else status_argument(function)
+    code = 1 + max((op.codes[-1] for op in function.walk() if isinstance(op, nn.CheckOp)), default=0)
+    check = nn.CheckFiniteOp(status, [*losses, *gradients], code)
+    if losses and isinstance(losses[0], OpResult):
+        check.location = losses[0].op.location
+    Builder(InsertPoint.before(return_op(function))).insert(check)
+    check.result.name_hint = STATUS
+    rest = [entry for entry in results if entry[1].role != STATUS]
+    return [*rest, (check.result, Label(STATUS, STATUS))]
 
 
 def refuse(function: func.FuncOp, message: str) -> NoReturn:

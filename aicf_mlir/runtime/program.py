@@ -54,6 +54,12 @@ class Program:
     launches: list[Launch]
 
     @property
+    def status(self) -> Place | None:
+        """Where the checks of the step write; None for a step without checks."""
+        slots = [slot for slot in self.slots.values() if slot.role == "status"]
+        return (slots[0].arena, slots[0].offset, slots[0].dtype, slots[0].shape) if slots else None
+
+    @property
     def peak(self) -> int:
         """Bytes of all arenas."""
         return sum(self.arenas.values())
@@ -109,4 +115,5 @@ def _launch(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> Launch:
         "outputs": [_place(slots[name]) for name in launch.writes],
         "attrs": launch.values,
         "workspace": workspace,
+        "unless": None if launch.status is None else _place(slots[launch.status]),
     }

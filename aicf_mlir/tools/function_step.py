@@ -13,7 +13,7 @@ from xdsl.utils.hints import isa
 
 from aicf_mlir.dialects.base import AnyTensor, shape_of
 from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.dialects.signature import argument_labels, result_labels, return_op
+from aicf_mlir.dialects.signature import STATUS, argument_labels, result_labels, return_op
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import Array
@@ -61,7 +61,7 @@ class FunctionStep:
             produced = run_function(self.module, [current[argument.name] for argument in self.arguments])
             for name, role, value in zip(self.results, self.roles, produced, strict=True):
                 results[f"{name}.grad" if role == "grad" else name] = value
-                if role == "update":
+                if role in ("update", STATUS):
                     current[name] = value
         return results
 

@@ -16,8 +16,8 @@ from aicf_mlir.interpreters.plan import run_plan
 from aicf_mlir.runtime.program import Slot, find_program, load_program
 from aicf_mlir.tools.tensors import Tensor, check_memory
 
-ARGUMENT_ROLES = ("input", "param", "buffer", "state", "meta")
-UPDATED_ROLES = ("param", "state", "meta")
+ARGUMENT_ROLES = ("input", "param", "buffer", "state", "meta", "status")
+UPDATED_ROLES = ("param", "state", "meta", "status")
 
 
 class Memory(Protocol):
@@ -71,8 +71,11 @@ class PlanStep:
 
     def run(self, values: Mapping[str, Array], steps: int = 1, *, replay: bool = False) -> dict[str, Array]:
         """The results after `steps` steps by the runtime: eagerly, or captured once and replayed."""
-        arenas = {name: _C.Arena(self.device, size) for name, size in self.program.arenas.items()}
-        executor = _C.Executor(self.device, arenas, self.program.launches)
+        arenas = {
+            name: _C.Arena(self.device, size, visible=name == "status")
+            for name, size in self.program.arenas.items()
+        }
+        executor = _C.Executor(self.device, arenas, self.program.launches, self.program.status)
         if replay:
             executor.run()
             executor.capture()

@@ -12,9 +12,10 @@ from zlib import crc32
 import ml_dtypes
 import numpy as np
 
+from aicf_mlir.atomic_file import write_file
+from aicf_mlir.dialects.signature import STATUS
 from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
-from aicf_mlir.tools.source import write_file
 
 
 def check_memory(nbytes: int, what: str) -> None:
@@ -60,6 +61,8 @@ def random_value(tensor: Tensor, seed: int) -> Array:
     """A value that suits the role, from `seed` and the name alone: the same at every level."""
     generator = np.random.default_rng([seed, crc32(tensor.name.encode())])
     dtype, shape = NUMPY_TYPES[tensor.dtype], tensor.shape
+    if tensor.role == STATUS:
+        return np.zeros(shape, dtype)
     if tensor.dtype not in FLOATS:
         high = 2 if tensor.dtype == "i1" else max(1, tensor.classes)
         return generator.integers(0, high, shape).astype(dtype)

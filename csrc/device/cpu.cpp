@@ -19,11 +19,15 @@ struct RecordedLaunch {
   LaunchContext context;
 };
 
+// Whether the status says that this launch shall do nothing.
+bool skipped(const LaunchContext& context) { return context.unless && *context.unless != 0; }
+
 class CpuGraph : public Graph {
  public:
   void add(RecordedLaunch launch) { launches_.push_back(std::move(launch)); }
   Status launch(void*) override {
-    for (const RecordedLaunch& l : launches_) AICF_TRY(l.launch(l.op, l.context));
+    for (const RecordedLaunch& l : launches_)
+      if (!skipped(l.context)) AICF_TRY(l.launch(l.op, l.context));
     return Status::ok();
   }
 
@@ -56,6 +60,11 @@ class CpuDevice : public Device {
     return Status::ok();
   }
   void release(void* p) noexcept override { std::free(p); }
+  Status allocate_visible(size_t bytes, void** out) override {
+    AICF_TRY(allocate(bytes, out));
+    return fill(*out, 0, bytes, nullptr);
+  }
+  void release_visible(void* p) noexcept override { release(p); }
   Status copy(void* dst, const void* src, size_t bytes, void*) override {
     if (bytes) std::memmove(dst, src, bytes);
     return Status::ok();
@@ -84,7 +93,7 @@ class CpuDevice : public Device {
   bool capturing() const override { return open_capture != nullptr; }
 
   Status enqueue(const KernelVariant& variant, const OpDesc& op, LaunchContext context) override {
-    if (!open_capture) return variant.launch(op, context);
+    if (!open_capture) return skipped(context) ? Status::ok() : variant.launch(op, context);
     open_capture->add({variant.launch, op, context});
     return Status::ok();
   }

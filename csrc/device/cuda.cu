@@ -110,6 +110,20 @@ class CudaDevice final : public Device {
     if (cudaFree(p) != cudaSuccess) (void)cudaGetLastError();
   }
 
+  // Mapped: the host's address is the device's too.
+  Status allocate_visible(size_t bytes, void** out) override {
+    CurrentDevice current(index_);
+    RelaxedCapture relaxed;
+    AICF_CUDA_TRY(cudaHostAlloc(out, bytes ? bytes : 1, cudaHostAllocMapped | cudaHostAllocPortable));
+    std::memset(*out, 0, bytes);
+    return Status::ok();
+  }
+  void release_visible(void* p) noexcept override {
+    CurrentDevice current(index_);
+    RelaxedCapture relaxed;
+    if (cudaFreeHost(p) != cudaSuccess) (void)cudaGetLastError();
+  }
+
   Status copy(void* dst, const void* src, size_t bytes, void* stream) override {
     if (bytes == 0) return Status::ok();
     CurrentDevice current(index_);

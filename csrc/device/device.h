@@ -24,6 +24,10 @@ class Device {
 
   virtual Status allocate(size_t bytes, void** out) = 0;  // aligned to 256 bytes at least
   virtual void release(void* p) noexcept = 0;
+  // Memory that both the device and the host reach, zero-filled: what a kernel writes there the host may read
+  // without waiting.
+  virtual Status allocate_visible(size_t bytes, void** out) = 0;
+  virtual void release_visible(void* p) noexcept = 0;
   // Any of the two sides may be host memory. Ordered on `stream`; host memory is free for reuse on return.
   virtual Status copy(void* dst, const void* src, size_t bytes, void* stream) = 0;
   virtual Status fill(void* dst, int byte, size_t bytes, void* stream) = 0;

@@ -29,7 +29,9 @@
   X(decoupled, Bool)        \
   X(maximize, Bool)         \
   X(nesterov, Bool)         \
-  X(momentum, Bool)
+  X(momentum, Bool)         \
+  X(classes, Int)           \
+  X(code, Int)
 
 namespace aicf {
 

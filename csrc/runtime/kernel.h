@@ -24,7 +24,16 @@ struct LaunchContext {
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
   void* stream = nullptr;  // cudaStream_t on CUDA, unused on the CPU
+  // The status of the step, on the device: where its code is not 0 the launch does nothing. Null for a launch
+  // that always runs. A CPU kernel need not look: the device skips it.
+  const int64_t* unless = nullptr;
+  // Where the host looks for the status that this launch computes; null on the CPU, and for other launches.
+  int64_t* visible_status = nullptr;
 };
+
+// What a check finds: the code of the check that failed (0: none did), the position of the first element that
+// made it fail, and what stands there.
+constexpr int kStatusNumbers = 3;
 
 // What an operation accepts, on any device. One per kind, beside its kernels.
 struct OpSchema {
@@ -50,6 +59,7 @@ struct KernelVariant {
   // refusal.
   Status (*supported)(const OpDesc&);
   size_t (*query_workspace)(const OpDesc&);  // bytes; null means none
+  bool skippable = false;                    // whether the launch looks at ctx.unless; needed on CUDA only
 };
 
 // "cpu" or "sm_90".

@@ -34,7 +34,9 @@
   X(Broadcast, 27, "broadcast")                 \
   X(Advance, 28, "advance")                     \
   X(SgdStep, 29, "sgd_step")                    \
-  X(AdamStep, 30, "adam_step")
+  X(AdamStep, 30, "adam_step")                  \
+  X(CheckIndex, 31, "check_index")              \
+  X(CheckFinite, 32, "check_finite")
 
 namespace aicf {
 

@@ -6,18 +6,6 @@
 namespace aicf {
 namespace {
 
-Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena** out) {
-  const auto found = arenas.find(name);
-  if (found == arenas.end()) {
-    std::string known;
-    for (const auto& entry : arenas) known += (known.empty() ? "" : ", ") + entry.first;
-    return Status::invalid("no arena is called '" + name + "'; there are " +
-                           (known.empty() ? "none" : known));
-  }
-  *out = found->second.get();
-  return Status::ok();
-}
-
 Status place(const SlotSpec& slot, const ArenaMap& arenas, TensorDesc* out) {
   const Arena* arena = nullptr;
   AICF_TRY(find_arena(slot.arena, arenas, &arena));
@@ -70,7 +58,56 @@ Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, PreparedL
   return Status::ok();
 }
 
+// The status that skips the launch, and the host's copy of the one that it computes.
+Status place_statuses(const LaunchSpec& spec, const ArenaMap& arenas, PreparedLaunch* launch) {
+  const KernelVariant& variant = *launch->variant;
+  int64_t *status = nullptr, *visible = nullptr;
+  if (spec.unless) {
+    AICF_TRY(place_status(*spec.unless, arenas, &status, &visible));
+    if (variant.device != DeviceType::Cpu && !variant.skippable)
+      return Status::unsupported("kernel '" + std::string(variant.name) +
+                                 "' does not look at a status; leave `unless` away, or name a kernel of an "
+                                 "update or a copy");
+    launch->context.unless = status;
+  }
+  if (variant.device == DeviceType::Cpu) return Status::ok();
+  for (const SlotSpec& output : spec.outputs) {
+    const Arena* arena = nullptr;
+    AICF_TRY(find_arena(output.arena, arenas, &arena));
+    if (!arena->visible()) continue;
+    AICF_TRY(place_status(output, arenas, &status, &visible));
+    launch->context.visible_status = visible;
+  }
+  return Status::ok();
+}
+
 }  // namespace
+
+Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena** out) {
+  const auto found = arenas.find(name);
+  if (found == arenas.end()) {
+    std::string known;
+    for (const auto& entry : arenas) known += (known.empty() ? "" : ", ") + entry.first;
+    return Status::invalid("no arena is called '" + name + "'; there are " +
+                           (known.empty() ? "none" : known));
+  }
+  *out = found->second.get();
+  return Status::ok();
+}
+
+Status place_status(const SlotSpec& slot, const ArenaMap& arenas, int64_t** device, int64_t** visible) {
+  TensorDesc status;
+  AICF_TRY(place(slot, arenas, &status));
+  if (status.dtype != DType::I64 || status.rank != 1 || status.shape[0] != kStatusNumbers)
+    return Status::invalid("a status is i64[" + std::to_string(kStatusNumbers) + "], got " + status.str());
+  const Arena* arena = nullptr;
+  AICF_TRY(find_arena(slot.arena, arenas, &arena));
+  if (!arena->visible())
+    return Status::invalid("the arena '" + slot.arena + "' of a status must be visible to the host");
+  *device = status.ptr<int64_t>();
+  *visible = reinterpret_cast<int64_t*>(arena->visible() + slot.offset);
+  return Status::ok();
+}
 
 Status prepare(const LaunchSpec& spec, Device& device, const ArenaMap& arenas, PreparedLaunch* out) {
   const KernelRegistry& registry = KernelRegistry::get();
@@ -83,6 +120,7 @@ Status prepare(const LaunchSpec& spec, Device& device, const ArenaMap& arenas, P
   AICF_TRY(registry.select(out->op, device.target(), spec.kernel_id, &out->variant));
   if (!out->variant->launch)
     return Status::unsupported("kernel '" + spec.kernel_id + "' is not in this build");
+  AICF_TRY(place_statuses(spec, arenas, out));
   return place_workspace(spec, arenas, out);
 }
 

@@ -34,6 +34,7 @@ struct LaunchSpec {
   std::vector<SlotSpec> outputs;
   AttrPack attrs;
   std::optional<WorkspaceSpec> workspace;
+  std::optional<SlotSpec> unless;  // the status that skips the launch
 };
 
 struct PreparedLaunch {
@@ -42,8 +43,14 @@ struct PreparedLaunch {
   LaunchContext context;  // without a stream
 };
 
+// The arena called `name`; the refusal says which there are.
+Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena** out);
+// The status at `slot`: kStatusNumbers numbers of i64 in an arena that the host can look at.
+Status place_status(const SlotSpec& slot, const ArenaMap& arenas, int64_t** device, int64_t** visible);
+
 // Refuses unknown arenas, slots outside them, misaligned and overlapping operands, whatever the schema
-// refuses, a kernel that does not support the operands, and a workspace that is too small.
+// refuses, a kernel that does not support the operands, a workspace that is too small, and a status that the
+// kernel does not look at.
 Status prepare(const LaunchSpec& spec, Device& device, const ArenaMap& arenas, PreparedLaunch* out);
 
 }  // namespace aicf

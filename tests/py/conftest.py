@@ -1,6 +1,7 @@
 """Shared test set-up: tests marked `gpu` need a CUDA device and are skipped where there is none.
 
-`--programs N` and `--seed S` set how many random programs run and where their seeds start.
+`--programs N` and `--seed S` set how many random programs run and where their seeds start; `--kills N` how often a training
+process is killed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("random programs")
     group.addoption("--programs", type=int, default=300, help="how many random programs to run (300)")
     group.addoption("--seed", type=int, default=0, help="seed of the first of them (0)")
+    parser.addoption("--kills", type=int, default=10, help="how often a training process is killed (10)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

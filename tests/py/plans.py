@@ -49,6 +49,8 @@ class PlanMemory:
         for slot in self.program.slots.values():
             if slot.role in ("input", "param", "buffer", "state", "meta"):
                 self.view(slot)[...] = values[slot.name]
+            elif slot.role == "status":
+                self.view(slot)[...] = 0
 
     def run(self) -> None:
         """One step."""

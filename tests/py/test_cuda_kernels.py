@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from kernel_calls import NAMES, Slot, judge, run, supports
 from kernel_cases import FLOATS, TRANSPOSES, Case, Maker, cases
+from kernel_cases.checks import FINE, STATUS
 
 from aicf_mlir import _C
 from aicf_mlir.op_call import describe
@@ -117,6 +118,23 @@ def adams(make: Maker) -> Iterator[Case]:
         yield Case(f"{count} tensors", [*p, *g, *m, *v, *scalars], outputs, attrs, scale=1.0)
 
 
+def indices(make: Maker) -> Iterator[Case]:
+    """Many targets, wrong ones far apart."""
+    target = make.random.integers(0, 9, 70_000)
+    target[[40_000, 60_000]] = 9, -3
+    for fine in (target[:40_000], target):
+        yield Case(f"{fine.size}", [FINE, fine], [STATUS], {"classes": 9, "code": 1})
+
+
+def finites(make: Maker) -> Iterator[Case]:
+    """More tensors than a table holds; tensors of many blocks."""
+    for count, size, wrong in ((1_100, 5, 1_050), (3, 300_000, 1), (2, 12_345, None)):
+        tensors = [make.normal(size + i % 3) for i in range(count)]
+        if wrong is not None:
+            tensors[wrong][size - 1], tensors[wrong][size // 2] = np.nan, -np.inf
+        yield Case(f"{count} of {size}", [FINE, *tensors], [STATUS], {"code": 2})
+
+
 LARGE = {
     "gemm": products,
     "gemm_epilogue": epilogues,
@@ -125,6 +143,8 @@ LARGE = {
     "cross_entropy": entropies,
     "cross_entropy_grad": entropy_gradients,
     "adam_step": adams,
+    "check_index": indices,
+    "check_finite": finites,
 }
 
 

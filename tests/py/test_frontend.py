@@ -15,7 +15,7 @@ from torch import nn
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.dialects.signature import argument_labels, result_labels
+from aicf_mlir.dialects.signature import STATUS, argument_labels, result_labels
 from aicf_mlir.frontend import Traced, trace
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.interpreters import run_function
@@ -57,7 +57,10 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 def interpret(traced: Traced, module: ModuleOp, batch: Batch) -> dict[tuple[str, str], np.ndarray]:
     """Results by role and name."""
     tensors = {**batch, **traced.parameters, **traced.buffers}
-    values = [to_numpy(tensors[label.name]) for label in argument_labels(function_of(module))]
+    values = [
+        np.zeros(3, np.int64) if label.role == STATUS else to_numpy(tensors[label.name])
+        for label in argument_labels(function_of(module))
+    ]
     labels = result_labels(function_of(module))
     return {
         (label.role, label.name): value

@@ -24,6 +24,7 @@ STEP: Specs = [("f32", (2,))]
 ADAM: Specs = [*SCALARS[:5], ("f64", (2,)), ("f64", (2,))]
 """The scalars of a group of two parameters."""
 MOMENTUM: Specs = [*SCALARS[:4], *STEP]
+STATUS: Specs = [("i64", (3,))]
 
 REFUSED: list[tuple[str, Specs, Specs, dict[str, Any], str]] = [
     ("relu", f32((3,)), f32((3,), (3,)), {}, "expected 1 input and 1 output, got 1 input and 2 outputs"),
@@ -60,6 +61,13 @@ REFUSED: list[tuple[str, Specs, Specs, dict[str, Any], str]] = [
     ("cross_entropy", f32((4, 4), (4,)), f32(()), {}, "target: expected i64[4], got f32[4]"),
     ("cross_entropy", f32((4, 3)) + TARGET, f32(()), {"label_smoothing": 1.5}, "label_smoothing: expected a number from 0 to 1, got 1.5"),
     ("cross_entropy_grad", f32((), (4, 3)) + TARGET, f32((4,)), {}, "dlogits: expected f32[4, 3], got f32[4]"),
+    ("check_index", TARGET + TARGET, STATUS, {"classes": 2, "code": 1}, "status: expected i64[3], got i64[4]"),
+    ("check_index", STATUS + TARGET, TARGET, {"classes": 2, "code": 1}, "status': expected i64[3], got i64[4]"),
+    ("check_index", STATUS + TARGET, STATUS, {"classes": 2, "code": 0}, "code: expected 1 or more, got 0"),
+    ("check_index", STATUS + TARGET, STATUS, {"classes": 0, "code": 1}, "classes: expected 1 or more, got 0"),
+    ("check_index", STATUS + f32((4,)), STATUS, {"classes": 2, "code": 1}, "target: expected i64 or i32, got f32[4]"),
+    ("check_finite", STATUS, STATUS, {"code": 1}, "expected (status, x...) -> (status'), got 1 inputs and 1 outputs"),
+    ("check_finite", STATUS + f32((4,)) + TARGET, STATUS, {"code": 1}, "x[1]: expected element type f32, f64, f16 or bf16, got i64[4]"),
     ("copy", f32((2, 3)), [("i64", (3, 2))], {}, "y: expected i64[2, 3], got i64[3, 2]"),
     ("transpose", f32((2, 3)), f32((3, 2)), {"perm": [0]}, "perm: expected 2 dimensions for x f32[2, 3], got 1"),
     ("transpose", f32((2, 3)), f32((3, 2)), {"perm": [1, 1]}, "perm: expected each dimension from 0 to 1 once, got 1 at position 1"),

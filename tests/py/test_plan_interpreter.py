@@ -70,6 +70,7 @@ def test_a_plan_is_plain_data() -> None:
         "outputs": [("temp", 0, "f32", (4,))],
         "attrs": {},
         "workspace": None,
+        "unless": None,
     }
 
 

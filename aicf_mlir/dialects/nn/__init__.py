@@ -21,6 +21,7 @@ from aicf_mlir.dialects.nn.activations import (
     TanhOp,
 )
 from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, ReductionOp, SumOp, broadcast_shapes
+from aicf_mlir.dialects.nn.checks import CheckFiniteOp, CheckIndexOp, CheckOp
 from aicf_mlir.dialects.nn.elementwise import AddOp, BinaryOp, DivOp, MulOp, NegOp, SubOp, UnaryOp
 from aicf_mlir.dialects.nn.linear_algebra import LinearOp, MatmulOp
 from aicf_mlir.dialects.nn.losses import CrossEntropyGradOp, CrossEntropyOp, MseLossGradOp, MseLossOp
@@ -58,6 +59,8 @@ NN = Dialect(
         MseLossGradOp,
         CrossEntropyOp,
         CrossEntropyGradOp,
+        CheckIndexOp,
+        CheckFiniteOp,
     ],
 )
 
@@ -67,6 +70,9 @@ __all__ = [
     "BinaryOp",
     "BroadcastToOp",
     "CastOp",
+    "CheckFiniteOp",
+    "CheckIndexOp",
+    "CheckOp",
     "ConstantOp",
     "CrossEntropyGradOp",
     "CrossEntropyOp",

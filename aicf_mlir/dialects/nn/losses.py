@@ -87,7 +87,7 @@ class CrossEntropyBase(NNOp, abc.ABC):
 
     Rows whose target is `ignore_index` do not count; the mean is over the other rows, NaN if there are none.
     With `label_smoothing` s the wanted distribution is (1 - s) at the target plus s / C everywhere.
-    A target that is neither a class nor `ignore_index` gives NaN: there is no exception on a device.
+    A target that is neither a class nor `ignore_index` gives NaN; nn.check_index is what refuses it.
     """
 
     reduction = prop_def(StringAttr, default_value=StringAttr("mean"))

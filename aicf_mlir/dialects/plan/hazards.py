@@ -107,7 +107,8 @@ def hazards(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> list[s
     for index, launch in enumerate(launches):
         before: set[int] = set()
         written = [*launch.writes, *([] if launch.scratch is None else [launch.scratch])]
-        for names, access in ((launch.reads, _History.read), (written, _History.write)):
+        read = [*launch.reads, *([] if launch.status is None else [launch.status])]
+        for names, access in ((read, _History.read), (written, _History.write)):
             for name in names:
                 space, begin, end = memory_of(slots[name])
                 before.update(access(spaces.setdefault(space, _History()), begin, end, index))

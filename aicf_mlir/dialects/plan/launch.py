@@ -26,6 +26,7 @@ from aicf_mlir.dialects.plan.text import (
 class LaunchOp(IRDLOperation):
     """`plan.launch @k0 "relu_cpu" relu(@x) -> (@y) {...} workspace @w after @k1`: one kernel on named slots.
 
+    `unless @failed` names a status: where its code is not 0 the launch does nothing.
     `after` names the earlier launches that must be complete before this one starts; what follows is left out.
     """
 
@@ -38,6 +39,7 @@ class LaunchOp(IRDLOperation):
     outputs = prop_def(ArrayAttr[SymbolRefAttr])
     attrs = prop_def(DictionaryAttr)
     workspace = opt_prop_def(SymbolRefAttr)
+    unless = opt_prop_def(SymbolRefAttr)
     after = opt_prop_def(ArrayAttr[SymbolRefAttr])
 
     def __init__(
@@ -49,6 +51,7 @@ class LaunchOp(IRDLOperation):
         outputs: Sequence[str],
         attrs: Mapping[str, AttributeValue],
         workspace: str | None = None,
+        unless: str | None = None,
     ):
         """`op` is the name in the kernel dialect without its prefix; the others are symbols of slots."""
         super().__init__(
@@ -60,6 +63,7 @@ class LaunchOp(IRDLOperation):
                 "outputs": references(outputs),
                 "attrs": DictionaryAttr({key: to_attribute(value) for key, value in attrs.items()}),
                 "workspace": None if workspace is None else SymbolRefAttr(workspace),
+                "unless": None if unless is None else SymbolRefAttr(unless),
             }
         )
 
@@ -89,11 +93,15 @@ class LaunchOp(IRDLOperation):
         return None if self.workspace is None else self.workspace.root_reference.data
 
     @property
+    def status(self) -> str | None:
+        """The slot of the status that skips the launch."""
+        return None if self.unless is None else self.unless.root_reference.data
+
+    @property
     def touched(self) -> list[str]:
         """Every slot that the launch uses, each once, in the order of the text."""
-        return list(
-            dict.fromkeys([*self.reads, *self.writes, *([] if self.scratch is None else [self.scratch])])
-        )
+        others = [name for name in (self.scratch, self.status) if name is not None]
+        return list(dict.fromkeys([*self.reads, *self.writes, *others]))
 
     @property
     def waits_for(self) -> list[str]:
@@ -119,6 +127,9 @@ class LaunchOp(IRDLOperation):
         if self.scratch is not None:
             printer.print_string(" workspace ")
             printer.print_symbol_name(self.scratch)
+        if self.status is not None:
+            printer.print_string(" unless ")
+            printer.print_symbol_name(self.status)
         if self.after is not None:
             printer.print_string(" after ")
             print_references(printer, self.after)
@@ -142,6 +153,8 @@ class LaunchOp(IRDLOperation):
         properties["attrs"] = DictionaryAttr(parser.parse_optional_attr_dict())
         if parser.parse_optional_keyword("workspace") is not None:
             properties["workspace"] = parse_reference(parser)
+        if parser.parse_optional_keyword("unless") is not None:
+            properties["unless"] = parse_reference(parser)
         if parser.parse_optional_keyword("after") is not None:
             properties["after"] = ArrayAttr(
                 parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: parse_reference(parser))

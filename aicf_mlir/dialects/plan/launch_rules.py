@@ -19,7 +19,7 @@ from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.errors import SelectionError, VerifyError
 
 READ_ONLY_ROLES = ("input", "buffer", "const")
-UPDATED_ROLES = ("param", "state", "meta")
+UPDATED_ROLES = ("param", "state", "meta", "status")
 """Written at most once a step: by the launch that computes the new value."""
 UNDEFINED_ROLES = ("temp", "grad", "output")
 """Without a value until a launch writes one."""

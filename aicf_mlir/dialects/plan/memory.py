@@ -35,7 +35,7 @@ from aicf_mlir.dialects.registry import TensorSpec
 ALIGNMENT = 256
 """Bytes; every offset and every arena size is a multiple."""
 
-ROLES = ("input", "param", "buffer", "state", "meta", "const", "grad", "temp", "output")
+ROLES = ("input", "param", "buffer", "state", "meta", "status", "const", "grad", "temp", "output")
 """What a slot is for, which is also the name of its arena: in the order of the text."""
 
 

@@ -13,8 +13,9 @@ from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import check_launches, refuse
 from aicf_mlir.dialects.plan.memory import ALIGNMENT, ROLES, ArenaOp, SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
+from aicf_mlir.dialects.plan.status_rules import check_status
 
-NAMED_ROLES = ("input", "param", "buffer", "state", "meta", "grad", "output")
+NAMED_ROLES = ("input", "param", "buffer", "state", "meta", "status", "grad", "output")
 """Roles whose slots the user knows by name."""
 
 
@@ -33,6 +34,7 @@ def check_program(program: ProgramOp) -> None:
         check_peak(program, arenas)
         check_disjoint(slot for slot in slots.values() if slot.role.data != "temp")
     check_launches(program, planned)
+    check_status(program)
 
 
 def check_symbols(program: ProgramOp) -> None:

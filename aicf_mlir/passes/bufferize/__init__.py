@@ -8,6 +8,9 @@ kernel.constant       const slot, one for equal constants
 kernel.reshape        alias of the slot that owns the memory
 other results         temporary; that of an operand which is not needed any more, if the op works in place
 workspace             temporary of its launch
+
+Where the function returns a status, launches that write to an argument's slot are skipped if it has failed. So
+an update is computed in place only behind the checks, by a launch that computes nothing else.
 """
 
 from __future__ import annotations
@@ -26,11 +29,15 @@ from aicf_mlir.dialects import kernel, registry
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
-from aicf_mlir.dialects.signature import argument_labels, result_labels, return_op
+from aicf_mlir.dialects.plan.status_rules import KEPT_ROLES
+from aicf_mlir.dialects.signature import STATUS, ArgumentIndex, argument_labels, result_labels, return_op
 from aicf_mlir.errors import PlanError
+from aicf_mlir.passes.bufferize.skips import skippable_ops
 from aicf_mlir.passes.bufferize.slots import SlotTable
 from aicf_mlir.passes.bufferize.uses import Uses
 from aicf_mlir.passes.select_kernels import TARGET
+
+CHECKS = (kernel.CheckIndexOp, kernel.CheckFiniteOp)
 
 
 def refuse(op: Operation, message: str) -> NoReturn:
@@ -58,10 +65,14 @@ class Bufferizer:
         self.slot_of: dict[SSAValue, SlotOp] = {}
         self.launches: list[LaunchOp] = []
         self.copies_at_end: list[tuple[SSAValue, SlotOp]] = []
+        self.status: SlotOp | None = None
+        """What skips the launches of updates."""
+        self.skippable = skippable_ops(function)
 
     def run(self) -> ProgramOp:
         """The program that does what the function says."""
-        self.place_results(self.place_arguments())
+        self.place_arguments()
+        self.place_results()
         for op in self.function.body.block.ops:
             self.translate(op)
         for value, destination in self.copies_at_end:
@@ -72,32 +83,53 @@ class Bufferizer:
         program.location = self.function.location
         return program
 
-    def place_arguments(self) -> dict[str, BlockArgument]:
-        """Make a slot for every argument; the arguments by name."""
-        by_name: dict[str, BlockArgument] = {}
+    def place_arguments(self) -> None:
+        """Make a slot for every argument."""
         for argument, label in zip(self.function.args, argument_labels(self.function), strict=True):
+            if label.role == STATUS:
+                self.status = self.table.named("failed", tensor_spec(argument), STATUS, STATUS)
+                self.slot_of[argument] = self.status
+                continue
             name = label.name or argument.name_hint or f"arg{argument.index}"
-            by_name[name] = argument
             slot = self.table.named(name, tensor_spec(argument), label.role or "input", name)
             self.slot_of[argument] = slot
-        return by_name
 
-    def place_results(self, arguments: dict[str, BlockArgument]) -> None:
+    def place_results(self) -> None:
         """Decide where each result of the function is written."""
+        arguments = ArgumentIndex(argument_labels(self.function))
         labels = result_labels(self.function)
-        updated: set[str] = set()
+        for value, label in zip(self.terminator.operands, labels, strict=True):
+            if label.role == STATUS and self.status is not None:
+                self.place_status(value, self.status)
+        updated: set[int] = set()
         for index, (value, label) in enumerate(zip(self.terminator.operands, labels, strict=True)):
+            if label.role == STATUS:
+                continue
             if label.role == "update":
-                if label.name not in arguments or label.name in updated:
+                targets = arguments.updated_by(label)
+                if len(targets) != 1 or targets[0] in updated:
                     refuse(self.terminator, f'expected one update of an argument named "{label.name}"')
-                updated.add(label.name)
-                self.place_update(value, arguments[label.name])
+                updated.add(targets[0])
+                self.place_update(value, self.function.args[targets[0]])
             elif label.role == "grad":
                 symbol = f"{label.name}.grad"
                 self.place(value, self.table.named(symbol, tensor_spec(value), "grad", label.name))
             else:
                 name = label.name or label.role or f"result{index}"
                 self.place(value, self.table.named(name, tensor_spec(value), "output", name))
+
+    def place_status(self, value: SSAValue, slot: SlotOp) -> None:
+        """In the slot of the status: each check hands on what the one before it found."""
+        if self.slot_of.get(value) is slot:
+            return
+        result = self.launched(value)
+        argument = next(argument for argument, own in self.slot_of.items() if own is slot)
+        if not isinstance(result.op, CHECKS) or not self.uses.may_replace(result, argument):
+            refuse(
+                self.terminator,
+                "expected the status to be that of a chain of checks, from the status argument to the result",
+            )
+        self.slot_of[result] = slot
 
     def place(self, value: SSAValue, slot: SlotOp) -> None:
         """Have the launch behind `value`, itself or as a reshape of its result, write to `slot`."""
@@ -122,7 +154,8 @@ class Bufferizer:
             refuse(
                 self.terminator, f"expected the update of @{slot.symbol} to have its type, got {value.type}"
             )
-        if result not in self.slot_of and self.uses.may_replace(result, argument):
+        in_place = self.status is None or result.op in self.skippable
+        if in_place and result not in self.slot_of and self.uses.may_replace(result, argument):
             self.slot_of[result] = self.table.alias(slot, tensor_spec(result))
         else:
             self.uses.keep(result)
@@ -162,9 +195,14 @@ class Bufferizer:
             [self.slot_of[value].symbol for value in op.results],
             op.attrs,
             self.table.temporary(("i8", (workspace,))).symbol if workspace else None,
+            self.status.symbol if self.status is not None and self.updates(op) else None,
         )
         launch.location = op.location
         self.launches.append(launch)
+
+    def updates(self, op: KernelOp) -> bool:
+        """Whether the launch of `op` writes to the slot of an argument."""
+        return any(self.slot_of[result].role.data in KEPT_ROLES for result in op.results)
 
     def reused(self, op: KernelOp, result: OpResult, taken: set[str]) -> SlotOp | None:
         """The temporary of an operand that `result` may overwrite, if there is one."""
@@ -182,7 +220,16 @@ class Bufferizer:
         scratch = self.table.temporary(("i8", (workspace,))).symbol if workspace else None
         symbol = self.table.symbols.numbered("k")
         self.launches.append(
-            LaunchOp(symbol, kernel_id, "copy", [source.symbol], [destination.symbol], {}, scratch)
+            LaunchOp(
+                symbol,
+                kernel_id,
+                "copy",
+                [source.symbol],
+                [destination.symbol],
+                {},
+                scratch,
+                None if self.status is None else self.status.symbol,
+            )
         )
 
 

@@ -17,7 +17,7 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
 from aicf_mlir.errors import LoweringError
-from aicf_mlir.passes.lower import elementwise, linear_algebra, losses, optimizers, shape
+from aicf_mlir.passes.lower import checks, elementwise, linear_algebra, losses, optimizers, shape
 from aicf_mlir.passes.lower.results import give_results_memory
 
 Rule = Callable[[Any], list[Operation]]
@@ -26,6 +26,7 @@ RULES: Mapping[type[Operation], Rule] = {
     **elementwise.RULES,
     **linear_algebra.RULES,
     **losses.RULES,
+    **checks.RULES,
     **shape.RULES,
     **optimizers.RULES,
 }

@@ -25,6 +25,9 @@ inline unsigned grid_stride_blocks(int64_t items, int threads) {
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < kMost ? blocks : kMost);
 }
 
+// Whether a launch with this status in ctx.unless does nothing; the same for all threads of a launch.
+__device__ __forceinline__ bool skipped(const int64_t* unless) { return unless && *unless != 0; }
+
 // Enqueues `kernel` on ctx.stream with `shared` bytes of dynamic shared memory. Safe inside a capture.
 template <class... Parameters, class... Arguments>
 Status launch(const LaunchContext& ctx, dim3 grid, dim3 block, size_t shared, void (*kernel)(Parameters...),

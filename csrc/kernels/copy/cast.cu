@@ -76,7 +76,8 @@ __device__ __forceinline__ To cast(From from) {
 }
 
 template <class To, class From>
-__global__ void copy_kernel(To* y, const From* x, int64_t n) {
+__global__ void copy_kernel(To* y, const From* x, int64_t n, const int64_t* unless) {
+  if (skipped(unless)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step)
     y[i] = cast<To>(x[i]);
@@ -93,7 +94,7 @@ Status copy_cuda(const OpDesc& op, const LaunchContext& ctx) {
       using From = typename decltype(from)::type;
       using To = typename decltype(to)::type;
       return launch(ctx, grid_stride_blocks(n, kThreads), kThreads, 0, copy_kernel<To, From>, y.ptr<To>(),
-                    x.ptr<const From>(), n);
+                    x.ptr<const From>(), n, ctx.unless);
     });
   });
 }

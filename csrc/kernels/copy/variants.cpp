@@ -49,7 +49,7 @@ Status check_broadcast(const OpDesc& op) {
 }
 
 constexpr KernelVariant kVariants[] = {
-    cuda_row("copy_cuda", OpKind::Copy, kSmAny, AICF_CUDA_LAUNCH(copy_cuda), needs_dense),
+    skippable_cuda_row("copy_cuda", OpKind::Copy, kSmAny, AICF_CUDA_LAUNCH(copy_cuda), needs_dense),
     cpu_row("copy_cpu", OpKind::Copy, copy_cpu),
     cuda_row("transpose_cuda", OpKind::Transpose, kSmAny, AICF_CUDA_LAUNCH(transpose_cuda), needs_dense),
     cpu_row("transpose_cpu", OpKind::Transpose, transpose_cpu),

@@ -51,7 +51,8 @@ __device__ __forceinline__ int tensor_of_block(const Table& table, int64_t block
 template <class Method, class T, int CAPACITY>
 __global__ void __launch_bounds__(kUpdateThreads)
     update_kernel(const __grid_constant__ UpdateTable<Method::kStates, Method::kScalars, CAPACITY> table,
-                  const __grid_constant__ Method method) {
+                  const __grid_constant__ Method method, const int64_t* unless) {
+  if (skipped(unless)) return;
   using C = Compute<T>;
   using Rule = typename Method::template Rule<C>;
   constexpr int kStates = Method::kStates, kWide = kWidest<T>;
@@ -117,7 +118,7 @@ Status launch_update(const LaunchContext& ctx, const Method& method,
     blocks += ceil_div(tensor.numel, kPerBlock);
   }
   return launch(ctx, static_cast<unsigned>(blocks), kUpdateThreads, 0, update_kernel<Method, T, CAPACITY>,
-                table, method);
+                table, method, ctx.unless);
 }
 
 // Small tables keep a launch small; large ones hold what a kernel's arguments may (32764 bytes), and more

@@ -145,11 +145,11 @@ bool alias_states(const OpDesc& op, int out, int in) {
 }
 
 constexpr KernelVariant kVariants[] = {
-    cuda_row("advance_cuda", OpKind::Advance, kSmAny, AICF_CUDA_LAUNCH(advance_cuda), needs_dense),
+    skippable_cuda_row("advance_cuda", OpKind::Advance, kSmAny, AICF_CUDA_LAUNCH(advance_cuda), needs_dense),
     cpu_row("advance_cpu", OpKind::Advance, advance_cpu),
-    AICF_CUDA_FLOAT_ROWS("sgd_step", OpKind::SgdStep, sgd_step_cuda, nullptr),
+    AICF_CUDA_FLOAT_ROWS_BY(skippable_cuda_row, "sgd_step", OpKind::SgdStep, sgd_step_cuda, nullptr),
     cpu_row("sgd_step_cpu", OpKind::SgdStep, sgd_step_cpu),
-    AICF_CUDA_FLOAT_ROWS("adam_step", OpKind::AdamStep, adam_step_cuda, nullptr),
+    AICF_CUDA_FLOAT_ROWS_BY(skippable_cuda_row, "adam_step", OpKind::AdamStep, adam_step_cuda, nullptr),
     cpu_row("adam_step_cpu", OpKind::AdamStep, adam_step_cpu),
 };
 

@@ -62,3 +62,11 @@ func.func @f(%p: tensor<2x2xf32> {aicf.role = "param", aicf.name = "p"}) -> tens
   %y = kernel.relu %p id "relu_cpu" : tensor<2x2xf32>
   func.return %y : tensor<2x2xf32>
 }
+
+// -----
+
+func.func @f(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "status"}, %t: tensor<3xi64> {aicf.role = "input", aicf.name = "t"}) -> (tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) attributes {aicf.target = "cpu"} {
+  %u = kernel.copy %t id "copy_cpu" : tensor<3xi64>
+  // expected-error@below {{expected the status to be that of a chain of checks, from the status argument to the result}}
+  func.return %u : tensor<3xi64>
+}

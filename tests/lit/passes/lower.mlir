@@ -167,3 +167,21 @@ func.func @results(
   %flat = nn.reshape %x : (tensor<2x2xf32>) -> tensor<4xf32>
   func.return %x, %c, %flat, %y, %y, %p, %p : tensor<2x2xf32>, tensor<f32>, tensor<4xf32>, tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>
 }
+
+// -----
+
+// Checks are launches; a status that is returned as it came needs none.
+// CHECK-LABEL: func.func @checks
+// CHECK-NEXT:    %[[INDEX:.*]] = kernel.check_index %s, %t {classes = 2, code = 1, ignore_index = -1}
+// CHECK-NEXT:    %[[FINITE:.*]] = kernel.check_finite %[[INDEX]], %x {code = 2}
+// CHECK-NEXT:    func.return %[[FINITE]]
+// CHECK-LABEL: func.func @unchecked
+// CHECK-NEXT:    func.return %s
+func.func @checks(%s: tensor<3xi64>, %t: tensor<4xi64>, %x: tensor<4xf32>) -> tensor<3xi64> {
+  %index = nn.check_index %s, %t {classes = 2, code = 1, ignore_index = -1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+  %finite = nn.check_finite %index, %x {code = 2} : (tensor<3xi64>, tensor<4xf32>) -> tensor<3xi64>
+  func.return %finite : tensor<3xi64>
+}
+func.func @unchecked(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) -> (tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
+  func.return %s : tensor<3xi64>
+}

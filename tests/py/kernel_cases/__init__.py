@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kernel_cases.case import FLOATS, Array, Case, Generator, Maker, Spec
+from kernel_cases.checks import check_finite, check_index
 from kernel_cases.elementwise import ACTIVATIONS, backward, bias_add, binary, unary
 from kernel_cases.movement import broadcast, copy, transpose
 from kernel_cases.products import TRANSPOSES, gemm, gemm_epilogue
@@ -29,6 +30,8 @@ GENERATORS: dict[str, Generator] = {
     "mse_grad": mse_grad,
     "cross_entropy": cross_entropy,
     "cross_entropy_grad": cross_entropy_grad,
+    "check_index": check_index,
+    "check_finite": check_finite,
     "copy": copy,
     "transpose": transpose,
     "broadcast": broadcast,

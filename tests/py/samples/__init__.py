@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from samples import elementwise, losses, structured, updates
+from samples import checks, elementwise, losses, structured, updates
 from samples.sample import Sample
 
 __all__ = ["NN_SAMPLES", "OPTIM_SAMPLES", "SAMPLES", "Sample", "sweep"]
@@ -23,6 +23,8 @@ NN_SAMPLES: Sequence[Sample] = (
     *structured.reductions(),
     *losses.mse(),
     *losses.cross_entropy(),
+    *checks.check_index(),
+    *checks.check_finite(),
 )
 
 OPTIM_SAMPLES: Sequence[Sample] = (*updates.advance(), *updates.sgd(), *updates.adam())

@@ -18,7 +18,7 @@ func.func @itself(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 // -----
 
-// expected-error@below {{argument 0 of @role: expected aicf.role to be one of input, param, buffer, state, meta, got "weight"}}
+// expected-error@below {{argument 0 of @role: expected aicf.role to be one of input, param, buffer, state, meta, status, got "weight"}}
 func.func @role(%x: tensor<4xf32> {aicf.role = "weight", aicf.name = "x"}) {
   func.return
 }
@@ -32,21 +32,42 @@ func.func @nameless(%x: tensor<4xf32> {aicf.role = "param"}) {
 
 // -----
 
-// expected-error@below {{argument 1 of @same: expected unique names, got "x" twice}}
-func.func @same(%x: tensor<4xf32> {aicf.role = "param", aicf.name = "x"}, %y: tensor<4xf32> {aicf.role = "input", aicf.name = "x"}) {
+// expected-error@below {{argument 1 of @same: expected one input named "x", got a second}}
+func.func @same(%x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"}, %y: tensor<4xf32> {aicf.role = "input", aicf.name = "x"}) {
   func.return
 }
 
 // -----
 
-// expected-error@below {{expected aicf.role and aicf.name to be strings, got 1 : i64}}
+// expected-error@below {{result 0 of @which: expected aicf.of to be one of param, state: each has a "x"}}
+func.func @which(%x: tensor<4xf32> {aicf.role = "param", aicf.name = "x"}, %y: tensor<4xf32> {aicf.role = "state", aicf.name = "x"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "x"}) {
+  func.return %x : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{result 0 of @of: expected the update to name a meta, got "x"}}
+func.func @of(%x: tensor<4xf32> {aicf.role = "param", aicf.name = "x"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "x", aicf.of = "meta"}) {
+  func.return %x : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{result 0 of @no_update: expected aicf.of beside aicf.role = "update" only}}
+func.func @no_update(%x: tensor<f32> {aicf.role = "param", aicf.name = "x"}) -> (tensor<f32> {aicf.role = "loss", aicf.name = "x", aicf.of = "param"}) {
+  func.return %x : tensor<f32>
+}
+
+// -----
+
+// expected-error@below {{expected aicf.role, aicf.name and aicf.of to be strings, got 1 : i64}}
 func.func @number(%x: tensor<4xf32> {aicf.role = 1}) {
   func.return
 }
 
 // -----
 
-// expected-error@below {{result 0 of @result_role: expected aicf.role to be one of loss, grad, update, output, got "param"}}
+// expected-error@below {{result 0 of @result_role: expected aicf.role to be one of loss, grad, update, output, status, got "param"}}
 func.func @result_role(%x: tensor<4xf32>) -> (tensor<4xf32> {aicf.role = "param", aicf.name = "x"}) {
   func.return %x : tensor<4xf32>
 }
@@ -76,5 +97,33 @@ func.func @type(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %l: te
 
 // expected-error@below {{argument 0 of @integers: expected a param to be a tensor of f16, bf16, f32 or f64, got tensor<4xi64>}}
 func.func @integers(%w: tensor<4xi64> {aicf.role = "param", aicf.name = "w"}) {
+  func.return
+}
+
+// -----
+
+// expected-error@below {{argument 0 of @status: expected a status of type tensor<3xi64>, got tensor<i32>}}
+func.func @status(%s: tensor<i32> {aicf.role = "status", aicf.name = "status"}) {
+  func.return
+}
+
+// -----
+
+// expected-error@below {{argument 0 of @two: expected one status, got 2}}
+func.func @two(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "s"}, %t: tensor<3xi64> {aicf.role = "status", aicf.name = "t"}) {
+  func.return
+}
+
+// -----
+
+// expected-error@below {{result 0 of @unasked: expected an argument with aicf.role = "status", got none}}
+func.func @unasked(%s: tensor<3xi64>) -> (tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
+  func.return %s : tensor<3xi64>
+}
+
+// -----
+
+// expected-error@below {{@dropped: expected the status among the results too, got none}}
+func.func @dropped(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
   func.return
 }

@@ -110,3 +110,9 @@
 %p, %h = "test.op"() : () -> (tensor<4xf32>, tensor<f64>)
 // expected-error@below {{sgd_step: groups: expected indices from 0 to 0 for 1 tensors, got 1}}
 %q = kernel.sgd_step %p, %p, %h, %h {groups = array<i64: 1>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+
+// -----
+
+%s, %i = "test.op"() : () -> (tensor<3xi64>, tensor<4xi64>)
+// expected-error@below {{check_index needs the attribute classes}}
+%t = kernel.check_index %s, %i {code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>

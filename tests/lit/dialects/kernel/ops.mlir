@@ -112,3 +112,10 @@
 // CHECK: %scratch = kernel.gemm %x, %w {trans_b = true} id "gemm_of_elsewhere" workspace 1024 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 // GENERIC: %scratch = "kernel.gemm"(%x, %w) <{kernel_id = "gemm_of_elsewhere", workspace = 1024 : i64}> {trans_b = true} :
 %scratch = kernel.gemm %x, %w {trans_b = true} id "gemm_of_elsewhere" workspace 1024 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+
+// Checks: a status from the one before
+%status = "test.op"() : () -> tensor<3xi64>
+// CHECK: %index = kernel.check_index %status, %i {classes = 2, code = 1, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+%index = kernel.check_index %status, %i {classes = 2, code = 1, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+// CHECK: %finite = kernel.check_finite %index, %s, %x {code = 2} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
+%finite = kernel.check_finite %index, %s, %x {code = 2} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>

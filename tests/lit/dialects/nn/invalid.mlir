@@ -308,3 +308,39 @@
 %y, %t = "test.op"() : () -> (tensor<4x0xf32>, tensor<4xi64>)
 // expected-error@below {{expected logits of shape [rows, classes], classes > 0, got tensor<4x0xf32>}}
 %l = nn.cross_entropy %y, %t : (tensor<4x0xf32>, tensor<4xi64>) -> tensor<f32>
+
+// -----
+
+%s, %i = "test.op"() : () -> (tensor<i64>, tensor<4xi64>)
+// expected-error@below {{expected status of type tensor<3xi64>, got tensor<i64>}}
+%t = nn.check_index %s, %i {code = 1, classes = 2} : (tensor<i64>, tensor<4xi64>) -> tensor<3xi64>
+
+// -----
+
+%s, %i = "test.op"() : () -> (tensor<3xi64>, tensor<4xi64>)
+// expected-error@below {{expected a code of 1 or more, got 0}}
+%t = nn.check_index %s, %i {code = 0, classes = 2} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+
+// -----
+
+%s, %i = "test.op"() : () -> (tensor<3xi64>, tensor<4xi64>)
+// expected-error@below {{expected classes of 1 or more, got 0}}
+%t = nn.check_index %s, %i {code = 1, classes = 0} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+
+// -----
+
+%s, %x = "test.op"() : () -> (tensor<3xi64>, tensor<4xf32>)
+// expected-error@below {{expected target of element type i64 or i32, got tensor<4xf32>}}
+%t = nn.check_index %s, %x {code = 1, classes = 2} : (tensor<3xi64>, tensor<4xf32>) -> tensor<3xi64>
+
+// -----
+
+%s = "test.op"() : () -> tensor<3xi64>
+// expected-error@below {{expected one value or more to check, got none}}
+%t = nn.check_finite %s {code = 1} : tensor<3xi64>
+
+// -----
+
+%s, %i = "test.op"() : () -> (tensor<3xi64>, tensor<4xi64>)
+// expected-error@below {{expected value 0 of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
+%t = nn.check_finite %s, %i {code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>

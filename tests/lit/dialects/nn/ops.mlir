@@ -104,3 +104,13 @@
 %ce_all = nn.cross_entropy %y, %i {reduction = "sum", ignore_index = -1, label_smoothing = 0.1} : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
 // CHECK: %ce_grad = nn.cross_entropy_grad %s, %y, %i {ignore_index = 0} : (tensor<f32>, tensor<4x2xf32>, tensor<4xi64>) -> tensor<4x2xf32>
 %ce_grad = nn.cross_entropy_grad %s, %y, %i {ignore_index = 0} : (tensor<f32>, tensor<4x2xf32>, tensor<4xi64>) -> tensor<4x2xf32>
+
+// Checks
+%status = "test.op"() : () -> tensor<3xi64>
+// CHECK: %index = nn.check_index %status, %i {classes = 2, ignore_index = -100, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+// GENERIC: %index = "nn.check_index"(%status, %i) <{classes = 2 : i64, ignore_index = -100 : i64, code = 1 : i64}> : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+%index = nn.check_index %status, %i {code = 1, classes = 2, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+// CHECK: %bare = nn.check_index %index, %i {classes = 2, code = 2} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+%bare = nn.check_index %index, %i {code = 2, classes = 2} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+// CHECK: %finite = nn.check_finite %bare, %s, %x {code = 3} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
+%finite = nn.check_finite %bare, %s, %x {code = 3} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>

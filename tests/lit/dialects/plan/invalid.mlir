@@ -18,7 +18,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" peak 0 {
-  // expected-error@below {{an arena is named after a role, one of input, param, buffer, state, meta, const, grad, temp, output; got @mine}}
+  // expected-error@below {{an arena is named after a role, one of input, param, buffer, state, meta, status, const, grad, temp, output; got @mine}}
   plan.arena @mine 256
 }
 
@@ -32,7 +32,7 @@ plan.program @p target "cpu" peak 100 {
 // -----
 
 plan.program @p target "cpu" {
-  // expected-error@below {{the role of @x must be one of input, param, buffer, state, meta, const, grad, temp, output; got weight}}
+  // expected-error@below {{the role of @x must be one of input, param, buffer, state, meta, status, const, grad, temp, output; got weight}}
   plan.slot @x : memref<4xf32> weight "x"
 }
 
@@ -53,7 +53,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" {
-  // expected-error@below {{slots of input, param, buffer, state, meta, grad, output, and no others, have a name: @x is input}}
+  // expected-error@below {{slots of input, param, buffer, state, meta, status, grad, output, and no others, have a name: @x is input}}
   plan.slot @x : memref<4xf32> input
 }
 
@@ -68,7 +68,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" {
-  // expected-error@below {{slots of input, param, buffer, state, meta, grad, output, and no others, have a name: @v is temp}}
+  // expected-error@below {{slots of input, param, buffer, state, meta, status, grad, output, and no others, have a name: @v is temp}}
   plan.slot @v : memref<4xf32> temp "v"
 }
 
@@ -410,4 +410,94 @@ plan.program @p target "cpu" {
 
 // expected-error@below {{string literal expected: a target such as "cpu" or "sm_90"}}
 plan.program @p target cpu {
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{a status is of type memref<3xi64>, got memref<i32>}}
+  plan.slot @s : memref<i32> status "status"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @s : memref<3xi64> status "s"
+  // expected-error@below {{expected one status, got @t beside @s}}
+  plan.slot @t : memref<3xi64> status "t"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @step : memref<1xf32> state "step"
+  // expected-error@below {{@k0 writes @step; expected `unless @s`: the checks may fail}}
+  plan.launch @k0 "advance_cpu" advance(@step) -> (@step)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @step : memref<1xf32> state "step"
+  // expected-error@below {{@k0 is skipped by @step; there is no status in this plan}}
+  plan.launch @k0 "advance_cpu" advance(@step) -> (@step) unless @step
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @step : memref<1xf32> state "step"
+  // expected-error@below {{@k0 uses @gone, which is no slot of this plan}}
+  plan.launch @k0 "advance_cpu" advance(@step) -> (@step) unless @gone
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @step : memref<1xf32> state "step"
+  // expected-error@below {{@k0 is skipped by @step; there is the status @s}}
+  plan.launch @k0 "advance_cpu" advance(@step) -> (@step) unless @step
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @v : memref<4xf32> temp
+  // expected-error@below {{@k0 may be skipped, which would leave @v without a value; only param, buffer, state, meta slots keep their old one}}
+  plan.launch @k0 "neg_cpu" neg(@x) -> (@v) unless @s
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @t : memref<4xi64> input "t"
+  plan.slot @step : memref<1xf32> state "step"
+  // expected-error@below {{@k0 comes before @k1, which computes @s}}
+  plan.launch @k0 "advance_cpu" advance(@step) -> (@step) unless @s
+  plan.launch @k1 "check_index_cpu" check_index(@s, @t) -> (@s) {classes = 2, code = 1} after @k0
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @t : memref<4xi64> input "t"
+  plan.slot @step : memref<1xf32> state "step"
+  plan.launch @k0 "check_index_cpu" check_index(@s, @t) -> (@s) {classes = 2, code = 1}
+  // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
+  plan.launch @k1 "advance_cpu" advance(@step) -> (@step) unless @s
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @t : memref<3xi64> input "t"
+  // expected-error@below {{@k0 writes a status; only check_index and check_finite tell the host of it}}
+  plan.launch @k0 "copy_cpu" copy(@t) -> (@s)
 }

@@ -1,0 +1,109 @@
+"""Checks on the values of a step: they compute a status, and a step whose status has failed updates nothing."""
+
+from __future__ import annotations
+
+import abc
+
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, TensorType, i64
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, traits_def, var_operand_def
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.base import AnyTensor, element_type, tensor_type
+from aicf_mlir.dialects.interfaces import NotDifferentiable
+from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.signature import STATUS_TYPE
+from aicf_mlir.dialects.verification import Value, expect_float, expect_type
+
+
+class CheckOp(NNOp, abc.ABC):
+    """
+    The status after one more check: that before it where it has failed already, so that the first failure stays.
+
+    A status is three numbers: a code, 0 where nothing failed; the position of the first element that made the
+    check fail, counted in row-major order; and what stands there. `code` tells the checks of a step apart.
+    """
+
+    code = prop_def(IntegerAttr.constr(i64))
+
+    traits = traits_def(NotDifferentiable("it is a check, not a value"))
+
+    @property
+    def codes(self) -> range:
+        """The codes that this check may leave."""
+        return range(self.code.value.data, self.code.value.data + 1)
+
+    def inferred_type(self) -> AnyTensor:
+        expect_type("status", self.operands[0], STATUS_TYPE)
+        if self.code.value.data < 1:
+            raise VerifyException(f"expected a code of 1 or more, got {self.code.value.data}")
+        self.expect_checked()
+        return STATUS_TYPE
+
+    @abc.abstractmethod
+    def expect_checked(self) -> None:
+        """Refuse operands or attributes that the check is not defined for."""
+
+
+@irdl_op_definition
+class CheckIndexOp(CheckOp):
+    """Fails at an index that is neither in 0..classes-1 nor `ignore_index`; the status has its value."""
+
+    name = "nn.check_index"
+
+    status = operand_def(TensorType)
+    target = operand_def(TensorType)
+    classes = prop_def(IntegerAttr.constr(i64))
+    ignore_index = opt_prop_def(IntegerAttr.constr(i64))
+
+    def __init__(
+        self, status: Value, target: Value, classes: int, code: int, ignore_index: int | None = None
+    ):
+        super().__init__(
+            operands=[status, target],
+            properties={
+                "classes": IntegerAttr(classes, i64),
+                "ignore_index": None if ignore_index is None else IntegerAttr(ignore_index, i64),
+                "code": IntegerAttr(code, i64),
+            },
+            result_types=[STATUS_TYPE],
+        )
+
+    def expect_checked(self) -> None:
+        if element_type(self.target) not in (i64, IntegerType(32)):
+            raise VerifyException(
+                f"expected target of element type i64 or i32, got {tensor_type(self.target)}"
+            )
+        if self.classes.value.data < 1:
+            raise VerifyException(f"expected classes of 1 or more, got {self.classes.value.data}")
+
+
+@irdl_op_definition
+class CheckFiniteOp(CheckOp):
+    """
+    Fails at a NaN or an infinity in any of its values: with code `code + i` in the i-th of them.
+
+    What stands there is 0 for NaN, 1 for infinity and -1 for -infinity.
+    """
+
+    name = "nn.check_finite"
+
+    status = operand_def(TensorType)
+    values = var_operand_def(TensorType)
+
+    def __init__(self, status: Value, values: list[Value], code: int):
+        super().__init__(
+            operands=[status, values],
+            properties={"code": IntegerAttr(code, i64)},
+            result_types=[STATUS_TYPE],
+        )
+
+    @property
+    def codes(self) -> range:
+        """One for each value."""
+        return range(self.code.value.data, self.code.value.data + len(self.values))
+
+    def expect_checked(self) -> None:
+        if not self.values:
+            raise VerifyException("expected one value or more to check, got none")
+        for index, value in enumerate(self.values):
+            expect_float(f"value {index}", value)

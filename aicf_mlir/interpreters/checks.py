@@ -1,0 +1,31 @@
+"""What the checks of a step compute: the status after them, three numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from aicf_mlir.interpreters.numerics import Array
+
+
+def check_index(status: Array, target: Array, classes: int, ignore_index: int | None, code: int) -> Array:
+    """The first index that is neither a class nor the ignored one, and its position."""
+    refused = (target < 0) | (target >= classes)
+    if ignore_index is not None:
+        refused &= target != ignore_index
+    return _status(status, code, refused, target)
+
+
+def check_finite(status: Array, values: Sequence[Array], code: int) -> Array:
+    """The first number that is NaN or infinite, and its position: 0, 1 or -1 for NaN and the infinities."""
+    for index, value in enumerate(values):
+        status = _status(status, code + index, ~np.isfinite(value), np.nan_to_num(np.sign(value), nan=0.0))
+    return status
+
+
+def _status(before: Array, code: int, failed: Array, what: Array) -> Array:
+    if before[0] != 0 or not failed.any():
+        return before if before[0] != 0 else np.zeros(3, np.int64)
+    position = int(np.flatnonzero(failed)[0])
+    return np.array([code, position, int(what.flat[position])], np.int64)

@@ -1,0 +1,54 @@
+"""Which launches may be skipped where a check has failed: those that do nothing but update."""
+
+from __future__ import annotations
+
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Operation, SSAValue
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.signature import STATUS, result_labels, return_op
+
+
+def skippable_ops(function: FuncOp) -> set[Operation]:
+    """The ops behind the last check whose every result is the update of an argument and nothing else.
+
+    A result may also be read by another such op: skipped together, they leave nothing half done. Empty for a
+    function without a status.
+    """
+    terminator = return_op(function)
+    returned = list(zip(terminator.operands, result_labels(function), strict=True))
+    if not any(label.role == STATUS for _, label in returned):
+        return set()
+    updates = {_owner(value) for value, label in returned if label.role == "update"}
+    others = {_owner(value) for value, label in returned if label.role != "update"}
+    checks = {_owner(value).owner for value, label in returned if label.role == STATUS}
+    found: set[Operation] = set()
+    for op in reversed(list(function.body.block.ops)):
+        if op in checks:
+            break
+        if not isinstance(op, KernelOp):
+            continue
+        updates_only = all(result in updates and result not in others for result in op.results)
+        if updates_only and all(user in found for result in op.results for user in _users(result)):
+            found.add(op)
+    return found
+
+
+def _owner(value: SSAValue) -> SSAValue:
+    """The value whose memory `value` is."""
+    while isinstance(value.owner, kernel.ReshapeOp):
+        value = value.owner.input
+    return value
+
+
+def _users(value: SSAValue) -> list[Operation]:
+    """The ops that read the memory of `value`, also through a reshape; the terminator is none of them."""
+    users: list[Operation] = []
+    for use in value.uses:
+        op = use.operation
+        if isinstance(op, kernel.ReshapeOp):
+            users += _users(op.output)
+        elif not isinstance(op, ReturnOp):
+            users.append(op)
+    return users

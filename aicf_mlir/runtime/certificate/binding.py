@@ -1,0 +1,54 @@
+"""The plan as text against its own rules, and against what is bound."""
+
+from __future__ import annotations
+
+import numpy as np
+from xdsl.utils.exceptions import DiagnosticException
+
+from aicf_mlir.diagnostics import failing_op
+from aicf_mlir.errors import AicfError
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, round_to
+from aicf_mlir.runtime.certificate.report import Finding
+from aicf_mlir.runtime.certificate.subject import Subject, place_of
+from aicf_mlir.verify import verify_module
+
+
+def check_plan(subject: Subject) -> list[Finding]:
+    """The plan verifies: operands, addresses, order, lifetimes, work in place."""
+    try:
+        verify_module(subject.stages["plan"])
+    except (DiagnosticException, AicfError) as error:
+        op = failing_op(error)
+        index = next((i for i, launch in enumerate(subject.launch_ops) if launch is op), None)
+        culprit = None if index is None else subject.culprit(index)
+        return [Finding("plan", f"the plan is refused: {error}", culprit)]
+    return []
+
+
+def check_binding(subject: Subject) -> list[Finding]:
+    """Arenas, slots, launches and constants are those of the plan's text."""
+    text, bound = subject.text, subject.program
+    findings: list[Finding] = []
+    for index, (wanted, got) in enumerate(zip(text.launches, bound.launches, strict=False)):
+        for key, value in wanted.items():
+            if got[key] != value:
+                message = f"a launch is bound with {key} = {got[key]}, the plan says {value}"
+                findings.append(Finding("binding", message, subject.culprit(index)))
+    if len(text.launches) != len(bound.launches):
+        findings.append(
+            Finding("binding", f"{len(bound.launches)} launches are bound, the plan has {len(text.launches)}")
+        )
+    if text.slots != bound.slots:
+        names = sorted(
+            k for k in text.slots.keys() | bound.slots.keys() if text.slots.get(k) != bound.slots.get(k)
+        )
+        findings.append(
+            Finding("binding", f"slots are bound otherwise than the plan says: {', '.join(names)}")
+        )
+    for symbol, slot in bound.slots.items():
+        if slot.value is None:
+            continue
+        wanted = np.full(slot.shape, round_to(np.asarray(slot.value), slot.dtype), NUMPY_TYPES[slot.dtype])
+        if subject.read(place_of(slot)).tobytes() != wanted.tobytes():
+            findings.append(Finding("binding", f"the constant @{symbol} is not {slot.value} in memory"))
+    return findings

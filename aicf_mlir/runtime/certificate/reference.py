@@ -1,0 +1,212 @@
+"""One step of the device against the meaning of the model, and where on the way down the two part.
+
+The device and the interpreter of the pure step get the same arguments, with hyperparameters that the step has not seen before.
+Where they disagree, the stages between them are interpreted too: the first that changes the meaning is named, or else the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, SSAValue
+
+from aicf_mlir.dialects.base import element_type
+from aicf_mlir.dialects.element_types import element_name
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.signature import ArgumentIndex, argument_labels, result_labels
+from aicf_mlir.interpreters import run_function
+from aicf_mlir.interpreters.kernel import meaning
+from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.runtime.certificate.replay import EAGER_POISON
+from aicf_mlir.runtime.certificate.report import Culprit, Finding
+from aicf_mlir.runtime.certificate.subject import Saved, Subject, place_of, source_of
+from aicf_mlir.runtime.certificate.tolerance import RUNS, fault, perturbed
+from aicf_mlir.runtime.program import Slot
+
+MEANING = "step"
+"""The stage that says what a step computes: the model, its gradients and the optimizer, still pure."""
+
+BETWEEN = ("lowered", "fused", "kernel")
+"""The stages from there to the plan."""
+
+Key = tuple[str, str]
+"""Role and name of a slot."""
+
+SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Interpreted:
+    """A stage run on given arguments, and on perturbed ones."""
+
+    results: dict[Key, Array]
+    values: dict[SSAValue, Array]
+    """Every value of the first run: the arguments, and the results of every op."""
+    others: list[tuple[dict[Key, Array], dict[SSAValue, Array]]]
+
+    def fault(self, key: Key, ours: Array) -> str | None:
+        """Why `ours` is not the result `key`, or None."""
+        runs = [results[key] for results, _ in self.others]
+        expected = self.results[key]
+        if key[1].endswith("_sq"):  # squares of rounding errors differ by more than a factor
+            with np.errstate(invalid="ignore"):
+                return fault(np.sqrt(ours), np.sqrt(expected), [np.sqrt(run) for run in runs])
+        return fault(ours, expected, runs)
+
+    def runs_of(self, value: SSAValue) -> list[Array]:
+        """A value in the perturbed runs."""
+        return [values[value] for _, values in self.others]
+
+
+def check_reference(subject: Subject, start: Saved, steps: int) -> list[Finding]:
+    """Up to two steps, each from the device's own state: the first step of an optimizer is unlike the others."""
+    if MEANING not in subject.stages:
+        return []
+    subject.restore(start)
+    slots = {(slot.role, slot.name): slot for slot in subject.program.slots.values()}
+    for i in range(min(steps, 2)):
+        subject.perturb(i)
+        before = subject.save()
+        arguments = read_arguments(subject)
+        subject.poison(EAGER_POISON)
+        subject.run()
+        expected = interpret(subject.stages[MEANING], arguments)
+        wrong = _wrong(expected, lambda key: subject.read(place_of(slots[key])))
+        if wrong:
+            where, culprit = _locate(subject, before, arguments, expected)
+            message = f"step {i + 1} is not what the model says: {wrong}{where}"
+            return [Finding("reference", message, culprit)]
+    return []
+
+
+def read_arguments(subject: Subject) -> dict[Key, Array]:
+    """What the step is about to read, by role and name."""
+    slots = subject.program.slots.values()
+    return {(s.role, s.name): subject.read(place_of(s)) for s in slots if _is_argument(s)}
+
+
+def _is_argument(slot: Slot) -> bool:
+    return slot.role not in ("const", "temp", "output", "grad")
+
+
+def _wrong(expected: Interpreted, ours: Callable[[Key], Array]) -> str:
+    """Which results are wrong and by how much, or nothing."""
+    faults = [
+        f"{key[0]} {key[1]!r}: {why}" for key in expected.results if (why := expected.fault(key, ours(key)))
+    ]
+    more = f"; {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+    return "; ".join(faults[:SHOWN]) + more
+
+
+def interpret(module: ModuleOp, arguments: Mapping[Key, Array]) -> Interpreted:
+    """Run the function of a stage by the meaning of its ops."""
+    function = next(op for op in module.ops if isinstance(op, func.FuncOp))
+    labels = [(label.role or "input", label.name) for label in argument_labels(function)]
+    index = ArgumentIndex(argument_labels(function))
+    keys = [
+        labels[index.updated_by(label)[0]] if label.role == "update" else _result_key(label.role, label.name)
+        for label in result_labels(function)
+    ]
+    types = [element_name(element_type(argument)) for argument in function.args]
+    rng = np.random.default_rng(0)
+
+    def run(shake: bool) -> tuple[dict[Key, Array], dict[SSAValue, Array]]:
+        inputs = [
+            perturbed(arguments[key], dtype, rng) if shake and key[0] != "meta" else arguments[key]
+            for key, dtype in zip(labels, types, strict=True)
+        ]
+        values: dict[SSAValue, Array] = dict(zip(function.args, inputs, strict=True))
+
+        def note(op: Operation, results: tuple[Array, ...]) -> None:
+            values.update(zip(op.results, results, strict=True))
+
+        results = run_function(module, inputs, after_each=note)
+        return dict(zip(keys, results, strict=True)), values
+
+    results, values = run(False)
+    return Interpreted(results, values, [run(True) for _ in range(RUNS)])
+
+
+def _result_key(role: str, name: str) -> Key:
+    return ("grad", name) if role == "grad" else ("output", name or role)
+
+
+def _locate(
+    subject: Subject, before: Saved, arguments: Mapping[Key, Array], expected: Interpreted
+) -> tuple[str, Culprit | None]:
+    """The stage, or the launch, from which on the meaning is another; as the end of a message."""
+    previous, above = MEANING, expected
+    for stage in (name for name in BETWEEN if name in subject.stages):
+        here = interpret(subject.stages[stage], arguments)
+        if _wrong(expected, here.results.__getitem__):
+            index, op = _new_op(above, subject.stages[stage], here)
+            where = f"; stage '{stage}' says something else than stage '{previous}'"
+            if op is None:
+                return where, None
+            same = stage != "lowered" and subject.launch_ops[index].op.data == op.op_name
+            return f"{where}, from {op.name} at {source_of(op)} on", subject.culprit(index) if same else None
+        previous, above = stage, here
+    if previous != "kernel":
+        return "", None
+    return _wrong_launch(subject, before, above, _kernel_ops(subject.stages["kernel"]))
+
+
+def _kernel_ops(module: ModuleOp) -> list[KernelOp]:
+    return [op for op in module.walk() if isinstance(op, KernelOp)]
+
+
+def _new_op(above: Interpreted, module: ModuleOp, here: Interpreted) -> tuple[int, KernelOp | None]:
+    """The first launch of a stage with a result that no value of the stage above has, in any shape."""
+    for index, op in enumerate(_kernel_ops(module)):
+        for result in op.results:
+            ours = here.values[result].reshape(-1)
+            alike = [value for value, array in above.values.items() if array.size == ours.size]
+            if all(
+                fault(ours, above.values[v].reshape(-1), [run.reshape(-1) for run in above.runs_of(v)])
+                for v in alike
+            ):
+                return index, op
+    return 0, None
+
+
+def _wrong_launch(
+    subject: Subject, before: Saved, expected: Interpreted, ops: list[KernelOp]
+) -> tuple[str, Culprit | None]:
+    """Run the launches one by one; the first whose outputs are not those of its op in stage 'kernel'."""
+    subject.restore(before)
+    subject.poison(EAGER_POISON)
+    for index, launch in enumerate(subject.program.launches):
+        op_name = subject.launch_ops[index].op.data
+        inputs = [subject.read(place) for place in launch["inputs"]]
+        subject.part([launch]).run(subject.stream)
+        outputs = [subject.read(place) for place in launch["outputs"]]
+        if index >= len(ops):
+            if op_name == "copy":  # what bufferize adds at the end
+                continue
+            return "; the plan has a launch that no op of stage 'kernel' stands for", subject.culprit(index)
+        op = ops[index]
+        if op.op_name != op_name:
+            where = f"; the plan launches {op_name} where stage 'kernel' has {op.name} at {source_of(op)}"
+            return where, subject.culprit(index)
+        for result, output in zip(op.results, outputs, strict=True):
+            if (why := fault(output, expected.values[result], expected.runs_of(result))) is None:
+                continue
+            specs = [(dtype, tuple(shape)) for _, _, dtype, shape in launch["outputs"]]
+            meant = meaning(op_name, inputs, subject.launch_ops[index].values, specs)
+            agrees = all(fault(ours, wanted, []) is None for ours, wanted in zip(outputs, meant, strict=True))
+            reason = (
+                "the plan gives it other operands or attributes"
+                if agrees
+                else "its kernel computes it wrongly"
+            )
+            return f"; a launch differs from its op in stage 'kernel' ({why}): {reason}", subject.culprit(
+                index
+            )
+    if len(subject.program.launches) < len(ops):
+        op = ops[len(subject.program.launches)]
+        return f"; no launch stands for {op.name} of stage 'kernel' at {source_of(op)}", None
+    return "; each launch alone is right, so a later one overwrites what is still needed", None

@@ -1,0 +1,199 @@
+"""Replays against eager steps, byte by byte, under two poisons; and the first launch that makes the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from aicf_mlir.dialects.element_types import byte_size
+from aicf_mlir.dialects.plan.hazards import Range
+from aicf_mlir.runtime.certificate.report import Culprit, Finding
+from aicf_mlir.runtime.certificate.subject import UNDEFINED, Place, Saved, Subject, place_of
+
+EAGER_POISON, REPLAY_POISON = 0xFF, 0x41
+"""NaN in every float type; and a plausible number in every type. What reads undefined memory sees two values."""
+
+
+def check_replay(subject: Subject, start: Saved, steps: int) -> list[Finding]:
+    """N replays in one go equal n steps; and, with hyperparameters that change before each step, one by one."""
+    subject.restore(start)
+    expected = [_step(subject, subject.run, EAGER_POISON) for _ in range(steps)]
+    findings = _trace(subject, "the eager step")
+    subject.restore(start)
+    subject.poison(REPLAY_POISON)
+    subject.replay(steps)
+    findings += _trace(subject, "the replay")
+    if subject.digest() != expected[-1]:
+        findings += [_difference(subject, start, steps, f"replay({steps})", perturbed=False)]
+
+    subject.restore(start)
+    expected = [_step(subject, subject.run, EAGER_POISON, i) for i in range(steps)]
+    subject.restore(start)
+    for i in range(steps):
+        if _step(subject, subject.replay, REPLAY_POISON, i) != expected[i]:
+            what = f"replay {i + 1} of {steps}, with other hyperparameters at each,"
+            return [*findings, _difference(subject, start, i + 1, what, perturbed=True)]
+    return findings
+
+
+def _step(subject: Subject, run: Callable[[], None], poison: int, perturbed: int | None = None) -> bytes:
+    """One step after poison; the digest of what it leaves."""
+    if perturbed is not None:
+        subject.perturb(perturbed)
+    subject.poison(poison)
+    run()
+    return subject.digest()
+
+
+def _trace(subject: Subject, what: str) -> list[Finding]:
+    """The kernels of the last run must be the planned ones."""
+    planned = [launch["kernel_id"] for launch in subject.program.launches]
+    ran = subject.executor.trace()
+    for index, (wanted, got) in enumerate(zip(planned, ran, strict=False)):
+        if wanted != got:
+            message = f'{what} ran "{got}" where "{wanted}" is planned'
+            return [Finding("kernels", message, subject.culprit(index))]
+    if len(planned) != len(ran):
+        return [Finding("kernels", f"{what} ran {len(ran)} kernels, {len(planned)} are planned")]
+    return []
+
+
+def _difference(subject: Subject, start: Saved, steps: int, what: str, *, perturbed: bool) -> Finding:
+    """Say which tensors differ after `steps` steps, and find the launch in the first step that shows it."""
+
+    def advance(run: Callable[[], None], poison: int, count: int) -> None:
+        subject.restore(start)
+        for i in range(count):
+            _step(subject, run, poison, i if perturbed else None)
+
+    advance(subject.replay, REPLAY_POISON, steps)
+    replayed = {name: subject.bytes_of(name) for name in subject.kept}
+    advance(subject.run, EAGER_POISON, steps)
+    names = [
+        f"{slot.role} {slot.name!r}"
+        for slot in subject.program.slots.values()
+        if slot.role != "temp"
+        and subject.arenas[slot.arena].read(slot.offset, slot.nbytes, subject.stream)
+        != replayed[slot.arena][slot.offset : slot.offset + slot.nbytes]
+    ]
+    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    message = f"{what} differs from eager steps in {shown or 'bytes between the slots, or only sometimes'}"
+    for i in range(steps):
+        advance(subject.run, EAGER_POISON, i)
+        if perturbed:
+            subject.perturb(i)
+        if (culprit := first_difference(subject)) is not None:
+            return Finding("replay", message, culprit)
+    return Finding("replay", f"{message}; no part of the plan shows it when recorded anew")
+
+
+def first_difference(subject: Subject) -> Culprit | None:
+    """The first launch after which eager and replayed memory differ, from the memory as it is; None if none does.
+
+    Found by bisection: the launches up to a point, run and recorded by executors of their own.
+    """
+    before = subject.save()
+    equal, differs = 0, len(subject.program.launches)
+    if not _prefix_differs(subject, before, differs):
+        return None
+    while differs - equal > 1:
+        middle = (equal + differs) // 2
+        if _prefix_differs(subject, before, middle):
+            differs = middle
+        else:
+            equal = middle
+    return subject.culprit(differs - 1)
+
+
+def _prefix_differs(subject: Subject, before: Saved, count: int) -> bool:
+    launches = subject.program.launches[:count]
+    eager, recorded = subject.part(launches), subject.part(launches)
+    recorded.capture()
+    seen: list[list[bytes]] = []
+    for run, poison in (
+        (lambda: eager.run(subject.stream), EAGER_POISON),
+        (lambda: recorded.replay(1, subject.stream), REPLAY_POISON),
+    ):
+        subject.restore(before)
+        subject.poison(poison)
+        run()
+        seen.append([_read(subject, span) for span in defined(subject, count)])
+    return seen[0] != seen[1]
+
+
+def _read(subject: Subject, span: Range) -> bytes:
+    return subject.arenas[span.space].read(span.begin, span.end - span.begin, subject.stream)
+
+
+def defined(subject: Subject, count: int) -> list[Range]:
+    """The bytes that have a value after the first `count` launches."""
+    lasting = [slot for slot in subject.program.slots.values() if slot.role not in UNDEFINED]
+    spans = [_range(place_of(slot)) for slot in lasting]
+    for launch in subject.program.launches[:count]:
+        for place in launch["outputs"]:
+            spans = [*_without(spans, _range(place)), _range(place)]
+        if (workspace := launch["workspace"]) is not None:
+            arena, offset, nbytes = workspace
+            spans = list(_without(spans, Range(arena, offset, offset + nbytes)))
+    return sorted(set(spans))
+
+
+def _range(place: Place) -> Range:
+    arena, offset, dtype, shape = place
+    return Range(arena, offset, offset + byte_size(dtype, tuple(shape)))
+
+
+def _without(spans: list[Range], cut: Range) -> Iterator[Range]:
+    for span in spans:
+        if not span.overlaps(cut):
+            yield span
+            continue
+        if span.begin < cut.begin:
+            yield span._replace(end=cut.begin)
+        if cut.end < span.end:
+            yield span._replace(begin=cut.end)
+
+
+def check_memory(subject: Subject, start: Saved) -> list[Finding]:
+    """One step leaves every byte as it was that no launch names as its output or workspace."""
+    subject.restore(start)
+    subject.poison(EAGER_POISON)
+    before = {name: subject.bytes_of(name) for name in subject.arenas}
+    subject.run()
+    findings: list[Finding] = []
+    for name, old in before.items():
+        new = subject.bytes_of(name)
+        for begin, end in _gaps(subject, name, len(old)):
+            if old[begin:end] != new[begin:end]:
+                at = next(i for i in range(begin, end) if old[i] != new[i])
+                message = f"a step changes byte {at} of @{name}, which no launch names as an output"
+                findings.append(Finding("memory", message, _writer(subject, start, name, at)))
+                break
+    return findings
+
+
+def _writer(subject: Subject, start: Saved, arena: str, at: int) -> Culprit | None:
+    """The first launch after which byte `at` of an arena has changed."""
+    subject.restore(start)
+    subject.poison(EAGER_POISON)
+    old = subject.arenas[arena].read(at, 1, subject.stream)
+    for index, launch in enumerate(subject.program.launches):
+        subject.part([launch]).run(subject.stream)
+        if subject.arenas[arena].read(at, 1, subject.stream) != old:
+            return subject.culprit(index)
+    return None
+
+
+def _gaps(subject: Subject, arena: str, nbytes: int) -> Iterator[tuple[int, int]]:
+    """The bytes of an arena that no launch of the plan's text writes."""
+    spans = {_range(place) for launch in subject.text.launches for place in launch["outputs"]}
+    for launch in subject.text.launches:
+        if (workspace := launch["workspace"]) is not None:
+            space, offset, size = workspace
+            spans.add(Range(space, offset, offset + size))
+    ends = [0]
+    for span in (span for span in sorted(spans) if span.space == arena):
+        if span.begin > max(ends):
+            yield max(ends), span.begin
+        ends.append(span.end)
+    if max(ends) < nbytes:
+        yield max(ends), nbytes

@@ -1,0 +1,86 @@
+"""What a certificate says: for each check, that it holds, or what was found and at which launch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+CHECKS: dict[str, str] = {
+    "plan": "the plan obeys every rule of plans",
+    "binding": "what is bound is what the plan's text says",
+    "replay": "replays equal eager steps in every byte, whatever temporary memory held",
+    "kernels": "the kernels that ran are those that were planned",
+    "memory": "a step writes nothing but what its launches name",
+    "reference": "a step computes what the model says, with values of the hyperparameters that it has not seen",
+}
+"""What is checked, in this order."""
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """The launch behind a finding."""
+
+    launch: str
+    """Its symbol in the plan."""
+    op: str
+    kernel_id: str
+    source: str
+    """The user's file and line, or "no source line"."""
+
+    def __str__(self) -> str:
+        return f'@{self.launch} {self.op} "{self.kernel_id}" at {self.source}'
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check that does not hold."""
+
+    check: str
+    message: str
+    culprit: Culprit | None = None
+    """The first launch that differs, where one alone shows it."""
+
+    def __str__(self) -> str:
+        return f"{self.message}\n      first at {self.culprit}" if self.culprit else self.message
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The result of `capture(batch, verify="bitwise")`. It prints as text; `to_json()` is for machines."""
+
+    name: str
+    device: str
+    launches: int
+    steps: int
+    compared_bytes: int
+    """Per step: parameters, optimizer state, meta slots, buffers, gradients and outputs."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every check holds."""
+        return not self.findings
+
+    def of(self, check: str) -> list[Finding]:
+        """What was found by one of `CHECKS`."""
+        return [finding for finding in self.findings if finding.check == check]
+
+    def to_text(self) -> str:
+        """A line for each check, and below it what was found."""
+        verdict = "equal" if self.equal else "DIFFERS"
+        lines = [
+            f"{self.name} on {self.device}: {verdict}"
+            f" ({self.launches} launches, {self.steps} steps, {self.compared_bytes:,} bytes compared after each)"
+        ]
+        for check, meaning in CHECKS.items():
+            found = self.of(check)
+            lines.append(f"  {'FAILS' if found else 'ok':<6}{check:<10} {meaning}")
+            lines += [f"      {finding}" for finding in found]
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """The same as JSON: {name, device, launches, steps, compared_bytes, equal, findings: [{check, message, culprit}]}."""
+        return json.dumps({**asdict(self), "equal": self.equal})
+
+    def __str__(self) -> str:
+        return self.to_text()

@@ -1,0 +1,165 @@
+"""A bound plan under examination: its memory as NumPy sees it, its launches with their source, its poison."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from xdsl.dialects.builtin import FileLineColLoc, ModuleOp
+from xdsl.ir import Operation
+
+from aicf_mlir import _C
+from aicf_mlir.dialects.plan import LaunchOp
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+from aicf_mlir.runtime.certificate.report import Culprit
+from aicf_mlir.runtime.program import Program, Slot, find_program
+
+if TYPE_CHECKING:
+    from aicf_mlir._C import Launch
+
+Place = tuple[str, int, str, Sequence[int]]
+"""Arena, offset in bytes, element type, shape."""
+
+Saved = Mapping[str, _C.Arena]
+"""Copies of arenas by name."""
+
+UNDEFINED = ("temp", "output", "grad")
+"""Arenas without a value until a launch writes one."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A step as it is bound. Nothing here copies or publishes anything of torch: it works on the arenas alone."""
+
+    name: str
+    program: Program
+    """What is bound."""
+    text: Program
+    """What the plan's text says, with the same addresses where memory is shared with other steps."""
+    stages: Mapping[str, ModuleOp]
+    """The step after each stage of the pipeline."""
+    arenas: Mapping[str, _C.Arena]
+    executor: _C.Executor
+    """Captured."""
+    device: str
+    stream: int
+
+    @cached_property
+    def launch_ops(self) -> list[LaunchOp]:
+        """The launches of the plan's text."""
+        return find_program(self.stages["plan"]).launches
+
+    def culprit(self, index: int) -> Culprit:
+        """The launch at `index`."""
+        op = self.launch_ops[index]
+        return Culprit(op.symbol, op.op.data, self.program.launches[index]["kernel_id"], source_of(op))
+
+    # ---- memory ----
+
+    @property
+    def kept(self) -> list[str]:
+        """The arenas that mean something after a step: all but the temporaries."""
+        return [name for name in self.arenas if name != "temp"]
+
+    def save(self) -> Saved:
+        """Copies of all arenas that outlive a launch."""
+        copies = {name: _C.Arena(self.device, self.arenas[name].nbytes) for name in self.kept}
+        for name, copy in copies.items():
+            copy.copy_from(self.arenas[name], self.stream)
+        return copies
+
+    def restore(self, saved: Saved) -> None:
+        """Put back what `save` copied."""
+        for name, copy in saved.items():
+            self.arenas[name].copy_from(copy, self.stream)
+
+    def poison(self, byte: int) -> None:
+        """Fill all memory that has no value before a step: temporaries, workspaces, outputs, gradients."""
+        for name in UNDEFINED:
+            if name in self.arenas:
+                self.arenas[name].fill(byte, self.stream)
+
+    def bytes_of(self, name: str) -> bytes:
+        """The contents of an arena."""
+        return self.arenas[name].read(0, self.arenas[name].nbytes, self.stream)
+
+    def compared(self) -> Iterator[tuple[str, int, int]]:
+        """Arena, offset and size of all that means something after a step, the space between lasting slots included."""
+        for name in self.kept:
+            if name not in UNDEFINED:
+                yield name, 0, self.arenas[name].nbytes
+        for slot in self.program.slots.values():
+            if slot.role in UNDEFINED and slot.role != "temp":
+                yield slot.arena, slot.offset, slot.nbytes
+
+    def digest(self) -> bytes:
+        """A digest of all that means something after a step."""
+        total = hashlib.sha256()
+        for name, offset, nbytes in self.compared():
+            total.update(self.arenas[name].read(offset, nbytes, self.stream))
+        return total.digest()
+
+    def read(self, place: Place) -> Array:
+        """A copy of the tensor at a place."""
+        arena, offset, dtype, shape = place
+        kind = NUMPY_TYPES[dtype]
+        data = self.arenas[arena].read(offset, math.prod(shape) * kind.itemsize, self.stream)
+        return np.frombuffer(data, kind).reshape(shape)
+
+    def write(self, slot: Slot, value: Array) -> None:
+        """Fill a slot."""
+        self.arenas[slot.arena].write(slot.offset, np.ascontiguousarray(value).tobytes(), self.stream)
+
+    # ---- hyperparameters ----
+
+    @cached_property
+    def host_metas(self) -> list[Slot]:
+        """The meta slots that the host writes and no launch does, in the order of the plan."""
+        written = {place[:2] for launch in self.program.launches for place in launch["outputs"]}
+        slots = self.program.slots.values()
+        return [s for s in slots if s.role == "meta" and (s.arena, s.offset) not in written]
+
+    def perturb(self, step: int) -> None:
+        """Give every meta slot of the host another value than it was compiled with, and another at each step.
+
+        A free pin (NaN) stays free at even steps and is pinned at odd ones.
+        """
+        for index, slot in enumerate(self.host_metas):
+            value = self.read(place_of(slot))
+            offset = 2.0**-6 * (1 + index / 8)
+            if not np.isnan(value).any():
+                value = value * 0.75 + offset
+            elif step % 2:
+                value = np.full_like(value, 1 + offset)
+            self.write(slot, value.astype(NUMPY_TYPES[slot.dtype]))
+
+    # ---- running ----
+
+    def run(self) -> None:
+        """One eager step."""
+        self.executor.run(self.stream)
+
+    def replay(self, n: int = 1) -> None:
+        """`n` steps by the captured graph."""
+        self.executor.replay(n, self.stream)
+
+    def part(self, launches: list[Launch]) -> _C.Executor:
+        """An executor of some launches over the same memory."""
+        return _C.Executor(self.device, self.arenas, launches)
+
+
+def place_of(slot: Slot) -> Place:
+    """Where a slot is."""
+    return slot.arena, slot.offset, slot.dtype, slot.shape
+
+
+def source_of(op: Operation) -> str:
+    """The user's line behind an op."""
+    if not isinstance(op.location, FileLineColLoc):
+        return "no source line"
+    return f"{op.location.filename.data}:{op.location.line.data}"

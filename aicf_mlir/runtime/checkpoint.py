@@ -1,0 +1,216 @@
+"""Checkpoints: everything that decides how training goes on, by role and name, in one file.
+
+A tensor is known by its role and the user's name, never by its place: a checkpoint fits a step of another batch size, device or
+memory plan. Collecting and restoring are quick and happen under the step's lock; the file is written and read outside it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+import torch
+from xdsl.dialects.builtin import ModuleOp
+
+from aicf_mlir import _C
+from aicf_mlir.dialects.optimizer_groups import KINDS, Group, compiled_groups
+from aicf_mlir.dialects.signature import literal_names
+from aicf_mlir.errors import BindError, CheckpointError
+from aicf_mlir.runtime.checkpoint_file import FilePath, StoredTensor, read_checkpoint, write_checkpoint
+from aicf_mlir.runtime.plain_data import decode, encode, same_structure
+from aicf_mlir.runtime.program import Slot
+from aicf_mlir.runtime.snapshot import Snapshot
+from aicf_mlir.runtime.store import Store
+from aicf_mlir.runtime.tensors import DTYPE_NAMES, TORCH_DTYPES
+
+_SETTING = "setting"
+"""The role, in the file, of a param group's value that is a tensor."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a checkpoint is taken of and put back into."""
+
+    store: Store
+    slots: Mapping[str, Slot]
+    """As "role/name": all that is shared between steps, but not the literals of the model."""
+    groups: Sequence[Group]
+    """The param groups as they were compiled."""
+    optimizer: torch.optim.Optimizer | None
+
+    @staticmethod
+    def of(store: Store, step: ModuleOp, optimizer: torch.optim.Optimizer | None) -> Trained:
+        """`step` is the module of stage "step"."""
+        literals = literal_names(step.ops)
+        slots = {
+            f"{role}/{name}": slot
+            for (role, name), slot in sorted(store.slots.items())
+            if role != "buffer" or name not in literals
+        }
+        return Trained(store, slots, compiled_groups(step), optimizer)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The contents of a file, on the host."""
+
+    tensors: Mapping[str, StoredTensor]
+    """As "role/name"."""
+    groups: list[Any]
+    """What is compiled in of each param group; see `describe_groups`."""
+    settings: Any
+    """What the param groups hold, as JSON data."""
+    initial_lr: Any
+    """Per param group, where an LR scheduler left one."""
+    published: list[str]
+    """The parameters that had an entry in `optimizer.state`."""
+
+    def write(self, path: FilePath) -> None:
+        """Write the file, whole or not at all. Raises CheckpointError where the system refuses."""
+        description = {key: getattr(self, key) for key in ("groups", "settings", "initial_lr", "published")}
+        write_checkpoint(_checked(path, "save"), self.tensors, description)
+
+    def snapshot(self, name: str, step: Trained, settings: object) -> Snapshot:
+        """The snapshot that `restore` puts back into `step`, whose param groups hold `settings` now.
+
+        Raises CheckpointError, with `name` of the file, for one of another step.
+        """
+        self._check_tensors(name, step.slots)
+        if self.groups != (ours := describe_groups(step.groups)):
+            _other_groups(name, self.groups, ours)
+        try:
+            restored, initial = self._decoded(self.settings), self._decoded(self.initial_lr)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise CheckpointError(
+                f"{name}: the values of its param groups cannot be read ({error})"
+            ) from error
+        if not same_structure(restored, settings) or len(initial) != len(self.groups):
+            raise CheckpointError(
+                f"{name}: its param groups hold {restored}, those of this step {settings}; make the same optimizer, then load"
+            )
+        return Snapshot(step.store, self._arenas(step), restored, tuple(self.published))
+
+    def restore_schedule(self, optimizer: torch.optim.Optimizer) -> None:
+        """Put back the `initial_lr` of each param group, from which an LR scheduler that is made later starts."""
+        for group, value in zip(optimizer.param_groups, self._decoded(self.initial_lr), strict=True):
+            if value is not None:
+                group["initial_lr"] = value
+
+    def _decoded(self, values: object) -> Any:
+        own = {key: t for key, t in self.tensors.items() if key.startswith(f"{_SETTING}/")}
+        return decode(values, {key: _to_torch(tensor) for key, tensor in own.items()})
+
+    def _arenas(self, step: Trained) -> dict[str, _C.Arena]:
+        """Copies of the store's arenas on the host, with the tensors of the file in place; what is not in the file stays."""
+        now = step.store.arenas
+        arenas = {
+            role: _C.Arena("cpu", now[role].nbytes) for role in sorted({s.arena for s in step.slots.values()})
+        }
+        for role, arena in arenas.items():
+            arena.write(0, now[role].read(0, arena.nbytes))
+        for key, slot in step.slots.items():
+            arenas[slot.arena].write(slot.offset, self.tensors[key].data)
+        return arenas
+
+    def _check_tensors(self, name: str, slots: Mapping[str, Slot]) -> None:
+        present = {key for key in self.tensors if not key.startswith(f"{_SETTING}/")}
+        for key in [*sorted(slots.keys() - present), *sorted(present - slots.keys())]:
+            what = _describe(slots.get(key) or self.tensors[key])
+            who = (
+                ("this step has", "the file does not")
+                if key in slots
+                else ("the file has", "this step does not")
+            )
+            raise CheckpointError(
+                f"{name} is of another model or optimizer: {who[0]} {_title(key)}, {what}, {who[1]}"
+            )
+        for key, slot in slots.items():
+            if (got := _describe(self.tensors[key])) != (expected := _describe(slot)):
+                raise CheckpointError(
+                    f"{name} is of another model: {_title(key)} is {got} in the file, {expected} in this step"
+                )
+
+
+def read(path: FilePath) -> Checkpoint:
+    """The checkpoint in a file. Raises CheckpointError for one that is missing, foreign or damaged."""
+    tensors, description = read_checkpoint(_checked(path, "load"))
+    try:
+        return Checkpoint(tensors, **description)
+    except TypeError as error:
+        raise CheckpointError(f"{os.fspath(path)} is no valid checkpoint: {error}") from error
+
+
+def collect(step: Trained, settings: object, published: bool, stream: int) -> Checkpoint:
+    """Copies, made on `stream`, of all that a checkpoint holds.
+
+    Raises CheckpointError for a value in `settings` that no file can hold.
+    """
+    arenas = step.store.arenas
+    tensors = {
+        key: StoredTensor(slot.dtype, slot.shape, arenas[slot.arena].read(slot.offset, slot.nbytes, stream))
+        for key, slot in step.slots.items()
+    }
+
+    def keep(value: torch.Tensor) -> str:
+        key = f"{_SETTING}/{sum(name.startswith(_SETTING) for name in tensors)}"
+        tensors[key] = _from_torch(value)
+        return key
+
+    rows: list[dict[str, Any]] = [] if step.optimizer is None else step.optimizer.param_groups
+    try:
+        values = encode(settings, keep)
+        initial = encode([group.get("initial_lr") for group in rows], keep)
+    except TypeError as error:
+        raise CheckpointError(f"a param group holds a value that a checkpoint cannot: {error}") from error
+    return Checkpoint(tensors, describe_groups(step.groups), values, initial, published)
+
+
+def describe_groups(groups: Sequence[Group]) -> list[Any]:
+    """What is compiled in of each param group: kind, flags, and the names of its parameters in their order."""
+    kinds = {rule: name for name, rule in KINDS.items()}
+    return [{"kind": kinds[type(g.rule)], **asdict(g.rule), "params": list(g.params)} for g in groups]
+
+
+def _other_groups(name: str, theirs: list[Any], ours: list[Any]) -> NoReturn:
+    if len(theirs) != len(ours):
+        raise CheckpointError(
+            f"{name} has {len(theirs)} param groups, the optimizer of this step {len(ours)}"
+        )
+    index = next(i for i, pair in enumerate(zip(theirs, ours, strict=True)) if pair[0] != pair[1])
+    raise CheckpointError(
+        f"{name}: param group {index} is {theirs[index]} in the file, {ours[index]} in this step; "
+        "make the optimizer as it was, then load"
+    )
+
+
+def _checked(path: object, call: str) -> FilePath:
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):  # pyright: ignore[reportUnknownArgumentType]
+        raise BindError(f"{call}(path) needs the path of a file, got {path!r}")
+    return path  # pyright: ignore[reportUnknownVariableType]
+
+
+def _title(key: str) -> str:
+    role, _, name = key.partition("/")
+    return f"{role} {name!r}"
+
+
+def _describe(tensor: StoredTensor | Slot) -> str:
+    return f"{tensor.dtype}{list(tensor.shape)}"
+
+
+def _from_torch(value: torch.Tensor) -> StoredTensor:
+    if value.dtype not in DTYPE_NAMES:
+        raise TypeError(f"a tensor of {value.dtype}")
+    flat = value.detach().cpu().contiguous().reshape(-1)
+    return StoredTensor(
+        DTYPE_NAMES[value.dtype], tuple(value.shape), flat.view(torch.uint8).numpy().tobytes()
+    )
+
+
+def _to_torch(tensor: StoredTensor) -> torch.Tensor:
+    if not math.prod(tensor.shape):
+        return torch.empty(tensor.shape, dtype=TORCH_DTYPES[tensor.dtype])
+    return torch.frombuffer(bytearray(tensor.data), dtype=TORCH_DTYPES[tensor.dtype]).reshape(tensor.shape)

@@ -1,0 +1,82 @@
+"""Values of param groups as JSON and back, exactly: numbers, strings, tuples, lists, dictionaries, tensors.
+
+JSON knows neither tuples nor tensors nor infinities; those are written as a dictionary with one key that says what it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+
+TUPLE, FLOAT, TENSOR, ITEMS = "tuple", "float", "tensor", "items"
+
+Keep = Callable[[torch.Tensor], str]
+"""Puts a tensor aside and returns the name to find it by."""
+
+
+def encode(value: object, keep: Keep) -> object:
+    """`value` as JSON data; raises TypeError for anything but plain data."""
+    if isinstance(value, torch.Tensor):
+        return {TENSOR: keep(value)}
+    if isinstance(value, tuple):
+        return {TUPLE: [encode(item, keep) for item in cast(tuple[object, ...], value)]}
+    if isinstance(value, list):
+        return [encode(item, keep) for item in cast(list[object], value)]
+    if isinstance(value, dict):
+        items = cast(dict[object, object], value).items()
+        return {ITEMS: {_key(key): encode(item, keep) for key, item in items}}
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {FLOAT: str(float(value))}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise TypeError(f"{type(value).__name__} is no plain data")
+
+
+def decode(value: object, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """What `encode` was given; raises KeyError, TypeError or ValueError for JSON that it did not write."""
+    if isinstance(value, list):
+        return [decode(item, tensors) for item in cast(list[object], value)]
+    if not isinstance(value, dict):
+        return value
+    ((tag, inner),) = cast(dict[str, Any], value).items()
+    match tag:
+        case "tensor":
+            return tensors[inner]
+        case "tuple":
+            return tuple(decode(item, tensors) for item in inner)
+        case "float":
+            return float(inner)
+        case "items":
+            return {key: decode(item, tensors) for key, item in inner.items()}
+        case _:
+            raise ValueError(f"{tag!r} is no kind of value")
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"the key {key!r} is no string")
+    return key
+
+
+def same_structure(one: object, other: object) -> bool:
+    """Whether two values differ in their numbers only: a number may be a tensor of one element, a flag must be equal."""
+    if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
+        return one is other
+    if _is_number(one) and _is_number(other):
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, tuple | list):
+        items, others = list(cast(list[object], one)), list(cast(list[object], other))
+        return len(items) == len(others) and all(map(same_structure, items, others))
+    if isinstance(one, dict):
+        left, right = cast(dict[str, object], one), cast(dict[str, object], other)
+        return left.keys() == right.keys() and all(same_structure(left[key], right[key]) for key in left)
+    return one == other
+
+
+def _is_number(value: object) -> bool:
+    return (isinstance(value, torch.Tensor) and value.numel() == 1) or isinstance(value, int | float)

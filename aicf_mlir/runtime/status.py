@@ -1,0 +1,157 @@
+"""The checks of a step, seen from the host: which one failed, on what, where in the user's code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from xdsl.dialects import func
+from xdsl.dialects.builtin import FileLineColLoc, ModuleOp
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.base import shape_of
+from aicf_mlir.dialects.signature import Label, argument_labels, result_labels, return_op
+from aicf_mlir.errors import DataError, NonFiniteError, OutOfRangeError
+from aicf_mlir.frontend.source import SourceLocation, quoted
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+from aicf_mlir.interpreters.origin import origin_of_non_finite
+from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.program import Place
+
+SEARCHED_BYTES = 1 << 32
+"""Steps whose values take more are not run again on the host to find the op that made a number not finite."""
+
+NUMBERS = {0: "nan", 1: "inf", -1: "-inf"}
+"""The third number of the status of a check_finite."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a status says: the code of the check, the position of the element in row-major order, its value."""
+
+    code: int
+    position: int
+    value: int
+
+
+def take_failure(plan: BoundPlan, place: Place) -> Failure:
+    """Wait for the device, read the status and clear it, so that training can go on."""
+    arena = plan.arenas[place[0]]
+    if arena.device != "cpu":
+        torch.cuda.synchronize(arena.device)
+    failure = Failure(*np.frombuffer(arena.read(place[1], 24), np.int64).tolist())
+    arena.fill(0)
+    if arena.device != "cpu":
+        torch.cuda.synchronize(arena.device)
+    return failure
+
+
+def data_error(name: str, plan: BoundPlan, modules: Sequence[ModuleOp], done: str) -> DataError:
+    """The error for the check that failed in a step of `plan`; its status is cleared.
+
+    `modules`: the step with its gradients, then the whole step. `done` says what has been trained.
+    """
+    place = plan.program.status
+    failure = Failure(0, 0, 0) if place is None else take_failure(plan, place)
+    gradients, step = modules
+    checks = [op for op in step.walk() if isinstance(op, nn.CheckOp)]
+    check = next((op for op in checks if failure.code in op.codes), None)
+    if isinstance(check, nn.CheckIndexOp):
+        return OutOfRangeError(f"{name}: {_out_of_range(check, failure)}. {done}")
+    if isinstance(check, nn.CheckFiniteOp):
+        index = failure.code - check.codes[0]
+        return NonFiniteError(f"{name}: {_not_finite(plan, gradients, index, failure)}. {done}")
+    return DataError(
+        f"{name}: a check failed with code {failure.code}, which this step does not have. {done}"
+    )
+
+
+def _out_of_range(check: nn.CheckIndexOp, failure: Failure) -> str:
+    block = check.parent_block()
+    readers = [op for op in (block.ops if block else ()) if check.target in op.operands and op is not check]
+    wanted = f"a class in 0..{check.classes.value.data - 1}"
+    if check.ignore_index is not None:
+        wanted += f" or ignore_index ({check.ignore_index.value.data})"
+    return (
+        f"{_at(check)}Target {failure.value} is out of bounds for {_op(readers[0] if readers else check)}: expected"
+        f" {wanted}, got {failure.value} at {_element(check.target, failure.position)}"
+    )
+
+
+def _not_finite(plan: BoundPlan, module: ModuleOp, index: int, failure: Failure) -> str:
+    function = next(op for op in module.ops if isinstance(op, func.FuncOp))
+    checked = [
+        (value, label)
+        for role in ("loss", "grad")
+        for value, label in zip(return_op(function).operands, result_labels(function), strict=True)
+        if label.role == role
+    ]
+    value, label = checked[index]
+    what = "the loss" if label.role == "loss" else f"the gradient of {label.name!r}"
+    found = f"{what} is {NUMBERS[failure.value]}"
+    if shape := shape_of(value):
+        found += f" at [{_index(failure.position, shape)}]"
+    return f"{_origin(plan, module, function, value)}; {found}"
+
+
+def _origin(plan: BoundPlan, module: ModuleOp, function: func.FuncOp, value: SSAValue) -> str:
+    """What made `value` not finite, found by running the step again on the host."""
+    held = [*function.args, *(result for op in function.body.block.ops for result in op.results)]
+    if sum(8 * math.prod(shape_of(each)) for each in held) > SEARCHED_BYTES:
+        return "a number is not finite (the step is too large to look for the first on the host)"
+    labels = argument_labels(function)
+    found = origin_of_non_finite(module, function, [_read(plan, label) for label in labels], value)
+    if found is None:
+        return (
+            "a number was not finite (not so for the batch that is loaded now: use replay(sync=True) to be told"
+            " at once)"
+        )
+    origin, numbers = found
+    position = int(np.flatnonzero(~np.isfinite(numbers.astype(np.float64)))[0])
+    number = str(float(numbers.flat[position]))
+    if isinstance(origin, BlockArgument):
+        return f"{_element(origin, position)} is {number}"
+    op = origin.owner
+    assert isinstance(op, Operation)
+    return f"{_at(op)}{_op(op)} made the first {number}, of finite operands"
+
+
+def _read(plan: BoundPlan, label: Label) -> Array:
+    slot = next(s for s in plan.program.slots.values() if (s.role, s.name) == (label.role, label.name))
+    data = plan.arenas[slot.arena].read(slot.offset, slot.nbytes)
+    return np.frombuffer(data, NUMPY_TYPES[slot.dtype]).reshape(slot.shape)
+
+
+def _op(op: Operation) -> str:
+    """The op as the user knows it: `cross_entropy`."""
+    return op.name.rpartition(".")[2]
+
+
+def _at(op: Operation) -> str:
+    """`FILE:LINE (`text`): `, or nothing where the line is not known."""
+    if not isinstance(op.location, FileLineColLoc):
+        return ""
+    location = SourceLocation(op.location.filename.data, op.location.line.data)
+    return f"{location}{quoted(location)}: "
+
+
+def _element(value: SSAValue, position: int) -> str:
+    """The element of `value` as the user knows it: `[3] of the batch's 'label'`."""
+    while isinstance(op := value.owner, nn.ReshapeOp):
+        value = op.x
+    if isinstance(op, Operation):
+        return f"[{_index(position, shape_of(value))}] of the result of {_op(op)}"
+    function = op.parent_op()
+    assert isinstance(function, func.FuncOp) and isinstance(value, BlockArgument)
+    label = argument_labels(function)[value.index]
+    kind = {"input": "the batch's ", "param": "parameter "}.get(label.role, f"{label.role} ")
+    return f"[{_index(position, shape_of(value))}] of {kind}{label.name!r}"
+
+
+def _index(position: int, shape: tuple[int, ...]) -> str:
+    """The position in row-major order as indices: `3, 1`."""
+    return ", ".join(str(int(i)) for i in np.unravel_index(position, shape)) if shape else ""

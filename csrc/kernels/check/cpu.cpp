@@ -1,0 +1,80 @@
+// Checks on the CPU: a pass that only asks whether anything is wrong, and where it is, a search.
+#include <algorithm>
+
+#include "kernels/check/launch.h"
+#include "kernels/check/params.h"
+#include "kernels/common/cpu_types.h"
+
+namespace aicf {
+namespace {
+
+using namespace cpu;
+
+// Writes the status, which may be the memory of the one before.
+Status write_status(const OpDesc& op, int64_t code, int64_t position, int64_t what) {
+  const int64_t status[kStatusNumbers] = {code, position, what};
+  std::copy_n(status, kStatusNumbers, op.outputs[0].ptr<int64_t>());
+  return Status::ok();
+}
+
+// A failed status is handed on.
+bool failed_before(const OpDesc& op) {
+  const int64_t* before = elements<int64_t>(op.inputs[0]);
+  if (before[0] == 0) return false;
+  std::copy_n(before, kStatusNumbers, op.outputs[0].ptr<int64_t>());
+  return true;
+}
+
+template <class T>
+int64_t first_refused(const IndexBounds& bounds, const T* target, int64_t n) {
+  bool any = false;
+  for (int64_t i = 0; i < n; ++i) any |= bounds.refuses(target[i]);
+  if (!any) return n;
+  return std::find_if(target, target + n, [&](T index) { return bounds.refuses(index); }) - target;
+}
+
+template <class Bits>
+int64_t first_not_finite(const FloatBits& format, const Bits* x, int64_t n) {
+  const Bits exponent = static_cast<Bits>(format.exponent);
+  bool any = false;
+  for (int64_t i = 0; i < n; ++i) any |= (x[i] & exponent) == exponent;
+  if (!any) return n;
+  return std::find_if(x, x + n, [=](Bits bits) { return (bits & exponent) == exponent; }) - x;
+}
+
+int64_t first_not_finite(const FloatBits& format, const TensorDesc& x) {
+  const int64_t n = x.numel();
+  if (format.bytes == 8) return first_not_finite(format, elements<uint64_t>(x), n);
+  if (format.bytes == 4) return first_not_finite(format, elements<uint32_t>(x), n);
+  return first_not_finite(format, elements<uint16_t>(x), n);
+}
+
+}  // namespace
+
+Status check_index_cpu(const OpDesc& op, const LaunchContext&) {
+  if (failed_before(op)) return Status::ok();
+  const IndexBounds bounds(op);
+  const TensorDesc& target = op.inputs[1];
+  const bool wide = target.dtype == DType::I64;
+  const int64_t n = target.numel();
+  const int64_t at = wide ? first_refused(bounds, elements<int64_t>(target), n)
+                          : first_refused(bounds, elements<int32_t>(target), n);
+  if (at == n) return write_status(op, 0, 0, 0);
+  const int64_t index = wide ? elements<int64_t>(target)[at] : elements<int32_t>(target)[at];
+  return write_status(op, op.attrs.integer(AttrKey::code), at, index);
+}
+
+Status check_finite_cpu(const OpDesc& op, const LaunchContext&) {
+  if (failed_before(op)) return Status::ok();
+  for (size_t i = 1; i < op.inputs.size(); ++i) {
+    const TensorDesc& x = op.inputs[i];
+    const FloatBits format(x.dtype);
+    const int64_t at = first_not_finite(format, x);
+    if (at == x.numel()) continue;
+    const int64_t code = op.attrs.integer(AttrKey::code) + static_cast<int64_t>(i) - 1;
+    return write_status(op, code, at, format.kind(format.at(x.data, at)));
+  }
+  return write_status(op, 0, 0, 0);
+}
+
+}  // namespace aicf

@@ -1,0 +1,196 @@
+// Checks on CUDA. Only what fails costs more than reading: the first place in order is found without atomics,
+// so that the status is the same in every run.
+#include "kernels/check/launch.h"
+#include "kernels/check/params.h"
+#include "kernels/common/launch.cuh"
+#include "kernels/common/reduce.cuh"
+
+namespace aicf {
+namespace {
+
+using namespace cuda;
+
+constexpr int kIndexThreads = 1024;
+constexpr int64_t kNowhere = INT64_MAX;
+
+struct Least {
+  __device__ __forceinline__ int64_t operator()(int64_t x, int64_t y) const { return x < y ? x : y; }
+};
+
+// Where a status comes from and where it goes; `after` may be the memory of `before`. `visible` is the host's
+// copy, or null: it is written only where something failed, the code last.
+struct StatusPlaces {
+  const int64_t* before;
+  int64_t* after;
+  int64_t* visible;
+
+  // By one thread, after all others have read `before`.
+  __device__ void write(int64_t code, int64_t position, int64_t what) const {
+    after[0] = code;
+    after[1] = position;
+    after[2] = what;
+    if (!visible || code == 0) return;
+    visible[1] = position;
+    visible[2] = what;
+    __threadfence_system();
+    *const_cast<volatile int64_t*>(visible) = code;
+  }
+  __device__ void hand_on() const { write(before[0], before[1], before[2]); }
+};
+
+StatusPlaces status_places(const OpDesc& op, const LaunchContext& ctx) {
+  return {op.inputs[0].ptr<const int64_t>(), op.outputs[0].ptr<int64_t>(), ctx.visible_status};
+}
+
+// One block.
+template <class T>
+__global__ void __launch_bounds__(kIndexThreads)
+    check_index_kernel(StatusPlaces status, const T* target, int64_t n,
+                       const __grid_constant__ IndexBounds bounds, int64_t code) {
+  int64_t at = kNowhere;
+#pragma unroll 8
+  for (int64_t i = threadIdx.x; i < n; i += kIndexThreads)
+    if (bounds.refuses(target[i]) && i < at) at = i;
+  at = reduce_group<Least, kIndexThreads>(at);
+  if (threadIdx.x != 0) return;
+  if (status.before[0] != 0) {
+    status.hand_on();
+  } else if (at == kNowhere) {
+    status.write(0, 0, 0);
+  } else {
+    status.write(code, at, static_cast<int64_t>(target[at]));
+  }
+}
+
+struct CheckedTensor {
+  const void* data;
+  int64_t numel;
+  int64_t first_block;  // of this launch
+  FloatBits format;
+  bool aligned;  // to 16 bytes
+};
+
+constexpr int kTableTensors = 500;  // 56 bytes each; a kernel's arguments hold 32764 bytes
+
+struct CheckTable {
+  int count;
+  int64_t first_tensor;  // the number of the first one among all
+  alignas(CheckedTensor) unsigned char bytes[kTableTensors * sizeof(CheckedTensor)];
+
+  AICF_HD CheckedTensor& at(int i) { return reinterpret_cast<CheckedTensor*>(bytes)[i]; }
+  AICF_HD const CheckedTensor& at(int i) const { return reinterpret_cast<const CheckedTensor*>(bytes)[i]; }
+};
+
+// Whether any number in 16 bytes is not finite.
+__device__ __forceinline__ bool any_not_finite(const FloatBits& format, uint4 words) {
+  const uint32_t each[4] = {words.x, words.y, words.z, words.w};
+  bool any = false;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (format.bytes == 8) {
+      const auto high = static_cast<uint32_t>(format.exponent >> 32);
+      any |= i % 2 == 1 && (each[i] & high) == high;
+    } else if (format.bytes == 4) {
+      any |= format.not_finite(each[i]);
+    } else {
+      any |= format.not_finite(each[i] & 0xffffu) || format.not_finite(each[i] >> 16);
+    }
+  }
+  return any;
+}
+
+// Block b of a tensor checks its part b of kCheckedPerBlock bytes.
+__global__ void __launch_bounds__(kCheckThreads)
+    check_finite_kernel(FoundPlace* found, const __grid_constant__ CheckTable table) {
+  int low = 0, high = table.count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (table.at(middle).first_block <= blockIdx.x ? low : high) = middle;
+  }
+  const CheckedTensor& tensor = table.at(low);
+  const FloatBits format = tensor.format;
+  const int64_t per_block = kCheckedPerBlock / format.bytes;
+  const int64_t begin = (blockIdx.x - tensor.first_block) * per_block;
+  const int64_t end = begin + per_block < tensor.numel ? begin + per_block : tensor.numel;
+
+  bool any = false;
+  int64_t rest = begin;  // what the vectors leave
+  if (tensor.aligned) {
+    const int64_t per_vector = 16 / format.bytes;
+    rest = begin + (end - begin) / per_vector * per_vector;
+    const auto* data = static_cast<const uint4*>(tensor.data);
+    for (int64_t i = begin / per_vector + threadIdx.x; i < rest / per_vector; i += kCheckThreads)
+      any |= any_not_finite(format, data[i]);
+  }
+  for (int64_t i = rest + threadIdx.x; i < end; i += kCheckThreads)
+    any |= format.not_finite(format.at(tensor.data, i));
+
+  int64_t at = kNowhere;
+  if (__syncthreads_or(any)) {  // the same for the whole block
+    for (int64_t i = begin + threadIdx.x; i < end; i += kCheckThreads)
+      if (format.not_finite(format.at(tensor.data, i)) && i < at) at = i;
+    at = reduce_group<Least, kCheckThreads>(at);
+  }
+  if (threadIdx.x != 0) return;
+  if (at == kNowhere) {
+    found[blockIdx.x].tensor = -1;
+  } else {
+    found[blockIdx.x] = {table.first_tensor + low, at, format.kind(format.at(tensor.data, at))};
+  }
+}
+
+// One block: the blocks of the tensors lie in order, so the first that found something has the first place.
+__global__ void __launch_bounds__(kIndexThreads)
+    first_found_kernel(StatusPlaces status, const FoundPlace* found, int64_t blocks, int64_t code) {
+  int64_t first = kNowhere;
+  for (int64_t i = threadIdx.x; i < blocks; i += kIndexThreads)
+    if (found[i].tensor >= 0 && i < first) first = i;
+  first = reduce_group<Least, kIndexThreads>(first);
+  if (threadIdx.x != 0) return;
+  if (status.before[0] != 0) {
+    status.hand_on();
+  } else if (first == kNowhere) {
+    status.write(0, 0, 0);
+  } else {
+    status.write(code + found[first].tensor, found[first].position, found[first].kind);
+  }
+}
+
+}  // namespace
+
+Status check_index_cuda(const OpDesc& op, const LaunchContext& ctx) {
+  const StatusPlaces status = status_places(op, ctx);
+  const TensorDesc& target = op.inputs[1];
+  const IndexBounds bounds(op);
+  const int64_t n = target.numel(), code = op.attrs.integer(AttrKey::code);
+  if (target.dtype == DType::I64)
+    return launch(ctx, 1, kIndexThreads, 0, check_index_kernel<int64_t>, status, target.ptr<const int64_t>(),
+                  n, bounds, code);
+  return launch(ctx, 1, kIndexThreads, 0, check_index_kernel<int32_t>, status, target.ptr<const int32_t>(), n,
+                bounds, code);
+}
+
+Status check_finite_cuda(const OpDesc& op, const LaunchContext& ctx) {
+  auto* found = static_cast<FoundPlace*>(ctx.workspace);
+  int64_t all_blocks = 0;
+  for (size_t first = 1; first < op.inputs.size(); first += kTableTensors) {
+    CheckTable table;
+    table.count = 0;
+    table.first_tensor = static_cast<int64_t>(first) - 1;
+    int64_t blocks = 0;
+    for (size_t i = first; i < op.inputs.size() && table.count < kTableTensors; ++i) {
+      const TensorDesc& x = op.inputs[i];
+      const bool aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+      new (&table.at(table.count++)) CheckedTensor{x.data, x.numel(), blocks, FloatBits(x.dtype), aligned};
+      blocks += check_blocks(x);
+    }
+    if (blocks > 0)
+      AICF_TRY(launch(ctx, static_cast<unsigned>(blocks), kCheckThreads, 0, check_finite_kernel,
+                      found + all_blocks, table));
+    all_blocks += blocks;
+  }
+  return launch(ctx, 1, kIndexThreads, 0, first_found_kernel, status_places(op, ctx),
+                static_cast<const FoundPlace*>(found), all_blocks, op.attrs.integer(AttrKey::code));
+}
+
+}  // namespace aicf

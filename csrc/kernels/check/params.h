@@ -1,0 +1,80 @@
+// What the checks share on both devices: the bounds of an index, the bits of a number that is not finite, and
+// how the tensors of check_finite are divided on CUDA.
+#pragma once
+#include <cstdint>
+
+#include "kernels/eltwise/ops.h"  // AICF_HD
+#include "runtime/kernel.h"
+
+namespace aicf {
+
+struct IndexBounds {
+  int64_t classes, ignore_index;
+  bool has_ignored;
+
+  explicit IndexBounds(const OpDesc& op)
+      : classes(op.attrs.integer(AttrKey::classes)),
+        ignore_index(op.attrs.integer(AttrKey::ignore_index)),
+        has_ignored(op.attrs.has(AttrKey::ignore_index)) {}
+  AICF_HD bool refuses(int64_t index) const {
+    return (index < 0 || index >= classes) && !(has_ignored && index == ignore_index);
+  }
+};
+
+// A number is NaN or infinite where all bits of its exponent are set; infinite where those of its mantissa
+// are not.
+struct FloatBits {
+  uint64_t exponent, mantissa;
+  int bytes;
+
+  explicit FloatBits(DType dtype) {
+    switch (dtype) {
+      case DType::F64:
+        *this = FloatBits{0x7ff0000000000000u, 0x000fffffffffffffu, 8};
+        return;
+      case DType::F16:
+        *this = FloatBits{0x7c00u, 0x03ffu, 2};
+        return;
+      case DType::BF16:
+        *this = FloatBits{0x7f80u, 0x007fu, 2};
+        return;
+      default:
+        *this = FloatBits{0x7f800000u, 0x007fffffu, 4};
+    }
+  }
+  AICF_HD bool not_finite(uint64_t bits) const { return (bits & exponent) == exponent; }
+  // 0 for NaN, 1 and -1 for the infinities: the third number of a status.
+  AICF_HD int64_t kind(uint64_t bits) const {
+    if (bits & mantissa) return 0;
+    return bits >> (8 * bytes - 1) & 1 ? -1 : 1;
+  }
+  AICF_HD uint64_t at(const void* data, int64_t i) const {
+    if (bytes == 8) return static_cast<const uint64_t*>(data)[i];
+    if (bytes == 4) return static_cast<const uint32_t*>(data)[i];
+    return static_cast<const uint16_t*>(data)[i];
+  }
+
+ private:
+  FloatBits(uint64_t exponent, uint64_t mantissa, int bytes)
+      : exponent(exponent), mantissa(mantissa), bytes(bytes) {}
+};
+
+constexpr int kCheckThreads = 256;
+constexpr int64_t kCheckedPerBlock = kCheckThreads * 64;  // bytes: four vectors of 16 a thread
+
+inline int64_t check_blocks(const TensorDesc& x) {
+  return (static_cast<int64_t>(x.bytes()) + kCheckedPerBlock - 1) / kCheckedPerBlock;
+}
+
+// Each block leaves the first place it found.
+struct FoundPlace {
+  int64_t tensor, position, kind;  // tensor -1: none
+};
+
+inline size_t check_finite_cuda_workspace(const OpDesc& op) {
+  int64_t blocks = 0;
+  for (size_t i = 1; i < op.inputs.size(); ++i) blocks += check_blocks(op.inputs[i]);
+  return static_cast<size_t>(blocks) * sizeof(FoundPlace);
+}
+
+}  // namespace aicf

@@ -1,0 +1,98 @@
+"""Samples of the checks: what passes, what fails where, and a status that has failed before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from xdsl.ir import Operation
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.interpreters.numerics import Array
+from samples.sample import Fill, Sample, classes, value
+
+INDICES: tuple[tuple[str, int | None, tuple[int, ...]], ...] = (
+    ("in range", None, ()),
+    ("ignored", -100, (-100, 4, -100)),
+    ("too large", -100, (0, 5, 6)),
+    ("negative", -100, (0, 1, 2, -1)),
+    ("not ignored", None, (-100,)),
+    ("far away", 7, (7, 2**40)),
+)
+"""Name, ignored index, and the first targets of five classes."""
+
+NUMBERS: tuple[tuple[str, tuple[float, ...], tuple[float, ...]], ...] = (
+    ("finite", (0.0, -0.0, 1e-40), (1.0,)),
+    ("nan", (0.0, float("nan"), float("inf")), (1.0,)),
+    ("inf in the second", (1.0,), (0.5, 0.25, float("inf"))),
+    ("-inf before nan", (1.0, float("-inf")), (float("nan"),)),
+)
+"""Name, and the first elements of two tensors."""
+
+FAILED_BEFORE = (9, 2, -7)
+
+
+def numbers(*first: float) -> Fill:
+    """These numbers, then ones."""
+
+    def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        del rng
+        values = np.ones(shape)
+        values.flat[: len(first)] = first
+        return values
+
+    return fill
+
+
+def status_of(before: Any, code: int, failed: Any, what: Any) -> Any:
+    """The status after a check: where it first failed, unless it had before."""
+    places = failed.flatten().nonzero().flatten().tolist()
+    if int(before[0]) != 0:
+        return before
+    at = places[0] if places else 0
+    return torch.tensor([code, at, int(what.flatten()[at])] if places else [0, 0, 0])
+
+
+def index_sample(name: str, target: str, ignored: int | None, before: Fill, targets: Fill) -> Sample:
+    """One check of targets of five classes."""
+
+    def build(status: Any, target: Any) -> Operation:
+        return nn.CheckIndexOp(status, target, 5, 3, ignored)
+
+    def check(status: Any, target: Any) -> Any:
+        refused = (target < 0) | (target >= 5)
+        return status_of(status, 3, refused if ignored is None else refused & (target != ignored), target)
+
+    return Sample(name, ("3xi64", target), build, check, {0: before, 1: targets}, smooth=False)
+
+
+def check_index() -> list[Sample]:
+    """Both widths of integers, any shape."""
+    samples = [
+        index_sample(name, "7xi64", ignored, value(0.0), classes(5, *first))
+        for name, ignored, first in INDICES
+    ]
+    again = index_sample("failed before", "7xi64", None, numbers(*FAILED_BEFORE), classes(5, 8))
+    shaped = index_sample("matrix of i32", "2x3xi32", 7, value(0.0), numbers(0, 1, 2, 3, 7, -1))
+    return [*samples, again, shaped]
+
+
+def check_finite() -> list[Sample]:
+    """The first of two tensors that is not finite."""
+
+    def build(status: Any, x: Any, y: Any) -> Operation:
+        return nn.CheckFiniteOp(status, [x, y], 4)
+
+    def check(status: Any, x: Any, y: Any) -> Any:
+        for code, tensor in ((4, x), (5, y)):
+            status = status_of(status, code, ~tensor.isfinite(), tensor.sign().nan_to_num(0.0))
+        return status
+
+    operands = ("3xi64", "2x3xf32", "3xf32")
+    samples = [
+        Sample(name, operands, build, check, {0: value(0.0), 1: numbers(*x), 2: numbers(*y)}, smooth=False)
+        for name, x, y in NUMBERS
+    ]
+    again = {0: numbers(*FAILED_BEFORE), 1: numbers(float("nan"))}
+    return [*samples, Sample("failed before", operands, build, check, again, smooth=False)]

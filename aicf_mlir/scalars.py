@@ -37,8 +37,8 @@ UPDATES = ("advance", "sgd_step", "adam_step")
 HYPERPARAMETERS = frozenset({*Sgd(momentum=True).metas, *Adam().metas})
 """Names of operands of an update that the host sets."""
 
-_STRUCTURE = ("workspace",)
-"""Integer properties that are no part of what an op computes."""
+_STRUCTURE = ("workspace", "index")
+"""Integer properties that are sizes and positions, no part of what an op computes."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,16 @@ def _hyperparameters(op: Operation) -> Iterator[tuple[str, SSAValue]]:
                 if name in HYPERPARAMETERS:
                     yield name, value
             elif type(definition) is VarOperandDef:
-                yield from ((f"an operand of {name}", v) for v in value if v.type == optim.HYPERPARAMETER)
+                yield from ((f"an operand of {name}", v) for v in value if _is_from_host(v))
     elif isinstance(op, KernelOp) and op.op_name in UPDATES:
         for operand in op.inputs[_tensor_count(op.attrs) :]:
-            if operand.type == optim.HYPERPARAMETER:
+            if _is_from_host(operand):
                 yield "each hyperparameter", operand
+
+
+def _is_from_host(value: SSAValue) -> bool:
+    """Whether an operand after the tensors of an update must be a live one: a scalar, or a constant in the place of a vector."""
+    return value.type == optim.HYPERPARAMETER or isinstance(value.owner, nn.ConstantOp | kernel.ConstantOp)
 
 
 def _tensor_count(attrs: Mapping[str, object]) -> int:

@@ -234,6 +234,34 @@ def test_a_pinned_bias_correction_stays_until_released() -> None:
     assert program.values["step"] == pytest.approx([2.0] * len(SHAPES))
 
 
+@pytest.mark.parametrize("momentum", [False, True])
+def test_each_parameter_follows_its_own_counter(momentum: bool) -> None:
+    """After some steps one parameter is set to a later one, and one of SGD back to its first."""
+    program = Program("apply-optimizer{kind=sgd momentum=true}" if momentum else "apply-optimizer")
+    options = {"momentum": 0.9, "dampening": 0.5}
+    peer = Torch(
+        program,
+        lambda params: (
+            torch.optim.SGD(params.values(), 0.01, **options)
+            if momentum
+            else torch.optim.Adam(params.values(), 0.01, (0.8, 0.95))
+        ),
+    )
+
+    def before(step: int) -> dict[str, float]:
+        if step == 3:
+            program.values["step"] = np.array([3, 0, 3] if momentum else [3, 40, 7], np.float32)
+            for name, count in zip(SHAPES, program.values["step"], strict=True):
+                state = peer.optimizer.state[peer.parameters[name]]
+                if not momentum:
+                    state["step"].fill_(float(count))
+                elif count == 0:
+                    del state["momentum_buffer"]
+        return {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-8, **options}
+
+    compare(program, peer, ordinary, before)
+
+
 def test_amsgrad_carries_nan_as_torch_does() -> None:
     program = Program("apply-optimizer{amsgrad=true}")
     peer = Torch(program, lambda params: torch.optim.Adam(params.values(), 0.01, amsgrad=True))

@@ -21,6 +21,9 @@ def f32(*shapes: tuple[int, ...]) -> Specs:
 SCALARS: Specs = [("f64", ())] * 7
 TARGET: Specs = [("i64", (4,))]
 STEP: Specs = [("f32", (2,))]
+ADAM: Specs = [*SCALARS[:5], ("f64", (2,)), ("f64", (2,))]
+"""The scalars of a group of two parameters."""
+MOMENTUM: Specs = [*SCALARS[:4], *STEP]
 STATUS: Specs = [("i64", (3,))]
 ADAM: Specs = [*SCALARS[:5], ("f64", (2,)), ("f64", (2,))]
 """The scalars of a group of two parameters."""

@@ -78,8 +78,9 @@ __device__ __forceinline__ double inverse_bias_correction(double beta, double t,
 }
 
 __global__ void advance_kernel(AdvanceArguments a, const int64_t* unless) {
+  if (skipped(unless)) return;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= a.count || skipped(unless)) return;
+  if (i >= a.count) return;
   const float t = a.step[i] + 1.0f;
   a.advanced[i] = t;
   if (!a.bc1_inv) return;

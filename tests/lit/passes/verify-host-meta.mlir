@@ -67,6 +67,24 @@ func.func @baked_into_a_launch(%w: tensor<4xf32> {aicf.role = "param", aicf.name
 
 // -----
 
+func.func @a_vector_baked_into_a_launch(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %h: tensor<f64> {aicf.role = "meta", aicf.name = "h"}, %step: tensor<2xf64> {aicf.role = "meta", aicf.name = "bc1_inv"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}) {
+  %one = kernel.constant {value = 1.0} : tensor<2xf64> loc("model.py":3:1)
+  // expected-error@below {{expected each hyperparameter to be a meta argument, which follows the param group, got the constant 1.0}}
+  %next, %m, %v = kernel.adam_step %w, %w, %w, %w, %h, %h, %h, %h, %h, %step, %one {groups = array<i64: 0>, indices = array<i64: 1>} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+  func.return %next : tensor<4xf32>
+}
+
+// -----
+
+// The element of a parameter is a place, not a number that somebody may want to change.
+// CHECK-LABEL: func.func @index(
+func.func @index(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %h: tensor<f64> {aicf.role = "meta", aicf.name = "h"}, %step: tensor<2xf32> {aicf.role = "state", aicf.name = "step"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}) {
+  %next, %buf = optim.sgd %w, %w, %h, %h, %w, %h, %h, %step {index = 1} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<2xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+  func.return %next : tensor<4xf32>
+}
+
+// -----
+
 plan.program @baked_into_a_plan target "cpu" {
   plan.slot @w : memref<4xf32> param "w"
   plan.slot @g : memref<4xf32> input "g"

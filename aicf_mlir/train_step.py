@@ -100,6 +100,7 @@ class CompiledTrainStep:
                 plan.load(batch)
                 for _ in range(runs):
                     self._run(plan)
+            self.synchronize()
         finally:
             self.restore(before)
         self._active, self._loaded = plan, True
@@ -182,8 +183,9 @@ class CompiledTrainStep:
         if not self._is_cuda:
             return
         torch.cuda.synchronize(self._device)
-        if self._active.executor.failed:
-            raise self._data_error(self._active, SKIPPED)
+        plan = self._active
+        if plan.executor.failed:
+            raise self._data_error(plan, SKIPPED)
 
     def reset(self) -> None:
         """Free the graphs and what capture took; parameters and optimizer state stay."""

@@ -18,6 +18,7 @@ from checked_step import (
 )
 
 from aicf_mlir import NonFiniteError, OutOfRangeError
+from aicf_mlir.runtime import status
 
 
 def test_replay_says_how_many_steps_are_done() -> None:
@@ -127,3 +128,26 @@ def test_checks_change_no_bit_of_a_good_step(optimizer: str, device: str) -> Non
         side.step.capture(make_batch(3, device))
         side.step.replay(4, sync=True)
     assert plain.bytes() == checked.bytes()
+
+
+def test_a_sum_that_overflows_on_the_way_is_told_apart() -> None:
+    """Exactly it is zero: the interpreter, in float64, finds nothing to blame."""
+    model = torch.nn.Linear(512, 1, bias=False)
+    with torch.no_grad():
+        model.weight[:, :256], model.weight[:, 256:] = 1e20, -1e20
+    example = {"x": torch.full((2, 512), 1e18)}
+    side = Side(
+        "sgd", "cpu", model=model, example=example, loss=lambda m, b: m(b["x"]).sum(), check_finite=True
+    )
+    with side.refused(
+        NonFiniteError,
+        "a sum on the way overflows in the precision of the step, though its result would not; the loss is",
+    ):
+        side.train({"x": torch.full((2, 512), 3e18)})
+
+
+def test_a_step_that_is_too_large_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "SEARCHED_BYTES", 1000)
+    side = Side("adam", "cpu", check_finite=True)
+    with side.refused(NonFiniteError, "the step is too large to look for the first", "the loss is nan"):
+        side.train(changed(make_batch(1), "x", (0, 0), float("nan")))

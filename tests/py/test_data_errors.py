@@ -22,7 +22,7 @@ from checked_step import (
 )
 from torch.nn import functional
 
-from aicf_mlir import OutOfRangeError, compile_train_step
+from aicf_mlir import DataError, OutOfRangeError, compile_train_step
 
 BAD_LABELS = {
     "one too large": (4, CLASSES),
@@ -227,3 +227,24 @@ def test_steps_behind_a_failed_one_train_nothing() -> None:
     assert parameters(side.model) == before
     side.step.replay(inputs=good, sync=True)
     assert parameters(side.model) != before
+
+
+def test_a_code_that_the_step_does_not_have_is_reported_too() -> None:
+    """Nothing that the status says is dropped, whoever wrote it."""
+    side = Side("adam", "cpu")
+    side.step._store.arenas["status"].write(0, b"\x63")  # pyright: ignore[reportPrivateUsage]
+    with side.refused(DataError, "a check failed with code 99, which this step does not have"):
+        side.train(make_batch(1))
+    side.train(make_batch(1))
+
+
+def test_a_batch_entry_may_be_called_status(device: str) -> None:
+    def loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        return functional.cross_entropy(model(batch["x"]), batch["status"])
+
+    batch = make_batch(1, device)
+    example = {"x": batch["x"], "status": batch["label"]}
+    side = Side("adam", device, example=example, loss=loss)
+    side.train(example)
+    with side.refused(OutOfRangeError, "got 5 at [2] of the batch's 'status'"):
+        side.train(changed(example, "status", (2,), CLASSES))

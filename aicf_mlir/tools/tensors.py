@@ -12,9 +12,9 @@ from zlib import crc32
 import ml_dtypes
 import numpy as np
 
+from aicf_mlir.atomic_file import write_file
 from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
-from aicf_mlir.tools.source import write_file
 
 
 def check_memory(nbytes: int, what: str) -> None:

@@ -411,3 +411,134 @@ plan.program @p target "cpu" {
 // expected-error@below {{string literal expected: a target such as "cpu" or "sm_90"}}
 plan.program @p target cpu {
 }
+
+// -----
+
+// expected-error@below {{'plan.launch' expects parent op 'plan.program'}}
+plan.launch @k0 "relu_cpu" relu(@x) -> (@y)
+
+// -----
+
+// expected-error@below {{'plan.slot' expects parent op 'plan.program'}}
+plan.slot @x : memref<4xf32> input "x"
+
+// -----
+
+// expected-error@below {{'plan.arena' expects parent op 'plan.program'}}
+plan.arena @input 256
+
+// -----
+
+// A layout is refused until kernels honour it.
+plan.program @p target "cpu" peak 512 {
+  plan.arena @input 512
+  // expected-error@below {{expected a dense memref such as memref<4x8xf32>: slots have neither layouts nor memory spaces; got memref<4x8xf32, strided<[1000000, 4], offset: 7>>}}
+  plan.slot @x in @input[0] : memref<4x8xf32, strided<[1000000, 4], offset: 7>> input "x"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{expected a dense memref such as memref<4xf32>: slots have neither layouts nor memory spaces; got memref<4xf32, 1 : i64>}}
+  plan.slot @x : memref<4xf32, 1> input "x"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  // expected-error@below {{expected a name such as @a, got @x::@y}}
+  "plan.slot"() <{sym_name = "y", type = memref<4xf32>, role = "input", alias = @x::@y}> : () -> ()
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @y : memref<4xf32> output "y"
+  // expected-error@below {{expected a name such as @a, got @x::@y}}
+  "plan.launch"() <{sym_name = "k0", kernel_id = "relu_cpu", op = "relu", inputs = [@x::@y], outputs = [@y], attrs = {}}> : () -> ()
+}
+
+// -----
+
+// A workspace is written by its launch: what the slot held is lost.
+plan.program @p target "cpu" {
+  plan.slot @x : memref<64xf32> input "x"
+  plan.slot @v : memref<64xf32> temp
+  plan.slot @y : memref<64xf32> output "y"
+  plan.slot @z : memref<64xf32> output "z"
+  plan.launch @k0 "neg_cpu" neg(@x) -> (@v)
+  plan.launch @k1 "relu_cpu" relu(@x) -> (@y) workspace @v after @k0
+  // expected-error@below {{@k2 reads @v, which is the workspace of @k1}}
+  plan.launch @k2 "relu_cpu" relu(@v) -> (@z) after @k1
+}
+
+// -----
+
+// The launch before a workspace must be done with it.
+plan.program @p target "cpu" {
+  plan.slot @x : memref<64xf32> input "x"
+  plan.slot @v : memref<64xf32> temp
+  plan.slot @y : memref<64xf32> output "y"
+  plan.slot @z : memref<64xf32> output "z"
+  plan.launch @k0 "neg_cpu" neg(@x) -> (@v)
+  plan.launch @k1 "relu_cpu" relu(@v) -> (@z) after @k0
+  // expected-error@below {{@k2 must be after @k0: they use the same memory, and one of them writes it}}
+  plan.launch @k2 "relu_cpu" relu(@x) -> (@y) workspace @v
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<64xf32> input "x"
+  plan.slot @y : memref<64xf32> output "y"
+  // expected-error@below {{the workspace @y of @k0 must be a temp slot}}
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@y) workspace @y
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<64xf32> input "x"
+  plan.slot @v : memref<64xf32> temp
+  // expected-error@below {{@k0 writes @v and @v, which overlap in memory}}
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@v) workspace @v
+}
+
+// -----
+
+// A wrong in-place: what @k0 wrote would be lost for @k2.
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @v : memref<4xf32> temp
+  plan.slot @y : memref<4xf32> output "y"
+  plan.launch @k0 "neg_cpu" neg(@x) -> (@v)
+  // expected-error@below {{@k1 writes @v, which holds the result of @k0: only a launch that reads it may overwrite it; give the new value a slot of its own}}
+  plan.launch @k1 "relu_cpu" relu(@x) -> (@v) after @k0
+  plan.launch @k2 "relu_cpu" relu(@v) -> (@y) after @k1
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{no launch uses @v; leave it out}}
+  plan.slot @v : memref<4xf32> temp
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  // expected-error@below {{expected @g to be named after a param; there is none named "x"}}
+  plan.slot @g : memref<4xf32> grad "x"
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@g)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> param "x"
+  // expected-error@below {{expected @g to be like its param, memref<4xf32>, got memref<2x2xf32>}}
+  plan.slot @g : memref<2x2xf32> grad "x"
+}

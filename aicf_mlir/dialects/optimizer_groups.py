@@ -181,7 +181,3 @@ def parse_group(index: int, attribute: DictionaryAttr) -> Group:
     if flags.get("nesterov") and not flags.get("momentum"):
         raise VerifyException(f"{where}: expected momentum = true beside nesterov = true")
     return Group(rule(**flags), tuple(name.data for name in params))
-
-
-SLOTS: frozenset[str] = frozenset({"step", *Sgd(momentum=True).metas, *Adam().metas})
-"""Names of what a step keeps for a param group: no argument of the user's can have them."""

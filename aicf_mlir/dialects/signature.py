@@ -3,12 +3,15 @@ The signature of a step: what each argument and result of the function is for, a
 
     func.func @step(%w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "0.weight"}, ...)
         -> (tensor<f32> {aicf.role = "loss", aicf.name = "loss"}, ...)
+
+Role and name together identify an argument: a parameter, a batch entry and a meta may all be called "lr". An
+update then says with aicf.of which of them it replaces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, StringAttr
@@ -20,6 +23,7 @@ from aicf_mlir.dialects.verification import FLOAT_NAMES, is_float_type
 
 ROLE = "aicf.role"
 NAME = "aicf.name"
+OF = "aicf.of"
 
 ARGUMENT_ROLES = ("input", "param", "buffer", "state", "meta")
 """Read from the batch; trained; frozen; kept by the optimizer; scalars that the host may write."""
@@ -35,22 +39,26 @@ class Label:
     role: str = ""
     name: str = ""
     rest: tuple[tuple[str, Attribute], ...] = ()
+    target_role: str = ""
+    """Of an update: the role of the argument that it replaces; empty where the name alone tells."""
 
     @staticmethod
     def of(attributes: DictionaryAttr) -> Label:
         """The label in an attribute dictionary."""
         written = dict(attributes.data)
-        return Label(_text(written.pop(ROLE, None)), _text(written.pop(NAME, None)), tuple(written.items()))
+        role, name, of = (_text(written.pop(key, None)) for key in (ROLE, NAME, OF))
+        return Label(role, name, tuple(written.items()), of)
 
     def to_attribute(self) -> DictionaryAttr:
         """The dictionary that `of` reads."""
-        named = {key: StringAttr(value) for key, value in ((ROLE, self.role), (NAME, self.name)) if value}
+        texts = ((ROLE, self.role), (NAME, self.name), (OF, self.target_role))
+        named = {key: StringAttr(value) for key, value in texts if value}
         return DictionaryAttr({**named, **dict(self.rest)})
 
 
 def _text(attribute: Attribute | None) -> str:
     if attribute is not None and not isinstance(attribute, StringAttr):
-        raise VerifyException(f"expected {ROLE} and {NAME} to be strings, got {attribute}")
+        raise VerifyException(f"expected {ROLE}, {NAME} and {OF} to be strings, got {attribute}")
     return "" if attribute is None else attribute.data
 
 
@@ -66,6 +74,21 @@ def result_labels(function: func.FuncOp) -> list[Label]:
 
 def _labels(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> list[Label]:
     return [Label()] * count if attributes is None else [Label.of(entry) for entry in attributes]
+
+
+class ArgumentIndex:
+    """The positions of labelled arguments by name."""
+
+    def __init__(self, labels: Sequence[Label]):
+        self._by_name: dict[str, list[tuple[str, int]]] = {}
+        for index, label in enumerate(labels):
+            if label.role:
+                self._by_name.setdefault(label.name, []).append((label.role, index))
+
+    def updated_by(self, label: Label) -> list[int]:
+        """The positions of the arguments that an update can mean: one in a function that verifies."""
+        named = self._by_name.get(label.name, [])
+        return [index for role, index in named if label.target_role in ("", role)]
 
 
 def return_op(function: func.FuncOp) -> func.ReturnOp:
@@ -90,39 +113,49 @@ def append_argument(function: func.FuncOp, type: Attribute, label: Label) -> Blo
 
 
 def set_results(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) -> None:
-    """Return these values, under these labels, instead of what `function` returned."""
+    """
+    Return these values, under these labels, instead of what `function` returned.
+
+    An update whose name belongs to one argument only is written without the role of that argument.
+    """
+    arguments = ArgumentIndex(argument_labels(function))
     old = return_op(function)
     new = func.ReturnOp(*(value for value, _ in results))
     new.location = old.location
     Rewriter.replace_op(old, new)
     function.update_function_type()
-    function.res_attrs = ArrayAttr([label.to_attribute() for _, label in results])
+    short = ((label, replace(label, target_role="")) for _, label in results)
+    labels = [plain if len(arguments.updated_by(plain)) == 1 else label for label, plain in short]
+    function.res_attrs = ArrayAttr([label.to_attribute() for label in labels])
 
 
 def verify_signature(function: func.FuncOp) -> None:
     """
     Check the labels of a step; functions without labels pass.
 
-    Roles are known; names are given and unique; params are of floating-point type; a grad names a param and an
-    update an argument, of its type.
+    Roles are known; names are given and unique in their role; params are of floating-point type; a grad names a
+    param and an update one argument, of its type.
     """
     arguments = list(zip(argument_labels(function), function.function_type.inputs.data, strict=True))
     results = list(zip(result_labels(function), function.function_type.outputs.data, strict=True))
-    known: dict[str, tuple[str, Attribute]] = {}
+    index_of = ArgumentIndex([label for label, _ in arguments])
+    known: set[tuple[str, str]] = set()
     for index, (label, type) in enumerate(arguments):
         where = f"argument {index} of @{function.sym_name.data}"
         _verify_label(where, label, ARGUMENT_ROLES)
         if label.role == "param" and not is_float_type(type):
             raise VerifyException(f"{where}: expected a param to be a tensor of {FLOAT_NAMES}, got {type}")
-        if label.name in known:
-            raise VerifyException(f'{where}: expected unique names, got "{label.name}" twice')
-        if label.role:
-            known[label.name] = (label.role, type)
+        if label.role and (label.role, label.name) in known:
+            raise VerifyException(f'{where}: expected one {label.role} named "{label.name}", got a second')
+        known.add((label.role, label.name))
     for index, (label, type) in enumerate(results):
         where = f"result {index} of @{function.sym_name.data}"
         _verify_label(where, label, RESULT_ROLES)
         if label.role in ("grad", "update"):
-            _verify_target(where, label, type, known)
+            target = replace(label, target_role="param") if label.role == "grad" else label
+            _verify_target(where, target, type, [arguments[i] for i in index_of.updated_by(target)])
+        elif label.target_role:
+            raise VerifyException(f'{where}: expected {OF} beside {ROLE} = "update" only')
 
 
 def _verify_label(where: str, label: Label, roles: Sequence[str]) -> None:
@@ -133,12 +166,14 @@ def _verify_label(where: str, label: Label, roles: Sequence[str]) -> None:
 
 
 def _verify_target(
-    where: str, label: Label, type: Attribute, known: dict[str, tuple[str, Attribute]]
+    where: str, label: Label, type: Attribute, found: Sequence[tuple[Label, Attribute]]
 ) -> None:
-    """A grad or an update must name an argument of the same type."""
-    role, expected = known.get(label.name, ("", None))
-    if not role or (label.role == "grad" and role != "param"):
-        wanted = "a param" if label.role == "grad" else "an argument"
+    """A grad or an update must name one argument, of the same type; `found` are those that it can mean."""
+    if not found:
+        wanted = f"a {label.target_role}" if label.target_role else "an argument"
         raise VerifyException(f'{where}: expected the {label.role} to name {wanted}, got "{label.name}"')
-    if type != expected:
+    if len(found) > 1:
+        roles = ", ".join(argument.role for argument, _ in found)
+        raise VerifyException(f'{where}: expected {OF} to be one of {roles}: each has a "{label.name}"')
+    if type != (expected := found[0][1]):
         raise VerifyException(f'{where}: expected the type of "{label.name}", {expected}, got {type}')

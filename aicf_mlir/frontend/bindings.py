@@ -15,6 +15,7 @@ import torch
 from torch.fx import Node
 
 from aicf_mlir.frontend.exported_step import ExportedStep, Placeholder
+from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.source import SourceLocation, trace_error
 from aicf_mlir.frontend.types import describe, is_supported, supported_dtypes
 
@@ -79,7 +80,9 @@ def binding_of(
 ) -> Binding:
     """The argument that stands for a placeholder; TraceError for a tensor that cannot be one."""
     tensor = placeholder.tensor
-    name = names.get(tensor, placeholder.path.replace("lifted_tensor_", "captured."))
+    name = names.get(tensor) or free_name(
+        placeholder.path.replace("lifted_tensor_", "captured."), names.values()
+    )
     if placeholder.is_captured and tensor.requires_grad:
         raise trace_error(
             f"{describe(tensor)} requires a gradient but is no parameter of the model; register it as one",

@@ -9,7 +9,6 @@ from typing import cast
 import torch
 from torch.nn.modules.loss import _Loss as TorchLoss  # pyright: ignore[reportPrivateUsage]
 
-from aicf_mlir.dialects.optimizer_groups import SLOTS
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.source import trace_error
@@ -71,12 +70,10 @@ def batch_specs(batch: object, device: torch.device) -> dict[str, TensorSpec]:
         raise TraceError('the batch is empty; expected a dictionary such as {"x": x, "t": t}')
     specs = dict[str, TensorSpec]()
     for name, tensor in entries.items():
-        if not isinstance(name, str):
-            raise TraceError(f"the names of batch entries must be strings, got {name!r}")
-        if name.partition(".")[0] in SLOTS:
-            raise TraceError(
-                f"batch entry {name!r} has the name of a value that the optimizer keeps; rename it"
-            )
+        if not isinstance(name, str) or not name:
+            raise TraceError(f"the names of batch entries must be strings that are not empty, got {name!r}")
+        if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
+            raise TraceError(f"batch entry {name!r} has a name that is no text: half of a surrogate pair")
         specs[name] = _spec(name, tensor, device)
     return specs
 

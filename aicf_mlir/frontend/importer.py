@@ -21,6 +21,7 @@ from aicf_mlir.frontend.call import Call, Forbidden, Refused, Value
 from aicf_mlir.frontend.emitter import Emitter, tensor_type
 from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.source import location_attribute
 from aicf_mlir.frontend.types import is_supported
 from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
@@ -142,7 +143,8 @@ class Importer:
         if tensor.is_floating_point() and (value := only_value(tensor)) is not None:
             return self._emit.constant(value, tensor.dtype, tensor.shape)
         constants = sum(binding.name.startswith("constant.") for binding in self.bound)
-        return self._bind(Binding("buffer", f"constant.{constants}", tensor.contiguous().to(self._device)))
+        name = free_name(f"constant.{constants}", [binding.name for binding in self.bound])
+        return self._bind(Binding("buffer", name, tensor.contiguous().to(self._device)))
 
 
 def with_values(node: Node, values: Mapping[Node, Value]) -> tuple[Sequence[Any], Mapping[str, Any]]:

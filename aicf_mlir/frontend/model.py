@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 
-from aicf_mlir.dialects.optimizer_groups import SLOTS
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction
 
@@ -32,17 +31,16 @@ def tensor_names(model: torch.nn.Module, function: LossFunction) -> dict[torch.T
                 raise TraceError(
                     f"{name!r} has no shape yet; run the model once on a batch before it is compiled"
                 )
-            names.setdefault(tensor, prefix + name)
+            if tensor not in names:
+                names[tensor] = free_name(prefix + name, names.values()) if prefix else name
     return names
 
 
-def told_apart(names: Mapping[torch.Tensor, str], batch: Iterable[str]) -> dict[torch.Tensor, str]:
-    """`names`, with "model." before those that an entry of the batch or a slot of the optimizer has too."""
-    taken = {part for name in batch for part in (name, name.partition(".")[0])} | SLOTS
-    return {
-        tensor: f"model.{name}" if name in taken or name.partition(".")[0] in taken else name
-        for tensor, name in names.items()
-    }
+def free_name(name: str, taken: Collection[str]) -> str:
+    """`name`, with `'` after it until no other tensor has it: names that AICF makes up give way to the model's."""
+    while name in taken:
+        name += "'"
+    return name
 
 
 def device_of(names: Mapping[torch.Tensor, str], wanted: str | torch.device | None) -> torch.device:

@@ -23,7 +23,7 @@ from aicf_mlir.frontend.example import (
 from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.importer import Importer
-from aicf_mlir.frontend.model import device_of, dtype_of, refuse_hooks, tensor_names, told_apart, unwrapped
+from aicf_mlir.frontend.model import device_of, dtype_of, refuse_hooks, tensor_names, unwrapped
 from aicf_mlir.frontend.optimizer import describe, trained_parameters
 from aicf_mlir.frontend.source import SourceLocation, trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
@@ -88,7 +88,6 @@ def trace(
     else:
         raise TraceError("give the shapes once: either example=, or B= and D=")
 
-    names = told_apart(names, specs)
     exported = export(model, function, specs, caller)
     check_loss(exported, function)
 

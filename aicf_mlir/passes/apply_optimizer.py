@@ -86,12 +86,12 @@ class ApplyOptimizerPass(ModulePass):
             groups = parse_groups(attribute)
         except VerifyException as error:
             refuse(function, str(error))
-        known = {label.name for label in argument_labels(function)}
+        known = {label.name for label in argument_labels(function) if label.role == "param"}
         for name in (name for group in groups for name in group.params):
             if name not in known:
                 refuse(
                     function,
-                    f'{OPTIMIZER}: expected names of arguments of @{function.sym_name.data}, got "{name}"',
+                    f'{OPTIMIZER}: expected names of params of @{function.sym_name.data}, got "{name}"',
                 )
         return groups
 
@@ -116,8 +116,9 @@ class GroupUpdate:
 
     def __post_init__(self) -> None:
         labels = argument_labels(self.function)
-        self.arguments: dict[str, SSAValue] = {
-            label.name: argument for label, argument in zip(labels, self.function.args, strict=True)
+        self.arguments: dict[tuple[str, str], SSAValue] = {
+            (label.role, label.name): argument
+            for label, argument in zip(labels, self.function.args, strict=True)
         }
 
     def emit(self, params: Sequence[str], gradients: Mapping[str, SSAValue]) -> list[tuple[SSAValue, Label]]:
@@ -130,15 +131,17 @@ class GroupUpdate:
             advance = builder.insert(self.rule.advance(step, meta))
             written = ("step", *self.rule.written_metas)
             meta |= dict(zip(written, advance.results, strict=True))
-            results += self.updates(advance, [self.slot(name) for name in written])
+            roles = ("state", *["meta"] * len(self.rule.written_metas))
+            slots = [self.slot(name) for name in written]
+            results += self.updates(advance, list(zip(roles, slots, strict=True)))
         for param in params:
-            value, gradient = self.arguments[param], gradients[param]
+            value, gradient = self.arguments["param", param], gradients[param]
             names = [f"{param}.{state}" for state in self.rule.states]
             states = [self.add_argument("state", name, value.type) for name in names]
             update = builder.insert(self.rule.update(value, gradient, states, meta))
             if isinstance(gradient, OpResult):
                 update.location = gradient.op.location
-            results += self.updates(update, [param, *names])
+            results += self.updates(update, [("param", param), *(("state", name) for name in names)])
         return results
 
     def slot(self, name: str) -> str:
@@ -147,24 +150,26 @@ class GroupUpdate:
 
     def add_argument(self, role: str, name: str, type: Attribute) -> SSAValue:
         """A new argument; a state is called after its parameter in the text, as %w0.exp_avg after %w0."""
-        if name in self.arguments:
+        if (role, name) in self.arguments:
             refuse(
-                self.function, f'argument "{name}" has the name of an optimizer slot; rename it in the model'
+                self.function,
+                f'@{self.function.sym_name.data} has a {role} named "{name}", which apply-optimizer adds; leave it out',
             )
         argument = append_argument(self.function, type, Label(role, name))
         owner, _, last = name.rpartition(".")
-        hint = self.arguments[owner].name_hint if owner in self.arguments else owner
+        parameter = self.arguments.get(("param", owner)) if role == "state" else None
+        hint = parameter.name_hint if parameter else owner
         argument.name_hint = f"{hint}.{last}" if hint else last
-        self.arguments[name] = argument
+        self.arguments[role, name] = argument
         return argument
 
-    def updates(self, op: Operation, names: Sequence[str]) -> list[tuple[SSAValue, Label]]:
-        """The results of `op` as the new values of the arguments called `names`."""
-        pairs = list(zip(op.results, names, strict=True))
-        for result, name in pairs:
-            if hint := self.arguments[name].name_hint:
+    def updates(self, op: Operation, keys: Sequence[tuple[str, str]]) -> list[tuple[SSAValue, Label]]:
+        """The results of `op` as the new values of the arguments of these roles and names."""
+        pairs = list(zip(op.results, keys, strict=True))
+        for result, key in pairs:
+            if hint := self.arguments[key].name_hint:
                 result.name_hint = f"{hint}.next"
-        return [(result, Label("update", name)) for result, name in pairs]
+        return [(result, Label("update", name, target_role=role)) for result, (role, name) in pairs]
 
 
 def refuse(function: func.FuncOp, message: str) -> NoReturn:

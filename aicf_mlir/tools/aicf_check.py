@@ -12,6 +12,7 @@ import torch
 from aicf_mlir.compile import compile_train_step, default_device
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction, loss_function
+from aicf_mlir.frontend.model import tensor_names
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.user_function import UserStep, load_user_step
 
@@ -66,42 +67,62 @@ def check(user: UserStep, device: str, steps: int) -> tuple[list[Row], float]:
         raise TraceError(f"{user.location}: nothing to check without an optimizer; return one as 'optimizer'")
     if steps < 1:
         raise TraceError(f"--steps must be at least 1, got {steps}")
-    loss_fn = loss_function(user.loss_fn)
     batch = {key: value.to(device) for key, value in user.batch.items()}
-    model, optimizer = user.model.to(device), user.optimizer
-    theirs, their_optimizer = copy.deepcopy((model, optimizer))
-    exact, exact_optimizer = copy.deepcopy((model, optimizer))
-    exact.double()
+    model, optimizer, loss = user.model.to(device), user.optimizer, on_device(user.loss_fn, device)
+    theirs, exact = (Eager(*copy.deepcopy((model, optimizer, loss))) for _ in range(2))
+    exact.to_float64()
     dtype = next((p.dtype for p in model.parameters()), torch.float32)
     exact_batch = {k: v.double() if v.is_floating_point() else v for k, v in batch.items()}
     step = compile_train_step(
-        model, optimizer, loss_fn=loss_fn, example=batch, device=device, name="check", keep_gradients=True
+        model, optimizer, loss_fn=loss, example=batch, device=device, name="check", keep_gradients=True
     )
+    parameters = trainable(model, loss)
     rows: dict[str, Row] = {}
     for _ in range(steps):
         values = {"loss": step.train_step(batch)}
         values |= {f"grad {name}": gradient for name, gradient in step.gradients.items()}
-        values |= {f"param {name}": p for name, p in model.named_parameters()}
-        reference = _eager_step(theirs, their_optimizer, loss_fn, batch)
-        truth = _eager_step(exact, exact_optimizer, loss_fn, exact_batch)
+        values |= {f"param {name}": p for name, p in parameters.items()}
+        reference, truth = theirs.step(batch), exact.step(exact_batch)
         for name, value in values.items():
             rows.setdefault(name, Row(name)).observe(value, reference[name], truth[name])
     return list(rows.values()), FLOOR.get(dtype, FLOOR[torch.float32])
 
 
-def _eager_step(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    loss_fn: LossFunction,
-    batch: Mapping[str, torch.Tensor],
-) -> dict[str, torch.Tensor]:
-    optimizer.zero_grad(set_to_none=True)
-    loss = loss_fn(model, batch)
-    torch.autograd.backward(loss)
-    values = {"loss": loss.detach().clone()}
-    values |= {f"grad {n}": p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-    optimizer.step()
-    return values | {f"param {n}": p.detach().clone() for n, p in model.named_parameters()}
+def on_device(loss: LossFunction | None, device: str) -> LossFunction | None:
+    """The loss with the parameters and buffers that it may have on `device`."""
+    return loss.to(device) if isinstance(loss, torch.nn.Module) else loss
+
+
+def trainable(model: torch.nn.Module, loss: LossFunction | None) -> dict[str, torch.nn.Parameter]:
+    """The parameters of the model, and of a loss that is a module, by the names that the compiled step has for them."""
+    names = tensor_names(model, loss_function(loss))
+    return {name: p for p, name in names.items() if isinstance(p, torch.nn.Parameter)}
+
+
+@dataclass
+class Eager:
+    """A copy of the step that torch runs; a loss with parameters is copied with the model."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    loss: LossFunction | None
+
+    def to_float64(self) -> None:
+        """Compute in float64 from now on."""
+        for part in (self.model, self.loss):
+            if isinstance(part, torch.nn.Module):
+                part.double()
+
+    def step(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Run one step; the loss, and every gradient and parameter by name."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = loss_function(self.loss)(self.model, batch)
+        torch.autograd.backward(loss)
+        parameters = trainable(self.model, self.loss)
+        values = {"loss": loss.detach().clone()}
+        values |= {f"grad {n}": p.grad.clone() for n, p in parameters.items() if p.grad is not None}
+        self.optimizer.step()
+        return values | {f"param {n}": p.detach().clone() for n, p in parameters.items()}
 
 
 def render(rows: list[Row], floor: float) -> str:

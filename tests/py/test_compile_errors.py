@@ -66,11 +66,6 @@ BAD_COMPILES: dict[str, tuple[Callable[[nn.Module, torch.optim.Optimizer], Any],
         AicfError,
         r"'t'",
     ),
-    "batch with a name of the optimizer's": (
-        lambda m, o: compile_train_step(m, o, example={**regression(4), "lr": torch.zeros(1)}, device="cpu"),
-        AicfError,
-        r"batch entry 'lr' has the name of a value that the optimizer keeps; rename it",
-    ),
     "loss of several elements": (
         lambda m, o: compile_train_step(
             m, o, loss_fn=lambda model, b: model(b["x"]), example=regression(4), device="cpu"

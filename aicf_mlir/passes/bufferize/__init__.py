@@ -26,7 +26,7 @@ from aicf_mlir.dialects import kernel, registry
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
-from aicf_mlir.dialects.signature import argument_labels, result_labels, return_op
+from aicf_mlir.dialects.signature import ArgumentIndex, argument_labels, result_labels, return_op
 from aicf_mlir.errors import PlanError
 from aicf_mlir.passes.bufferize.slots import SlotTable
 from aicf_mlir.passes.bufferize.uses import Uses
@@ -61,7 +61,8 @@ class Bufferizer:
 
     def run(self) -> ProgramOp:
         """The program that does what the function says."""
-        self.place_results(self.place_arguments())
+        self.place_arguments()
+        self.place_results()
         for op in self.function.body.block.ops:
             self.translate(op)
         for value, destination in self.copies_at_end:
@@ -72,26 +73,25 @@ class Bufferizer:
         program.location = self.function.location
         return program
 
-    def place_arguments(self) -> dict[str, BlockArgument]:
-        """Make a slot for every argument; the arguments by name."""
-        by_name: dict[str, BlockArgument] = {}
+    def place_arguments(self) -> None:
+        """Make a slot for every argument."""
         for argument, label in zip(self.function.args, argument_labels(self.function), strict=True):
             name = label.name or argument.name_hint or f"arg{argument.index}"
-            by_name[name] = argument
             slot = self.table.named(name, tensor_spec(argument), label.role or "input", name)
             self.slot_of[argument] = slot
-        return by_name
 
-    def place_results(self, arguments: dict[str, BlockArgument]) -> None:
+    def place_results(self) -> None:
         """Decide where each result of the function is written."""
+        arguments = ArgumentIndex(argument_labels(self.function))
         labels = result_labels(self.function)
-        updated: set[str] = set()
+        updated: set[int] = set()
         for index, (value, label) in enumerate(zip(self.terminator.operands, labels, strict=True)):
             if label.role == "update":
-                if label.name not in arguments or label.name in updated:
+                targets = arguments.updated_by(label)
+                if len(targets) != 1 or targets[0] in updated:
                     refuse(self.terminator, f'expected one update of an argument named "{label.name}"')
-                updated.add(label.name)
-                self.place_update(value, arguments[label.name])
+                updated.add(targets[0])
+                self.place_update(value, self.function.args[targets[0]])
             elif label.role == "grad":
                 symbol = f"{label.name}.grad"
                 self.place(value, self.table.named(symbol, tensor_spec(value), "grad", label.name))

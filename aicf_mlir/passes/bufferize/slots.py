@@ -25,9 +25,11 @@ class Symbols:
         self._taken = set(reserved)
         self._count: dict[str, int] = {}
 
-    def named(self, name: str) -> str:
-        """A symbol for the user's `name`; a number is appended if it is taken."""
+    def named(self, name: str, role: str = "") -> str:
+        """A symbol for the user's `name`: `role.name` if that is taken, and then with a number."""
         base = symbol = legal_symbol(name)
+        if symbol in self._taken and role:
+            base = symbol = legal_symbol(f"{role}.{name}")
         number = 1
         while symbol in self._taken:
             number += 1
@@ -60,7 +62,7 @@ class SlotTable:
 
     def named(self, symbol: str, spec: TensorSpec, role: str, label: str) -> SlotOp:
         """A slot that the user knows as `label`; `symbol` is what the plan would like to call it."""
-        return self._add(SlotOp(self.symbols.named(symbol), spec, role, label=label))
+        return self._add(SlotOp(self.symbols.named(symbol, role), spec, role, label=label))
 
     def temporary(self, spec: TensorSpec) -> SlotOp:
         """Memory of this step only."""

@@ -8,7 +8,7 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.dialects.signature import argument_labels, result_labels, return_op
+from aicf_mlir.dialects.signature import ArgumentIndex, argument_labels, result_labels, return_op
 
 
 def give_results_memory(module: ModuleOp) -> None:
@@ -30,11 +30,11 @@ def memory_of(value: SSAValue) -> SSAValue:
 
 
 def _copy_results(function: FuncOp) -> None:
-    terminator, arguments = return_op(function), argument_labels(function)
+    terminator, arguments = return_op(function), ArgumentIndex(argument_labels(function))
     taken: set[SSAValue] = set()
     for index, (value, label) in enumerate(zip(terminator.operands, result_labels(function), strict=True)):
         if label.role == "update" and isinstance(value, BlockArgument):
-            if arguments[value.index].name == label.name:
+            if value.index in arguments.updated_by(label):
                 continue
         elif isinstance((owner := memory_of(value)).owner, KernelOp) and owner not in taken:
             taken.add(owner)

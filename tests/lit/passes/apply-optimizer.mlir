@@ -107,7 +107,7 @@ func.func @forward(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> 
 
 // -----
 
-// expected-error@below {{aicf.optimizer: expected names of arguments of @unknown, got "v"}}
+// expected-error@below {{aicf.optimizer: expected names of params of @unknown, got "v"}}
 func.func @unknown(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = [{kind = "sgd", params = ["v"]}]} {
   func.return %w : tensor<4xf32>
 }
@@ -163,7 +163,7 @@ func.func @twice(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (t
 
 // -----
 
-// expected-error@below {{argument "lr" has the name of an optimizer slot; rename it in the model}}
-func.func @clash(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %lr: tensor<f64> {aicf.role = "buffer", aicf.name = "lr"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) {
+// expected-error@below {{@clash has a meta named "lr", which apply-optimizer adds; leave it out}}
+func.func @clash(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) {
   func.return %w : tensor<4xf32>
 }

@@ -6,14 +6,14 @@
 // CHECK-NEXT:    plan.slot @x : memref<4x4xf32> input "x"
 // CHECK-NEXT:    plan.slot @_0.weight : memref<4x4xf32> param "0.weight"
 // CHECK-NEXT:    plan.slot @a_b : memref<4x4xf32> buffer "a-b"
-// CHECK-NEXT:    plan.slot @a_b_2 : memref<4x4xf32> state "a b"
+// CHECK-NEXT:    plan.slot @state.a_b : memref<4x4xf32> state "a b"
 // CHECK-NEXT:    plan.slot @lr : memref<f64> meta "lr"
 // CHECK-NEXT:    plan.slot @loss : memref<f32> output "loss"
 // CHECK-NEXT:    plan.slot @_0.weight.grad : memref<4x4xf32> grad "0.weight"
-// CHECK-NEXT:    plan.slot @temp_2 : memref<4x4xf32> output "temp"
-// CHECK-NEXT:    plan.launch @k0 "add_cpu" add(@x, @a_b) -> (@temp_2)
-// CHECK-NEXT:    plan.launch @k1 "mse_loss_cpu" mse_loss(@temp_2, @_0.weight) -> (@loss) {reduction = "mean"} after @k0
-// CHECK-NEXT:    plan.launch @k2 "mse_grad_cpu" mse_grad(@loss, @_0.weight, @temp_2) -> (@_0.weight.grad) {reduction = "mean"} after @k1
+// CHECK-NEXT:    plan.slot @output.temp : memref<4x4xf32> output "temp"
+// CHECK-NEXT:    plan.launch @k0 "add_cpu" add(@x, @a_b) -> (@output.temp)
+// CHECK-NEXT:    plan.launch @k1 "mse_loss_cpu" mse_loss(@output.temp, @_0.weight) -> (@loss) {reduction = "mean"} after @k0
+// CHECK-NEXT:    plan.launch @k2 "mse_grad_cpu" mse_grad(@loss, @_0.weight, @output.temp) -> (@_0.weight.grad) {reduction = "mean"} after @k1
 // CHECK-NEXT:    plan.launch @k3 "sgd_step_cpu" sgd_step(@_0.weight, @_0.weight.grad, @lr, @lr) -> (@_0.weight) {groups = array<i64: 0>} after @k2
 // CHECK-NEXT:  }
 func.func @roles(

@@ -32,14 +32,35 @@ func.func @nameless(%x: tensor<4xf32> {aicf.role = "param"}) {
 
 // -----
 
-// expected-error@below {{argument 1 of @same: expected unique names, got "x" twice}}
-func.func @same(%x: tensor<4xf32> {aicf.role = "param", aicf.name = "x"}, %y: tensor<4xf32> {aicf.role = "input", aicf.name = "x"}) {
+// expected-error@below {{argument 1 of @same: expected one input named "x", got a second}}
+func.func @same(%x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"}, %y: tensor<4xf32> {aicf.role = "input", aicf.name = "x"}) {
   func.return
 }
 
 // -----
 
-// expected-error@below {{expected aicf.role and aicf.name to be strings, got 1 : i64}}
+// expected-error@below {{result 0 of @which: expected aicf.of to be one of param, state: each has a "x"}}
+func.func @which(%x: tensor<4xf32> {aicf.role = "param", aicf.name = "x"}, %y: tensor<4xf32> {aicf.role = "state", aicf.name = "x"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "x"}) {
+  func.return %x : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{result 0 of @of: expected the update to name a meta, got "x"}}
+func.func @of(%x: tensor<4xf32> {aicf.role = "param", aicf.name = "x"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "x", aicf.of = "meta"}) {
+  func.return %x : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{result 0 of @no_update: expected aicf.of beside aicf.role = "update" only}}
+func.func @no_update(%x: tensor<f32> {aicf.role = "param", aicf.name = "x"}) -> (tensor<f32> {aicf.role = "loss", aicf.name = "x", aicf.of = "param"}) {
+  func.return %x : tensor<f32>
+}
+
+// -----
+
+// expected-error@below {{expected aicf.role, aicf.name and aicf.of to be strings, got 1 : i64}}
 func.func @number(%x: tensor<4xf32> {aicf.role = 1}) {
   func.return
 }

@@ -91,6 +91,39 @@ class ArgumentIndex:
         return [index for role, index in named if label.target_role in ("", role)]
 
 
+Key = tuple[str, str]
+"""Role and name: of an argument, and of a result "output", "grad", or those of the argument that it updates."""
+
+
+def argument_keys(function: func.FuncOp) -> list[Key]:
+    """One key per argument, all different; one without a label is an input called as in the text."""
+    labels = argument_labels(function)
+    taken = {(label.role, label.name) for label in labels}
+    keys: list[Key] = []
+    for argument, label in zip(function.args, labels, strict=True):
+        key = label.role or "input", label.name or argument.name_hint or f"arg{argument.index}"
+        base, number = key[1], argument.index
+        while not label.name and key in taken:
+            key, number = (key[0], f"{base}_{number}"), number + 1
+        taken.add(key)
+        keys.append(key)
+    return keys
+
+
+def result_keys(function: func.FuncOp) -> list[Key]:
+    """One key per result, all different in a function that verifies."""
+    arguments, index_of = argument_keys(function), ArgumentIndex(argument_labels(function))
+    keys: list[Key] = []
+    for index, label in enumerate(result_labels(function)):
+        if label.role == "update":
+            keys.append(arguments[index_of.updated_by(label)[0]])
+        elif label.role == "grad":
+            keys.append(("grad", label.name))
+        else:
+            keys.append(("output", label.name or label.role or f"result{index}"))
+    return keys
+
+
 def return_op(function: func.FuncOp) -> func.ReturnOp:
     """The terminator of a function of one block; refuses declarations and several blocks."""
     last = function.body.block.last_op if len(function.body.blocks) == 1 else None
@@ -134,7 +167,7 @@ def verify_signature(function: func.FuncOp) -> None:
     Check the labels of a step; functions without labels pass.
 
     Roles are known; names are given and unique in their role; params are of floating-point type; a grad names a
-    param and an update one argument, of its type.
+    param and an update one argument, of its type; no two results are the same.
     """
     arguments = list(zip(argument_labels(function), function.function_type.inputs.data, strict=True))
     results = list(zip(result_labels(function), function.function_type.outputs.data, strict=True))
@@ -156,6 +189,16 @@ def verify_signature(function: func.FuncOp) -> None:
             _verify_target(where, target, type, [arguments[i] for i in index_of.updated_by(target)])
         elif label.target_role:
             raise VerifyException(f'{where}: expected {OF} beside {ROLE} = "update" only')
+    if function.is_declaration:
+        return
+    seen: set[Key] = set()
+    for index, (key, (label, _)) in enumerate(zip(result_keys(function), results, strict=True)):
+        if key in seen:
+            what = f"{label.role or key[0]} named {key[1]!r}"
+            raise VerifyException(
+                f"result {index} of @{function.sym_name.data}: expected one {what}, got a second"
+            )
+        seen.add(key)
 
 
 def _verify_label(where: str, label: Label, roles: Sequence[str]) -> None:

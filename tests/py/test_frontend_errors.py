@@ -234,7 +234,10 @@ BATCHES: dict[str, tuple[Any, str]] = {
     "tuple": ((torch.zeros(2),), r'must be a dictionary such as \{"x": x, "t": t\}, got tuple'),
     "empty": ({}, r"the batch is empty; expected a dictionary"),
     "list inside": ({"x": [1.0]}, r"entry 'x' must be a torch\.Tensor, got list"),
-    "number as name": ({0: torch.zeros(2)}, r"names of batch entries must be strings that are not empty, got 0"),
+    "number as name": (
+        {0: torch.zeros(2)},
+        r"names of batch entries must be strings that are not empty, got 0",
+    ),
     "no rows": ({"x": torch.zeros(0, 4)}, r"entry 'x' has no elements: its shape is \(0, 4\)"),
     "bytes": (
         {"x": torch.zeros(2, dtype=torch.uint8)},

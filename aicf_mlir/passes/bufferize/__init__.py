@@ -26,7 +26,14 @@ from aicf_mlir.dialects import kernel, registry
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
-from aicf_mlir.dialects.signature import ArgumentIndex, argument_labels, result_labels, return_op
+from aicf_mlir.dialects.signature import (
+    ArgumentIndex,
+    argument_keys,
+    argument_labels,
+    result_keys,
+    result_labels,
+    return_op,
+)
 from aicf_mlir.errors import PlanError
 from aicf_mlir.passes.bufferize.slots import SlotTable
 from aicf_mlir.passes.bufferize.uses import Uses
@@ -75,29 +82,19 @@ class Bufferizer:
 
     def place_arguments(self) -> None:
         """Make a slot for every argument."""
-        for argument, label in zip(self.function.args, argument_labels(self.function), strict=True):
-            name = label.name or argument.name_hint or f"arg{argument.index}"
-            slot = self.table.named(name, tensor_spec(argument), label.role or "input", name)
-            self.slot_of[argument] = slot
+        for argument, (role, name) in zip(self.function.args, argument_keys(self.function), strict=True):
+            self.slot_of[argument] = self.table.named(name, tensor_spec(argument), role, name)
 
     def place_results(self) -> None:
         """Decide where each result of the function is written."""
         arguments = ArgumentIndex(argument_labels(self.function))
-        labels = result_labels(self.function)
-        updated: set[int] = set()
-        for index, (value, label) in enumerate(zip(self.terminator.operands, labels, strict=True)):
+        labels, keys = result_labels(self.function), result_keys(self.function)
+        for value, label, (role, name) in zip(self.terminator.operands, labels, keys, strict=True):
             if label.role == "update":
-                targets = arguments.updated_by(label)
-                if len(targets) != 1 or targets[0] in updated:
-                    refuse(self.terminator, f'expected one update of an argument named "{label.name}"')
-                updated.add(targets[0])
-                self.place_update(value, self.function.args[targets[0]])
-            elif label.role == "grad":
-                symbol = f"{label.name}.grad"
-                self.place(value, self.table.named(symbol, tensor_spec(value), "grad", label.name))
+                self.place_update(value, self.function.args[arguments.updated_by(label)[0]])
             else:
-                name = label.name or label.role or f"result{index}"
-                self.place(value, self.table.named(name, tensor_spec(value), "output", name))
+                symbol = f"{name}.grad" if role == "grad" else name
+                self.place(value, self.table.named(symbol, tensor_spec(value), role, name))
 
     def place(self, value: SSAValue, slot: SlotOp) -> None:
         """Have the launch behind `value`, itself or as a reshape of its result, write to `slot`."""

@@ -40,17 +40,6 @@ func.func @f(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) attributes {ai
 
 // -----
 
-func.func @f(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"})
-    -> (tensor<4xf32> {aicf.role = "update", aicf.name = "p"}, tensor<4xf32> {aicf.role = "update", aicf.name = "p"})
-    attributes {aicf.target = "cpu"} {
-  %y = kernel.relu %p id "relu_cpu" : tensor<4xf32>
-  %z = kernel.neg %p id "neg_cpu" : tensor<4xf32>
-  // expected-error@below {{expected one update of an argument named "p"}}
-  func.return %y, %z : tensor<4xf32>, tensor<4xf32>
-}
-
-// -----
-
 // expected-error@below {{expected @f to be one block that ends in func.return}}
 func.func private @f(tensor<4xf32>) -> tensor<4xf32>
 

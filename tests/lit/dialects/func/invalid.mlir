@@ -99,3 +99,17 @@ func.func @type(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %l: te
 func.func @integers(%w: tensor<4xi64> {aicf.role = "param", aicf.name = "w"}) {
   func.return
 }
+
+// -----
+
+// expected-error@below {{result 1 of @twice: expected one update named 'p', got a second}}
+func.func @twice(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "p"}, tensor<4xf32> {aicf.role = "update", aicf.name = "p"}) {
+  func.return %p, %p : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{result 1 of @losses: expected one output named 'loss', got a second}}
+func.func @losses(%p: tensor<f32>) -> (tensor<f32> {aicf.role = "loss"}, tensor<f32> {aicf.role = "output", aicf.name = "loss"}) {
+  func.return %p, %p : tensor<f32>, tensor<f32>
+}

@@ -7,20 +7,24 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, TensorType
-from xdsl.interpreter import Interpreter, InterpreterFunctions
+from xdsl.interpreter import Interpreter
 from xdsl.interpreters.func import FuncFunctions
 
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.dialects.signature import STATUS, ArgumentIndex, argument_labels, result_labels
 from aicf_mlir.errors import BindError
-from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
+from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.plan import run_plan
+from aicf_mlir.interpreters.runner import ArithmeticFunctions
 
 __all__ = ["make_interpreter", "run_function", "run_plan"]
 
 
-def run_function(module: ModuleOp, inputs: Sequence[Array]) -> tuple[Array, ...]:
+def run_function(
+    module: ModuleOp, inputs: Sequence[Array], arithmetic: Arithmetic = ROUNDED
+) -> tuple[Array, ...]:
     """
     The results of the one function of `module`, of nn, optim and kernel ops, on `inputs` in argument order.
 
@@ -31,15 +35,16 @@ def run_function(module: ModuleOp, inputs: Sequence[Array]) -> tuple[Array, ...]
     if len(functions) != 1:
         raise BindError(f"expected a module of one function to run, got {len(functions)}")
     (function,) = functions
-    _check_inputs(function, inputs)
-    return committed(function, inputs, make_interpreter(module).call_op(function, tuple(inputs)))
+    _check_inputs(function, inputs, arithmetic)
+    results = make_interpreter(module, arithmetic).call_op(function, tuple(inputs))
+    return committed(function, inputs, results)
 
 
-def make_interpreter(module: ModuleOp) -> Interpreter:
+def make_interpreter(module: ModuleOp, arithmetic: Arithmetic = ROUNDED) -> Interpreter:
     """An interpreter for the ops of `module`."""
     interpreter = Interpreter(module)
     interpreter.register_implementations(FuncFunctions())
-    for implementations in _implementations(module):
+    for implementations in _implementations(module, arithmetic):
         interpreter.register_implementations(implementations)
     return interpreter
 
@@ -67,14 +72,14 @@ IMPLEMENTATIONS: Mapping[str, tuple[str, str]] = {
 """Module and class by dialect; imported when a module has ops of that dialect."""
 
 
-def _implementations(module: ModuleOp) -> list[InterpreterFunctions]:
+def _implementations(module: ModuleOp, arithmetic: Arithmetic) -> list[ArithmeticFunctions]:
     """The implementations of the dialects that `module` uses."""
     used = {op.dialect_name() for op in module.walk()}
     rows = [row for dialect, row in IMPLEMENTATIONS.items() if dialect in used]
-    return [getattr(importlib.import_module(path), name)() for path, name in rows]
+    return [getattr(importlib.import_module(path), name)(arithmetic) for path, name in rows]
 
 
-def _check_inputs(function: func.FuncOp, inputs: Sequence[Array]) -> None:
+def _check_inputs(function: func.FuncOp, inputs: Sequence[Array], arithmetic: Arithmetic) -> None:
     arguments = function.body.block.args
     name = function.sym_name.data
     if len(inputs) != len(arguments):
@@ -83,7 +88,7 @@ def _check_inputs(function: func.FuncOp, inputs: Sequence[Array]) -> None:
         label = f"%{argument.name_hint}" if argument.name_hint else str(index)
         if not isinstance(argument.type, TensorType):
             raise BindError(f"@{name}, input {label}: only tensors can be given, not {argument.type}")
-        dtype, shape = NUMPY_TYPES[element_name(element_type(argument))], shape_of(argument)
+        dtype, shape = arithmetic.dtype(element_name(element_type(argument))), shape_of(argument)
         if (given.dtype, given.shape) != (dtype, shape):
             raise BindError(
                 f"@{name}, input {label}: expected {dtype}{list(shape)}, got {given.dtype}{list(given.shape)}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from aicf_mlir.atomic_file import write_file
 from aicf_mlir.diagnostics import Diagnostic, LocatedError, Place, Source
 from aicf_mlir.text_limits import MAX_BYTES, decode
 
@@ -62,29 +61,3 @@ def write_output(path: str, text: str) -> None:
         raise OSError("standard output is closed")
     standard.write(text)
     standard.flush()
-
-
-def write_file(path: str, data: bytes) -> None:
-    """Write a file that appears whole or not at all; what was there stays until then."""
-    try:
-        target = Path(path).resolve()
-        if target.exists() and not target.is_file():  # a pipe or a device cannot be replaced
-            target.write_bytes(data)
-        else:
-            _replace(target, data)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from None
-
-
-def _replace(target: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Group, parse_groups
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import LossFunction, Traced, trace
-from aicf_mlir.runtime.bound_plan import BoundPlan
-from aicf_mlir.runtime.hyperparameters import Hyperparameters, slot_name
-from aicf_mlir.runtime.optimizer_state import BoundGroup, OptimizerState
+from aicf_mlir.frontend.model import unwrapped
+from aicf_mlir.frontend.one_at_a_time import one_at_a_time
+from aicf_mlir.runtime.binding import Built, bind_step
+from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
 from aicf_mlir.runtime.program import load_program
-from aicf_mlir.runtime.store import Store
 from aicf_mlir.stages import Snapshots, make_context, run_stages
-from aicf_mlir.train_step import Batch, CompiledTrainStep
+from aicf_mlir.train_step import Batch, CompiledEvalStep, CompiledTrainStep
 
 log = logging.getLogger("aicf")
 
@@ -44,6 +46,7 @@ def compile_train_step(
     warmup_required: bool = True,
     name: str = "step",
     keep_gradients: bool = False,
+    meta: Sequence[str] = (),
     check_finite: bool = False,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
@@ -56,51 +59,122 @@ def compile_train_step(
     A class index out of range skips the whole step and raises `OutOfRangeError`; with `check_finite` so does a loss or a gradient
     that is NaN or infinite, with `NonFiniteError`. On CUDA the error comes with the next call that sees it, and nothing trains
     in between.
+    `meta` names Python numbers that the step reads (`"model.alpha"`, as `guards()` lists them) and that may change between steps.
+
+    Steps over the same model or optimizer share parameters and state: each sees the others' updates, and they run one at a time.
 
     Raises TraceError for what cannot be expressed, SelectionError when a kernel is missing for the device, BindError for tensors
     that do not fit.
     """
-    where = _device(device)
-    _check_dtype(model, dtype)
-    traces = [
-        trace(
-            model, loss_fn, batch, optimizer=optimizer, name=name, B=size, D=D, dtype=dtype or _dtype(model)
-        )
-        for batch, size in _shape_groups(example, B)
-    ]
-    target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
-    stages = [_run_pipeline(traced, target, keep_gradients, check_finite) for traced in traces]
-    programs = [load_program(snapshots["plan"]) for snapshots in stages]
-
-    if isinstance(previous := vars(optimizer).get("_aicf_step"), CompiledTrainStep):
-        previous.detach()
-    log.info("%s: compiled %d shape group(s) for %s", name, len(programs), target)
-    tensors = {("param", n): p for n, p in traces[0].parameters.items()}
-    frozen = {("buffer", n): b for n, b in traces[0].buffers.items()}
-    store = Store(programs[0], str(where), model, {**tensors, **frozen})
-    plans = [BoundPlan(program, store) for program in programs]
-    groups = _optimizer_groups(stages[0]["step"])
-    hyperparameters = Hyperparameters(optimizer, groups, store, where)
-    optimizer_state = OptimizerState(
+    request = Request(
+        model,
         optimizer,
-        [_bind_group(k, group, traces[0].parameters, store) for k, group in enumerate(groups)],
-        on_adopt=hyperparameters.follow_steps,
+        loss_fn,
+        example,
+        B,
+        D,
+        device,
+        dtype,
+        name,
+        keep_gradients,
+        tuple(meta),
+        check_finite,
     )
-    step = CompiledTrainStep(
-        name, store, plans, stages, hyperparameters, optimizer, optimizer_state, warmup_required
-    )
-    vars(optimizer)["_aicf_step"] = step
+    step = CompiledTrainStep(request, request.build(), warmup_required)
+    vars(optimizer)["_aicf_step"] = weakref.ref(step)
     for batch in _batches(warmup_inputs):
         step.warmup(batch, warmup_runs)
     return step
 
 
-def _run_pipeline(traced: Traced, target: str, keep_gradients: bool, check_finite: bool) -> Snapshots:
-    stages = Snapshots()
-    wanted = [flag for flag, on in (("keep-grads", keep_gradients), ("check-finite", check_finite)) if on]
-    options = {"apply-optimizer": " ".join(wanted)} if wanted else {}
-    run_stages(traced.module, make_context(), target=target, after_each=stages, options=options)
-    return stages
+def compile_eval_step(
+    model: torch.nn.Module,
+    *,
+    loss_fn: LossFunction | None = None,
+    example: Batch | Sequence[Batch] | None = None,
+    B: int | Sequence[int] | None = None,
+    D: int | None = None,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    name: str = "eval",
+    meta: Sequence[str] = (),
+) -> CompiledEvalStep:
+    """Compile the loss of `model` alone: the step computes it and changes nothing.
+
+    The arguments are those of `compile_train_step`. The model's mode counts: call `model.eval()` first, and keep it so for each call.
+    """
+    request = Request(model, None, loss_fn, example, B, D, device, dtype, name, False, tuple(meta))
+    return CompiledEvalStep(request, request.build(), warmup_required=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What was asked to be compiled; it can be traced and built again."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer | None
+    loss_fn: LossFunction | None
+    example: Batch | Sequence[Batch] | None
+    B: int | Sequence[int] | None
+    D: int | None
+    device: str | torch.device | None
+    dtype: torch.dtype | None
+    name: str
+    keep_gradients: bool
+    meta: tuple[str, ...]
+    check_finite: bool = False
+
+    @one_at_a_time
+    def trace(self, host_values: Mapping[str, HostValue]) -> list[Traced]:
+        """One trace per shape group, with tensors in place of the numbers among `host_values`."""
+        names = {value.tensor: name for name, value in host_values.items()}
+        with in_place_of_numbers(list(host_values.values())):
+            return [
+                trace(
+                    self.model,
+                    self.loss_fn,
+                    batch,
+                    optimizer=self.optimizer,
+                    name=self.name,
+                    B=size,
+                    D=self.D,
+                    dtype=self.dtype or _dtype(self.model),
+                    host_values=names,
+                )
+                for batch, size in _shape_groups(self.example, self.B)
+            ]
+
+    def build(self) -> Built:
+        """Trace, lower, plan and bind. Nothing is bound unless everything before has succeeded."""
+        unwrapped(self.model)
+        where = _device(self.device)
+        _check_dtype(self.model, self.dtype)
+        host_values: dict[str, HostValue] = {}
+        traces = self.trace(host_values)
+        if self.meta:
+            reads = [read for traced in traces for read in traced.reads]
+            dtype = torch.float64 if _dtype(self.model) is torch.float64 else torch.float32
+            host_values = find_host_values(self.meta, reads, where, dtype)
+            traces = self.trace(host_values)
+        target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
+        texts = [str(traced.module) for traced in traces]
+        stages = [self._run_pipeline(traced, target) for traced in traces]
+        programs = [load_program(snapshots["plan"]) for snapshots in stages]
+        log.info("%s: compiled %d shape group(s) for %s", self.name, len(programs), target)
+        groups = [] if self.optimizer is None else _optimizer_groups(stages[0]["step"])
+        return bind_step(traces, texts, stages, programs, self.optimizer, groups, where, host_values)
+
+    def _run_pipeline(self, traced: Traced, target: str) -> Snapshots:
+        stages, context = Snapshots(), make_context()
+        if self.optimizer is None:  # lowered as it is: neither differentiated nor updated
+            run_stages(traced.module, context, target=target, until="nn", after_each=stages)
+            run_stages(traced.module, context, target=target, first="lowered", after_each=stages)
+            return stages
+        flags = (("keep-grads", self.keep_gradients), ("check-finite", self.check_finite))
+        wanted = [flag for flag, on in flags if on]
+        options = {"apply-optimizer": " ".join(wanted)} if wanted else {}
+        run_stages(traced.module, context, target=target, after_each=stages, options=options)
+        return stages
 
 
 def _device(device: str | torch.device | None) -> torch.device:
@@ -161,18 +235,3 @@ def _optimizer_groups(module: ModuleOp) -> list[Group]:
     """The param groups as the compiled step has them: only parameters that are trained."""
     function = next(op for op in module.ops if isinstance(op, func.FuncOp))
     return parse_groups(function.attributes[OPTIMIZER])
-
-
-def _bind_group(
-    index: int, group: Group, parameters: Mapping[str, torch.nn.Parameter], store: Store
-) -> BoundGroup:
-    steps = slot_name("step", index)
-    return BoundGroup(
-        index=index,
-        parameters=[(name, parameters[name]) for name in group.params],
-        states=[
-            {key: store.view("state", f"{name}.{key}") for key in group.rule.states} for name in group.params
-        ],
-        steps=store.view("state", steps) if steps in store.of_role("state") else None,
-        counts_in_state=isinstance(group.rule, Adam),
-    )

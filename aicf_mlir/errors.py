@@ -29,6 +29,10 @@ class BindError(AicfError):
     """User tensors that do not match what was compiled: names, shapes, dtypes, device, or moved storage."""
 
 
+class GuardError(AicfError):
+    """Something that the step was compiled for is another one now: a value, a mode, a layer, a hook, a param group; names it."""
+
+
 class StateError(AicfError):
     """A call in the wrong state; says which call is missing."""
 

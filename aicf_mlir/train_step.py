@@ -1,25 +1,35 @@
-"""A compiled train step: the state machine created → warmed → captured → reset, and what may be asked of it."""
+"""A compiled train step: the state machine created → warmed → captured → reset, and what may be asked of it.
+
+Every call is a transaction. One lock for all steps that share memory comes first, and refuses a forked child; then everything is checked
+(what the step was compiled for, the whole batch), and only then does anything change: the batch is loaded and the step run in one call
+that no signal interrupts. What Python has to do around a step, the first time, happens while signals wait.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from aicf_mlir import _C
-from aicf_mlir.errors import BindError, DataError, StateError
+from aicf_mlir.errors import BindError, DataError, GuardError, StateError
+from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
-from aicf_mlir.runtime.hyperparameters import Hyperparameters
+from aicf_mlir.runtime.guards import Guard, Guards
+from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
-from aicf_mlir.runtime.optimizer_state import OptimizerState
-from aicf_mlir.runtime.snapshot import Snapshot, copy_arenas
+from aicf_mlir.runtime.retrace import Retrace
+from aicf_mlir.runtime.snapshot import Snapshot, copy_arenas, restore_arenas
 from aicf_mlir.runtime.status import data_error
-from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import current_stream
-from aicf_mlir.stages import Snapshots
+from aicf_mlir.runtime.watched import Watched
+
+if TYPE_CHECKING:
+    from aicf_mlir.compile import Request
 
 log = logging.getLogger("aicf")
 _nvtx: Any = torch.cuda.nvtx
@@ -34,32 +44,44 @@ class CompiledTrainStep:
 
     Made by `aicf_mlir.compile_train_step` or `model.compile(optimizer=…)`. Several batch shapes share parameters and optimizer
     state; each has its own plan. Every method that runs the step returns the loss as a tensor of its own (0-d).
+
+    A call raises StateError while another thread is inside a step over the same memory, and in a forked child; GuardError when
+    something that the step was compiled for has changed. After an error or an interrupt the step is as before, or whole steps further.
     """
 
-    def __init__(
-        self,
-        name: str,
-        store: Store,
-        plans: list[BoundPlan],
-        stages: list[Snapshots],
-        hyperparameters: Hyperparameters,
-        optimizer: torch.optim.Optimizer,
-        optimizer_state: OptimizerState,
-        warmup_required: bool,
-    ):
-        self.name = name
+    def __init__(self, request: Request, built: Built, warmup_required: bool):
+        self.name = request.name
         self.warmup_required = warmup_required
-        self.meta = hyperparameters
-        self._store = store
-        self._plans = plans
-        self._active = plans[0]
-        self._stages = {id(plan): snapshots for plan, snapshots in zip(plans, stages, strict=True)}
-        self._optimizer = optimizer
-        self._optimizer_state = optimizer_state
-        self._state = "created"
-        self._loaded = False
-        self._device = plans[0].loss.device
+        self._request = request
+        self._install(built)
+
+    def _install(self, built: Built) -> None:
+        self._built = built
+        self.meta = built.hyperparameters
+        self._store = built.store
+        self._session = built.store.session
+        self._plans = built.plans
+        self._optimizer_state = built.optimizer_state
+        self._device = built.plans[0].loss.device
         self._is_cuda = self._device.type == "cuda"
+        self._state = "created"
+        self._begun = False
+        live = {value.read.place: value.follow for value in built.host_values.values()}
+        retrace = Retrace(self._request, built)
+        self._guards = Guards(
+            self.name, [read for traced in built.traces for read in traced.reads], retrace, live
+        )
+        self._bound = Watched()
+        groups = [] if built.optimizer is None else built.optimizer.param_groups
+        self._store.watch(self._bound, {id(p) for group in groups for p in group["params"]})
+        self._watched = Watched()
+        self._watched.call(
+            partial(torch.is_autocast_enabled, self._device.type), False, self._refuse_autocast
+        )
+        for part in (self._bound, self._guards.watched, self.meta.watched):
+            self._watched.other(part)
+        if self._optimizer_state is not None:
+            self._watched.other(self._optimizer_state.watched)
 
     @property
     def state(self) -> str:
@@ -71,115 +93,143 @@ class CompiledTrainStep:
         """Where the step runs."""
         return self._device
 
+    @property
+    def _active(self) -> BoundPlan:
+        return self._plans[max(self._session.active, 0)]
+
     def train_step(self, batch: Batch) -> torch.Tensor:
         """Run one step eagerly (no graph) and return its loss.
 
         Raises BindError when `batch` does not match a compiled shape group in names, shapes, dtypes or device, or when a
         parameter was moved.
         """
-        plan = self._select(batch)
-        self._prepare()
-        with self._range("train_step"):
-            plan.load(batch)
-            self._run(plan)
-        self._active, self._loaded = plan, True
-        self._finish()
-        if self._state in ("created", "reset"):
-            self._state = "warmed"
-        return plan.loss.clone()
+        with self._session:
+            plan = self._select(batch)
+            self._prepare()
+            addresses, _owners = plan.stage(batch)
+            with self._range("train_step"):
+                failed = self._advance(partial(plan.executor.run, self._stream, addresses))
+            if failed:
+                raise self._data_error(plan, SKIPPED)
+            return plan.loss.clone()
 
     def warmup(self, batch: Batch, runs: int = 1) -> None:
         """Run the step `runs` times and put everything back: parameters and optimizer state stay exactly as they were."""
+        with self._session:
+            self._warmup(batch, runs)
+
+    def _warmup(self, batch: Batch, runs: int) -> None:
         if runs < 1:
             raise StateError(f"warmup needs at least one run, got runs={runs}")
         plan = self._select(batch)
         self._prepare()
-        before = self.snapshot()
-        try:
-            with self._range("warmup"):
-                plan.load(batch)
-                for _ in range(runs):
-                    self._run(plan)
-            self.synchronize()
-        finally:
-            self.restore(before)
-        self._active, self._loaded = plan, True
-        if self._state in ("created", "reset"):
-            self._state = "warmed"
+        addresses, _owners = plan.stage(batch)
+        with held():
+            before = self._snapshot()
+            try:
+                with self._range("warmup"):
+                    for _ in range(runs):
+                        if plan.executor.run(self._stream, addresses):
+                            raise self._data_error(plan, SKIPPED)
+                self._synchronize()
+            finally:
+                self._restore(before)
+            if self._state in ("created", "reset"):
+                self._state = "warmed"
 
     def capture(self, batch: Batch | None = None) -> None:
         """Record the step for the shapes of `batch` into one graph; nothing runs and no parameter changes.
 
         Without `batch` the inputs of the last step are kept. Raises StateError before a warm-up.
         """
-        if self._state in ("created", "reset") and self.warmup_required:
-            raise StateError(
-                f"{self.name}: capture() before a warm-up (state {self._state!r}); call train_step(batch) or warmup(batch) first"
-            )
-        if batch is None and not self._loaded:
-            raise StateError(f"{self.name}: capture() has no inputs yet; pass a batch")
-        plan = self._active if batch is None else self._select(batch)
-        if self._state in ("created", "reset") and batch is not None:
-            self.warmup(batch)
-        self._prepare()
-        if batch is not None:
-            plan.load(batch)
-        log.info("%s: capture begins", self.name)
-        with self._range("capture"):
-            plan.executor.capture()
-        log.info("%s: capture ends, %d launches", self.name, len(plan.program.launches))
-        self._active, self._loaded, self._state = plan, True, "captured"
+        with self._session:
+            if self._state in ("created", "reset") and self.warmup_required:
+                raise StateError(
+                    f"{self.name}: capture() before a warm-up (state {self._state!r}); call train_step(batch) or warmup(batch) first"
+                )
+            if batch is None and self._session.active < 0:
+                raise StateError(f"{self.name}: capture() has no inputs yet; pass a batch")
+            plan = self._active if batch is None else self._select(batch)
+            if self._state in ("created", "reset") and batch is not None:
+                self._warmup(batch, 1)
+            self._prepare()
+            addresses, _owners = plan.stage(batch) if batch is not None else ((), [])
+            log.info("%s: capture begins", self.name)
+            with held(), self._range("capture"):
+                plan.executor.capture()
+                plan.executor.load(addresses, self._stream)
+                self._state = "captured"
+            log.info("%s: capture ends, %d launches", self.name, len(plan.program.launches))
 
     def replay(self, n: int = 1, inputs: Batch | None = None, sync: bool = False) -> torch.Tensor:
         """Repeat the captured step `n` times with nothing from the host in between; return the loss of the last.
 
         `inputs` replaces the batch first; `sync` waits until the device is done. Equal, bit for bit, to `n` calls of train_step.
+        Ctrl-C ends it between two steps.
         """
-        plan = self._active
-        if inputs is not None:
-            plan = self._select(inputs)
-        if self._state != "captured":
-            raise StateError(
-                f"{self.name}: replay() before capture() (state {self._state!r}); "
-                + (
-                    "call train_step(batch), then capture(batch)"
-                    if self._state != "warmed"
-                    else "call capture(batch)"
-                )
+        with self._session:
+            plan = self._active if inputs is None else self._select(inputs)
+            if self._state != "captured" or not plan.executor.captured:
+                raise self._not_captured()
+            if n.__class__ is not int or n < 1:
+                raise BindError(f"{self.name}: replay(n) needs a positive integer, got {n!r}")
+            self._prepare()
+            addresses, _owners = ((), None) if inputs is None else plan.stage(inputs)
+            if self._is_cuda:
+                with self._range("replay"):
+                    self._replay(plan, n, addresses)
+            else:
+                self._replay(plan, n, addresses)
+            loss = plan.loss.clone()
+            if sync:
+                self._synchronize()
+            return loss
+
+    def _replay(self, plan: BoundPlan, n: int, addresses: tuple[int, ...]) -> None:
+        steps = self._session.steps
+        try:
+            failed = self._replay_steps(plan, n, addresses)
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(
+                f"{self.name}: {self._session.steps - steps} of {n} replays were done, each whole"
             )
-        if not plan.executor.captured:
-            raise StateError(
-                f"{self.name}: these batch shapes are not captured yet; call capture(batch) with them"
-            )
-        if n.__class__ is not int or n < 1:
-            raise BindError(f"{self.name}: replay(n) needs a positive integer, got {n!r}")
-        self._prepare()
-        if self._is_cuda:
-            with self._range("replay"):
-                if inputs is not None:
-                    plan.load(inputs)
-                failed = plan.executor.replay(n, current_stream(self._device))
-        else:
-            if inputs is not None:
-                plan.load(inputs)
-            failed = plan.executor.replay(n)
-        self._active = plan
-        whole = plan.executor.replayed - bool(failed)
-        if whole:
-            self._finish()
-        loss = plan.loss.clone()
+            raise
         if failed:
+            whole = self._session.steps - steps
             done = f"The step was skipped whole; {whole} of {n} before it are done" if n > 1 else SKIPPED
             raise self._data_error(plan, done)
-        if sync:
-            self.synchronize()
-        return loss
+
+    def _replay_steps(self, plan: BoundPlan, n: int, addresses: tuple[int, ...]) -> int:
+        """Up to `n` steps; whether a check failed in the last."""
+        executor, stream = plan.executor, self._stream
+        if not self._is_steady:  # the first step publishes the state; the others can then be interrupted
+            failed = self._advance(partial(executor.replay, 1, stream, addresses))
+            if failed or n == 1:
+                return failed
+            n, addresses = n - 1, ()
+        return executor.replay(n, stream, addresses)
+
+    def _not_captured(self) -> StateError:
+        if self._state == "captured":
+            return StateError(
+                f"{self.name}: these batch shapes are not captured yet; call capture(batch) with them"
+            )
+        hint = (
+            "call capture(batch)"
+            if self._state == "warmed"
+            else "call train_step(batch), then capture(batch)"
+        )
+        return StateError(f"{self.name}: replay() before capture() (state {self._state!r}); {hint}")
 
     def synchronize(self) -> None:
         """Wait for the device; raises DataError where a check of a step so far has failed.
 
         On the CPU there is nothing to wait for, and a step raises at once.
         """
+        with self._session:
+            self._synchronize()
+
+    def _synchronize(self) -> None:
         if not self._is_cuda:
             return
         torch.cuda.synchronize(self._device)
@@ -189,35 +239,52 @@ class CompiledTrainStep:
 
     def reset(self) -> None:
         """Free the graphs and what capture took; parameters and optimizer state stay."""
-        for plan in self._plans:
-            plan.executor.reset()
-        self._state = "reset"
+        with self._session, held():
+            for plan in self._plans:
+                plan.executor.reset()
+            self._state = "reset"
         log.info("%s: reset", self.name)
 
-    def detach(self) -> None:
-        """Stop following `optimizer.load_state_dict`: another compiled step has taken the optimizer over."""
-        self._optimizer_state.close()
+    def recompile(self) -> None:
+        """Compile again what is there now: layers, modes, values, param groups. Parameters, state and counters stay.
+
+        The step is "created" afterwards. If it cannot be compiled, the error says why and the step is as before.
+        """
+        with self._session:
+            built = self._request.build()
+        with held():
+            self._install(built)
+        log.info("%s: compiled again", self.name)
 
     def snapshot(self) -> Snapshot:
         """A copy of parameters, optimizer state and meta slots; `restore` brings them back bit for bit."""
-        self.synchronize()
-        self._prepare()
-        arenas = copy_arenas(self._store.arenas, self._store.device, current_stream(self._device))
-        return Snapshot(self._store, arenas, self.meta.settings(), self._optimizer_state.published)
+        with self._session:
+            self._synchronize()
+            self._prepare()
+            return self._snapshot()
+
+    def _snapshot(self) -> Snapshot:
+        published = () if self._optimizer_state is None else self._optimizer_state.names()
+        return Snapshot(self._store, copy_arenas(self._store, self._stream), self.meta.settings(), published)
 
     def restore(self, snapshot: object) -> None:
         """Put back everything `snapshot` holds, the param groups' values included."""
-        if not isinstance(snapshot, Snapshot) or snapshot.owner is not self._store:
-            raise BindError(f"{self.name}: restore() needs a snapshot that this step made")
-        self._store.check_tensors()
-        stream = current_stream(self._device)
-        for role, saved in snapshot.arenas.items():
-            self._store.arenas[role].copy_from(saved, stream)
+        with self._session:
+            if not isinstance(snapshot, Snapshot) or snapshot.owner is not self._store:
+                raise BindError(f"{self.name}: restore() needs a snapshot that this step made")
+            self._bound.check()
+            with held():
+                self._restore(snapshot)
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        restore_arenas(self._store, snapshot.arenas, self._stream)
         self.meta.restore_settings(snapshot.settings)
-        if snapshot.published and not self._optimizer_state.published:
-            self._optimizer_state.publish()
-        elif not snapshot.published and self._optimizer_state.published:
-            self._optimizer_state.retract()
+        if self._optimizer_state is not None:
+            self._optimizer_state.publish(snapshot.published)
+
+    def guards(self) -> list[Guard]:
+        """What the step was compiled for: every Python value it read, compared before each step."""
+        return list(self._guards.guards)
 
     @property
     def gradients(self) -> dict[str, torch.Tensor]:
@@ -234,7 +301,7 @@ class CompiledTrainStep:
 
     def ir(self, stage: str = "plan") -> str:
         """The step as text at a stage of the pipeline: "nn", "grad", "step", "lowered", "fused", "kernel", "buffers", "plan"."""
-        stages = self._stages[id(self._active)]
+        stages = self._built.stages[self._plans.index(self._active)]
         if stage not in stages:
             raise BindError(f"no stage {stage!r}; there are {', '.join(stages)}")
         return f"{stages.text(stage)}\n"
@@ -246,6 +313,40 @@ class CompiledTrainStep:
     def stats(self) -> _C.ExecutorStats:
         """Launches, runs and replays so far; allocations and live bytes of the device."""
         return self._active.executor.stats()
+
+    @property
+    def _stream(self) -> int:
+        return current_stream(self._device)
+
+    @property
+    def _is_steady(self) -> bool:
+        """Whether a step has nothing to do in Python: state is published, and the state machine stays where it is."""
+        published = self._optimizer_state is None or self._optimizer_state.published
+        return self._begun and published and self._state in ("warmed", "captured")
+
+    def _advance(self, run: Callable[[], int]) -> int:
+        """Run a step by `run`, one call into C++, and return whether a check of it failed.
+
+        The first step publishes the optimizer's state, whatever signals come.
+        """
+        if self._is_steady:
+            return run()
+        with held():
+            steps = self._session.steps
+            failed = run()
+            if self._session.steps > steps:
+                self._begin()
+            return failed
+
+    def _begin(self) -> None:
+        """What Python does when a first step has been taken."""
+        self._begun = True
+        if self._optimizer_state is not None and not self._optimizer_state.published:
+            self._optimizer_state.publish()
+        if self._built.optimizer is not None:  # what LRScheduler asks to know that a step came before it
+            vars(self._built.optimizer)["_opt_called"] = True
+        if self._state in ("created", "reset"):
+            self._state = "warmed"
 
     def _select(self, batch: Batch) -> BoundPlan:
         _check_batch(self.name, batch)
@@ -259,27 +360,24 @@ class CompiledTrainStep:
         )
 
     def _prepare(self) -> None:
-        self._store.check_tensors()
-        self._optimizer_state.refresh()
-        self.meta.synchronize()
-
-    def _run(self, plan: BoundPlan) -> None:
-        if plan.executor.run(current_stream(self._device)):
-            raise self._data_error(plan, SKIPPED)
+        """Follow or refuse what has changed since the last step."""
+        if self._watched.changed() >= 0:
+            self._watched.check()
+        if self.meta.polled:
+            self.meta.synchronize()
 
     def _data_error(self, plan: BoundPlan, done: str) -> DataError:
         """The error of the check that failed; clears it, so that training can go on."""
-        stages = self._stages[id(plan)]
+        stages = self._built.stages[self._plans.index(plan)]
         if self._is_cuda:
             done = "That step was skipped whole, and so were those behind it: nothing has changed since"
-        return data_error(self.name, plan, (stages["grad"], stages["step"]), done)
+        whole = stages["step"] if "step" in stages else stages["nn"]
+        return data_error(self.name, plan, (stages["grad"] if "grad" in stages else whole, whole), done)
 
-    def _finish(self) -> None:
-        if not self._optimizer_state.published:
-            self._optimizer_state.publish()
-            vars(self._optimizer)["_opt_called"] = (
-                True  # what LRScheduler asks to know that a step came before it
-            )
+    def _refuse_autocast(self) -> None:
+        raise GuardError(
+            f"{self.name}: called inside torch.autocast, which a compiled step does not follow; call it outside of it"
+        )
 
     @contextmanager
     def _range(self, what: str) -> Generator[None]:
@@ -288,6 +386,14 @@ class CompiledTrainStep:
             return
         with _nvtx.range(f"{self.name}.{what}"):
             yield
+
+
+class CompiledEvalStep(CompiledTrainStep):
+    """The loss alone: made by `compile_eval_step`, runs as a train step does, and changes nothing."""
+
+    def eval_step(self, batch: Batch) -> torch.Tensor:
+        """Compute the loss of `batch`."""
+        return self.train_step(batch)
 
 
 def _check_batch(name: str, batch: object) -> None:

@@ -11,4 +11,5 @@ PYBIND11_MODULE(_C, m) {
   aicf::bindings::bind_registry(m);
   aicf::bindings::bind_calls(m);
   aicf::bindings::bind_executor(m);
+  aicf::bindings::bind_watch(m);
 }

@@ -37,7 +37,8 @@ Device& device_named(const std::string& name);
 
 void bind_calls(py::module_& m);     // TensorDesc, op_call, graphs
 void bind_registry(py::module_& m);  // OpKind, checks and selection
-void bind_executor(py::module_& m);  // Arena, Executor
+void bind_executor(py::module_& m);  // Arena, Session, Executor
+void bind_watch(py::module_& m);     // Watch
 void bind_devices(py::module_& m);   // devices, streams, memory, BLAS
 
 }  // namespace aicf::bindings

@@ -95,17 +95,35 @@ LaunchSpec parse_launch(const py::dict& row) {
   return spec;
 }
 
+using SessionPointer = std::shared_ptr<Session>;
+
 std::unique_ptr<Executor> make_executor(const std::string& device, const ArenaMap& arenas,
-                                        const std::vector<py::dict>& rows, py::handle status) {
+                                        const std::vector<py::dict>& rows, py::handle status,
+                                        const py::list& inputs, SessionPointer session, int64_t index) {
   for (const auto& [name, arena] : arenas)
     if (!arena) raise_if(Status::invalid("arena '" + name + "' is None"), Subject::Plan);
   std::vector<LaunchSpec> launches;
   for (const py::dict& row : rows) launches.push_back(parse_launch(row));
+  std::vector<InputSpec> places;
+  for (const py::handle value : inputs) {
+    const auto place = value.cast<py::tuple>();
+    if (place.size() != 3)
+      raise_if(Status::invalid("an input is a tuple (arena, offset, nbytes)"), Subject::Plan);
+    places.push_back({py::str(place[0]), parse_int(place[1], "offset"), parse_int(place[2], "nbytes")});
+  }
   std::unique_ptr<Executor> executor;
   std::optional<SlotSpec> status_slot;
   if (!status.is_none()) status_slot = parse_slot(status);
-  raise_if(Executor::create(device, arenas, launches, status_slot, &executor), Subject::Plan);
+  raise_if(
+      Executor::create(device, arenas, launches, status_slot, places, {std::move(session), index}, &executor),
+      Subject::Plan);
   return executor;
+}
+
+Executor::Batch parse_batch(const py::tuple& addresses) {
+  Executor::Batch batch;
+  for (const py::handle address : addresses) batch.push_back(parse_address(address, "a batch address"));
+  return batch;
 }
 
 std::vector<std::string> trace(Executor& executor) {
@@ -144,10 +162,10 @@ void bind_arena(py::module_& m) {
           py::arg("byte"), py::arg("stream") = 0)
       .def(
           "copy_from",
-          [](Arena& a, const Arena& other, uintptr_t stream) {
-            without_gil([&] { return a.copy_from(other, as_stream(stream)); });
+          [](Arena& a, const Arena& other, uintptr_t stream, int64_t offset, int64_t nbytes) {
+            without_gil([&] { return a.copy_from(other, as_stream(stream), offset, nbytes); });
           },
-          py::arg("other"), py::arg("stream") = 0)
+          py::arg("other"), py::arg("stream") = 0, py::arg("offset") = 0, py::arg("nbytes") = -1)
       .def(
           "copy_in",
           [](Arena& a, int64_t offset, py::handle ptr, int64_t nbytes, uintptr_t stream) {
@@ -159,26 +177,46 @@ void bind_arena(py::module_& m) {
 
 }  // namespace
 
+void bind_session(py::module_& m) {
+  py::class_<Session, SessionPointer>(m, "Session")
+      .def(py::init<const std::vector<SessionPointer>&>(), py::arg("sharing") = py::list())
+      .def("__enter__", [](Session& s) { raise_if(s.enter()); })
+      .def("__exit__", [](Session& s, const py::args&) { s.leave(); })
+      .def_readonly("active", &Session::active)
+      .def_readonly("steps", &Session::steps);
+}
+
 void bind_executor(py::module_& m) {
   bind_arena(m);
+  bind_session(m);
   py::class_<Executor>(m, "Executor")
       .def(py::init(&make_executor), py::arg("device"), py::arg("arenas"), py::arg("launches"),
-           py::arg("status") = py::none())
+           py::arg("status") = py::none(), py::arg("inputs") = py::list(), py::arg("session") = nullptr,
+           py::arg("index") = 0)
+      .def(
+          "load",
+          [](Executor& e, const py::tuple& batch, uintptr_t stream) {
+            const Executor::Batch addresses = parse_batch(batch);
+            without_gil([&] { return e.load(addresses, as_stream(stream)); });
+          },
+          py::arg("batch"), py::arg("stream") = 0)
       .def(
           "run",
-          [](Executor& e, uintptr_t stream) {
-            without_gil([&] { return e.run(as_stream(stream)); });
+          [](Executor& e, uintptr_t stream, const py::tuple& batch) {
+            const Executor::Batch addresses = parse_batch(batch);
+            without_gil([&] { return e.run(addresses, as_stream(stream)); });
             return e.failed();
           },
-          py::arg("stream") = 0)
+          py::arg("stream") = 0, py::arg("batch") = py::tuple())
       .def("capture", [](Executor& e) { without_gil([&] { return e.capture(); }); })
       .def(
           "replay",
-          [](Executor& e, int64_t n, uintptr_t stream) {
-            without_gil([&] { return e.replay(n, as_stream(stream), &interrupted); });
+          [](Executor& e, int64_t n, uintptr_t stream, const py::tuple& batch) {
+            const Executor::Batch addresses = parse_batch(batch);
+            without_gil([&] { return e.replay(n, addresses, as_stream(stream), &interrupted); });
             return e.failed();
           },
-          py::arg("n") = 1, py::arg("stream") = 0)
+          py::arg("n") = 1, py::arg("stream") = 0, py::arg("batch") = py::tuple())
       .def("reset", [](Executor& e) { without_gil([&] { return e.reset(); }); })
       .def("trace", &trace)
       .def("stats", &stats)

@@ -71,6 +71,7 @@ std::pair<std::string, size_t> select_kernel(py::handle kind, const py::list& in
 
 void bind_registry(py::module_& m) {
   m.attr("OpKind") = make_op_kind();
+  m.attr("MAX_RANK") = kMaxRank;
   m.def("op_names", &op_names);
   m.def("kernel_variants", &kernel_variants);
   m.def("check_op", &check_op, py::arg("kind"), py::arg("inputs"), py::arg("outputs"), py::arg("attrs"));

@@ -10,7 +10,8 @@ from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import shape_of
-from aicf_mlir.frontend.call import Call, Forbidden, Refused, Row, Value
+from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.refused import Forbidden, Refused
 
 REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 """torch's numbering of loss reductions."""
@@ -26,7 +27,8 @@ def binary(op: type[nn.BinaryOp], swap: bool = False) -> Row:
         lhs, rhs = ("other", "self") if swap else ("self", "other")
         left, right = call.operand(lhs, dtype), call.operand(rhs, dtype)
         if alpha != 1:
-            right = call.emit.insert(nn.MulOp(right, call.emit.constant(alpha, dtype)))
+            scale = call.emit.constant(call.number("alpha", call.dtype), dtype)
+            right = call.emit.insert(nn.MulOp(right, scale))
         return call.emit.cast(call.emit.insert(op(left, right)), call.dtype)
 
     return row
@@ -103,11 +105,13 @@ def matmul_plus(left: str, right: str) -> Row:
         result = call.emit.reshape(product(call, call.value(left), call.value(right)), call.shape)
         addend = call.operand("self", call.dtype)
         if call["alpha"] != 1:
-            result = call.emit.insert(nn.MulOp(result, call.emit.constant(call["alpha"], call.dtype)))
+            scale = call.emit.constant(call.number("alpha", call.wide_dtype), call.dtype)
+            result = call.emit.insert(nn.MulOp(result, scale))
         if call["beta"] == 0:
             raise Forbidden("beta=0, which keeps a tensor and ignores it; leave it out: left @ right")
         if call["beta"] != 1:
-            addend = call.emit.insert(nn.MulOp(addend, call.emit.constant(call["beta"], call.dtype)))
+            scale = call.emit.constant(call.number("beta", call.wide_dtype), call.dtype)
+            addend = call.emit.insert(nn.MulOp(addend, scale))
         return call.emit.insert(nn.AddOp(result, addend))
 
     return row
@@ -236,7 +240,7 @@ def full_like(value: float | None = None) -> Row:
     """A tensor known while tracing: `value`, or the argument `fill_value`, everywhere."""
 
     def row(call: Call) -> Value:
-        number = call["fill_value"] if value is None else value
+        number = call.number("fill_value", call.expected.dtype) if value is None else value
         return torch.tensor(number, dtype=call.expected.dtype).expand(tuple(call.expected.shape))
 
     return row

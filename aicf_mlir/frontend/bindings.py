@@ -14,9 +14,10 @@ from typing import Literal
 import torch
 from torch.fx import Node
 
-from aicf_mlir.frontend.exported_step import ExportedStep, Placeholder
+from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.special import special
 from aicf_mlir.frontend.types import describe, is_supported, supported_dtypes
 
 Role = Literal["param", "buffer"]
@@ -51,19 +52,27 @@ def bind(
     known = dict[int, Binding]()
     bindings = Bindings({}, {})
     placeholders = exported.placeholders
+    captured = {memory_key(tensor): tensor for tensor in exported.recorder.captured.values()}
     for node in exported.program.graph.find_nodes(op="placeholder"):
         placeholder = placeholders.get(node.name)
         if placeholder is None or node not in exported.live:
             continue
         tensor = placeholder.tensor
-        if placeholder.is_captured and id(tensor) not in exported.recorder.captured:
-            bindings.literals[node] = tensor.cpu()
+        if (why := special(tensor)) is not None:
+            raise trace_error(f"{placeholder.path!r} is {why}", exported.location(next(iter(node.users))))
+        if placeholder.is_captured:  # torch.export hands over aliases of what the user's code holds
+            tensor = captured.get(memory_key(tensor))
+        if tensor is None:
+            bindings.literals[node] = placeholder.tensor.cpu()
         else:
             if id(tensor) not in known:
                 location = exported.location(next(iter(node.users)))
-                known[id(tensor)] = binding_of(placeholder, names, trained, location)
+                known[id(tensor)] = binding_of(placeholder.path, tensor, names, trained, location)
             bindings.arguments[node] = known[id(tensor)]
-    refuse_overlap([binding for binding in known.values() if binding.tensor.device.type != "meta"])
+    present = [binding for binding in known.values() if binding.tensor.device.type != "meta"]
+    refuse_overlap(present)
+    for binding in present:
+        refuse_partial(binding)
     order = {name: position for position, name in enumerate(names.values())}
 
     def rank(item: tuple[Node, Binding]) -> tuple[bool, int, str]:
@@ -72,20 +81,26 @@ def bind(
     return Bindings(dict(sorted(bindings.arguments.items(), key=rank)), bindings.literals)
 
 
+def memory_key(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Equal for two tensors that are the same view of the same memory."""
+    address = 0 if tensor.is_meta else tensor.data_ptr()
+    unplaced = id(tensor) if tensor.is_meta or not tensor.numel() else 0
+    return address, unplaced, tensor.device, tensor.dtype, tensor.shape, tensor.stride()
+
+
 def binding_of(
-    placeholder: Placeholder,
+    path: str,
+    tensor: torch.Tensor,
     names: Mapping[torch.Tensor, str],
     trained: AbstractSet[torch.Tensor],
     location: SourceLocation | None,
 ) -> Binding:
-    """The argument that stands for a placeholder; TraceError for a tensor that cannot be one."""
-    tensor = placeholder.tensor
-    name = names.get(tensor) or free_name(
-        placeholder.path.replace("lifted_tensor_", "captured."), names.values()
-    )
-    if placeholder.is_captured and tensor.requires_grad:
+    """The argument that stands for a tensor of the user's; TraceError for one that cannot be one."""
+    name = names.get(tensor) or free_name(path.replace("lifted_tensor_", "captured."), names.values())
+    if tensor.grad_fn is not None:
         raise trace_error(
-            f"{describe(tensor)} requires a gradient but is no parameter of the model; register it as one",
+            f"{name!r}, {describe(tensor)}, was computed outside the step from tensors that require a gradient, which"
+            " the step would not reach; compute it inside, or pass it detached",
             location,
         )
     if not is_supported(tensor.dtype):
@@ -96,16 +111,27 @@ def binding_of(
 
 
 def refuse_overlap(bindings: list[Binding]) -> None:
-    """Raise TraceError if a trained parameter shares memory with another tensor of the step."""
+    """Raise TraceError if two tensors of the step share memory: a compiled step gives each its own."""
     previous: tuple[int, Binding] | None = None
     for (start, end), binding in sorted(((memory(b.tensor), b) for b in bindings), key=lambda item: item[0]):
-        if previous and start < previous[0] and "param" in (binding.role, previous[1].role):
+        if previous and start < previous[0]:
             raise trace_error(
                 f"{previous[1].name!r} and {binding.name!r} are two tensors over the same memory; to tie"
                 " weights, use one Parameter in both places (a.weight = b.weight)"
             )
         if previous is None or end > previous[0]:
             previous = end, binding
+
+
+def refuse_partial(binding: Binding) -> None:
+    """Raise TraceError for a part of a larger tensor: the step's copy would not follow what is written to the whole."""
+    tensor = binding.tensor
+    start, end = memory(tensor)
+    if tensor.untyped_storage().nbytes() > end - start:
+        raise trace_error(
+            f"{binding.name!r}, {describe(tensor)}, is a part of a larger tensor, whose changes the step would not see; use a"
+            " clone() of it, or pass it in the batch"
+        )
 
 
 def memory(tensor: torch.Tensor) -> tuple[int, int]:

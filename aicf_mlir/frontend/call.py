@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -10,17 +11,10 @@ import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.frontend.emitter import Emitter
+from aicf_mlir.frontend.refused import Forbidden, Refused
 
 Value: TypeAlias = SSAValue | torch.Tensor | tuple["Value", ...] | None
 """What a node stands for: a value of the step, a tensor known while tracing, nothing, or several of these."""
-
-
-class Refused(Exception):
-    """A row cannot express these arguments, and why; torch's decomposition of the op may still do."""
-
-
-class Forbidden(Refused):
-    """An op that no decomposition may replace: it would change what the step computes or learns."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +66,14 @@ class Call:
         """Whether `name` is a tensor, or a number that the result's dtype holds exactly."""
         number = self.arguments[name]
         return not isinstance(number, (int, float)) or torch.tensor(number, dtype=self.dtype).item() == number
+
+    def number(self, name: str, dtype: torch.dtype) -> float:
+        """The number `name`; refused, as by torch, where it is beyond the range of `dtype`."""
+        number = self.arguments[name]
+        if math.isfinite(number) and not math.isfinite(torch.tensor(float(number), dtype=dtype).item()):
+            kind = str(dtype).removeprefix("torch.")
+            raise Forbidden(f"{name}={number:g} is beyond the range of {kind}")
+        return number
 
     def operand(self, name: str, dtype: torch.dtype) -> SSAValue:
         """The tensor or number `name` in a float `dtype`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -10,9 +11,11 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, SSAValue
 from xdsl.rewriter import InsertPoint
 
+from aicf_mlir import _C
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.source import SourceLocation, location_attribute
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 
@@ -33,13 +36,19 @@ class Emitter:
 
     def insert(self, op: NNOp) -> SSAValue:
         """Append `op` and return its result, named after the op."""
+        for value in (*op.operands, op.result):
+            if len(shape_of(value)) > _C.MAX_RANK and not isinstance(op, nn.ReshapeOp):
+                raise Refused(f"{len(shape_of(value))} dimensions; supported are at most {_C.MAX_RANK}")
         op.location = location_attribute(self.location)
         op.result.name_hint = op.name.rpartition(".")[2]
         return self._builder.insert(op).result
 
     def constant(self, value: float, dtype: torch.dtype, shape: Sequence[int] = ()) -> SSAValue:
-        """`value` everywhere in a tensor of a float `dtype`."""
-        return self.insert(nn.ConstantOp(float(value), tensor_type(shape, dtype)))
+        """`value` everywhere in a tensor of a float `dtype`; infinite where it is beyond its range, as in torch."""
+        number = float(value)
+        rounded = torch.tensor(number, dtype=dtype).item()
+        number = rounded if math.isinf(rounded) else number
+        return self.insert(nn.ConstantOp(number, tensor_type(shape, dtype)))
 
     def check_index(self, target: SSAValue, classes: int, ignore_index: int | None) -> None:
         """A step in which an index is neither in 0..classes-1 nor `ignore_index` shall update nothing."""

@@ -9,9 +9,9 @@ from typing import cast
 import torch
 from torch.nn.modules.loss import _Loss as TorchLoss  # pyright: ignore[reportPrivateUsage]
 
-from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.special import special
 from aicf_mlir.frontend.types import is_supported, supported_dtypes
 
 LossFunction = Callable[[torch.nn.Module, Mapping[str, torch.Tensor]], torch.Tensor]
@@ -51,7 +51,7 @@ def loss_function(loss_fn: object) -> LossFunction:
     if isinstance(loss_fn, TorchLoss):
         return lambda model, batch: loss_fn(model(batch["x"]), batch["t"])
     if not callable(loss_fn):
-        raise TraceError(f"loss_fn must be a function of (model, batch), got {type(loss_fn).__name__}")
+        raise trace_error(f"loss_fn must be a function of (model, batch), got {type(loss_fn).__name__}")
     return cast(LossFunction, loss_fn)
 
 
@@ -62,32 +62,33 @@ def batch_specs(batch: object, device: torch.device) -> dict[str, TensorSpec]:
     Raises TraceError unless it is a dictionary of supported, non-empty tensors.
     """
     if not isinstance(batch, Mapping):
-        raise TraceError(
+        raise trace_error(
             f'the batch must be a dictionary such as {{"x": x, "t": t}}, got {type(batch).__name__}'
         )
     entries = cast(Mapping[object, object], batch)
     if not entries:
-        raise TraceError('the batch is empty; expected a dictionary such as {"x": x, "t": t}')
+        raise trace_error('the batch is empty; expected a dictionary such as {"x": x, "t": t}')
     specs = dict[str, TensorSpec]()
     for name, tensor in entries.items():
         if not isinstance(name, str) or not name:
-            raise TraceError(f"the names of batch entries must be strings that are not empty, got {name!r}")
+            raise trace_error(f"the names of batch entries must be strings that are not empty, got {name!r}")
         if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
-            raise TraceError(f"batch entry {name!r} has a name that is no text: half of a surrogate pair")
+            raise trace_error(f"batch entry {name!r} has a name that is no text: half of a surrogate pair")
         specs[name] = _spec(name, tensor, device)
     return specs
 
 
 def _spec(name: str, tensor: object, device: torch.device) -> TensorSpec:
     if not isinstance(tensor, torch.Tensor):
-        raise TraceError(f"batch entry {name!r} must be a torch.Tensor, got {type(tensor).__name__}")
-    if not is_supported(tensor.dtype) or tensor.layout is not torch.strided:
-        raise TraceError(
-            f"batch entry {name!r} is a {tensor.layout} tensor of {tensor.dtype}; supported are dense tensors"
-            f" of {supported_dtypes()}"
+        raise trace_error(f"batch entry {name!r} must be a torch.Tensor, got {type(tensor).__name__}")
+    if (why := special(tensor)) is not None:
+        raise trace_error(f"batch entry {name!r} is {why}")
+    if not is_supported(tensor.dtype):
+        raise trace_error(
+            f"batch entry {name!r} is a tensor of {tensor.dtype}; supported are {supported_dtypes()}"
         )
     if tensor.numel() == 0:
-        raise TraceError(f"batch entry {name!r} has no elements: its shape is {tuple(tensor.shape)}")
+        raise trace_error(f"batch entry {name!r} has no elements: its shape is {tuple(tensor.shape)}")
     return TensorSpec(tuple(tensor.shape), tensor.dtype, device)
 
 

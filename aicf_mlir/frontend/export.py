@@ -21,8 +21,10 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.example import Batch, LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.quiet import quiet
+from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder, value_read
 from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.torch_errors import explained
 
 
 class StepModule(torch.nn.Module):
@@ -34,11 +36,13 @@ class StepModule(torch.nn.Module):
         self.function = function
         self.names = names
         self.recorder = Recorder()
+        self.reads = ModuleReads()
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         """The result of the function; refused if it is no tensor, or if its gradient would be lost."""
-        with self.recorder:
-            result = self.function(self.model, Batch(zip(self.names, tensors, strict=True)))
+        function, model, names, reads = self.function, self.model, self.names, self.reads
+        with self.recorder, reads.recording():
+            result = function(model, Batch(zip(names, tensors, strict=True)))
         if not isinstance(result, torch.Tensor):
             location = source.of_function(self.function)
             raise trace_error(f"expected one tensor as the result, got {type(result).__name__}", location)
@@ -68,14 +72,13 @@ def export(
         location = source.of_traceback(error.__traceback__) or fallback
         if "DataDependent" in type(error).__name__:
             raise value_read("depends on the value of a tensor", location) from error
-        text = str(error).strip().split("\n\n")[0]
-        raise trace_error(f"{type(error).__name__}: {text}", location) from error
+        raise explained(error, location) from error
     tensors = {
         path: tensor
         for named in (step.named_parameters, step.named_buffers)
         for path, tensor in named(remove_duplicate=False)
     }
-    return ExportedStep(program, tuple(specs), tensors, step.recorder, fallback)
+    return ExportedStep(program, tuple(specs), tensors, step.recorder, step.reads, fallback)
 
 
 def is_functional(program: ExportedProgram) -> bool:
@@ -92,8 +95,11 @@ def schema_of(op: Any) -> Any:
 
 def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> ExportedProgram:
     """`program` without mutation, and with the given ops replaced by their decompositions."""
-    with quiet():
-        return program.run_decompositions(decompositions)  # pyright: ignore[reportUnknownMemberType]
+    try:
+        with quiet():
+            return program.run_decompositions(decompositions)  # pyright: ignore[reportUnknownMemberType]
+    except Exception as error:
+        raise explained(error, source.here()) from error
 
 
 def refuse_custom_backward(result: torch.Tensor) -> None:

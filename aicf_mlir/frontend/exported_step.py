@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind, OutputKind, OutputSpec
 from torch.fx import Node
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder
 from aicf_mlir.frontend.source import SourceLocation, trace_error
 
@@ -45,6 +46,8 @@ class ExportedStep:
     tensors: Mapping[str, torch.Tensor]
     """Parameters and buffers of the exported module by path."""
     recorder: Recorder
+    reads: ModuleReads
+    """Attributes of modules that the step read."""
     fallback: SourceLocation | None
     """The line that asked for the trace: where an op has no line of its own."""
 

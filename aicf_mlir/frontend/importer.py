@@ -17,12 +17,13 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.signature import STATUS_LABEL, STATUS_TYPE, Label
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.bindings import Binding, Bindings
-from aicf_mlir.frontend.call import Call, Forbidden, Refused, Value
+from aicf_mlir.frontend.call import Call, Value
 from aicf_mlir.frontend.emitter import Emitter, tensor_type
 from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.model import free_name
-from aicf_mlir.frontend.source import location_attribute
+from aicf_mlir.frontend.refused import Forbidden, Refused
+from aicf_mlir.frontend.source import location_attribute, trace_error
 from aicf_mlir.frontend.types import is_supported
 from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
 
@@ -142,8 +143,11 @@ class Importer:
         args, kwargs = with_values(node, self._values)
         if "device" in kwargs:
             kwargs = {**kwargs, "device": torch.device("cpu")}
-        with torch.no_grad():
-            return target(*args, **kwargs)
+        try:
+            with torch.no_grad():
+                return target(*args, **kwargs)
+        except RuntimeError as error:
+            raise trace_error(f"torch refuses {op_name(node)}: {error}", self._emit.location) from error
 
     def materialize(self, tensor: torch.Tensor) -> SSAValue:
         """A tensor known while tracing as a value: a constant if it is one number, else an argument."""

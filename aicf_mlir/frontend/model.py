@@ -9,6 +9,9 @@ import torch
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction
+from aicf_mlir.frontend.reached import modules_behind
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.special import special
 
 
 def unwrapped(model: object) -> torch.nn.Module:
@@ -19,18 +22,31 @@ def unwrapped(model: object) -> torch.nn.Module:
     return inner
 
 
-def tensor_names(model: torch.nn.Module, function: LossFunction) -> dict[torch.Tensor, str]:
-    """Every parameter and buffer of the model by its first name; those of a loss module as `loss_fn.NAME`."""
+def modules_of(model: torch.nn.Module, function: LossFunction) -> dict[str, torch.nn.Module]:
+    """The model under "", and every other module that the loss function is or finds in its closure, by name."""
     modules = {"": model}
     if isinstance(function, torch.nn.Module):
-        modules["loss_fn."] = function
+        modules["loss_fn"] = function
+    inner = {id(module) for module in model.modules()}
+    for name, module in modules_behind(function).items():
+        if id(module) not in inner:
+            modules[name] = module
+            inner |= {id(part) for part in module.modules()}
+    return modules
+
+
+def tensor_names(modules: Mapping[str, torch.nn.Module]) -> dict[torch.Tensor, str]:
+    """Every parameter and buffer of the step's modules by its first name; those of the model without a prefix."""
     names = dict[torch.Tensor, str]()
-    for prefix, module in modules.items():
+    for path, module in modules.items():
+        prefix = f"{path}." if path else ""
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
             if isinstance(tensor, torch.nn.parameter.UninitializedParameter):
                 raise TraceError(
                     f"{name!r} has no shape yet; run the model once on a batch before it is compiled"
                 )
+            if (why := special(tensor)) is not None:
+                raise trace_error(f"{prefix + name!r} is {why}")
             if tensor not in names:
                 names[tensor] = free_name(prefix + name, names.values()) if prefix else name
     return names
@@ -57,13 +73,35 @@ def dtype_of(names: Mapping[torch.Tensor, str]) -> torch.dtype:
     return next((tensor.dtype for tensor in names if tensor.is_floating_point()), torch.float32)
 
 
-def refuse_hooks(model: torch.nn.Module, names: Mapping[torch.Tensor, str]) -> None:
-    """Raise TraceError for hooks on gradients: a compiled step would not run them."""
-    owners: list[tuple[str, Any]] = [*model.named_modules(), *((name, t) for t, name in names.items())]
-    for name, owner in owners:
-        for hooks in ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks"):
-            if getattr(owner, hooks, None):
+FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+GRADIENT_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
+
+
+def refuse_hooks(modules: Mapping[str, torch.nn.Module], names: Mapping[torch.Tensor, str]) -> None:
+    """
+    Raise TraceError for hooks that a compiled step would not run.
+
+    Those are hooks on gradients, and forward hooks of the user's: they would run once, while the step is traced. Forward hooks of
+    torch itself (spectral_norm) compute with tensors only and are traced.
+    """
+    owners: list[tuple[str, Any]] = [
+        (f"{path}.{name}".strip("."), part)
+        for path, module in modules.items()
+        for name, part in module.named_modules()
+    ]
+    for name, owner in [*owners, *((name, t) for t, name in names.items())]:
+        for hooks in (*GRADIENT_HOOKS, *FORWARD_HOOKS):
+            present: Mapping[int, Any] = getattr(owner, hooks, None) or {}
+            if hooks in FORWARD_HOOKS:
+                present = {key: hook for key, hook in present.items() if not _is_torchs(hook)}
+            if present:
                 what = name or type(owner).__name__
                 raise TraceError(
                     f"{what!r} has {hooks.strip('_')}, which a compiled step does not run; remove them"
                 )
+
+
+def _is_torchs(hook: Any) -> bool:
+    """Whether a hook is code of torch."""
+    module: str = getattr(hook, "__module__", None) or type(hook).__module__
+    return module.partition(".")[0] == "torch"

@@ -8,32 +8,41 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 
 from aicf_mlir.dialects.optimizer_groups import Adam, Group, Sgd
-from aicf_mlir.errors import TraceError
+from aicf_mlir.errors import BindError
+from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
+from aicf_mlir.optim.values import flag, hyperparameter, pair
 
 ParamGroup = dict[str, Any]
 
 Structure = Callable[[ParamGroup], Sgd | Adam]
-"""What of a param group is compiled in."""
+"""What of a param group is compiled in; raises BindError for values that are no numbers."""
 
 
 def _adam(group: ParamGroup) -> Sgd | Adam:
     decoupled = bool(group.get("decoupled_weight_decay", False))
-    return Adam(bool(group["amsgrad"]), decoupled, bool(group["maximize"]))
+    return replace(_adamw(group), decoupled=decoupled)
 
 
-def _adamw(group: ParamGroup) -> Sgd | Adam:
-    return Adam(bool(group["amsgrad"]), True, bool(group["maximize"]))
+def _adamw(group: ParamGroup) -> Adam:
+    pair(group, "betas")
+    for key in ("lr", "eps", "weight_decay"):
+        hyperparameter(group, key)
+    return Adam(flag(group, "amsgrad"), True, flag(group, "maximize"))
 
 
 def _sgd(group: ParamGroup) -> Sgd | Adam:
-    return Sgd(float(group["momentum"]) != 0, bool(group["nesterov"]), bool(group["maximize"]))
+    for key in ("lr", "dampening", "weight_decay"):
+        hyperparameter(group, key)
+    momentum = hyperparameter(group, "momentum") != 0
+    return Sgd(momentum, flag(group, "nesterov"), flag(group, "maximize"))
 
 
 RULES: dict[type[torch.optim.Optimizer], Structure] = {
@@ -58,11 +67,14 @@ def describe(
     groups: list[DictionaryAttr] = []
     for index, group in enumerate(optimizer.param_groups):
         if group.get("differentiable", False):
-            raise TraceError(
+            raise trace_error(
                 f"param group {index} has differentiable=True, which is not supported; use False"
             )
         params = tuple(names[parameter] for parameter in group["params"] if parameter in names)
-        groups.append(Group(rule(group), params).to_attribute())
+        try:
+            groups.append(Group(rule(group), params).to_attribute())
+        except BindError as error:
+            raise trace_error(f"param group {index}: {error}") from None
     return ArrayAttr(groups)
 
 
@@ -72,7 +84,7 @@ def _rule(
     for base, rule in RULES.items():
         if isinstance(optimizer, base):
             return base, rule
-    raise TraceError(
+    raise trace_error(
         f"the optimizer {type(optimizer).__name__} is not supported; use SGD, Adam or AdamW of torch.optim or"
         " aicf_mlir.optim"
     )
@@ -81,13 +93,13 @@ def _rule(
 def _refuse_custom_update(optimizer: torch.optim.Optimizer, base: type[torch.optim.Optimizer]) -> None:
     """Raise TraceError for a subclass with a `step` of its own, or for hooks around it."""
     if inspect.unwrap(type(optimizer).step) is not inspect.unwrap(base.step):
-        raise TraceError(
+        raise trace_error(
             f"{type(optimizer).__name__} replaces the step of {base.__name__}; only the updates of SGD, Adam"
             " and AdamW can be compiled"
         )
     for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
         if getattr(optimizer, hooks, None):
-            raise TraceError(
+            raise trace_error(
                 f"the optimizer has step hooks ({hooks.strip('_')}), which a compiled step does not run"
             )
 
@@ -105,11 +117,11 @@ def trained_parameters(
     for index, position, parameter in _parameters(optimizer):
         which = f"parameter {position} of param group {index}, {describe_tensor(parameter)},"
         if parameter not in names or not isinstance(parameter, torch.nn.Parameter):
-            raise TraceError(
+            raise trace_error(
                 f"{which} is not a parameter of the model; make the optimizer from this model's parameters"
             )
         if not parameter.is_floating_point() or parameter.layout is not torch.strided:
-            raise TraceError(f"{which} is not a dense tensor of floating-point numbers")
+            raise trace_error(f"{which} is not a dense tensor of floating-point numbers")
     return {parameter for _, _, parameter in _parameters(optimizer) if parameter.requires_grad}
 
 

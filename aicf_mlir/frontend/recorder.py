@@ -20,6 +20,8 @@ from torch.overrides import TorchFunctionMode
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.source import SourceLocation, quoted, trace_error
+from aicf_mlir.frontend.special import refuse_special
+from aicf_mlir.frontend.torch_errors import TRANSFORMS, in_transform
 
 READS_VALUES = {
     "__bool__": "branches on the value of a tensor",
@@ -44,6 +46,7 @@ BESIDE_THE_GRAPH = {
     "set_": "calls `set_()`",
     "register_hook": "registers a gradient hook",
     "backward": "calls `backward()`",
+    "grad": "takes a gradient (torch.autograd.grad) or reads `.grad`",
 }
 """Functions, by name, that change gradients without leaving a trace in the graph."""
 
@@ -71,6 +74,9 @@ class Recorder(TorchFunctionMode):
         location = source.here()
         operands = list(tensors((args, kwargs or {})))
         self.captured.update({id(operand): operand for operand in operands if type(operand) in PLAIN})
+        refuse_special(operands, location)
+        if operands and in_transform():  # what leaves a transform has no tensors and must run
+            raise trace_error(f"the step {TRANSFORMS.format(line=quoted(location))}", location)
         name = function_name(func)
         if name in READS_VALUES and operands:
             raise value_read(READS_VALUES[name], location)

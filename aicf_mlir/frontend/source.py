@@ -1,8 +1,10 @@
 """Where in the user's own code something happened.
 
 A frame is the user's unless it lies in torch, in this package, in the standard library, in an installed
-command, or in code without a file. Positions arrive in three ways: the running frame, the traceback of an
-exception, and the text `node.stack_trace` that torch.export keeps with each node.
+command, or in code that one of these has generated. A notebook's cell, standard input and what the user gives
+to exec are the user's too: their files are called `<ipython-input-3-…>`, `<stdin>` or `<string>`. Positions
+arrive in three ways: the running frame, the traceback of an exception, and the text `node.stack_trace` that
+torch.export keeps with each node.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
+import sys
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -27,8 +30,16 @@ Result = TypeVar("Result")
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _TORCH = Path(torch.__file__).resolve().parent
+_LIBRARIES = {"torch", _PACKAGE.name, *sys.stdlib_module_names}
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
 _SCRIPTS = Path(sysconfig.get_path("scripts")).resolve()
+_GENERATED = re.compile(
+    r"<(frozen |eval_with_key|attrs generated|lambdifygenerated|decorator-gen|__array_function__|__\w+__>"
+    r"|template|unknown|torch_package|fx[-_])"
+)
+"""Names of code that libraries generate."""
+_KEPT_STRING = "<string of exec>"
+"""Stands for `<string>`, whose frames torch leaves out of its stack traces."""
 _STACK_TRACE_FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in ', re.MULTILINE)
 
 
@@ -57,18 +68,32 @@ def location_attribute(location: SourceLocation | None) -> LocationAttr:
 def is_users_file(file: str) -> bool:
     """Whether `file`, as a code object names it, holds code of the user."""
     if file.startswith("<"):
-        return False
+        return _GENERATED.match(file) is None
     path = Path(file).resolve()
     if any(path.is_relative_to(folder) for folder in (_TORCH, _PACKAGE, _SCRIPTS)):
         return False
     return not path.is_relative_to(_STANDARD_LIBRARY) or "site-packages" in path.parts
 
 
+def is_users_frame(frame: FrameType) -> bool:
+    """Whether the user's code runs in `frame`; code without a file is that of the module whose globals it has."""
+    code = frame.f_code
+    if not is_users_file(code.co_filename):
+        return False
+    if not code.co_filename.startswith("<"):
+        return True
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    is_dataclass_method = code.co_qualname.startswith("__create_fn__")
+    is_wrapper_of_torch = not package and code.co_name == "<lambda>"
+    is_library = package in _LIBRARIES and package != "__main__"
+    return not (is_dataclass_method or is_wrapper_of_torch or is_library)
+
+
 def here() -> SourceLocation | None:
     """The innermost line of the user's code that is running."""
     frame = inspect.currentframe()
     while frame is not None:
-        if is_users_file(frame.f_code.co_filename):
+        if is_users_frame(frame):
             return SourceLocation(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return None
@@ -86,15 +111,16 @@ def of_traceback(traceback: TracebackType | None) -> SourceLocation | None:
     """The innermost line of the user's code that an exception passed through."""
     found = None
     while traceback is not None:
-        if is_users_file(file := traceback.tb_frame.f_code.co_filename):
-            found = SourceLocation(file, traceback.tb_lineno)
+        if is_users_frame(traceback.tb_frame):
+            found = SourceLocation(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found
 
 
 def of_stack_trace(stack_trace: str | None) -> SourceLocation | None:
     """The innermost line of the user's code in the text of a stack, outermost frame first."""
-    frames = [(f["file"], int(f["line"])) for f in _STACK_TRACE_FRAME.finditer(stack_trace or "")]
+    found = ((f["file"], int(f["line"])) for f in _STACK_TRACE_FRAME.finditer(stack_trace or ""))
+    frames = [("<string>" if file == _KEPT_STRING else file, line) for file, line in found]
     return next((SourceLocation(*frame) for frame in reversed(frames) if is_users_file(frame[0])), None)
 
 
@@ -111,7 +137,8 @@ def _caller_at(location: SourceLocation) -> Callable[..., Any]:
     """The frame is that of a function called `forward`: torch.export drops the lines of all others."""
     namespace: dict[str, Any] = {}
     text = "def forward(function, *args, **kwargs): return function(*args, **kwargs)"
-    exec(compile("\n" * (location.line - 1) + text, location.file, "exec"), namespace)
+    file = _KEPT_STRING if location.file == "<string>" else location.file
+    exec(compile("\n" * (location.line - 1) + text, file, "exec"), namespace)
     return namespace["forward"]
 
 
@@ -122,5 +149,6 @@ def quoted(location: SourceLocation | None) -> str:
 
 
 def trace_error(message: str, location: SourceLocation | None = None) -> TraceError:
-    """The error `FILE:LINE: message`, or just `message` where no line is known."""
+    """The error `FILE:LINE: message`, at the line that runs if none is given; `message` where none is known."""
+    location = location or here()
     return TraceError(message if location is None else f"{location}: {message}")

@@ -23,8 +23,11 @@ from aicf_mlir.frontend.example import (
 from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.importer import Importer
-from aicf_mlir.frontend.model import device_of, dtype_of, refuse_hooks, tensor_names, unwrapped
+from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hooks, tensor_names, unwrapped
+from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, trained_parameters
+from aicf_mlir.frontend.reached import collect
+from aicf_mlir.frontend.reads import Read
 from aicf_mlir.frontend.source import SourceLocation, trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
 from aicf_mlir.frontend.unsupported import with_decompositions
@@ -42,11 +45,14 @@ class Traced:
     """By name: frozen parameters, buffers and other tensors that the step reads."""
     inputs: dict[str, TensorSpec]
     """By name: what every batch must look like."""
+    reads: list[Read]
+    """Every place in the user's Python that the step depends on."""
 
     def __str__(self) -> str:
         return str(self.module)
 
 
+@one_at_a_time
 def trace(
     model: torch.nn.Module,
     loss_fn: LossFunction | torch.nn.Module | None = None,
@@ -58,6 +64,7 @@ def trace(
     D: int | None = None,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
+    host_values: Mapping[torch.Tensor, str] | None = None,
 ) -> Traced:
     """
     Write down forward and loss of one train step of `model`, as a function called `name`.
@@ -66,7 +73,8 @@ def trace(
     `model(batch["x"])` against `batch["t"]`, and a torch loss module compares the same two. `example` is a
     batch, of which names, shapes and dtypes matter. With `B` and `D` instead, "x" is [B, D] of `dtype` (by
     default the model's) and "t" is like the model's output, or for CrossEntropyLoss its class indices.
-    `device` is for a model without tensors; any other model says itself where it lies.
+    `device` is for a model without tensors; any other model says itself where it lies. `host_values` names 0-d tensors that
+    stand in place of Python numbers.
 
     A parameter is trained if it requires a gradient and, where there is an `optimizer`, is in one of its
     param groups; the function then also says how each group is updated. Nothing runs, and nothing of the
@@ -75,10 +83,12 @@ def trace(
     Raises TraceError, with the user's file and line where there is one.
     """
     caller = source.here()
+    refuse_autocast(caller)
     model = unwrapped(model)
     function = loss_function(loss_fn)
-    names = tensor_names(model, function)
-    refuse_hooks(model, names)
+    modules = modules_of(model, function)
+    names = {**tensor_names(modules), **(host_values or {})}
+    refuse_hooks(modules, names)
     trained = trained_parameters(optimizer, names)
     where = device_of(names, device)
     if example is None:
@@ -105,7 +115,22 @@ def trace(
         read: dict[torch.Tensor, str] = {tensor: name for name, tensor in parameters.items()}
         for function_op in module.ops:
             function_op.attributes[OPTIMIZER] = describe(optimizer, read)
-    return Traced(module, parameters, buffers, specs)
+    paths = {
+        id(part): f"{path}.{name}".strip(".")
+        for path, root in modules.items()
+        for name, part in root.named_modules()
+    }
+    return Traced(module, parameters, buffers, specs, collect(model, function, exported.reads, paths))
+
+
+def refuse_autocast(caller: SourceLocation | None) -> None:
+    """Raise TraceError under `torch.autocast`: its casts would not be in the step."""
+    if any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")):
+        raise trace_error(
+            "the step is compiled inside torch.autocast, which it would not follow; compile outside of it, with a model"
+            " in the dtype that it is to compute in",
+            caller,
+        )
 
 
 def specs_of_sizes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from aicf_mlir.errors import StateError
@@ -37,7 +38,8 @@ class BiasCorrection:
                 meta[slot] = value
 
     def _meta(self, optimizer: Any) -> Hyperparameters:
-        step: CompiledTrainStep | None = getattr(optimizer, "_aicf_step", None)
+        reference: weakref.ref[CompiledTrainStep] | None = getattr(optimizer, "_aicf_step", None)
+        step = None if reference is None else reference()
         if step is None:
             raise StateError(
                 f"{self._name} belongs to a compiled step; call model.compile(optimizer=...) or"

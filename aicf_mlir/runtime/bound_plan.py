@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -12,11 +13,15 @@ from aicf_mlir.runtime.program import Program, Slot
 from aicf_mlir.runtime.store import SHARED_ROLES, Store
 from aicf_mlir.runtime.tensors import view
 
+Staged = tuple[int, ...]
+"""Addresses of a batch that fits, in the order of the inputs."""
+
 
 class BoundPlan:
     """A plan with its arenas: the shared ones of a `Store`, its own for inputs, constants, temporaries and outputs."""
 
-    def __init__(self, program: Program, store: Store):
+    def __init__(self, program: Program, store: Store, index: int):
+        """`index`: the number of this plan among those of its step."""
         store.check_matches(program)
         self.program = program
         own = {
@@ -30,14 +35,31 @@ class BoundPlan:
             by_role.setdefault(slot.role, []).append(slot)
         for slot in by_role.get("const", []):
             self._fill(slot)
-        self.inputs = {slot.name: self._view(slot) for slot in by_role.get("input", [])}
+        inputs = by_role.get("input", [])
+        self.inputs = {slot.name: self._view(slot) for slot in inputs}
         self.gradients = {slot.name: self._view(slot) for slot in by_role.get("grad", [])}
         outputs = {slot.name: self._view(slot) for slot in by_role.get("output", [])}
         if "loss" not in outputs:
             raise PlanError("the plan has no output named 'loss'")
         self.loss = outputs["loss"]
-        self.executor = _C.Executor(store.device, self.arenas, program.launches, program.status)
-        self._expected = [(name, t, t.shape, t.dtype, t.device) for name, t in self.inputs.items()]
+        launches: list[_C.Launch] = [
+            {
+                **launch,
+                "inputs": [store.placed(place) for place in launch["inputs"]],  # pyright: ignore[reportArgumentType]
+                "outputs": [store.placed(place) for place in launch["outputs"]],  # pyright: ignore[reportArgumentType]
+            }
+            for launch in program.launches
+        ]
+        self.executor = _C.Executor(
+            store.device,
+            self.arenas,
+            launches,
+            program.status,
+            [(slot.arena, slot.offset, slot.nbytes) for slot in inputs],
+            store.session,
+            index,
+        )
+        self._expected = [(name, t.shape, t.dtype, t.device) for name, t in self.inputs.items()]
 
     def _view(self, slot: Slot) -> torch.Tensor:
         return view(self.arenas[slot.arena], slot.offset, slot.dtype, slot.shape)
@@ -47,29 +69,30 @@ class BoundPlan:
             raise PlanError(f"constant slot {slot.name!r} has no value")
         self._view(slot).fill_(slot.value)
 
-    def accepts(self, batch: Mapping[str, torch.Tensor]) -> bool:
-        """Whether `batch` has the shapes of this plan."""
-        return all(name in batch and batch[name].shape == shape for name, _, shape, _, _ in self._expected)
+    def stage(self, batch: Mapping[str, torch.Tensor]) -> tuple[Staged, list[torch.Tensor]]:
+        """Check the whole batch and make each tensor dense; nothing of the step changes.
 
-    def load(self, batch: Mapping[str, torch.Tensor]) -> None:
-        """Copy `batch` into the input slots, on torch's current stream; nothing is copied unless everything fits."""
-        for name, _, shape, dtype, device in self._expected:
-            tensor = batch.get(name)
+        Returns addresses and the tensors that own them, which must live until they are copied.
+        """
+        staged: list[torch.Tensor] = []
+        for name, shape, dtype, device in self._expected:
+            tensor: Any = batch.get(name)
             if not isinstance(tensor, torch.Tensor):
                 raise BindError(self._missing(name, batch))
-            if tensor.shape != shape or tensor.dtype != dtype or tensor.device != device:
-                raise BindError(
-                    f"input {name!r}: expected {_describe(shape, dtype, device)}, "
-                    f"got {_describe(tensor.shape, tensor.dtype, tensor.device)}"
-                    + (_shape_hint if tensor.shape != shape else "")
-                )
+            with _C_DISABLE_TORCH_FUNCTION():
+                if tensor.shape != shape or tensor.dtype != dtype or tensor.device != device:
+                    raise BindError(
+                        f"input {name!r}: expected {_describe(shape, dtype, device)}, "
+                        f"got {_describe(tensor.shape, tensor.dtype, tensor.device)}"
+                        + (_shape_hint if tensor.shape != shape else "")
+                    )
+                staged.append(_dense(name, tensor))
         if len(batch) != len(self._expected):
             unknown = ", ".join(repr(name) for name in batch if name not in self.inputs)
             raise BindError(
                 f"the batch has {unknown} besides what was compiled: expected {sorted(self.inputs)}"
             )
-        for name, slot, _, _, _ in self._expected:
-            slot.copy_(batch[name].detach())
+        return tuple(tensor.data_ptr() for tensor in staged), staged
 
     def _missing(self, name: str, batch: Mapping[str, torch.Tensor]) -> str:
         if name in batch:
@@ -77,7 +100,32 @@ class BoundPlan:
         return f"the batch lacks {name!r}: expected {sorted(self.inputs)}, got {sorted(map(str, batch))}"
 
 
+_C_DISABLE_TORCH_FUNCTION: Any = vars(torch._C)["DisableTorchFunctionSubclass"]  # pyright: ignore[reportPrivateUsage]
+"""A subclass of torch.Tensor counts as the tensor that it is; its own code does not run in the middle of a step."""
+
 _shape_hint = "; shapes are fixed at compile time: pass drop_last=True to the DataLoader, or compile with every batch size, B=(…)"
+
+
+def _dense(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` itself or a dense copy. BindError for one without ordinary memory, or whose memory was freed."""
+    if tensor.layout is not torch.strided:
+        raise BindError(f"input {name!r}: expected a dense tensor, got one of layout {tensor.layout}")
+    try:
+        storage = tensor.untyped_storage()
+        last = tensor.storage_offset() + sum(
+            (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+        present, needed = storage.nbytes(), (last + 1) * tensor.element_size()
+        if storage.data_ptr() == 0 or present < needed:
+            raise BindError(
+                f"input {name!r}: its storage was freed or cut ({present} bytes, the tensor needs {needed}); pass a new tensor"
+            )
+        return tensor.detach().resolve_neg().contiguous()
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BindError(
+            f"input {name!r}: {type(tensor).__name__} has no ordinary memory ({text}); pass a dense torch.Tensor"
+        ) from error
 
 
 def _describe(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> str:

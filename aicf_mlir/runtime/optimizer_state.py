@@ -1,121 +1,188 @@
-"""The optimizer's per-parameter state: it lives in the state arena, and `opt.state` holds torch tensors that are views of it."""
+"""The optimizer's per-parameter state: it lives in the state arena, and `opt.state` holds torch tensors that are views of it.
+
+The two are one thing. `reconcile` makes them so again after whatever the user or torch did to `opt.state`: an entry that is missing
+is zero state, a foreign tensor is copied in and replaced by the view. As in torch, `opt.state` is empty until the first step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
-from aicf_mlir.errors import BindError
+from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.runtime.interrupts import held
+from aicf_mlir.runtime.store import Store
+from aicf_mlir.runtime.watched import Watched
+
+Views = dict[str, torch.Tensor]
+"""Torch's state key → view of the arena."""
+
+_views: weakref.WeakKeyDictionary[torch.optim.Optimizer, WeakIdKeyDictionary] = weakref.WeakKeyDictionary()
+"""The state of every optimizer that a compiled step trains with: its steps share it."""
+
+
+def shared_views(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Views:
+    """The views of one parameter's state, for all compiled steps of `optimizer`; empty at first."""
+    return _views.setdefault(optimizer, WeakIdKeyDictionary()).setdefault(parameter, {})
+
+
+@dataclass(frozen=True)
+class BoundParameter:
+    """A trained parameter and its state."""
+
+    name: str
+    parameter: torch.nn.Parameter
+    keys: tuple[str, ...]
+    """Torch's keys of its states, without the counter."""
+    views: Views
+    """Shared with the other steps of the optimizer."""
+    count: torch.Tensor | None
+    """Steps taken, 0-d f32, a view of this step's counters; None for SGD without momentum."""
 
 
 @dataclass(frozen=True)
 class BoundGroup:
-    """The trained parameters of one param group, in the order of their `step` slot, and the views of their state."""
+    """The trained parameters of one param group, in the order of their counters."""
 
     index: int
-    parameters: list[tuple[str, torch.nn.Parameter]]
-    states: list[dict[str, torch.Tensor]]
-    """Per parameter: torch's state key → view of the arena."""
-    steps: torch.Tensor | None
-    """Step counters, shape [parameters], f32; None for SGD without momentum."""
+    parameters: list[BoundParameter]
     counts_in_state: bool
     """Whether torch keeps the step in the per-parameter state (Adam), or not at all (SGD)."""
 
 
 class OptimizerState:
-    """Keeps `optimizer.state` and the state arena one thing.
-
-    As in torch, `optimizer.state` is empty until the first step. State that is already there (a resumed run,
-    `load_state_dict`, a tensor put there by hand) is copied into the arena and replaced by its view.
-    """
+    """The state of the parameters that one compiled step trains."""
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, groups: list[BoundGroup], on_adopt: Callable[[], None]
+        self,
+        optimizer: torch.optim.Optimizer,
+        groups: list[BoundGroup],
+        store: Store,
+        on_adopt: Callable[[], None],
     ):
         self._optimizer = optimizer
+        self._store = store
         self._on_adopt = on_adopt
-        self._groups = groups
-        self._watched: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+        self._bound = [
+            (bound, group.counts_in_state)
+            for group in groups
+            for bound in group.parameters
+            if bound.count is not None
+        ]
+        for bound, _ in self._bound:
+            for key in bound.keys:
+                bound.views.setdefault(key, self._fresh(bound, key))
+        self.watched = Watched()
         self.published = False
-        self.adopt()
-        self._hook = optimizer.register_load_state_dict_post_hook(lambda _: self.adopt())
+        """Whether `optimizer.state` has an entry for every trained parameter."""
+        self.reconcile()
+        follow = weakref.WeakMethod(self.refresh)  # torch's hooks must not keep this step alive
+        hook = optimizer.register_load_state_dict_post_hook(lambda _: (call := follow()) and call())
+        weakref.finalize(self, hook.remove)
 
-    def close(self) -> None:
-        """Stop following `load_state_dict`."""
-        self._hook.remove()
+    def _fresh(self, bound: BoundParameter, key: str) -> torch.Tensor:
+        return self._store.view("state", f"{bound.name}.{key}")
 
-    def adopt(self) -> None:
-        """Take what `optimizer.state` holds: copy it into the arena and leave views in its place; clear what it lacks."""
-        present = False
-        for group in self._groups:
-            present |= self._adopt_group(group)
-        self._watched = []
-        self.published = False
-        if present:
-            self.publish()
-        self._on_adopt()
-
-    def _adopt_group(self, group: BoundGroup) -> bool:
-        counts: list[float] = []
-        for (name, parameter), views in zip(group.parameters, group.states, strict=True):
-            saved: dict[str, Any] = self._optimizer.state.get(parameter, {})
-            found = False
-            for key, target in views.items():
+    def reconcile(self) -> None:
+        """Take what `optimizer.state` holds. Raises BindError for a tensor that cannot be a parameter's state."""
+        state = self._optimizer.state
+        for bound, counted in self._bound:
+            saved: Mapping[str, Any] = state.get(bound.parameter) or {}
+            for key in bound.keys:
                 value = saved.get(key)
-                found |= value is not None
-                if value is None:
-                    target.zero_()
-                elif value is not target:
-                    _check_same(name, key, value, target)
-                    target.copy_(value)
-            counts.append(float(saved["step"]) if "step" in saved else float(found))
-        if group.steps is None:
-            return any(bool(self._optimizer.state.get(p)) for _, p in group.parameters)
-        if len(set(counts)) > 1:
-            listing = ", ".join(
-                f"{name}: {count:g}" for (name, _), count in zip(group.parameters, counts, strict=True)
-            )
-            raise BindError(
-                f"the parameters of param group {group.index} are at different steps ({listing}); "
-                "put those that started later into a param group of their own"
-            )
-        group.steps.fill_(counts[0])
-        return counts[0] > 0
+                if value is not None and value is not bound.views[key]:
+                    _check_same(bound.name, key, value, bound.views[key])
+            if counted and "step" in saved:
+                _check_count(bound.name, saved["step"])
+        for bound, counted in self._bound:
+            self._adopt(bound, counted, state.get(bound.parameter) or {})
+        self._on_adopt()
+        self._rewatch()
 
-    def publish(self) -> None:
-        """Put views of the arena into `optimizer.state`, as torch does on the first step."""
-        self._watched = []
-        for group in self._groups:
-            for i, ((_, parameter), views) in enumerate(zip(group.parameters, group.states, strict=True)):
-                if not views and not group.counts_in_state:
-                    continue
-                state = self._optimizer.state[parameter]
-                entries = dict(views)
-                if group.counts_in_state and group.steps is not None:
-                    entries = {"step": group.steps[i], **entries}
-                state.update(entries)
-                self._watched += [(state, key, value) for key, value in entries.items()]
-        self.published = True
-
-    def retract(self) -> None:
-        """Empty `optimizer.state` again: the state before the first step, as torch has it."""
-        for group in self._groups:
-            for _, parameter in group.parameters:
-                self._optimizer.state.pop(parameter, None)
-        self._watched = []
-        self.published = False
+    def _adopt(self, bound: BoundParameter, counted: bool, saved: dict[str, Any]) -> None:
+        """Copy in what is foreign, put the view in its place; zero what is missing."""
+        assert bound.count is not None
+        for key in bound.keys:
+            value, target = saved.get(key), self._fresh(bound, key)
+            if value is None:
+                target.zero_()
+            elif value.data_ptr() != target.data_ptr() or value.stride() != target.stride():
+                target.copy_(value.detach())
+            if value is not bound.views[key] or value.data_ptr() != target.data_ptr():
+                if bound.views[key].data_ptr() != target.data_ptr():
+                    bound.views[key] = target
+                if value is not None:
+                    saved[key] = bound.views[key]
+        if not counted:
+            present = any(saved.get(key) is not None for key in bound.keys)
+            if bool(bound.count > 0) != present:
+                bound.count.fill_(float(present))
+        elif (step := saved.get("step")) is None:
+            bound.count.zero_()
+        elif step is not bound.count:
+            bound.count.copy_(torch.as_tensor(step, dtype=torch.float32).detach().reshape(()))
+            saved["step"] = bound.count
 
     def refresh(self) -> None:
-        """Adopt state that torch or the user put there since the last step; cheap when there is none."""
-        if not self.published and self._optimizer.state:
-            self.adopt()
-        for state, key, value in self._watched:
-            if state.get(key) is not value:
-                self.adopt()
-                return
+        """Reconcile from outside a step, if there is anything to take: torch's `load_state_dict` does not copy what it is given.
+
+        While another thread is inside a step, that is left to the next one.
+        """
+        if self.watched.changed() < 0:
+            return
+        with suppress(StateError), self._store.session, held():
+            self.watched.check()
+
+    def names(self) -> tuple[str, ...]:
+        """The trained parameters that have an entry in `optimizer.state`."""
+        return tuple(bound.name for bound, _ in self._bound if self._optimizer.state.get(bound.parameter))
+
+    def publish(self, names: Collection[str] | None = None) -> None:
+        """Put the views into `optimizer.state`, as torch does on the first step; with `names`, for those only, and none for others."""
+        for bound, counted in self._bound:
+            if names is not None and bound.name not in names:
+                self._optimizer.state.pop(bound.parameter, None)
+                continue
+            entries = {key: bound.views[key] for key in bound.keys}
+            if counted and bound.count is not None:
+                entries = {"step": bound.count, **entries}
+            self._optimizer.state[bound.parameter].update(entries)
+        self._rewatch()
+
+    def _rewatch(self) -> None:
+        state, watched = self._optimizer.state, self.watched
+        watched.clear()
+        watched.namespace(vars(self._optimizer), ["state"], self.reconcile)
+        watched.items(state, self.reconcile)
+        self.published = True
+        for bound, counted in self._bound:
+            entries: dict[str, Any] | None = state.get(bound.parameter)
+            if not entries:
+                self.published = False
+                continue
+            watched.items(entries, self.reconcile)
+            for key in bound.keys:
+                self.published &= entries.get(key) is bound.views[key]
+                watched.tensor(bound.views[key], self.reconcile)
+            if counted and bound.count is not None:
+                self.published &= entries.get("step") is bound.count
+                watched.tensor(bound.count, self.reconcile)
+
+
+def _check_count(name: str, value: Any) -> None:
+    count = value if isinstance(value, (int, float)) else None
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        count = float(value)
+    if count is None or not count >= 0:
+        raise BindError(
+            f"optimizer state 'step' of parameter {name!r}: expected a number of steps, got {value!r}"
+        )
 
 
 def _check_same(name: str, key: str, value: Any, target: torch.Tensor) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aicf_mlir import _C
+from aicf_mlir.runtime.store import Store
 
 MUTABLE_ROLES = ("param", "state", "meta")
 
@@ -18,8 +19,8 @@ class Snapshot:
     arenas: dict[str, _C.Arena] = field(repr=False)
     settings: list[dict[str, Any]]
     """What the param groups held."""
-    published: bool
-    """Whether `optimizer.state` held state (it is empty before the first step)."""
+    published: tuple[str, ...]
+    """The parameters that had an entry in `optimizer.state` (there is none before the first step)."""
 
     @property
     def nbytes(self) -> int:
@@ -27,9 +28,21 @@ class Snapshot:
         return sum(arena.nbytes for arena in self.arenas.values())
 
 
-def copy_arenas(arenas: dict[str, _C.Arena], device: str, stream: int) -> dict[str, _C.Arena]:
+def mutable_arenas(store: Store) -> list[str]:
+    """The arenas that hold something that a step changes."""
+    return sorted({slot.arena for (role, _), slot in store.slots.items() if role in MUTABLE_ROLES})
+
+
+def copy_arenas(store: Store, stream: int) -> dict[str, _C.Arena]:
     """Copies of the arenas that a step changes, ordered on `stream`."""
-    copies = {role: _C.Arena(device, arenas[role].nbytes) for role in MUTABLE_ROLES if role in arenas}
-    for role, copy in copies.items():
-        copy.copy_from(arenas[role], stream)
+    copies = {name: _C.Arena(store.device, store.arenas[name].nbytes) for name in mutable_arenas(store)}
+    for name, copy in copies.items():
+        copy.copy_from(store.arenas[name], stream)
     return copies
+
+
+def restore_arenas(store: Store, saved: dict[str, _C.Arena], stream: int) -> None:
+    """Put back what belongs to this step; what only other steps use stays as it is."""
+    for name, offset, nbytes in store.intervals:
+        if name in saved:
+            store.arenas[name].copy_from(saved[name], stream, offset, nbytes)

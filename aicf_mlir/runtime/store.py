@@ -2,54 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import torch
 
 from aicf_mlir import _C
 from aicf_mlir.errors import BindError, PlanError
-from aicf_mlir.runtime.program import Program, Slot
+from aicf_mlir.runtime.homes import Home, home_of, register
+from aicf_mlir.runtime.program import Place, Program, Slot
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, view
+from aicf_mlir.runtime.watched import Watched
 
 SHARED_ROLES = ("param", "buffer", "state", "meta", "status")
 
+Key = tuple[str, str]
+"""Role and name of a slot."""
+
 
 @dataclass(frozen=True)
-class _Bound:
+class Bound:
     """A user tensor whose storage is a slot."""
 
+    role: str
     name: str
     tensor: torch.Tensor
-    address: int
-    requires_grad: bool
 
 
 class Store:
-    """Arenas at fixed addresses for everything that outlives a step.
+    """Memory at fixed addresses for everything that outlives a step.
 
-    The user's parameters and buffers become views of their slots, so torch sees each update at once; their values are kept.
+    The user's parameters and buffers become views of their slots, so torch sees each update at once; their values are kept. A
+    tensor that another compiled step has bound before stays where it is, and both steps use that memory, one call at a time.
     """
 
     def __init__(
         self,
         program: Program,
         device: str,
-        model: torch.nn.Module,
-        tensors: Mapping[tuple[str, str], torch.Tensor],
+        tensors: Mapping[Key, torch.Tensor],
+        shared_state: Mapping[Key, torch.Tensor],
     ):
+        """`tensors` are the user's, by role and name; `shared_state` has the optimizer state that other steps keep already."""
         self.device = device
-        self.slots = _shared_slots(program)
-        self.arenas = {
-            role: _C.Arena(device, size, visible=role == "status")
-            for role, size in program.arenas.items()
-            if role in SHARED_ROLES
-        }
-        used = {key: tensor for key, tensor in tensors.items() if key in self.slots}
+        self.planned = _shared_slots(program)
+        used = {key: tensor for key, tensor in tensors.items() if key in self.planned}
         for key, tensor in used.items():
-            _check(key[1], tensor, self.slots[key])
-        self._bound = [self._bind(key, tensor) for key, tensor in used.items()]
-        self._holders = _holders(model, {id(tensor): name for (_, name), tensor in used.items()})
+            _check(key[1], tensor, self.planned[key])
+        homes = {
+            key: home
+            for key, tensor in {**used, **shared_state}.items()
+            if key in self.planned and (home := home_of(tensor)) is not None
+        }
+        self.session = _C.Session([home.session for home in homes.values()])
+        self.arenas: dict[str, _C.Arena] = {}
+        """By name: those of the program's shared roles, and those of other steps as `shared.0`, …"""
+        self.slots: dict[Key, Slot] = {}
+        """The shared slots by role and name, where they really are."""
+        self._place(program, homes)
+        self.bound = [self._bind(key, tensor, key in homes) for key, tensor in used.items()]
+
+    def _place(self, program: Program, homes: Mapping[Key, Home]) -> None:
+        """Allocate the arenas that hold a slot without a home, and note where each slot lies."""
+        needed = {slot.arena for key, slot in self.planned.items() if key not in homes}
+        for role in (role for role in program.arenas if role in needed):
+            self.arenas[role] = _C.Arena(self.device, program.arenas[role], visible=role == "status")
+            register(self.arenas[role], self.session)
+        others: dict[int, str] = {}
+        for key, slot in self.planned.items():
+            if key not in homes:
+                self.slots[key] = slot
+                continue
+            home = homes[key]
+            name = others.setdefault(home.arena.ptr, f"shared.{len(others)}")
+            self.arenas[name] = home.arena
+            self.slots[key] = replace(slot, arena=name, offset=home.offset)
+
+    @property
+    def intervals(self) -> list[tuple[str, int, int]]:
+        """(arena, offset, bytes) of all that belongs to this step: its own arenas whole, single slots of those of others."""
+        own = [
+            (name, 0, arena.nbytes) for name, arena in self.arenas.items() if not name.startswith("shared.")
+        ]
+        others = [
+            (slot.arena, slot.offset, slot.nbytes)
+            for slot in self.slots.values()
+            if slot.arena.startswith("shared.")
+        ]
+        return own + others
 
     def of_role(self, role: str) -> dict[str, Slot]:
         """The slots of one role by name."""
@@ -60,62 +102,90 @@ class Store:
         slot = self.slots[role, name]
         return view(self.arenas[slot.arena], slot.offset, slot.dtype, slot.shape)
 
-    def _bind(self, key: tuple[str, str], tensor: torch.Tensor) -> _Bound:
-        target = self.view(*key)
-        target.copy_(tensor.detach())
-        tensor.data = target
-        return _Bound(key[1], tensor, target.data_ptr(), tensor.requires_grad)
+    def _bind(self, key: Key, tensor: torch.Tensor, is_home: bool) -> Bound:
+        if not is_home:
+            target = self.view(*key)
+            target.copy_(tensor.detach())
+            tensor.data = target
+        return Bound(*key, tensor)
+
+    def placed(self, place: Place) -> Place:
+        """An operand of a launch where it really is."""
+        arena, offset, *spec = place
+        if arena not in SHARED_ROLES or self.planned == self.slots:
+            return place
+        starts, slots = self._planned_order[arena]
+        key = slots[bisect_right(starts, offset) - 1]
+        planned, slot = self.planned[key], self.slots[key]
+        return slot.arena, slot.offset + offset - planned.offset, *spec  # pyright: ignore[reportReturnType]
+
+    @cached_property
+    def _planned_order(self) -> dict[str, tuple[list[int], list[Key]]]:
+        """By arena of the plan: the offsets of its slots in order, and their keys."""
+        order: dict[str, tuple[list[int], list[Key]]] = {}
+        for key, slot in sorted(self.planned.items(), key=lambda item: item[1].offset):
+            starts, keys = order.setdefault(slot.arena, ([], []))
+            starts.append(slot.offset)
+            keys.append(key)
+        return order
 
     def check_matches(self, program: Program) -> None:
         """Refuse a plan that lays out the shared slots in another way."""
-        if _layout(self.slots) != _layout(_shared_slots(program)):
+        if _layout(self.planned) != _layout(_shared_slots(program)):
             raise PlanError(
                 "the plans of two batch shapes place the shared parameters or states differently; "
                 "the loss must use the same parameters for every batch shape"
             )
 
-    def check_tensors(self) -> None:
-        """Refuse to run when a parameter or its storage was replaced, or one was frozen or unfrozen."""
-        for bound in self._bound:
-            if bound.tensor.data_ptr() != bound.address:
-                raise _moved(bound.name)
-            if bound.tensor.requires_grad != bound.requires_grad:
-                raise BindError(
-                    f"{bound.name!r} had requires_grad={bound.requires_grad} when it was compiled; "
-                    "set it back, or compile again"
-                )
-        for tensors, key, tensor, name in self._holders:
-            if tensors.get(key) is not tensor:
-                raise _moved(name)
+    def watch(self, watched: Watched, optimized: Collection[int]) -> None:
+        """Have it noticed when a bound tensor gets other memory, is frozen or unfrozen, or gets a gradient hook.
+
+        `optimized` has the ids of the optimizer's parameters: of the other tensors, nobody asks for a gradient.
+        """
+        for bound in self.bound:
+            watched.tensor(bound.tensor, partial(_refuse_moved, bound.name))
+            if id(bound.tensor) not in optimized:
+                continue
+            trained = bound.role == "param"
+            watched.attribute(
+                bound.tensor, "requires_grad", trained, partial(_refuse_flag, bound.name, trained)
+            )
+            if trained:
+                for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+                    watched.attribute(
+                        bound.tensor, hooks, getattr(bound.tensor, hooks), partial(_refuse_hook, bound.name)
+                    )
 
 
-_Holder = tuple[Mapping[str, torch.Tensor | None], str, torch.Tensor, str]
-"""A module's dictionary of parameters or buffers, a key, the tensor that must stay there, its name."""
+def _refuse_moved(name: str) -> None:
+    raise moved_error(name)
 
 
-def _holders(model: torch.nn.Module, names: Mapping[int, str]) -> list[_Holder]:
-    """Where `model` holds the tensors whose id is in `names`; tied ones more than once."""
-    return [
-        (tensors, key, tensor, names[id(tensor)])
-        for module in model.modules()
-        for tensors in (module._parameters, module._buffers)  # pyright: ignore[reportPrivateUsage]
-        for key, tensor in tensors.items()
-        if tensor is not None and id(tensor) in names
-    ]
-
-
-def _moved(name: str) -> BindError:
-    return BindError(
-        f"parameter {name!r} was moved after compilation (by .to(), load_state_dict(assign=True) or "
-        ".data = …): its compiled storage is no longer the model's; copy values in place instead, or compile again"
+def _refuse_flag(name: str, trained: bool) -> None:
+    raise BindError(
+        f"{name!r} had requires_grad={trained} when it was compiled; set it back, or call recompile()"
     )
 
 
-def _shared_slots(program: Program) -> dict[tuple[str, str], Slot]:
+def _refuse_hook(name: str) -> None:
+    raise BindError(
+        f"{name!r} got a gradient hook after it was compiled, which a compiled step does not run; remove it"
+    )
+
+
+def moved_error(name: str) -> BindError:
+    """A parameter or frozen tensor is not where it was bound."""
+    return BindError(
+        f"parameter {name!r} was moved after compilation (by .to(), load_state_dict(assign=True) or "
+        ".data = …): its compiled storage is no longer the model's; copy values in place instead, or call recompile()"
+    )
+
+
+def _shared_slots(program: Program) -> dict[Key, Slot]:
     return {(slot.role, slot.name): slot for slot in program.slots.values() if slot.role in SHARED_ROLES}
 
 
-def _layout(slots: dict[tuple[str, str], Slot]) -> dict[tuple[str, str], tuple[object, ...]]:
+def _layout(slots: dict[Key, Slot]) -> dict[Key, tuple[object, ...]]:
     return {key: (slot.arena, slot.offset, slot.dtype, slot.shape) for key, slot in slots.items()}
 
 

@@ -12,7 +12,7 @@ import torch
 from aicf_mlir.compile import compile_train_step, default_device
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction, loss_function
-from aicf_mlir.frontend.model import tensor_names
+from aicf_mlir.frontend.model import modules_of, tensor_names
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.user_function import UserStep, load_user_step
 
@@ -95,7 +95,7 @@ def on_device(loss: LossFunction | None, device: str) -> LossFunction | None:
 
 def trainable(model: torch.nn.Module, loss: LossFunction | None) -> dict[str, torch.nn.Parameter]:
     """The parameters of the model, and of a loss that is a module, by the names that the compiled step has for them."""
-    names = tensor_names(model, loss_function(loss))
+    names = tensor_names(modules_of(model, loss_function(loss)))
     return {name: p for p, name in names.items() if isinstance(p, torch.nn.Parameter)}
 
 

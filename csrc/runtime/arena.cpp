@@ -48,14 +48,16 @@ Status Arena::copy_out(int64_t offset, void* target, int64_t bytes, void* stream
   return device_.copy(target, data() + offset, static_cast<size_t>(bytes), stream);
 }
 
-Status Arena::copy_from(const Arena& other, void* stream) {
+Status Arena::copy_from(const Arena& other, void* stream, int64_t offset, int64_t count) {
   if (other.nbytes() != nbytes())
     return Status::invalid("an arena of " + std::to_string(nbytes()) +
                            " bytes cannot take the contents of one of " + std::to_string(other.nbytes()) +
                            " bytes");
   Device& copier =
       device_.type() == DeviceType::Cuda ? device_ : other.device_;  // the one that can reach both
-  return copier.copy(data(), other.data(), static_cast<size_t>(nbytes()), stream);
+  if (count < 0) count = nbytes() - offset;
+  AICF_TRY(check_range("a copy", offset, count));
+  return copier.copy(data() + offset, other.data() + offset, static_cast<size_t>(count), stream);
 }
 
 Status Arena::fill(int byte, void* stream) {

@@ -27,7 +27,8 @@ class Arena {
   // on return.
   Status copy_in(int64_t offset, const void* source, int64_t nbytes, void* stream);
   Status copy_out(int64_t offset, void* target, int64_t nbytes, void* stream) const;
-  Status copy_from(const Arena& other, void* stream);  // of the same size
+  // The same range of `other`, which has the same size; `nbytes` < 0: all of it.
+  Status copy_from(const Arena& other, void* stream, int64_t offset = 0, int64_t nbytes = -1);
   Status fill(int byte, void* stream);  // of a visible arena: both copies, after waiting for `stream`
 
   // Whether [offset, offset + nbytes) lies inside; `what` names the range in the message.

@@ -36,7 +36,8 @@ class Executor::Turn {
 };
 
 Status Executor::create(const std::string& device_name, ArenaMap arenas, const std::vector<LaunchSpec>& specs,
-                        const std::optional<SlotSpec>& status_slot, std::unique_ptr<Executor>* out) {
+                        const std::optional<SlotSpec>& status_slot, const std::vector<InputSpec>& input_specs,
+                        Member member, std::unique_ptr<Executor>* out) {
   Device* device = nullptr;
   AICF_TRY(get_device(device_name, &device));
   for (const auto& [name, arena] : arenas)
@@ -52,16 +53,26 @@ Status Executor::create(const std::string& device_name, ArenaMap arenas, const s
   }
   int64_t *status = nullptr, *visible = nullptr;
   if (status_slot) AICF_TRY(place_status(*status_slot, arenas, &status, &visible));
-  out->reset(new Executor(*device, std::move(arenas), std::move(launches), visible));
+  std::vector<Input> inputs;
+  for (const InputSpec& spec : input_specs) {
+    const Arena* arena = nullptr;
+    AICF_TRY(find_arena(spec.arena, arenas, &arena));
+    AICF_TRY(arena->check_range("the input", spec.offset, spec.nbytes));
+    inputs.push_back({arena->data() + spec.offset, static_cast<size_t>(spec.nbytes)});
+  }
+  out->reset(new Executor(*device, std::move(arenas), std::move(launches), visible, std::move(inputs),
+                          std::move(member)));
   return Status::ok();
 }
 
 Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches,
-                   const int64_t* status)
+                   const int64_t* status, std::vector<Input> inputs, Member member)
     : device_(device),
       arenas_(std::move(arenas)),
       launches_(std::move(launches)),
       status_(status),
+      inputs_(std::move(inputs)),
+      member_(std::move(member)),
       fork_generation_(fork_generation()) {
   run_trace_.reserve(launches_.size());
   graph_trace_.reserve(launches_.size());
@@ -78,16 +89,42 @@ Status Executor::enqueue(void* stream, Trace* trace) {
   return Status::ok();
 }
 
-Status Executor::run(void* stream) {
-  const Turn turn(*this);
-  AICF_TRY(turn.granted());
+Status Executor::start(const Batch& batch, void* stream) {
   if (device_.capturing())
     return Status::state("a step cannot run while a graph is being recorded on its device; end that first");
+  if (member_.session) AICF_TRY(member_.session->order(device_, stream));
+  if (!batch.empty()) {
+    if (batch.size() != inputs_.size())
+      return Status::invalid("expected a batch of " + std::to_string(inputs_.size()) + " addresses, got " +
+                             std::to_string(batch.size()));
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      AICF_TRY(device_.copy(inputs_[i].data, batch[i], inputs_[i].nbytes, stream));
+  }
+  if (member_.session) member_.session->active = member_.index;
+  return Status::ok();
+}
+
+void Executor::count_step() {
+  if (member_.session) ++member_.session->steps;
+}
+
+Status Executor::load(const Batch& batch, void* stream) {
+  const Turn turn(*this);
+  AICF_TRY(turn.granted());
+  return start(batch, stream);
+}
+
+Status Executor::run(const Batch& batch, void* stream) {
+  const Turn turn(*this);
+  AICF_TRY(turn.granted());
+  AICF_TRY(start(batch, stream));
   last_trace_ = &run_trace_;
   const Status status = enqueue(stream, &run_trace_);
   launched_ += static_cast<int64_t>(run_trace_.size());
-  if (status.is_ok()) ++runs_;
-  return status;
+  if (!status.is_ok()) return status;
+  ++runs_;
+  if (failed() == 0) count_step();
+  return Status::ok();
 }
 
 Status Executor::capture() {
@@ -106,14 +143,12 @@ Status Executor::capture() {
   return Status::ok();
 }
 
-Status Executor::replay(int64_t n, void* stream, bool (*interrupted)()) {
+Status Executor::replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)()) {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
   if (!graph_) return Status::state("there is nothing to replay; call capture first");
   if (n < 0) return Status::invalid("a step is replayed 0 or more times, got " + std::to_string(n));
-  if (device_.capturing())
-    return Status::state(
-        "a step cannot be replayed while a graph is being recorded on its device; end that first");
+  AICF_TRY(start(batch, stream));
   if (n) last_trace_ = &graph_trace_;
   replayed_ = 0;
   const int64_t step = static_cast<int64_t>(graph_trace_.size());
@@ -124,6 +159,7 @@ Status Executor::replay(int64_t n, void* stream, bool (*interrupted)()) {
     ++replays_;
     ++replayed_;
     if (failed() != 0) break;
+    count_step();
     if (i + 1 == n || Clock::now() - asked < kInterruptInterval) continue;
     if (interrupted())
       return Status::state("interrupted after " + std::to_string(i + 1) + " of " + std::to_string(n) +

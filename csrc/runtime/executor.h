@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/prepare.h"
+#include "runtime/session.h"
 
 namespace aicf {
 
@@ -19,20 +20,41 @@ struct ExecutorStats {
   MemoryStats memory;  // of the device
 };
 
+// Where an entry of the batch goes.
+struct InputSpec {
+  std::string arena;
+  int64_t offset = 0;  // bytes
+  int64_t nbytes = 0;
+};
+
+// What a step of several executors shares; `index` is this one's number in it.
+struct Member {
+  std::shared_ptr<Session> session;  // null for an executor on its own
+  int64_t index = 0;
+};
+
 // One caller at a time: a concurrent call is refused with Code::State, and so is a call in a forked child.
 class Executor {
  public:
+  // Addresses of the batch, one per input, each of as many bytes as the input has; empty: what was loaded
+  // last.
+  using Batch = std::vector<const void*>;
+
   // Refuses what cannot run, naming the launch; see prepare(). `status` is what the checks of the step write.
   static Status create(const std::string& device, ArenaMap arenas, const std::vector<LaunchSpec>& launches,
-                       const std::optional<SlotSpec>& status, std::unique_ptr<Executor>* out);
+                       const std::optional<SlotSpec>& status, const std::vector<InputSpec>& inputs,
+                       Member member, std::unique_ptr<Executor>* out);
 
-  Status run(void* stream);
+  // Copies a batch into the input slots, ordered on `stream`.
+  Status load(const Batch& batch, void* stream);
+  // Loads `batch` and runs the step once.
+  Status run(const Batch& batch, void* stream);
   // Records the step without running it. After a failure nothing is captured and the first error is returned.
   Status capture();
-  // `n` launches of the captured graph with nothing in between, or fewer where a check fails. `interrupted`
-  // is asked about every 50 ms, between two steps; where it answers true the replay ends there with
-  // Code::State, all steps before being whole.
-  Status replay(int64_t n, void* stream, bool (*interrupted)());
+  // Loads `batch`, then `n` launches of the captured graph with nothing in between, or fewer where a check
+  // fails. `interrupted` is asked about every 50 ms, between two steps; where it answers true the replay ends
+  // there with Code::State, all steps before being whole.
+  Status replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)());
   Status reset();
   // The kernel ids enqueued by the last run, or recorded by the capture that was last replayed.
   Status trace(std::vector<std::string>* out);
@@ -47,7 +69,16 @@ class Executor {
   using Trace = std::vector<const KernelVariant*>;
   class Turn;
 
-  Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, const int64_t* status);
+  struct Input {
+    char* data;
+    size_t nbytes;
+  };
+
+  Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, const int64_t* status,
+           std::vector<Input> inputs, Member member);
+  // Everything that a step does before its launches.
+  Status start(const Batch& batch, void* stream);
+  void count_step();
   // Enqueues the step once; `trace` gets the kernels that were enqueued, without allocating.
   Status enqueue(void* stream, Trace* trace);
 
@@ -59,6 +90,8 @@ class Executor {
   Trace graph_trace_;
   const Trace* last_trace_ = &run_trace_;
   const volatile int64_t* const status_;  // the host's copy; null without checks
+  const std::vector<Input> inputs_;
+  const Member member_;
   int64_t replayed_ = 0;
   int64_t launched_ = 0;
   int64_t runs_ = 0;

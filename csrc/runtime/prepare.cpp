@@ -6,18 +6,6 @@
 namespace aicf {
 namespace {
 
-Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena** out) {
-  const auto found = arenas.find(name);
-  if (found == arenas.end()) {
-    std::string known;
-    for (const auto& entry : arenas) known += (known.empty() ? "" : ", ") + entry.first;
-    return Status::invalid("no arena is called '" + name + "'; there are " +
-                           (known.empty() ? "none" : known));
-  }
-  *out = found->second.get();
-  return Status::ok();
-}
-
 Status place(const SlotSpec& slot, const ArenaMap& arenas, TensorDesc* out) {
   const Arena* arena = nullptr;
   AICF_TRY(find_arena(slot.arena, arenas, &arena));
@@ -94,6 +82,18 @@ Status place_statuses(const LaunchSpec& spec, const ArenaMap& arenas, PreparedLa
 }
 
 }  // namespace
+
+Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena** out) {
+  const auto found = arenas.find(name);
+  if (found == arenas.end()) {
+    std::string known;
+    for (const auto& entry : arenas) known += (known.empty() ? "" : ", ") + entry.first;
+    return Status::invalid("no arena is called '" + name + "'; there are " +
+                           (known.empty() ? "none" : known));
+  }
+  *out = found->second.get();
+  return Status::ok();
+}
 
 Status place_status(const SlotSpec& slot, const ArenaMap& arenas, int64_t** device, int64_t** visible) {
   TensorDesc status;

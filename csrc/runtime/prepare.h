@@ -43,6 +43,8 @@ struct PreparedLaunch {
   LaunchContext context;  // without a stream
 };
 
+// The arena called `name`; the refusal says which there are.
+Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena** out);
 // The status at `slot`: kStatusNumbers numbers of i64 in an arena that the host can look at.
 Status place_status(const SlotSpec& slot, const ArenaMap& arenas, int64_t** device, int64_t** visible);
 

@@ -145,35 +145,35 @@ BAD_CALLS: tuple[Mistake, ...] = (
         "a parameter frozen",
         lambda s: (s.model[0].weight.requires_grad_(False), s.train()),
         BindError,
-        r"'0\.weight' had requires_grad=True when it was compiled; set it back, or compile again",
+        r"'0\.weight' had requires_grad=True when it was compiled; set it back, or call recompile\(\)",
         undo=lambda s: s.model[0].weight.requires_grad_(True),
     ),
     Mistake(
         "amsgrad switched on",
         lambda s: (s.optimizer.param_groups[0].update(amsgrad=True), s.train()),
         StateError,
-        r"param group 0: .*amsgrad.*compile again",
+        r"param group 0: .*amsgrad.*call recompile\(\)",
         undo=lambda s: s.optimizer.param_groups[0].update(amsgrad=False),
     ),
     Mistake(
         "maximize switched on",
         lambda s: (s.optimizer.param_groups[0].update(maximize=True), s.train()),
         StateError,
-        r"maximize or .* was switched on or off after compilation.*compile again",
+        r"maximize or .* was switched on or off after compilation.*call recompile\(\)",
         undo=lambda s: s.optimizer.param_groups[0].update(maximize=False),
     ),
     Mistake(
         "decoupled_weight_decay switched on",
         lambda s: (s.optimizer.param_groups[0].update(decoupled_weight_decay=True), s.train()),
         StateError,
-        r"decoupled_weight_decay was switched on or off after compilation.*compile again",
+        r"decoupled_weight_decay was switched on or off after compilation.*call recompile\(\)",
         undo=lambda s: s.optimizer.param_groups[0].update(decoupled_weight_decay=False),
     ),
     Mistake(
         "a param group added",
         lambda s: (s.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]}), s.train()),
         StateError,
-        r"2 param groups now, 1 were compiled; compile again",
+        r"2 param groups now, 1 were compiled; call recompile\(\)",
         undo=lambda s: s.optimizer.param_groups.pop(),
     ),
 )
@@ -281,7 +281,7 @@ def test_moved_parameters_are_refused(move: str, device: str) -> None:
     for call in (setup.train, setup.step.replay, setup.step.snapshot):
         with pytest.raises(
             BindError,
-            match=r"parameter '0\.weight' was moved after compilation.*in place.*or compile again",
+            match=r"parameter '0\.weight' was moved after compilation.*in place.*or call recompile\(\)",
         ):
             call()
 

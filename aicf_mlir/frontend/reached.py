@@ -1,0 +1,308 @@
+"""From the code of a step to the Python values behind it: `collect` lists every `Read` of a traced step."""
+
+from __future__ import annotations
+
+import dis
+import enum
+import functools
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, ModuleReads, Read
+from aicf_mlir.frontend.source import is_users_file, trace_error
+
+PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    enum.Enum,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    np.generic,
+)
+"""Immutable values: the place that holds them is all there is to watch."""
+
+MOST_READS = 200_000
+"""Places; a container of the user's data belongs into the batch instead."""
+
+FunctionType = types.FunctionType
+Code = types.CodeType
+
+
+def collect(
+    model: torch.nn.Module, function: Callable[..., Any], recorded: ModuleReads, names: Mapping[int, str]
+) -> list[Read]:
+    """Every place that the step `function(model, batch)` read; `names` gives further modules' paths by id."""
+    walk = Walk()
+    paths = {id(module): f"model.{name}" if name else "model" for name, module in model.named_modules()}
+    paths = {**names, **paths}
+    functions: list[tuple[Any, str]] = [(function, "loss_fn")]
+    attributes: list[tuple[str, Any, str]] = []
+    for key, (module, read) in recorded.modules.items():
+        path = paths.get(key, type(module).__name__)
+        for name in read:
+            attributes.append((path, module, name))
+            if (found := class_attribute(type(module), name)) is not ABSENT:
+                functions.append((found, f"{path}.{name}"))
+            if isinstance(own := vars(module).get(name), (FunctionType, types.MethodType)):
+                functions.append((own, f"{path}.{name}"))
+    for value, _ in functions:
+        walk.mention(value)
+    for value, path in functions:
+        walk.visit(value, path)
+    for path, module, name in attributes:
+        walk.attribute(module, name, f"{path}.{name}")
+    return walk.reads
+
+
+def modules_behind(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
+    """The modules that a loss function finds in its closure, its globals or its object, by their names there."""
+    walk = Walk()
+    walk.mention(function)
+    walk.visit(function, "loss_fn")
+    return walk.modules
+
+
+class Walk:
+    """Follows values from the functions of a step; each place and each container once."""
+
+    def __init__(self) -> None:
+        self.reads: list[Read] = []
+        self.mentioned: set[str] = set()
+        """Names and strings in the code that was reached."""
+        self.modules: dict[str, torch.nn.Module] = {}
+        """The modules that were met, by path."""
+        self._places: set[tuple[str, int, str]] = set()
+        self._visited: dict[int, Any] = {}
+        self._mentioned_by: set[Code] = set()
+
+    def add(self, path: str, kind: Kind, owner: Any, key: str = "") -> None:
+        """Record a place, once."""
+        read = Read(path, kind, owner, key, self.mentioned)
+        if read.place in self._places:
+            return
+        if len(self.reads) == MOST_READS:
+            raise trace_error(
+                f"the step reads {path!r}, and with it more than {MOST_READS:,} Python values that would have to be"
+                " compared before each step; pass them as tensors in the batch"
+            )
+        self._places.add(read.place)
+        self.reads.append(read)
+
+    def attribute(self, module: torch.nn.Module, name: str, path: str) -> None:
+        """An attribute that was seen to be read from a module."""
+        own = vars(module)
+        if name in STRUCTURE or (name in own and name.endswith("_hooks")):
+            self.add(path, "items", own[name])
+        elif name in own:
+            self.add(path, "item", own, name)
+            self.visit(own[name], path)
+        elif name == "__dict__":
+            for key in [key for key in own if key not in STRUCTURE]:
+                self.attribute(module, key, f"{path.removesuffix('.__dict__')}.{key}")
+        elif (
+            holder := next((own[part] for part in STRUCTURE if name in own.get(part, ())), None)
+        ) is not None:
+            self.add(path, "item", holder, name)
+        elif any(name in vars(c) for c in type(module).__mro__ if c not in (torch.nn.Module, object)):
+            self.add(path, "item", own, name)
+            self.add(f"{type(module).__name__}.{name}", "class", type(module), name)
+            self.visit(class_attribute(type(module), name), path)
+
+    def mention(self, value: Any) -> None:
+        """Take in the names that a function and what it calls mention."""
+        pending = [value]
+        while pending:
+            for found in functions_of(pending.pop()):
+                code = found.__code__
+                if code in self._mentioned_by or not is_users_file(code.co_filename):
+                    continue
+                self._mentioned_by.add(code)
+                for part in nested(code):
+                    self.mentioned |= set(part.co_names)
+                    self.mentioned |= {c for c in part.co_consts if isinstance(c, str)}
+                pending += [v for _, _, _, v in loads(found)]
+
+    def visit(self, value: Any, path: str) -> None:
+        """What a value is made of; the place that holds it is recorded already."""
+        if isinstance(value, (*PLAIN, torch.Tensor)) or id(value) in self._visited:
+            return
+        if isinstance(value, torch.nn.Module):
+            self.modules.setdefault(path, value)
+            return
+        self._visited[id(value)] = value  # kept: an id is only taken while its object lives
+        if functions := list(functions_of(value)):
+            for function in functions:
+                self._function(function)
+            if isinstance(value, functools.partial):
+                self.visit(value.args, f"{path}.args")
+                self.visit(value.keywords, f"{path}.keywords")
+            if isinstance(value, types.MethodType):
+                self.visit(value.__self__, path.rpartition(".")[0] or "self")
+            if isinstance(
+                value,
+                (FunctionType, types.MethodType, functools.partial, property, staticmethod, classmethod),
+            ):
+                return
+        if isinstance(value, (list, tuple)):
+            self._sequence(cast(Any, value), path)
+        elif isinstance(value, dict):
+            self._dictionary(cast(Any, value), path)
+        elif isinstance(value, (set, frozenset, deque)):
+            self.add(path, "equal", value)
+        elif isinstance(value, np.ndarray):
+            self.add(path, "bytes", value)
+        elif isinstance(value, types.ModuleType):
+            self._module(value, path)
+        elif isinstance(value, type):
+            self._class(value, path)
+        elif hasattr(type(value), "__next__"):
+            raise trace_error(
+                f"the step reads {path!r}, an iterator ({type(value).__name__}); a compiled step would repeat what it"
+                " gave first; read from it outside the loss and pass the value in the batch"
+            )
+        elif is_users_class(type(value)):
+            self._object(value, path)
+
+    def _function(self, function: FunctionType) -> None:
+        if not is_users_file(function.__code__.co_filename):
+            return
+        for kind, owner, name, value in loads(function):
+            if not is_library(value):
+                self.add(name, kind, owner, name if kind == "item" else "")
+            self.visit(value, name)
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self.visit(value, f"a default of {function.__name__}")
+
+    def _sequence(self, value: list[Any] | tuple[Any, ...], path: str) -> None:
+        if isinstance(value, list):
+            self.add(path, "members", value)
+        for i, member in enumerate(value):
+            self.visit(member, f"{path}[{i}]")
+
+    def _dictionary(self, value: dict[Any, Any], path: str) -> None:
+        self.add(path, "items", value)
+        for key, member in value.items():
+            self.visit(member, f"{path}[{key!r}]")
+
+    def _module(self, value: types.ModuleType, path: str) -> None:
+        """The mentioned names of a module of the user's; those of libraries are their authors' constants."""
+        if not is_users_file(getattr(value, "__file__", None) or "<builtin>"):
+            return
+        for name in sorted(self.mentioned & vars(value).keys()):
+            self.add(f"{path}.{name}", "item", vars(value), name)
+            self.visit(vars(value)[name], f"{path}.{name}")
+
+    def _class(self, value: type, path: str) -> None:
+        if not is_users_class(value):
+            return
+        for name in sorted(self.mentioned):
+            if (found := class_attribute(value, name)) is not ABSENT:
+                self.add(f"{path}.{name}", "class", value, name)
+                self.visit(found, f"{path}.{name}")
+
+    def _object(self, value: Any, path: str) -> None:
+        """The mentioned attributes of an object of the user's; all of them where its class looks them up in its own way."""
+        kind = type(value)
+        own: dict[str, Any] = getattr(value, "__dict__", {})
+        dynamic = any(hasattr(kind, name) for name in ("__getattr__", "__getitem__", "__iter__"))
+        everything = dynamic or {"__dict__", "vars", "asdict", "fields", "dir"} & self.mentioned
+        for name in sorted(own if everything else self.mentioned & own.keys()):
+            self.add(f"{path}.{name}", "item", own, name)
+            self.visit(own[name], f"{path}.{name}")
+        for name in sorted(self.mentioned - own.keys()):
+            found = class_attribute(kind, name)
+            if isinstance(found, types.MemberDescriptorType):
+                self.add(f"{path}.{name}", "slot", value, name)
+                self.visit(getattr(value, name, None), f"{path}.{name}")
+            elif found is not ABSENT:
+                self.add(f"{kind.__name__}.{name}", "class", kind, name)
+                self.visit(found, f"{path}.{name}")
+            if found is not ABSENT and hasattr(value, "__dict__"):
+                self.add(f"{path}.{name}", "item", own, name)
+
+
+def functions_of(value: Any) -> Iterator[FunctionType]:
+    """The Python functions that calling `value`, or reading it as an attribute, runs."""
+    match value:
+        case FunctionType():
+            yield value
+            if (wrapped := getattr(value, "__wrapped__", None)) is not None and wrapped is not value:
+                yield from functions_of(wrapped)
+        case types.MethodType() | staticmethod() | classmethod():
+            yield from functions_of(value.__func__)
+        case functools.partial():
+            yield from functions_of(value.func)
+        case functools.cached_property():
+            yield from functions_of(value.func)
+        case property():
+            yield from functions_of(value.fget)
+        case _:
+            call = class_attribute(type(value), "__call__")
+            users = is_users_class(type(value)) and not isinstance(value, (type, torch.nn.Module))
+            if users and isinstance(call, FunctionType):
+                yield call
+
+
+def loads(function: FunctionType) -> Iterator[tuple[Kind, Any, str, Any]]:
+    """The globals that a function and the functions inside it load, and its closure."""
+    names = {
+        instruction.argval: None
+        for code in nested(function.__code__)
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    for name in names:
+        if name in function.__globals__:
+            yield "item", function.__globals__, name, function.__globals__[name]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield "cell", cell, name, cell.cell_contents
+        except ValueError:
+            yield "cell", cell, name, None
+
+
+def nested(code: Code) -> Iterator[Code]:
+    """A code object and those of the functions and comprehensions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, Code):
+            yield from nested(constant)
+
+
+def class_attribute(kind: type, name: str) -> Any:
+    """What the class itself has under `name`, unbound; ABSENT where it has nothing, or only what every object has."""
+    for base in kind.__mro__:
+        if base not in (object, torch.nn.Module) and name in vars(base):
+            return vars(base)[name]
+    return ABSENT
+
+
+def is_library(value: Any) -> bool:
+    """Whether a global is a module, or a function or class that is not the user's: nobody binds those anew."""
+    if isinstance(value, FunctionType):
+        return not is_users_file(value.__code__.co_filename)
+    if isinstance(value, type):
+        return not is_users_class(value)
+    return isinstance(value, (types.ModuleType, types.BuiltinFunctionType))
+
+
+def is_users_class(kind: type) -> bool:
+    """Whether a class was written by the user, or by a library that is neither torch nor Python's own."""
+    module = sys.modules.get(kind.__module__)
+    if kind.__module__ in ("types", "argparse"):  # SimpleNamespace and Namespace hold the user's values
+        return True
+    if kind.__module__ == "__main__" or module is None:
+        return True
+    return is_users_file(getattr(module, "__file__", None) or "<builtin>")

@@ -1,0 +1,115 @@
+"""What of the user's Python the traced step depends on: every place whose change could change the step.
+
+Two sources. Modules tell precisely: while the step is exported, each attribute that is read from one is recorded. Everything else
+(globals, closures, configuration objects, lists, dictionaries) is found from the code that ran: the names that the loss, the
+`forward` methods and the functions they call load, and the containers behind them, member by member.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Generator
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from aicf_mlir.frontend.source import is_users_file
+
+Kind = Literal["item", "items", "members", "cell", "class", "slot", "bytes", "equal"]
+"""
+item      one entry of a dictionary, or that there is none
+items     all entries of a dictionary, in order
+members   all members of a list
+cell      what a closure cell holds
+class     an attribute of a class, found as Python finds it
+slot      an attribute of an object without a dictionary
+bytes     the memory of an array
+equal     the members of a set or a deque, compared by value
+"""
+
+ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "nothing"})()
+"""Stands for a dictionary entry, or the content of a cell, that is not there."""
+
+STRUCTURE = ("_modules", "_parameters", "_buffers")
+"""What a module keeps in dictionaries of their own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """One place that the trace read."""
+
+    path: str
+    """As the user would write it: `model.fc.scale`, `weights["kl"]`."""
+    kind: Kind
+    owner: Any
+    key: str = ""
+    """Of item, class and slot."""
+    mentioned: AbstractSet[str] = frozenset()
+    """The names and strings in the code that ran: a key of `items` that is not among them is rarely read."""
+
+    def value(self) -> Any:
+        """What is there now."""
+        match self.kind:
+            case "item":
+                return self.owner.get(self.key, ABSENT)
+            case "items":
+                return tuple(self.owner.items())
+            case "members":
+                return tuple(self.owner)
+            case "cell":
+                try:
+                    return self.owner.cell_contents
+                except ValueError:
+                    return ABSENT
+            case "class":
+                return next((vars(c)[self.key] for c in self.owner.__mro__ if self.key in vars(c)), ABSENT)
+            case "slot":
+                return getattr(self.owner, self.key, ABSENT)
+            case "bytes":
+                return bytes(memoryview(self.owner).cast("B")) if self.owner.size else b""
+            case "equal":
+                return type(self.owner)(self.owner)
+
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """Equal for two reads of one place."""
+        return self.kind, id(self.owner), self.key
+
+
+class ModuleReads:
+    """The attributes that are read from modules, in the thread that records."""
+
+    def __init__(self) -> None:
+        self.modules: dict[int, tuple[torch.nn.Module, dict[str, None]]] = {}
+        """By id: a module and the names that were read from it, in order."""
+
+    def note(self, module: torch.nn.Module, name: str) -> None:
+        """Record that `name` is read from `module`."""
+        self.modules.setdefault(id(module), (module, {}))[1][name] = None
+
+    @contextmanager
+    def recording(self) -> Generator[None]:
+        """Record every read of a module's attribute by this thread."""
+        recorder = threading.get_ident()
+        plain = object.__getattribute__
+
+        def observed(module: torch.nn.Module, name: str) -> Any:
+            if threading.get_ident() == recorder and (name != "__dict__" or _asked_by_user()):
+                self.note(module, name)
+            return plain(module, name)
+
+        Module: Any = torch.nn.Module
+        Module.__getattribute__ = observed
+        try:
+            yield
+        finally:
+            del Module.__getattribute__
+
+
+def _asked_by_user() -> bool:
+    """Whether the user's code reads the attribute that is being read: torch's modules look into `__dict__` all the time."""
+    return is_users_file(sys._getframe(2).f_code.co_filename)  # pyright: ignore[reportPrivateUsage]

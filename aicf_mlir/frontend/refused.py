@@ -1,0 +1,11 @@
+"""Why a row of the table does not express a call."""
+
+from __future__ import annotations
+
+
+class Refused(Exception):
+    """A row cannot express these arguments, and why; torch's decomposition of the op may still do."""
+
+
+class Forbidden(Refused):
+    """An op that no decomposition may replace: it would change what the step computes or learns."""

@@ -1,0 +1,84 @@
+"""Tensors that are no plain block of numbers: no step can hold them, whatever their dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+from aicf_mlir.frontend.source import SourceLocation, trace_error
+
+PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+TRACED = (FakeTensor, FunctionalTensor)
+"""Types of the tensors that torch.export computes with."""
+
+_HARMLESS = frozenset(
+    {
+        *(
+            "__module__",
+            "__doc__",
+            "__dict__",
+            "__weakref__",
+            "__slots__",
+            "__annotations__",
+            "__parameters__",
+        ),
+        *("__orig_bases__", "__firstlineno__", "__static_attributes__", "__annotate_func__"),
+        *("__annotations_cache__", "__new__", "__init__", "__init_subclass__", "__repr__"),
+        *("__reduce_ex__", "__deepcopy__", "__setstate__"),
+    }
+)
+"""What a subclass of a tensor may define without another meaning of any operation."""
+
+FOREIGN = (
+    "a fake tensor, which has no values; it was made under another FakeTensorMode, or kept in a list or a"
+    " dictionary while an earlier step was traced"
+)
+
+
+def special(tensor: torch.Tensor) -> str | None:
+    """What sets `tensor` apart from a dense tensor in memory, and what to do about it; None for a plain one."""
+    if isinstance(tensor, FakeTensor):
+        return "a fake tensor, which has no values; compile outside of FakeTensorMode"
+    if (method := redefined(type(tensor))) is not None:
+        name = type(tensor).__name__
+        return f"a {name}, a tensor with its own {method}; convert it to a plain torch.Tensor"
+    if tensor.is_nested:
+        return "a nested tensor; pad it to one shape with to_padded_tensor()"
+    if tensor.is_quantized:
+        return "a quantized tensor; use dequantize()"
+    if tensor.layout is not torch.strided:
+        return f"a {tensor.layout} tensor; make it dense with to_dense()"
+    if not tensor.is_meta and tensor.numel() and missing_bytes(tensor):
+        return "a tensor whose storage was freed (resize_); give it its storage back"
+    return None
+
+
+def redefined(kind: type[torch.Tensor]) -> str | None:
+    """The first method of torch.Tensor to which a subclass gives another meaning."""
+    for cls in kind.__mro__:
+        if cls in PLAIN:
+            return None
+        own = (name for name in vars(cls) if name not in _HARMLESS and hasattr(torch.Tensor, name))
+        if (name := next(own, None)) is not None:
+            return name
+    return None
+
+
+def missing_bytes(tensor: torch.Tensor) -> bool:
+    """Whether the storage is smaller than what shape and strides reach."""
+    strides = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in strides)
+    return (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
+
+
+def refuse_special(tensors: Iterable[torch.Tensor], location: SourceLocation | None) -> None:
+    """Raise TraceError for a tensor of the user's that is special; those of the tracer are fake by nature."""
+    for tensor in tensors:
+        if isinstance(tensor, FakeTensor) and tensor.fake_mode is not detect_fake_mode():
+            raise trace_error(f"the step reads {FOREIGN}", location)
+        if not isinstance(tensor, TRACED) and (why := special(tensor)) is not None:
+            raise trace_error(f"the step reads {why}", location)

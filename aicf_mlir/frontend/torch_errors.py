@@ -1,0 +1,43 @@
+"""What torch's own errors mean for a step: those that speak of the tracer instead of the user's code."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from aicf_mlir.frontend.source import SourceLocation, quoted, trace_error
+
+CONTROL_FLOW = (
+    "uses an op that takes functions (torch.cond, while_loop, map, scan or the like){line}, which is not"
+    " supported; compute every branch with tensors and choose between them by arithmetic, or write the loop in"
+    " Python with a fixed number of rounds"
+)
+TRANSFORMS = (
+    "uses a transform of torch.func or forward-mode differentiation{line}, which is not supported; write the"
+    " batched or differentiated expression out with tensors"
+)
+EXPLANATIONS: tuple[tuple[str, str], ...] = (
+    (r"UncapturedHigherOrderOpError|higher.order op", CONTROL_FLOW),
+    (r"functorch|TensorWrapper|GradTrackingTensor|BatchedTensor|dual_level|_make_dual", TRANSFORMS),
+)
+"""Patterns of type and text of an error, and what the user is told: the step {…}, with its line."""
+
+
+def in_transform() -> bool:
+    """Whether a transform of torch.func or forward-mode differentiation is running; torch has no public name."""
+    functorch: Any = vars(torch._C)["_functorch"]  # pyright: ignore[reportPrivateUsage]
+    level: int = vars(forward_ad).get("_current_level", -1)
+    return bool(functorch.maybe_current_level()) or level >= 0
+
+
+def explained(error: Exception, location: SourceLocation | None) -> Exception:
+    """The TraceError for what torch raised while it traced: in the user's terms where the cause is known."""
+    whole = f"{type(error).__name__}: {error}"
+    for pattern, explanation in EXPLANATIONS:
+        if re.search(pattern, whole):
+            return trace_error(f"the step {explanation.format(line=quoted(location))}", location)
+    text = str(error).strip().split("\n\n")[0]
+    return trace_error(f"{type(error).__name__}: {text}", location)

@@ -1,0 +1,61 @@
+"""Values of a param group as torch takes them: real numbers, or tensors that hold one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any, cast
+
+import torch
+
+from aicf_mlir.errors import BindError
+
+
+def real(value: object, name: str) -> float:
+    """`value` as a float; BindError, with `name`, for anything but a real number or a tensor of one element."""
+    number = value
+    if isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_meta:
+        number = cast(object, value.item())
+    if not isinstance(number, Real):
+        raise BindError(f"{name} must be a real number or a tensor of one, got {_shown(value)}")
+    try:
+        result = float(number)
+    except OverflowError:
+        raise BindError(f"{name} must be within the range of a float, got {_shown(value)}") from None
+    if math.isnan(result):
+        raise BindError(f"{name} is nan, which would make every parameter nan; give it a number")
+    return result
+
+
+def hyperparameter(group: Mapping[str, Any], key: str) -> float:
+    """The number `key` of a param group."""
+    return real(_entry(group, key), f"the optimizer's {key}")
+
+
+def pair(group: Mapping[str, Any], key: str) -> tuple[float, float]:
+    """The two numbers `key` of a param group, such as betas."""
+    value: object = _entry(group, key)
+    items = cast(Sequence[object], value) if isinstance(value, (tuple, list)) else ()
+    if len(items) != 2:
+        raise BindError(f"the optimizer's {key} must be two numbers, got {_shown(_entry(group, key))}")
+    first, second = items
+    return real(first, f"the optimizer's {key}[0]"), real(second, f"the optimizer's {key}[1]")
+
+
+def flag(group: Mapping[str, Any], key: str) -> bool:
+    """The switch `key` of a param group; like torch, by its truth."""
+    return bool(_entry(group, key))
+
+
+def _entry(group: Mapping[str, Any], key: str) -> object:
+    if key not in group:
+        raise BindError(f"a param group of the optimizer has no {key!r}; it has {', '.join(map(str, group))}")
+    return group[key]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    text = repr(value)
+    return f"{text if len(text) <= 40 else text[:39] + '…'} ({type(value).__name__})"

@@ -1,0 +1,87 @@
+"""From plans and the user's tensors to what a step runs on: memory, executors, meta slots, optimizer state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from aicf_mlir.dialects.optimizer_groups import Adam, Group
+from aicf_mlir.frontend import Traced
+from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.host_values import HostValue
+from aicf_mlir.runtime.hyperparameters import Hyperparameters, slot_name
+from aicf_mlir.runtime.optimizer_state import BoundGroup, BoundParameter, OptimizerState, shared_views
+from aicf_mlir.runtime.program import Program
+from aicf_mlir.runtime.store import Store
+from aicf_mlir.stages import Snapshots
+
+
+@dataclass(frozen=True)
+class Built:
+    """A step in all its parts."""
+
+    traces: list[Traced]
+    texts: list[str]
+    """The traces as they came from the front end; the pipeline has rewritten their modules since."""
+    stages: list[Snapshots]
+    store: Store
+    plans: list[BoundPlan]
+    hyperparameters: Hyperparameters
+    optimizer: torch.optim.Optimizer | None
+    optimizer_state: OptimizerState | None
+    host_values: Mapping[str, HostValue]
+
+
+def bind_step(
+    traces: list[Traced],
+    texts: list[str],
+    stages: list[Snapshots],
+    programs: Sequence[Program],
+    optimizer: torch.optim.Optimizer | None,
+    groups: Sequence[Group],
+    device: torch.device,
+    host_values: Mapping[str, HostValue],
+) -> Built:
+    """Bind one plan per shape group to the tensors of the first trace."""
+    parameters = traces[0].parameters
+    trained = {("param", name): parameter for name, parameter in parameters.items()}
+    frozen = {("buffer", name): tensor for name, tensor in traces[0].buffers.items()}
+    shared = {
+        ("state", f"{name}.{key}"): view
+        for group in groups
+        for name in group.params
+        for key, view in (shared_views(optimizer, parameters[name]) if optimizer is not None else {}).items()
+        if key in group.rule.states
+    }
+    store = Store(programs[0], str(device), {**trained, **frozen}, shared)
+    with store.session:
+        plans = [BoundPlan(program, store, index) for index, program in enumerate(programs)]
+        hyperparameters = Hyperparameters(optimizer, groups, store, device, host_values)
+        state = None
+        if optimizer is not None:
+            bound = [_bind_group(optimizer, k, group, parameters, store) for k, group in enumerate(groups)]
+            state = OptimizerState(optimizer, bound, store, on_adopt=hyperparameters.follow_steps)
+            hyperparameters.refresh = state.refresh
+    return Built(traces, texts, stages, store, plans, hyperparameters, optimizer, state, host_values)
+
+
+def _bind_group(
+    optimizer: torch.optim.Optimizer,
+    index: int,
+    group: Group,
+    parameters: Mapping[str, torch.nn.Parameter],
+    store: Store,
+) -> BoundGroup:
+    steps = slot_name("step", index)
+    counts = (
+        list(store.view("state", steps)) if steps in store.of_role("state") else [None] * len(group.params)
+    )
+    bound = [
+        BoundParameter(
+            name, parameters[name], group.rule.states, shared_views(optimizer, parameters[name]), count
+        )
+        for name, count in zip(group.params, counts, strict=True)
+    ]
+    return BoundGroup(index, bound, counts_in_state=isinstance(group.rule, Adam))

@@ -1,0 +1,189 @@
+"""What the traced step read from the user's Python, held against what is there now.
+
+A changed value does not have to matter: the step is traced again, and if the text is the same, training goes on. If it is not, the
+error names the values that changed, before anything else has.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import eq
+from typing import Any
+
+import torch
+
+from aicf_mlir.errors import AicfError, GuardError
+from aicf_mlir.frontend.reached import PLAIN
+from aicf_mlir.frontend.reads import ABSENT, Kind, Read
+from aicf_mlir.runtime.store import moved_error
+from aicf_mlir.runtime.watched import Watched
+
+Retrace = Callable[[], tuple[str, list[Read]]]
+"""Traces the step again: why the result differs from what was compiled, or an empty text, and what the new trace read."""
+
+
+@dataclass(eq=False)
+class Guard:
+    """One value that the step was compiled for."""
+
+    path: str
+    """As the user would write it: `model.fc.scale`."""
+    kind: Kind
+    value: Any
+    read: Read
+
+    def __str__(self) -> str:
+        return f"{self.path} = {shown(self.value)}  ({self.kind})"
+
+
+class Guards:
+    """The values that a step read, compared before each step."""
+
+    def __init__(
+        self,
+        name: str,
+        reads: Sequence[Read],
+        retrace: Retrace,
+        live: Mapping[tuple[str, int, str], Callable[[], None]],
+    ):
+        """`live` has, by place, what to do about a value that the step follows without being compiled again."""
+        self._name = name
+        self._retrace = retrace
+        self._live = live
+        self._ignored: set[tuple[int, object]] = set()
+        """Entries of dictionaries whose changes did not matter and whose keys the code does not mention."""
+        self._harmless: set[frozenset[tuple[str, str]]] = set()
+        """Values that were found to give the same step."""
+        self.watched = Watched()
+        self.guards: list[Guard] = []
+        self._watch(reads)
+
+    def _watch(self, reads: Sequence[Read]) -> None:
+        self.watched.clear()
+        self.guards = []
+        names: dict[int, tuple[dict[str, Any], list[str]]] = {}
+        for read in reads:
+            if (follow := self._live.get(read.place)) is not None:
+                self._add(read, follow)
+                continue
+            self.guards.append(Guard(read.path, read.kind, read.value(), read))
+            if read.kind == "item":
+                names.setdefault(id(read.owner), (read.owner, []))[1].append(read.key)
+            else:
+                self._add(read, self._follow)
+        for owner, keys in names.values():
+            self.watched.namespace(owner, keys, self._follow)
+
+    def _add(self, read: Read, handler: Callable[[], None]) -> None:
+        match read.kind:
+            case "item":
+                self.watched.namespace(read.owner, [read.key], handler)
+            case "items":
+                self.watched.items(read.owner, handler)
+            case "members":
+                self.watched.members(read.owner, handler)
+            case "cell":
+                self.watched.cell(read.owner, handler)
+            case "class":
+                self.watched.class_attribute(read.owner, read.key, handler)
+            case "slot":
+                self.watched.attribute(read.owner, read.key, read.value(), handler)
+            case "bytes":
+                self.watched.bytes(read.owner, handler)
+            case "equal":
+                self.watched.call(partial(eq, read.owner, read.value()), True, handler)
+
+    def changed(self) -> list[Guard]:
+        """The guards whose value is another one now."""
+        return [guard for guard in self.guards if not self._same(guard)]
+
+    def _same(self, guard: Guard) -> bool:
+        now = guard.read.value()
+        if guard.kind != "items":
+            return same(guard.value, now)
+        before, after = _entries(guard.value), _entries(now)
+        if list(before) == list(after) and all(same(before[key], after[key]) for key in before):
+            return True
+        keys = before.keys() | after.keys()
+        owner = id(guard.read.owner)
+        differing = {
+            k for k in keys if k not in before or k not in after or not same(before[k][1], after[k][1])
+        }
+        return bool(differing) and all((owner, key) in self._ignored for key in differing)
+
+    def _follow(self) -> None:
+        """Go on where the changes do not matter to the step; GuardError where they do."""
+        changed = self.changed()
+        if not changed:
+            return
+        for guard in changed:
+            if isinstance(guard.value, torch.Tensor):
+                raise moved_error(guard.path.removeprefix("model."))
+        key = frozenset((guard.path, shown(guard.read.value())) for guard in changed)
+        if key in self._harmless and all(isinstance(guard.read.value(), PLAIN) for guard in changed):
+            self._accept(changed)
+            return
+        listing = "; ".join(
+            f"{g.path} was {shown(g.value)}, now {shown(g.read.value())}" for g in changed[:5]
+        )
+        listing += f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
+        advice = "set it back, or call recompile() to go on with what is there now"
+        if any(
+            isinstance(guard.value, (int, float)) and not isinstance(guard.value, bool) for guard in changed
+        ):
+            advice += f'; with meta=["{changed[0].path}"] a number may change between steps'
+        try:
+            difference, reads = self._retrace()
+        except AicfError as error:
+            raise GuardError(
+                f"{self._name}: {listing}; and the step cannot be traced like this: {error}"
+            ) from error
+        if difference:
+            raise GuardError(
+                f"{self._name}: {listing}. The compiled step depends on it ({difference}): {advice}"
+            )
+        self._harmless |= {key, frozenset((guard.path, shown(guard.value)) for guard in changed)}
+        for guard in changed:
+            if guard.kind == "items":
+                before, after = _entries(guard.value), _entries(guard.read.value())
+                unmentioned = (before.keys() | after.keys()) - guard.read.mentioned
+                self._ignored |= {(id(guard.read.owner), name) for name in unmentioned if type(name) is str}
+        self._accept(changed)
+        known = {guard.read.place for guard in self.guards}
+        if any(read.place not in known and read.place not in self._live for read in reads):
+            self._watch(reads)
+
+    def _accept(self, guards: Sequence[Guard]) -> None:
+        for guard in guards:
+            guard.value = guard.read.value()
+
+
+def _entries(items: Any) -> dict[Any, tuple[Any, Any]]:
+    """The entries of a dictionary by key, also where keys compare as tensors do."""
+    return {key if isinstance(key, (str, int)) else id(key): (key, value) for key, value in items}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are one object, or equal to the last bit."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, float):
+        return struct.pack("d", a) == struct.pack("d", b)
+    if a is ABSENT or not isinstance(a, PLAIN):
+        return isinstance(a, (set, frozenset)) and a == b
+    return bool(a == b)
+
+
+def shown(value: Any) -> str:
+    """A value for a message."""
+    if isinstance(value, torch.nn.Module):
+        return type(value).__name__
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"

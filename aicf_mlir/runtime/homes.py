@@ -1,0 +1,41 @@
+"""Which live arena holds a tensor's memory: how a second step over the same tensors finds where they are."""
+
+from __future__ import annotations
+
+import weakref
+from typing import NamedTuple
+
+import torch
+
+from aicf_mlir import _C
+
+_sessions: weakref.WeakKeyDictionary[_C.Arena, _C.Session] = weakref.WeakKeyDictionary()
+"""The arenas that outlive a step, and the session that guards each."""
+
+
+class Home(NamedTuple):
+    """A place in an arena that exists already."""
+
+    arena: _C.Arena
+    offset: int
+    """Bytes."""
+    session: _C.Session
+
+
+def register(arena: _C.Arena, session: _C.Session) -> None:
+    """Make the tensors in `arena` known to steps that are compiled later."""
+    _sessions[arena] = session
+
+
+def home_of(tensor: torch.Tensor) -> Home | None:
+    """Where a dense tensor lies, if that is in the arena of a compiled step."""
+    if tensor.is_meta or not tensor.numel() or not tensor.is_contiguous():
+        return None
+    address = tensor.data_ptr()
+    for arena, session in list(_sessions.items()):
+        if (
+            arena.ptr <= address < arena.ptr + arena.nbytes
+            and tensor.device.type == arena.device.partition(":")[0]
+        ):
+            return Home(arena, address - arena.ptr, session)
+    return None

@@ -1,0 +1,51 @@
+"""Tracing a step again, to see whether what changed matters to it."""
+
+from __future__ import annotations
+
+from difflib import unified_diff
+from typing import TYPE_CHECKING
+
+import torch
+
+from aicf_mlir.frontend import Traced
+from aicf_mlir.frontend.reads import Read
+from aicf_mlir.runtime.binding import Built
+
+if TYPE_CHECKING:
+    from aicf_mlir.compile import Request
+
+
+class Retrace:
+    """Traces what `request` asked for once more and compares it with what was built."""
+
+    def __init__(self, request: Request, built: Built):
+        self._request = request
+        self._built = built
+
+    def __call__(self) -> tuple[str, list[Read]]:
+        """The first difference in words, empty if there is none, and what the new trace read."""
+        traces = self._request.trace(self._built.host_values)
+        pairs = list(zip(self._built.traces, self._built.texts, traces, strict=True))
+        difference = next((d for before, text, now in pairs if (d := _difference(before, text, now))), "")
+        return difference, [read for traced in traces for read in traced.reads]
+
+
+def _difference(before: Traced, text: str, now: Traced) -> str:
+    new_text = str(now.module)
+    if text != new_text:
+        lines = unified_diff(text.splitlines(), new_text.splitlines(), lineterm="", n=0)
+        changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+        shown = next((line for line in changed if "func.func" not in line), changed[0])
+        return f"traced again, a line of the step is `{shown[:1]} {' '.join(shown[1:].split())[:120]}`"
+    tensors = {**before.parameters, **before.buffers}
+    for name, tensor in {**now.parameters, **now.buffers}.items():
+        own = tensors[name]
+        if own is not tensor and not _equal_constants(name, own, tensor):
+            return f"{name!r} is another tensor"
+    return ""
+
+
+def _equal_constants(name: str, a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are values known while tracing, and the same."""
+    literal = name.startswith("constant.") and not isinstance(a, torch.nn.Parameter)
+    return literal and a.dtype == b.dtype and torch.equal(a, b)

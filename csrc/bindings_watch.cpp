@@ -1,0 +1,434 @@
+// Watch: whether Python objects are still what they were, compared by identity, a few nanoseconds an entry.
+//
+// What is watched belongs to the user: entries of dictionaries, members of lists, contents of closure cells,
+// class attributes, and tensors' memory. Nothing here runs Python code except Entry::Call and an unusual
+// tp_getattro.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "bindings.h"
+
+namespace aicf::bindings {
+namespace {
+
+// A strong reference that the cyclic collector can see through Watch.
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(PyObject* borrowed) : object_(borrowed) { Py_XINCREF(object_); }
+  explicit Ref(py::handle borrowed) : Ref(borrowed.ptr()) {}
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Ref& operator=(Ref&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Ref() { Py_XDECREF(object_); }
+  PyObject* get() const { return object_; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+// Torch's stable C interface (torch/csrc/inductor/aoti_torch/c/shim.h), found in the library that is loaded
+// already.
+struct TensorReader {
+  int32_t (*data_ptr)(void*, void**) = nullptr;
+  int32_t (*dim)(void*, int64_t*) = nullptr;
+  int32_t (*sizes)(void*, int64_t**) = nullptr;
+  int32_t (*strides)(void*, int64_t**) = nullptr;
+  int32_t (*destroy)(void*) = nullptr;
+
+  static const TensorReader& get() {
+    static const TensorReader reader = [] {
+      TensorReader found;
+      void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+      if (!library) return found;
+      const auto symbol = [&](const char* name, auto* function) {
+        *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library, name));
+      };
+      symbol("aoti_torch_get_data_ptr", &found.data_ptr);
+      symbol("aoti_torch_get_dim", &found.dim);
+      symbol("aoti_torch_get_sizes", &found.sizes);
+      symbol("aoti_torch_get_strides", &found.strides);
+      symbol("aoti_torch_delete_tensor_object", &found.destroy);
+      return found;
+    }();
+    return reader;
+  }
+  bool complete() const { return data_ptr && dim && sizes && strides && destroy; }
+};
+
+// A torch tensor behind torch's own handle: it follows `.data =` and whatever else gives the tensor other
+// memory.
+struct TensorPlace {
+  void* handle = nullptr;
+  void* data = nullptr;
+  std::vector<int64_t> sizes_and_strides;
+
+  TensorPlace() = default;
+  explicit TensorPlace(void* taken) : handle(taken) { read(&data, &sizes_and_strides); }
+  TensorPlace(TensorPlace&& other) noexcept
+      : handle(std::exchange(other.handle, nullptr)),
+        data(other.data),
+        sizes_and_strides(std::move(other.sizes_and_strides)) {}
+  TensorPlace& operator=(TensorPlace&& other) noexcept {
+    std::swap(handle, other.handle);
+    std::swap(data, other.data);
+    std::swap(sizes_and_strides, other.sizes_and_strides);
+    return *this;
+  }
+  ~TensorPlace() {
+    if (handle) TensorReader::get().destroy(handle);
+  }
+
+  bool read(void** address, std::vector<int64_t>* layout) const {
+    const TensorReader& torch = TensorReader::get();
+    int64_t dim = 0, *sizes = nullptr, *strides = nullptr;
+    if (torch.data_ptr(handle, address) || torch.dim(handle, &dim) || torch.sizes(handle, &sizes) ||
+        torch.strides(handle, &strides))
+      return false;
+    layout->assign(sizes, sizes + dim);
+    layout->insert(layout->end(), strides, strides + dim);
+    return true;
+  }
+  bool same() const {
+    const TensorReader& torch = TensorReader::get();
+    void* address = nullptr;
+    int64_t dim = 0, *sizes = nullptr, *strides = nullptr;
+    if (torch.data_ptr(handle, &address) || address != data) return false;
+    if (torch.dim(handle, &dim) || static_cast<size_t>(2 * dim) != sizes_and_strides.size()) return false;
+    if (torch.sizes(handle, &sizes) || torch.strides(handle, &strides)) return false;
+    const size_t bytes = static_cast<size_t>(dim) * sizeof(int64_t);
+    return !bytes || (!std::memcmp(sizes, sizes_and_strides.data(), bytes) &&
+                      !std::memcmp(strides, sizes_and_strides.data() + dim, bytes));
+  }
+};
+
+struct Entry {
+  enum Kind { Namespace, Items, Members, Cell, ClassAttribute, Attribute, Bytes, Tensor, Call, Other } kind;
+  Ref owner;
+  Ref key;       // of ClassAttribute and Attribute
+  Ref expected;  // null: an empty cell
+  // Of Namespace and Items: key, value, key, …, a null value for an absent one; of Members: the members.
+  std::vector<Ref> expected_members;
+  std::vector<Ref> seen;  // of Namespace: the whole dictionary when it was last found right
+  TensorPlace place;      // of Tensor
+  getter get = nullptr;   // of Attribute: torch's own getter, without the search for it
+  void* closure = nullptr;
+
+  bool same();
+};
+
+std::vector<Ref> items_of(PyObject* dictionary) {
+  std::vector<Ref> items;
+  PyObject *key = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dictionary, &position, &key, &value)) {
+    items.emplace_back(key);
+    items.emplace_back(value);
+  }
+  return items;
+}
+
+bool same_items(PyObject* dictionary, const std::vector<Ref>& expected) {
+  if (static_cast<size_t>(PyDict_GET_SIZE(dictionary)) * 2 != expected.size()) return false;
+  PyObject *key = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  for (size_t i = 0; PyDict_Next(dictionary, &position, &key, &value); i += 2)
+    if (key != expected[i].get() || value != expected[i + 1].get()) return false;
+  return true;
+}
+
+bool same_members(PyObject* sequence, const std::vector<Ref>& expected) {
+  const Py_ssize_t size = PySequence_Fast_GET_SIZE(sequence);
+  if (static_cast<size_t>(size) != expected.size()) return false;
+  PyObject** members = PySequence_Fast_ITEMS(sequence);
+  for (Py_ssize_t i = 0; i < size; ++i)
+    if (members[i] != expected[static_cast<size_t>(i)].get()) return false;
+  return true;
+}
+
+// Whether `dictionary` holds these keys with these values, whatever else it holds. Its entries are walked in
+// order, which is several times faster than to look keys up; only after a change, or in a large dictionary,
+// each key is looked up.
+bool same_names(PyObject* dictionary, const std::vector<Ref>& expected, std::vector<Ref>& seen) {
+  if (!seen.empty() && same_items(dictionary, seen)) return true;
+  for (size_t i = 0; i < expected.size(); i += 2) {
+    PyObject* value = PyDict_GetItemWithError(dictionary, expected[i].get());
+    if (!value && PyErr_Occurred()) PyErr_Clear();
+    if (value != expected[i + 1].get()) return false;
+  }
+  if (static_cast<size_t>(PyDict_GET_SIZE(dictionary)) <= 8 + 4 * expected.size())
+    seen = items_of(dictionary);
+  return true;
+}
+
+// Whether the memory that `owner` exports holds the bytes of `expected`.
+bool same_bytes(PyObject* owner, PyObject* expected) {
+  Py_buffer now;
+  if (PyObject_GetBuffer(owner, &now, PyBUF_CONTIG_RO) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  const bool same = now.len == PyBytes_GET_SIZE(expected) &&
+                    !std::memcmp(now.buf, PyBytes_AS_STRING(expected), static_cast<size_t>(now.len));
+  PyBuffer_Release(&now);
+  return same;
+}
+
+// Whether a new reference is `expected`; an exception counts as a difference.
+bool same_result(PyObject* result, PyObject* expected) {
+  const bool same = result == expected;
+  Py_XDECREF(result);
+  if (!result) PyErr_Clear();
+  return same;
+}
+
+bool unchanged(PyObject* watch);
+
+bool Entry::same() {
+  switch (kind) {
+    case Namespace:
+      return same_names(owner.get(), expected_members, seen);
+    case Items:
+      return same_items(owner.get(), expected_members);
+    case Members:
+      return same_members(owner.get(), expected_members);
+    case Cell:
+      return PyCell_GET(owner.get()) == expected.get();
+    case ClassAttribute:
+      return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner.get()), key.get()) == expected.get();
+    case Attribute:
+      return same_result(get ? get(owner.get(), closure) : PyObject_GetAttr(owner.get(), key.get()),
+                         expected.get());
+    case Bytes:
+      return same_bytes(owner.get(), expected.get());
+    case Tensor:
+      return place.same();
+    case Call:
+      return same_result(PyObject_CallNoArgs(owner.get()), expected.get());
+    case Other:
+      return unchanged(owner.get());
+  }
+  return false;
+}
+
+class Watch {
+ public:
+  // The first entry from `start` on that is not what it was; -1 if there is none.
+  int64_t changed(int64_t start) {
+    for (size_t i = static_cast<size_t>(std::max<int64_t>(start, 0)); i < entries_.size(); ++i)
+      if (!entries_[i].same()) return static_cast<int64_t>(i);
+    return -1;
+  }
+  int64_t add(Entry entry) {
+    entries_.push_back(std::move(entry));
+    return static_cast<int64_t>(entries_.size()) - 1;
+  }
+  std::vector<Entry>& entries() { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+bool unchanged(PyObject* watch) { return py::cast<Watch&>(py::handle(watch)).changed(0) < 0; }
+
+void require(bool holds, const char* message) {
+  if (!holds) throw py::type_error(message);
+}
+
+Ref interned(const py::str& name) {
+  PyObject* text = name.inc_ref().ptr();
+  PyUnicode_InternInPlace(&text);
+  Ref result(text);
+  Py_DECREF(text);
+  return result;
+}
+
+std::vector<Ref> references(const py::iterable& objects) {
+  std::vector<Ref> result;
+  for (const py::handle object : objects) result.emplace_back(object);
+  return result;
+}
+
+Entry make_entry(Entry::Kind kind, py::handle owner) {
+  Entry entry;
+  entry.kind = kind;
+  entry.owner = Ref(owner);
+  return entry;
+}
+
+// `names`: the keys that matter. Each is expected to stay as it is now, or absent.
+int64_t add_namespace(Watch& w, const py::dict& owner, const std::vector<py::str>& names) {
+  Entry entry = make_entry(Entry::Namespace, owner);
+  for (const py::str& name : names) {
+    entry.expected_members.push_back(interned(name));
+    entry.expected_members.emplace_back(PyDict_GetItemWithError(owner.ptr(), name.ptr()));
+  }
+  return w.add(std::move(entry));
+}
+
+int64_t add_items(Watch& w, const py::dict& owner) {
+  Entry entry = make_entry(Entry::Items, owner);
+  entry.expected_members = items_of(owner.ptr());
+  return w.add(std::move(entry));
+}
+
+int64_t add_members(Watch& w, const py::object& owner) {
+  require(PyList_Check(owner.ptr()) || PyTuple_Check(owner.ptr()), "expected a list or a tuple");
+  Entry entry = make_entry(Entry::Members, owner);
+  entry.expected_members = references(py::iterable(owner));
+  return w.add(std::move(entry));
+}
+
+int64_t add_cell(Watch& w, const py::object& owner) {
+  require(PyCell_Check(owner.ptr()), "expected a cell");
+  Entry entry = make_entry(Entry::Cell, owner);
+  entry.expected = Ref(PyCell_GET(owner.ptr()));
+  return w.add(std::move(entry));
+}
+
+int64_t add_class_attribute(Watch& w, const py::type& owner, const py::str& name) {
+  Entry entry = make_entry(Entry::ClassAttribute, owner);
+  entry.key = interned(name);
+  entry.expected = Ref(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner.ptr()), entry.key.get()));
+  return w.add(std::move(entry));
+}
+
+int64_t add_attribute(Watch& w, const py::object& owner, const py::str& name, const py::object& expected) {
+  Entry entry = make_entry(Entry::Attribute, owner);
+  entry.key = interned(name);
+  entry.expected = Ref(expected);
+  PyObject* found = _PyType_Lookup(Py_TYPE(owner.ptr()), entry.key.get());
+  if (found && Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
+    const PyGetSetDef* definition = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
+    entry.get = definition->get;
+    entry.closure = definition->closure;
+  }
+  return w.add(std::move(entry));
+}
+
+int64_t add_bytes(Watch& w, const py::buffer& owner, const py::bytes& expected) {
+  Entry entry = make_entry(Entry::Bytes, owner);
+  entry.expected = Ref(expected);
+  return w.add(std::move(entry));
+}
+
+// `capsule` holds a tensor handle made by torch for this entry, which takes it over.
+int64_t add_tensor(Watch& w, const py::object& owner, const py::capsule& capsule) {
+  if (!TensorReader::get().complete())
+    throw std::runtime_error("this torch lacks its stable C interface; AICF supports torch 2.11 to 2.13");
+  void* handle = PyCapsule_GetPointer(capsule.ptr(), capsule.name());
+  if (!handle) throw py::error_already_set();
+  Entry entry = make_entry(Entry::Tensor, owner);
+  entry.place = TensorPlace(handle);
+  return w.add(std::move(entry));
+}
+
+int64_t add_call(Watch& w, const py::object& function, const py::object& expected) {
+  Entry entry = make_entry(Entry::Call, function);
+  entry.expected = Ref(expected);
+  return w.add(std::move(entry));
+}
+
+int64_t add_watch(Watch& w, const py::object& other) {
+  (void)other.cast<Watch&>();
+  return w.add(make_entry(Entry::Other, other));
+}
+
+// Accepts what entry `index` is now.
+void accept(Watch& w, size_t index) {
+  if (index >= w.entries().size()) throw py::index_error("no such entry");
+  Entry& entry = w.entries()[index];
+  PyObject* owner = entry.owner.get();
+  switch (entry.kind) {
+    case Entry::Namespace:
+      for (size_t i = 0; i < entry.expected_members.size(); i += 2)
+        entry.expected_members[i + 1] = Ref(PyDict_GetItemWithError(owner, entry.expected_members[i].get()));
+      entry.seen.clear();
+      break;
+    case Entry::Items:
+      entry.expected_members = items_of(owner);
+      break;
+    case Entry::Members:
+      entry.expected_members = references(py::reinterpret_borrow<py::iterable>(owner));
+      break;
+    case Entry::Cell:
+      entry.expected = Ref(PyCell_GET(owner));
+      break;
+    case Entry::ClassAttribute:
+      entry.expected = Ref(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner), entry.key.get()));
+      break;
+    case Entry::Attribute:
+      entry.expected = Ref(py::reinterpret_steal<py::object>(PyObject_GetAttr(owner, entry.key.get())));
+      break;
+    case Entry::Bytes:
+      entry.expected = Ref(py::bytes(py::reinterpret_steal<py::object>(PyBytes_FromObject(owner))));
+      break;
+    case Entry::Tensor:
+      entry.place.read(&entry.place.data, &entry.place.sizes_and_strides);
+      break;
+    case Entry::Call:
+      entry.expected = Ref(py::reinterpret_steal<py::object>(PyObject_CallNoArgs(owner)));
+      break;
+    case Entry::Other:
+      break;  // it accepts its own
+  }
+  if (PyErr_Occurred()) throw py::error_already_set();
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!py::detail::is_holder_constructed(self)) return 0;
+  for (const Entry& entry : py::cast<Watch&>(py::handle(self)).entries()) {
+    Py_VISIT(entry.owner.get());
+    Py_VISIT(entry.key.get());
+    Py_VISIT(entry.expected.get());
+    for (const Ref& member : entry.expected_members) Py_VISIT(member.get());
+    for (const Ref& member : entry.seen) Py_VISIT(member.get());
+  }
+  return 0;
+}
+
+int clear(PyObject* self) {
+  if (!py::detail::is_holder_constructed(self)) return 0;
+  std::vector<Entry> entries;
+  std::swap(entries, py::cast<Watch&>(py::handle(self)).entries());
+  return 0;  // released here, once the watch no longer shows them
+}
+
+}  // namespace
+
+void bind_watch(py::module_& m) {
+  const py::custom_type_setup collected([](PyHeapTypeObject* heap_type) {
+    heap_type->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
+    heap_type->ht_type.tp_traverse = traverse;
+    heap_type->ht_type.tp_clear = clear;
+  });
+  py::class_<Watch>(m, "Watch", collected)
+      .def(py::init<>())
+      .def("changed", &Watch::changed, py::arg("start") = 0)
+      .def("accept", &accept, py::arg("index"))
+      .def("clear",
+           [](Watch& w) {
+             std::vector<Entry> entries;
+             std::swap(entries, w.entries());
+           })
+      .def("add_namespace", &add_namespace)
+      .def("add_items", &add_items)
+      .def("add_members", &add_members)
+      .def("add_cell", &add_cell)
+      .def("add_class_attribute", &add_class_attribute)
+      .def("add_attribute", &add_attribute)
+      .def("add_bytes", &add_bytes)
+      .def("add_tensor", &add_tensor)
+      .def("add_call", &add_call)
+      .def("add_watch", &add_watch)
+      .def("__len__", [](Watch& w) { return w.entries().size(); });
+}
+
+}  // namespace aicf::bindings

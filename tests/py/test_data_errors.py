@@ -23,6 +23,7 @@ from checked_step import (
 from torch.nn import functional
 
 from aicf_mlir import DataError, OutOfRangeError, compile_train_step
+from aicf_mlir.compile import compile_eval_step
 
 BAD_LABELS = {
     "one too large": (4, CLASSES),
@@ -248,3 +249,13 @@ def test_a_batch_entry_may_be_called_status(device: str) -> None:
     side.train(example)
     with side.refused(OutOfRangeError, "got 5 at [2] of the batch's 'status'"):
         side.train(changed(example, "status", (2,), CLASSES))
+
+
+def test_an_evaluation_refuses_them_too(device: str) -> None:
+    side = Side("adam", device)
+    evaluate = compile_eval_step(side.model, example=make_batch(0, device), device=device, loss_fn=loss_fn)
+    side.train(make_batch(0, device))
+    with side.refused(OutOfRangeError, "Target -4 is out of bounds", "got -4 at [1] of the batch's 'label'"):
+        evaluate.eval_step(changed(make_batch(0, device), "label", (1,), -4))
+        evaluate.synchronize()
+    assert evaluate.eval_step(make_batch(0, device)).isfinite()

@@ -44,8 +44,6 @@ Batch = Mapping[str, torch.Tensor]
 
 SKIPPED = "The step was skipped whole: nothing has changed"
 
-SKIPPED = "The step was skipped whole: nothing has changed"
-
 
 class CompiledTrainStep:
     """One whole train step (forward, loss, backward, optimizer) at fixed addresses.
@@ -140,6 +138,7 @@ class CompiledTrainStep:
                     for _ in range(runs):
                         if plan.executor.run(self._stream, addresses):
                             raise self._data_error(plan, SKIPPED)
+                self._synchronize()
             finally:
                 self._restore(before)
             if self._state in ("created", "reset"):
@@ -255,8 +254,9 @@ class CompiledTrainStep:
         if not self._is_cuda:
             return
         torch.cuda.synchronize(self._device)
-        if self._active.executor.failed:
-            raise self._data_error(self._active, SKIPPED)
+        plan = self._active
+        if plan.executor.failed:
+            raise self._data_error(plan, SKIPPED)
 
     def reset(self) -> None:
         """Free the graphs and what capture took; parameters and optimizer state stay."""
@@ -271,9 +271,10 @@ class CompiledTrainStep:
 
         The step is "created" afterwards. If it cannot be compiled, the error says why and the step is as before.
         """
-        with self._session:
-            built = self._request.build()
-        with held():
+        with self._session:  # refuses a forked child, and another thread; binding takes the lock again
+            request = self._request
+        built = request.build()
+        with built.store.session, held():
             self._install(built)
         log.info("%s: compiled again", self.name)
 

@@ -86,6 +86,10 @@ class Label:
         return DictionaryAttr({**named, **dict(self.rest)})
 
 
+STATUS_LABEL = Label(STATUS, "failed")
+"""What AICF calls a status that it adds: a launch runs `unless @failed`."""
+
+
 def _text(attribute: Attribute | None) -> str:
     if attribute is not None and not isinstance(attribute, StringAttr):
         raise VerifyException(f"expected {ROLE}, {NAME} and {OF} to be strings, got {attribute}")
@@ -125,6 +129,39 @@ def literal_names(functions: Iterable[Operation]) -> set[str]:
     """The names of the buffers that are literals, in the functions among some ops."""
     labels = (label for op in functions if isinstance(op, func.FuncOp) for label in argument_labels(op))
     return {label.name for label in labels if label.is_literal}
+
+
+Key = tuple[str, str]
+"""Role and name: of an argument, and of a result "output", "grad", or those of the argument that it updates."""
+
+
+def argument_keys(function: func.FuncOp) -> list[Key]:
+    """One key per argument, all different; one without a label is an input called as in the text."""
+    labels = argument_labels(function)
+    taken = {(label.role, label.name) for label in labels}
+    keys: list[Key] = []
+    for argument, label in zip(function.args, labels, strict=True):
+        key = label.role or "input", label.name or argument.name_hint or f"arg{argument.index}"
+        base, number = key[1], argument.index
+        while not label.name and key in taken:
+            key, number = (key[0], f"{base}_{number}"), number + 1
+        taken.add(key)
+        keys.append(key)
+    return keys
+
+
+def result_keys(function: func.FuncOp) -> list[Key]:
+    """One key per result, all different in a function that verifies."""
+    arguments, index_of = argument_keys(function), ArgumentIndex(argument_labels(function))
+    keys: list[Key] = []
+    for index, label in enumerate(result_labels(function)):
+        if label.role == "update":
+            keys.append(arguments[index_of.updated_by(label)[0]])
+        elif label.role in ("grad", STATUS):
+            keys.append((label.role, label.name))
+        else:
+            keys.append(("output", label.name or label.role or f"result{index}"))
+    return keys
 
 
 def return_op(function: func.FuncOp) -> func.ReturnOp:
@@ -170,7 +207,8 @@ def verify_signature(function: func.FuncOp) -> None:
     Check the labels of a step; functions without labels pass.
 
     Roles are known; names are given and unique in their role; params are of floating-point type; a grad names a
-    param and an update one argument, of its type; there is at most one status, and its result has an argument.
+    param and an update one argument, of its type; there is at most one status, and it is argument and result; no
+    two results are the same.
     """
     arguments = list(zip(argument_labels(function), function.function_type.inputs.data, strict=True))
     results = list(zip(result_labels(function), function.function_type.outputs.data, strict=True))
@@ -203,6 +241,16 @@ def verify_signature(function: func.FuncOp) -> None:
             _verify_status(where, type, [other for other, _ in results])
             if not any(argument.role == STATUS for argument, _ in arguments):
                 raise VerifyException(f'{where}: expected an argument with {ROLE} = "{STATUS}", got none')
+    if function.is_declaration:
+        return
+    seen: set[Key] = set()
+    for index, (key, (label, _)) in enumerate(zip(result_keys(function), results, strict=True)):
+        if key in seen:
+            what = f"{label.role or key[0]} named {key[1]!r}"
+            raise VerifyException(
+                f"result {index} of @{function.sym_name.data}: expected one {what}, got a second"
+            )
+        seen.add(key)
 
 
 def _verify_status(where: str, type: Attribute, labels: Sequence[Label]) -> None:

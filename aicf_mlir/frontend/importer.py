@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, Modul
 from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.signature import STATUS, STATUS_TYPE, Label
+from aicf_mlir.dialects.signature import STATUS_LABEL, STATUS_TYPE, Label
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.bindings import Binding, Bindings
 from aicf_mlir.frontend.call import Call, Value
@@ -72,7 +72,7 @@ class Importer:
         return self._append_argument(role, name, tensor_type(shape, dtype))
 
     def _status_argument(self) -> BlockArgument:
-        return self._append_argument(STATUS, STATUS, STATUS_TYPE)
+        return self._append_argument(STATUS_LABEL.role, STATUS_LABEL.name, STATUS_TYPE)
 
     def _append_argument(self, role: str, name: str, type: Attribute) -> BlockArgument:
         argument = self._block.insert_arg(type, len(self._block.args))
@@ -98,7 +98,7 @@ class Importer:
         loss.name_hint = "loss"
         results = [(loss, Label("loss", "loss"))]
         if self._emit.status is not None:
-            results.append((self._emit.status, Label(STATUS, STATUS)))
+            results.append((self._emit.status, STATUS_LABEL))
         returned = func.ReturnOp(*(value for value, _ in results))
         returned.location = location_attribute(self._emit.location)
         self._block.add_op(returned)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, TensorType
-from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues
+from xdsl.interpreter import Interpreter, PythonValues
 from xdsl.interpreters.func import FuncFunctions
 from xdsl.ir import Operation
 
@@ -15,8 +15,10 @@ from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.dialects.signature import STATUS, ArgumentIndex, argument_labels, result_labels
 from aicf_mlir.errors import BindError
-from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
+from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.plan import run_plan
+from aicf_mlir.interpreters.runner import ArithmeticFunctions
 
 __all__ = ["make_interpreter", "run_function", "run_plan"]
 
@@ -26,12 +28,13 @@ AfterEach = Callable[[Operation, tuple[Array, ...]], None]
 
 
 def run_function(
-    module: ModuleOp, inputs: Sequence[Array], after_each: AfterEach | None = None
+    module: ModuleOp,
+    inputs: Sequence[Array],
+    arithmetic: Arithmetic = ROUNDED,
+    after_each: AfterEach | None = None,
 ) -> tuple[Array, ...]:
     """
     The results of the one function of `module`, of nn, optim and kernel ops, on `inputs` in argument order.
-
-    `after_each` sees every op of it with its results.
 
     Raises BindError when the module has not exactly one function, or when the inputs differ from its
     arguments in number, dtype or shape.
@@ -40,16 +43,18 @@ def run_function(
     if len(functions) != 1:
         raise BindError(f"expected a module of one function to run, got {len(functions)}")
     (function,) = functions
-    _check_inputs(function, inputs)
-    results = make_interpreter(module, after_each).call_op(function, tuple(inputs))
+    _check_inputs(function, inputs, arithmetic)
+    results = make_interpreter(module, arithmetic, after_each).call_op(function, tuple(inputs))
     return committed(function, inputs, results)
 
 
-def make_interpreter(module: ModuleOp, after_each: AfterEach | None = None) -> Interpreter:
+def make_interpreter(
+    module: ModuleOp, arithmetic: Arithmetic = ROUNDED, after_each: AfterEach | None = None
+) -> Interpreter:
     """An interpreter for the ops of `module`; `after_each` sees each op with its results."""
     interpreter = Interpreter(module, listeners=() if after_each is None else (_Listener(after_each),))
     interpreter.register_implementations(FuncFunctions())
-    for implementations in _implementations(module):
+    for implementations in _implementations(module, arithmetic):
         interpreter.register_implementations(implementations)
     return interpreter
 
@@ -85,14 +90,14 @@ IMPLEMENTATIONS: Mapping[str, tuple[str, str]] = {
 """Module and class by dialect; imported when a module has ops of that dialect."""
 
 
-def _implementations(module: ModuleOp) -> list[InterpreterFunctions]:
+def _implementations(module: ModuleOp, arithmetic: Arithmetic) -> list[ArithmeticFunctions]:
     """The implementations of the dialects that `module` uses."""
     used = {op.dialect_name() for op in module.walk()}
     rows = [row for dialect, row in IMPLEMENTATIONS.items() if dialect in used]
-    return [getattr(importlib.import_module(path), name)() for path, name in rows]
+    return [getattr(importlib.import_module(path), name)(arithmetic) for path, name in rows]
 
 
-def _check_inputs(function: func.FuncOp, inputs: Sequence[Array]) -> None:
+def _check_inputs(function: func.FuncOp, inputs: Sequence[Array], arithmetic: Arithmetic) -> None:
     arguments = function.body.block.args
     name = function.sym_name.data
     if len(inputs) != len(arguments):
@@ -101,7 +106,7 @@ def _check_inputs(function: func.FuncOp, inputs: Sequence[Array]) -> None:
         label = f"%{argument.name_hint}" if argument.name_hint else str(index)
         if not isinstance(argument.type, TensorType):
             raise BindError(f"@{name}, input {label}: only tensors can be given, not {argument.type}")
-        dtype, shape = NUMPY_TYPES[element_name(element_type(argument))], shape_of(argument)
+        dtype, shape = arithmetic.dtype(element_name(element_type(argument))), shape_of(argument)
         if (given.dtype, given.shape) != (dtype, shape):
             raise BindError(
                 f"@{name}, input {label}: expected {dtype}{list(shape)}, got {given.dtype}{list(given.shape)}"

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
+from xdsl.interpreter import Interpreter, PythonValues, impl, register_impls
 
 from aicf_mlir.dialects.attributes import AttributeValue
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, ReshapeOp
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.interpreters import checks, losses, updates
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
-from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, round_to, widen
+from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+from aicf_mlir.interpreters.runner import ArithmeticFunctions
 
 TensorSpec = tuple[str, tuple[int, ...]]
 """Element type and shape."""
@@ -201,17 +203,21 @@ def meaning(
     inputs: Sequence[Array],
     attrs: Mapping[str, AttributeValue],
     output_types: Sequence[TensorSpec],
+    arithmetic: Arithmetic = ROUNDED,
 ) -> list[Array]:
-    """The outputs of one kernel op: computed in float64, rounded to the output types once.
+    """The outputs of one kernel op: computed in float64, by default rounded to the output types once.
 
     `op_name` is the name in the kernel dialect without its prefix ("gemm_epilogue"); `output_types` are
     like [("f32", (64, 256))]. Raises KeyError for an unknown op, ValueError for a result of the wrong shape.
     """
     with np.errstate(all="ignore"):
-        call = Call([widen(array) for array in inputs], attrs, [shape for _, shape in output_types])
+        call = Call(
+            [arithmetic.widen(array) for array in inputs], attrs, [shape for _, shape in output_types]
+        )
         results = MEANINGS[op_name](call)
     outputs = [
-        round_to(np.asarray(r), element) for r, (element, _) in zip(results, output_types, strict=True)
+        arithmetic.round(np.asarray(r), element)
+        for r, (element, _) in zip(results, output_types, strict=True)
     ]
     for index, (output, (_, shape)) in enumerate(zip(outputs, output_types, strict=True)):
         if output.shape != shape:
@@ -220,13 +226,13 @@ def meaning(
 
 
 def _run_launch(
-    functions: InterpreterFunctions, interpreter: Interpreter, op: KernelOp, args: PythonValues
+    functions: ArithmeticFunctions, interpreter: Interpreter, op: KernelOp, args: PythonValues
 ) -> PythonValues:
-    del functions, interpreter
-    return tuple(meaning(op.op_name, args, op.attrs, [(d, s) for d, s in op.output_specs]))
+    del interpreter
+    return tuple(meaning(op.op_name, args, op.attrs, op.output_specs, functions.arithmetic))
 
 
-class _KernelFunctions(InterpreterFunctions):
+class _KernelFunctions(ArithmeticFunctions):
     @impl(ConstantOp)
     def run_constant(self, interpreter: Interpreter, op: ConstantOp, args: PythonValues) -> PythonValues:
         element, shape = op.spec
@@ -237,7 +243,7 @@ class _KernelFunctions(InterpreterFunctions):
         return (np.reshape(args[0], op.spec[1]),)
 
 
-KernelFunctions: type[InterpreterFunctions] = register_impls(
+KernelFunctions: type[ArithmeticFunctions] = register_impls(
     type(
         "KernelFunctions",
         (_KernelFunctions,),

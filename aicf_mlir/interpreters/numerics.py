@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -25,6 +25,12 @@ NUMPY_TYPES: dict[str, np.dtype[Any]] = {
 """By the runtime's name of the element type."""
 
 FLOATS = frozenset({"f32", "f64", "f16", "bf16"})
+
+
+def precision(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Of a floating-point dtype: the unit in the last place of 1.0, and the smallest positive number."""
+    limits = cast(Any, ml_dtypes.finfo)(dtype)
+    return float(limits.eps), float(limits.smallest_subnormal)
 
 
 def widen(array: Array) -> Array:

@@ -10,8 +10,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.plan import ProgramOp, SlotOp
 from aicf_mlir.errors import PlanError
+from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.kernel import meaning
-from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, round_to
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, round_to, widen
 from aicf_mlir.runtime.program import find_program
 
 
@@ -50,3 +51,30 @@ def run_plan(plan: ModuleOp | ProgramOp, arenas: Mapping[str, bytearray]) -> Non
         results = meaning(launch.op.data, inputs, launch.values, output_types)
         for name, result in zip(launch.writes, results, strict=True):
             tensors[name][...] = result
+
+
+def evaluate_plan(
+    plan: ModuleOp | ProgramOp, values: Mapping[str, Array], arithmetic: Arithmetic = ROUNDED
+) -> dict[str, Array]:
+    """One step of `plan` without its memory: the values of all slots afterwards, by symbol of their owner.
+
+    `values` holds the arguments by symbol, and what a step before left. In a plan that verifies, the arenas of
+    `run_plan` hold the same bits in every slot that still has a value.
+    """
+    program = find_program(plan)
+    slots = program.slots
+    held = {symbol: arithmetic.round(widen(value), slots[symbol].spec[0]) for symbol, value in values.items()}
+    for symbol, slot in slots.items():
+        if slot.value is not None:
+            constant = round_to(np.asarray(slot.value.value.data), slot.spec[0])
+            held[symbol] = arithmetic.round(widen(np.full(slot.spec[1], constant)), slot.spec[0])
+    for launch in program.launches:
+        if launch.status is not None and held[launch.status].flat[0] != 0:
+            continue
+        inputs = [held[slots[name].root].reshape(slots[name].spec[1]) for name in launch.reads]
+        output_types = [slots[name].spec for name in launch.writes]
+        results = meaning(launch.op.data, inputs, launch.values, output_types, arithmetic)
+        for name, result in zip(launch.writes, results, strict=True):
+            root = slots[slots[name].root]
+            held[root.symbol] = result.reshape(root.spec[1])
+    return held

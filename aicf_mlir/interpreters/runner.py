@@ -11,7 +11,8 @@ from xdsl.ir import Operation
 
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.interpreters.numerics import Array, round_to, widen
+from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
+from aicf_mlir.interpreters.numerics import Array
 
 Operands = Sequence[Array]
 """The operands of an op: floats as float64, integers as they are."""
@@ -20,13 +21,22 @@ Meaning = Callable[[Any, Operands], Array | tuple[Array, ...]]
 """From an op and its operands to its result, or its results, before they are rounded."""
 
 
-def run_meaning(meaning: Meaning, op: Operation, operands: Operands) -> tuple[Array, ...]:
-    """The results of `op`, rounded once to the types that it declares."""
+class ArithmeticFunctions(InterpreterFunctions):
+    """Implementations of ops that compute with an `Arithmetic`."""
+
+    def __init__(self, arithmetic: Arithmetic = ROUNDED):
+        self.arithmetic = arithmetic
+
+
+def run_meaning(
+    meaning: Meaning, op: Operation, operands: Operands, arithmetic: Arithmetic
+) -> tuple[Array, ...]:
+    """The results of `op`, each rounded once to the type that it declares."""
     with np.errstate(all="ignore"):
-        values = meaning(op, [widen(operand) for operand in operands])
+        values = meaning(op, [arithmetic.widen(operand) for operand in operands])
         results = values if isinstance(values, tuple) else (values,)
         rounded = [
-            round_to(np.asarray(value), element_name(element_type(result)))
+            arithmetic.round(np.asarray(value), element_name(element_type(result)))
             for value, result in zip(results, op.results, strict=True)
         ]
     for value, result in zip(rounded, op.results, strict=True):
@@ -35,16 +45,16 @@ def run_meaning(meaning: Meaning, op: Operation, operands: Operands) -> tuple[Ar
     return tuple(rounded)
 
 
-def functions(name: str, meanings: Mapping[type[Operation], Meaning]) -> type[InterpreterFunctions]:
+def functions(name: str, meanings: Mapping[type[Operation], Meaning]) -> type[ArithmeticFunctions]:
     """A class of implementations with one row of `meanings` behind each op."""
 
     def implement(op_type: type[Operation], meaning: Meaning) -> Any:
         def run(
-            self: InterpreterFunctions, interpreter: Interpreter, op: Operation, args: PythonValues
+            self: ArithmeticFunctions, interpreter: Interpreter, op: Operation, args: PythonValues
         ) -> PythonValues:
-            return run_meaning(meaning, op, args)
+            return run_meaning(meaning, op, args, self.arithmetic)
 
         return impl(op_type)(run)
 
     rows = {f"run_{op_type.name}": implement(op_type, meaning) for op_type, meaning in meanings.items()}
-    return register_impls(type(name, (InterpreterFunctions,), rows))
+    return register_impls(type(name, (ArithmeticFunctions,), rows))

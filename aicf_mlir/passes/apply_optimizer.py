@@ -20,6 +20,7 @@ from aicf_mlir.dialects.optim import HYPERPARAMETER
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Group, Sgd, UpdateRule, parse_groups
 from aicf_mlir.dialects.signature import (
     STATUS,
+    STATUS_LABEL,
     STATUS_TYPE,
     Label,
     append_argument,
@@ -187,8 +188,8 @@ class GroupUpdate:
 
 def status_argument(function: func.FuncOp) -> SSAValue:
     """A new status argument."""
-    argument = append_argument(function, STATUS_TYPE, Label(STATUS, STATUS))
-    argument.name_hint = STATUS
+    argument = append_argument(function, STATUS_TYPE, STATUS_LABEL)
+    argument.name_hint = STATUS_LABEL.name
     return argument
 
 
@@ -205,9 +206,10 @@ def with_finite_check(
     if losses and isinstance(losses[0], OpResult):
         check.location = losses[0].op.location
     Builder(InsertPoint.before(return_op(function))).insert(check)
-    check.result.name_hint = STATUS
-    rest = [entry for entry in results if entry[1].role != STATUS]
-    return [*rest, (check.result, Label(STATUS, STATUS))]
+    check.result.name_hint = "check_finite"
+    if not given:
+        return [*results, (check.result, STATUS_LABEL)]
+    return [(check.result if label.role == STATUS else value, label) for value, label in results]
 
 
 def refuse(function: func.FuncOp, message: str) -> NoReturn:

@@ -105,11 +105,10 @@ def _origin(plan: BoundPlan, module: ModuleOp, function: func.FuncOp, value: SSA
         return "a number is not finite (the step is too large to look for the first on the host)"
     labels = argument_labels(function)
     found = origin_of_non_finite(module, function, [_read(plan, label) for label in labels], value)
+    if found is None and plan.loss.is_cuda:
+        return "a number is not finite (not with the batch that is loaded now; synchronize() tells at once)"
     if found is None:
-        return (
-            "a number was not finite (not so for the batch that is loaded now: use replay(sync=True) to be told"
-            " at once)"
-        )
+        return "a sum on the way overflows in the precision of the step, though its result would not"
     origin, numbers = found
     position = int(np.flatnonzero(~np.isfinite(numbers.astype(np.float64)))[0])
     number = str(float(numbers.flat[position]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from xdsl.context import Context
@@ -12,16 +12,18 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.exceptions import DiagnosticException
 
 from aicf_mlir.diagnostics import LocatedError
+from aicf_mlir.dialects.signature import Key
 from aicf_mlir.errors import AicfError
+from aicf_mlir.interpreters.arithmetic import Arithmetic
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.parsing import make_context, parse_source
 from aicf_mlir.stages import next_stage, run_stages
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
-from aicf_mlir.tools.compare import compare
+from aicf_mlir.tools.compare import Reference, compare
 from aicf_mlir.tools.function_step import FunctionStep
 from aicf_mlir.tools.plan_step import PlanStep, device_of, target_of
 from aicf_mlir.tools.source import read_source, write_output
-from aicf_mlir.tools.tensors import Tensor, load_values, random_value, save_values, summary
+from aicf_mlir.tools.tensors import load_values, random_value, save_values, summary
 from aicf_mlir.verify import verify_module
 
 DESCRIPTION = """\
@@ -90,20 +92,25 @@ class Run:
         first = next_stage(module)
         planned = first in (None, "plan")
         device = self.device(module, planned)
+        steps: int = self.options.steps
         if device is None:
-            return self.report(self.interpret(module))
+            step = FunctionStep(module)
+            return self.report(step.run(self.values(step), steps), step.names)
         compared: bool = self.options.compare is not None
-        reference = self.interpret(module.clone()) if compared and not planned else None
+        reference = self.reference(FunctionStep(module.clone())) if compared and not planned else None
         if first is not None:
             run_stages(module, context, target=target_of(device), first=first)
         plan = PlanStep(module, device)
-        values = self.values(plan.arguments)
-        results = plan.run(values, self.options.steps, replay=self.options.replay)
+        values = self.values(plan)
+        results = plan.run(values, steps, replay=self.options.replay)
         if self.options.trace:
             write_output("-", "".join(f"{line}\n" for line in plan.trace()))
         if compared and reference is None:
-            reference = plan.interpret(values, self.options.steps)
-        return self.report(results, reference)
+            reference = self.reference(plan)
+        if reference is not None:  # what no launch updates keeps its value
+            unchanged = [key for key in reference.rounded if key not in results and key in values]
+            results |= {key: values[key] for key in unchanged}
+        return self.report(results, plan.names, reference)
 
     def device(self, module: ModuleOp, planned: bool) -> str | None:
         """The device to run on: the wanted one, that of the plan, the CPU for what a device does; else none."""
@@ -113,29 +120,41 @@ class Run:
             return device_of(module)
         return "cpu" if self.options.compare or self.options.trace or self.options.replay else None
 
-    def interpret(self, module: ModuleOp) -> dict[str, Array]:
-        """The results of the function in `module` by the reference interpreter."""
-        step = FunctionStep(module)
-        return step.run(self.values(step.arguments), self.options.steps)
+    def reference(self, step: FunctionStep | PlanStep) -> Reference:
+        """What the interpreter makes of `step`."""
+        values, steps = self.values(step), self.options.steps
 
-    def values(self, tensors: Iterable[Tensor]) -> dict[str, Array]:
+        def interpret(arithmetic: Arithmetic) -> dict[Key, Array]:
+            if isinstance(step, FunctionStep):
+                return step.run(values, steps, arithmetic)
+            return step.interpret(values, steps, arithmetic)
+
+        return Reference.of(interpret)
+
+    def values(self, step: FunctionStep | PlanStep) -> dict[Key, Array]:
         """The value of every argument: from the file, else random."""
-        listed = list(tensors)
-        given = load_values(self.options.inputs, listed) if self.options.inputs else {}
+        names = step.names
+        given = load_values(self.options.inputs, step.arguments, names) if self.options.inputs else {}
         return {
-            t.name: given[t.name] if t.name in given else random_value(t, self.options.seed) for t in listed
+            tensor.key: given[tensor.key]
+            if tensor.key in given
+            else random_value(tensor, self.options.seed, names[tensor.key])
+            for tensor in step.arguments
         }
 
-    def report(self, results: Mapping[str, Array], reference: Mapping[str, Array] | None = None) -> int:
+    def report(
+        self, results: Mapping[Key, Array], names: Mapping[Key, str], reference: Reference | None = None
+    ) -> int:
         """Print, write and compare what came out."""
         options = self.options
+        named = {names[key]: value for key, value in results.items()}
         if options.output:
-            save_values(options.output, results)
+            save_values(options.output, named)
         if options.print or not (options.output or options.trace or reference is not None):
-            write_output("-", summary(results))
+            write_output("-", summary(named))
         if reference is None:
             return OK
-        text, agreed = compare(results, reference, options.tolerance)
+        text, agreed = compare(results, reference, names, options.tolerance)
         write_output("-", text)
         return OK if agreed else FAILED
 

@@ -13,11 +13,12 @@ from xdsl.utils.hints import isa
 
 from aicf_mlir.dialects.base import AnyTensor, shape_of
 from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.dialects.signature import STATUS, argument_labels, result_labels, return_op
+from aicf_mlir.dialects.signature import Key, argument_keys, result_keys, return_op
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters import run_function
-from aicf_mlir.interpreters.numerics import Array
-from aicf_mlir.tools.tensors import Tensor, check_memory
+from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
+from aicf_mlir.interpreters.numerics import Array, widen
+from aicf_mlir.tools.tensors import Tensor, check_memory, shown_names
 
 
 class FunctionStep:
@@ -30,13 +31,14 @@ class FunctionStep:
         self.module = module
         self.function = functions[0]
         self.arguments = self._arguments()
-        self.results = [
-            label.name or ("loss" if label.role == "loss" else f"result{index}")
-            for index, label in enumerate(result_labels(self.function))
-        ]
-        self.roles = [label.role for label in result_labels(self.function)]
+        self.results = result_keys(self.function)
         return_op(self.function)
         check_memory(8 * self._elements(), f"@{self.function.sym_name.data}, in float64,")
+
+    @property
+    def names(self) -> dict[Key, str]:
+        """How arguments and results are shown."""
+        return shown_names([*(argument.key for argument in self.arguments), *self.results])
 
     def _elements(self) -> int:
         """Of all arguments and intermediate values: the interpreter keeps them."""
@@ -44,25 +46,23 @@ class FunctionStep:
         return sum(prod(shape_of(value)) for value in (*self.function.body.block.args, *results))
 
     def _arguments(self) -> list[Tensor]:
-        arguments: list[Tensor] = []
-        labels = argument_labels(self.function)
-        for index, (value, label) in enumerate(zip(self.function.body.block.args, labels, strict=True)):
-            name = label.name or value.name_hint or f"arg{index}"
-            arguments.append(
-                Tensor(name, label.role or "input", *tensor_spec(self.function, value), classes_of(value))
+        return [
+            Tensor(name, role, *tensor_spec(self.function, value), classes_of(value))
+            for value, (role, name) in zip(
+                self.function.body.block.args, argument_keys(self.function), strict=True
             )
-        return arguments
+        ]
 
-    def run(self, values: Mapping[str, Array], steps: int = 1) -> dict[str, Array]:
-        """Results of the last of `steps` steps by name; gradients as `NAME.grad`, updates as the argument."""
-        current = dict(values)
-        results: dict[str, Array] = {}
+    def run(
+        self, values: Mapping[Key, Array], steps: int = 1, arithmetic: Arithmetic = ROUNDED
+    ) -> dict[Key, Array]:
+        """Results of the last of `steps` steps; that of an update has the key of the argument, its next value."""
+        current = {a.key: arithmetic.round(widen(values[a.key]), a.dtype) for a in self.arguments}
+        results: dict[Key, Array] = {}
         for _ in range(steps):
-            produced = run_function(self.module, [current[argument.name] for argument in self.arguments])
-            for name, role, value in zip(self.results, self.roles, produced, strict=True):
-                results[f"{name}.grad" if role == "grad" else name] = value
-                if role in ("update", STATUS):
-                    current[name] = value
+            inputs = [current[argument.key] for argument in self.arguments]
+            results = dict(zip(self.results, run_function(self.module, inputs, arithmetic), strict=True))
+            current |= {key: value for key, value in results.items() if key in current}
         return results
 
 

@@ -10,11 +10,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
+from aicf_mlir.dialects.signature import Key
 from aicf_mlir.errors import PlanError
+from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
-from aicf_mlir.interpreters.plan import run_plan
+from aicf_mlir.interpreters.plan import evaluate_plan, run_plan
 from aicf_mlir.runtime.program import Slot, find_program, load_program
-from aicf_mlir.tools.tensors import Tensor, check_memory
+from aicf_mlir.tools.tensors import Tensor, check_memory, shown_names
 
 ARGUMENT_ROLES = ("input", "param", "buffer", "state", "meta", "status")
 UPDATED_ROLES = ("param", "state", "meta", "status")
@@ -60,16 +62,23 @@ class PlanStep:
         self.results = self._results()
         self._trace: list[str] = []
 
-    def _results(self) -> dict[str, Slot]:
-        """Outputs, gradients and what launches update, by name as a function step has them."""
-        written = {self.op.slots[name].root for launch in self.op.launches for name in launch.writes}
-        slots = self.program.slots.items()
-        outputs = {slot.name: slot for _, slot in slots if slot.role == "output"}
-        gradients = {f"{slot.name}.grad": slot for _, slot in slots if slot.role == "grad"}
-        updated = {s.name: s for symbol, s in slots if s.role in UPDATED_ROLES and symbol in written}
-        return {**outputs, **gradients, **updated}
+    @property
+    def names(self) -> dict[Key, str]:
+        """How arguments and results are shown."""
+        return shown_names([*(argument.key for argument in self.arguments), *self.results])
 
-    def run(self, values: Mapping[str, Array], steps: int = 1, *, replay: bool = False) -> dict[str, Array]:
+    def _results(self) -> dict[Key, str]:
+        """Outputs, gradients and what launches update: the symbols of their slots, by role and name."""
+        slots = self.op.slots
+        written = {slots[name].root for launch in self.op.launches for name in launch.writes}
+        return {
+            (slot.role, slot.name): symbol
+            for role in ("output", "grad", *UPDATED_ROLES)
+            for symbol, slot in self.program.slots.items()
+            if slot.role == role and (role not in UPDATED_ROLES or symbol in written)
+        }
+
+    def run(self, values: Mapping[Key, Array], steps: int = 1, *, replay: bool = False) -> dict[Key, Array]:
         """The results after `steps` steps by the runtime: eagerly, or captured once and replayed."""
         arenas = {
             name: _C.Arena(self.device, size, visible=name == "status")
@@ -94,30 +103,43 @@ class PlanStep:
         names = [launch.symbol for launch in self.op.launches]
         return [f"@{name} {kernel_id}" for name, kernel_id in zip(names, self._trace, strict=True)]
 
-    def interpret(self, values: Mapping[str, Array], steps: int = 1) -> dict[str, Array]:
-        """The results after `steps` steps by the meaning of each launch."""
+    def interpret(
+        self, values: Mapping[Key, Array], steps: int = 1, arithmetic: Arithmetic = ROUNDED
+    ) -> dict[Key, Array]:
+        """The results after `steps` steps by the meaning of each launch: in arenas where it is rounded as defined."""
+        if arithmetic is not ROUNDED:
+            return self._evaluate(values, steps, arithmetic)
         arenas = {name: HostMemory(size) for name, size in self.program.arenas.items()}
         self._fill(arenas, values)
         for _ in range(steps):
             run_plan(self.op, {name: arena.data for name, arena in arenas.items()})
         return self._read(arenas)
 
-    def _fill(self, arenas: Mapping[str, Memory], values: Mapping[str, Array]) -> None:
+    def _evaluate(self, values: Mapping[Key, Array], steps: int, arithmetic: Arithmetic) -> dict[Key, Array]:
+        slots = self.program.slots.items()
+        arguments = {symbol: (slot.role, slot.name) for symbol, slot in slots if slot.role in ARGUMENT_ROLES}
+        held: dict[str, Array] = {symbol: values[key] for symbol, key in arguments.items()}
+        for _ in range(steps):
+            held = evaluate_plan(self.op, {symbol: held[symbol] for symbol in arguments}, arithmetic)
+        return {key: held[symbol] for key, symbol in self.results.items()}
+
+    def _fill(self, arenas: Mapping[str, Memory], values: Mapping[Key, Array]) -> None:
         for slot in self.program.slots.values():
             if slot.role == "const" and slot.value is not None:
                 self._write(arenas, slot, np.full(slot.shape, slot.value).astype(NUMPY_TYPES[slot.dtype]))
             elif slot.role in ARGUMENT_ROLES:
-                self._write(arenas, slot, values[slot.name])
+                self._write(arenas, slot, values[slot.role, slot.name])
 
     def _write(self, arenas: Mapping[str, Memory], slot: Slot, value: Array) -> None:
         arenas[slot.arena].write(slot.offset, np.ascontiguousarray(value).tobytes())
 
-    def _read(self, arenas: Mapping[str, Memory]) -> dict[str, Array]:
-        results: dict[str, Array] = {}
-        for name, slot in self.results.items():
+    def _read(self, arenas: Mapping[str, Memory]) -> dict[Key, Array]:
+        results: dict[Key, Array] = {}
+        for key, symbol in self.results.items():
+            slot = self.program.slots[symbol]
             dtype = NUMPY_TYPES[slot.dtype]
             data = arenas[slot.arena].read(slot.offset, slot.nbytes)
-            results[name] = np.frombuffer(data, dtype).reshape(slot.shape)
+            results[key] = np.frombuffer(data, dtype).reshape(slot.shape)
         return results
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -13,7 +14,8 @@ import ml_dtypes
 import numpy as np
 
 from aicf_mlir.atomic_file import write_file
-from aicf_mlir.dialects.signature import STATUS
+from aicf_mlir.dialects.plan import ROLES
+from aicf_mlir.dialects.signature import STATUS, Key
 from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
 
@@ -37,8 +39,29 @@ class Tensor:
     shape: tuple[int, ...]
     classes: int = 2
 
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+    @property
+    def key(self) -> Key:
+        """What identifies the tensor: a parameter and an input may have the same name."""
+        return self.role, self.name
+
+
+def long_name(key: Key) -> str:
+    """`ROLE:NAME`: always right, also where two roles have the same name."""
+    return f"{key[0]}:{key[1]}"
+
+
+def shown_names(keys: Iterable[Key]) -> dict[Key, str]:
+    """A name of its own for every tensor of a step, to print it and to find it in an .npz file.
+
+    The user's name, `NAME.grad` for a gradient; the long name where another tensor has that name, or where it
+    looks like a long one.
+    """
+    short = {key: f"{key[1]}.grad" if key[0] == "grad" else key[1] for key in keys}
+    count = Counter(short.values())
+    return {
+        key: name if count[name] == 1 and name.split(":")[0] not in ROLES else long_name(key)
+        for key, name in short.items()
+    }
 
 
 HYPERPARAMETERS = {
@@ -57,9 +80,9 @@ HYPERPARAMETERS = {
 """Values of the meta slots by name, for any param group: `lr` and `lr.1` alike."""
 
 
-def random_value(tensor: Tensor, seed: int) -> Array:
-    """A value that suits the role, from `seed` and the name alone: the same at every level."""
-    generator = np.random.default_rng([seed, crc32(tensor.name.encode())])
+def random_value(tensor: Tensor, seed: int, shown: str | None = None) -> Array:
+    """A value that suits the role, from `seed` and the name alone, as shown: the same at every level."""
+    generator = np.random.default_rng([seed, crc32((shown or tensor.name).encode())])
     dtype, shape = NUMPY_TYPES[tensor.dtype], tensor.shape
     if tensor.role == STATUS:
         return np.zeros(shape, dtype)
@@ -76,27 +99,29 @@ def random_value(tensor: Tensor, seed: int) -> Array:
     return values.astype(dtype)
 
 
-def load_values(path: str, tensors: Iterable[Tensor]) -> dict[str, Array]:
-    """The arrays of an .npz file, each checked against the tensor of its name; raises `BindError`."""
-    known = {tensor.name: tensor for tensor in tensors}
+def load_values(path: str, tensors: Iterable[Tensor], shown: Mapping[Key, str]) -> dict[Key, Array]:
+    """The arrays of an .npz file, each checked against the tensor of its shown or long name; raises `BindError`."""
+    listed = list(tensors)
+    known = {name: tensor for tensor in listed for name in (long_name(tensor.key), shown[tensor.key])}
     try:
         with np.load(path, allow_pickle=False) as archive:
             names: list[str] = list(archive.files)
             if unknown := [name for name in names if name not in known]:
-                raise BindError(f"{path}: no argument is named {unknown[0]!r}; arguments: {', '.join(known)}")
-            return {name: _checked(path, known[name], np.asarray(archive[name])) for name in names}
+                expected = ", ".join(shown[tensor.key] for tensor in listed)
+                raise BindError(f"{path}: no argument is named {unknown[0]!r}; arguments: {expected}")
+            return {known[name].key: _checked(path, name, known[name], archive[name]) for name in names}
     except (OSError, ValueError, EOFError, BadZipFile, AttributeError) as error:
         raise BindError(f"{path}: cannot be read as .npz: {error}") from None
 
 
-def _checked(path: str, tensor: Tensor, value: Array) -> Array:
-    dtype = NUMPY_TYPES[tensor.dtype]
+def _checked(path: str, name: str, tensor: Tensor, loaded: object) -> Array:
+    value, dtype = np.asarray(loaded), NUMPY_TYPES[tensor.dtype]
     if tensor.dtype == "bf16" and value.dtype == np.float32:
         value = value.astype(ml_dtypes.bfloat16)
     if (value.dtype, value.shape) != (dtype, tensor.shape):
         given = f"{value.dtype}{list(value.shape)}"
         hint = " (give bf16 as float32)" if tensor.dtype == "bf16" else ""
-        raise BindError(f"{path}: {tensor.name!r} must be {dtype}{list(tensor.shape)}, got {given}{hint}")
+        raise BindError(f"{path}: {name!r} must be {dtype}{list(tensor.shape)}, got {given}{hint}")
     return value
 
 

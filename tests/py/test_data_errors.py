@@ -1,113 +1,29 @@
-"""Values that a step cannot train on: refused as torch refuses them, with nothing changed; training goes on afterwards."""
+"""Class indices that a step cannot train on: refused as torch refuses them, with nothing changed; training goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
 
 import pytest
 import torch
+from checked_step import (
+    CLASSES,
+    IGNORED,
+    OPTIMIZERS,
+    ROWS,
+    Batch,
+    Side,
+    changed,
+    loss_fn,
+    make_batch,
+    make_model,
+    parameters,
+    squared,
+)
 from torch.nn import functional
 
-from aicf_mlir import (
-    CompiledTrainStep,
-    DataError,
-    NonFiniteError,
-    OutOfRangeError,
-    compile_train_step,
-)
-
-ROWS, FEATURES, CLASSES = 6, 8, 5
-IGNORED = -100
-
-Batch = dict[str, torch.Tensor]
-
-OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.3),
-    "adam": lambda p: torch.optim.Adam(p, lr=1e-2, amsgrad=True),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2),
-}
-
-
-def loss_fn(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-    return functional.cross_entropy(model(batch["x"]), batch["label"])
-
-
-def make_model(dtype: torch.dtype = torch.float32) -> torch.nn.Module:
-    torch.manual_seed(1)
-    layers = [torch.nn.Linear(FEATURES, 7), torch.nn.Tanh(), torch.nn.Linear(7, CLASSES)]
-    return torch.nn.Sequential(*layers).to(dtype)
-
-
-def make_batch(seed: int, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(ROWS, FEATURES, generator=generator).to(dtype)
-    label = torch.randint(CLASSES, (ROWS,), generator=generator)
-    return {"x": x.to(device), "label": label.to(device)}
-
-
-def changed(batch: Batch, key: str, at: tuple[int, ...], value: float) -> Batch:
-    """`batch` with one element replaced."""
-    tensor = batch[key].clone()
-    tensor[at] = value
-    return {**batch, key: tensor}
-
-
-class Side:
-    """A compiled step on a device, its model and optimizer, and everything that a step may change."""
-
-    def __init__(
-        self,
-        optimizer: str,
-        device: str,
-        dtype: torch.dtype = torch.float32,
-        model: torch.nn.Module | None = None,
-        example: Batch | None = None,
-        loss: Callable[[torch.nn.Module, Batch], torch.Tensor] = loss_fn,
-        **options: Any,
-    ):
-        self.model = (make_model(dtype) if model is None else model).to(device)
-        self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
-        batch = make_batch(0, device, dtype) if example is None else example
-        self.step: CompiledTrainStep = compile_train_step(
-            self.model, self.optimizer, example=batch, device=device, loss_fn=loss, **options
-        )
-
-    def bytes(self) -> dict[str, bytes]:
-        """Parameters, optimizer state, counters and meta slots, bit for bit."""
-        snapshot = self.step.snapshot()
-        return {role: arena.read(0, arena.nbytes) for role, arena in snapshot.arenas.items()}
-
-    @contextmanager
-    def refused(self, error: type[DataError], *texts: str) -> Generator[None]:
-        """What runs inside raises `error` with these texts, and nothing has changed."""
-        before, state = self.bytes(), self.state()
-        with pytest.raises(error) as raised:
-            yield
-        for text in texts:
-            assert text in str(raised.value), f"{text!r} is not in {raised.value}"
-        assert self.bytes() == before
-        assert self.state() == state
-
-    def state(self) -> list[dict[str, list[float]]]:
-        """What `optimizer.state` holds, as torch users see it."""
-        return [
-            {key: torch.as_tensor(value).flatten().tolist() for key, value in state.items()}
-            for state in self.optimizer.state.values()
-        ]
-
-    def train(self, batch: Batch) -> None:
-        """One step that must be noticed at once, on every device."""
-        self.step.train_step(batch)
-        self.step.synchronize()
-
-
-def parameters(model: torch.nn.Module) -> list[bytes]:
-    return [p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() for p in model.parameters()]
-
+from aicf_mlir import DataError, OutOfRangeError, compile_train_step
+from aicf_mlir.compile import compile_eval_step
 
 BAD_LABELS = {
     "one too large": (4, CLASSES),
@@ -131,7 +47,7 @@ def test_a_label_out_of_range_is_refused_and_training_goes_on(
         f"Target {index} is out of bounds for cross_entropy",
         "expected a class in 0..4 or ignore_index (-100)",
         f"got {index} at [{row}] of the batch's 'label'",
-        "test_data_errors.py:",
+        "checked_step.py:",
         'functional.cross_entropy(model(batch["x"]), batch["label"])',
         "skipped whole",
     )
@@ -270,120 +186,6 @@ def test_several_shapes_share_the_status(device: str) -> None:
     assert parameters(model) != before
 
 
-def test_replay_says_how_many_steps_are_done() -> None:
-    """A step may fail after others: here the gradient overflows at some point, as it does in eager steps."""
-    side = Side("sgd", "cpu", check_finite=True, loss=diverging)
-    other = Side("sgd", "cpu", check_finite=True, loss=diverging)
-    batch = make_batch(1)
-    done = 0
-    with pytest.raises(NonFiniteError):
-        while True:
-            other.step.train_step(batch)
-            done += 1
-    assert done > 2
-    side.step.train_step(batch)
-    side.step.capture(batch)
-    with pytest.raises(NonFiniteError, match=f"{done - 1} of 1000 before it are done"):
-        side.step.replay(1000)
-    assert side.bytes() == other.bytes()
-    assert side.optimizer.state_dict()["state"] == other.optimizer.state_dict()["state"]
-
-
-def diverging(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-    y = model(batch["x"])
-    return (y * y).sum() * 1e3
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")], ids=str)
-def test_a_batch_that_is_not_finite_is_refused_on_request(
-    number: float, dtype: torch.dtype, device: str
-) -> None:
-    side = Side("adamw", device, check_finite=True, dtype=dtype, loss=squared)
-    batch = make_batch(1, device, dtype)
-    side.train(batch)
-    with side.refused(NonFiniteError, f"[2, 3] of the batch's 'x' is {number}", "the loss is nan"):
-        side.train(changed(batch, "x", (2, 3), number))
-    side.train(batch)
-
-
-def squared(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-    y = model(batch["x"] - batch["x"].mean())
-    return (y * y).mean()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_an_overflow_names_the_op_that_made_it(dtype: torch.dtype, device: str) -> None:
-    def loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-        y = model(batch["x"])
-        z = y * batch["scale"]
-        w = z * z  # here
-        return w.mean()
-
-    batch = {"x": make_batch(1, device, dtype)["x"], "scale": torch.ones((), device=device, dtype=dtype)}
-    side = Side("adam", device, dtype, example=batch, loss=loss, check_finite=True)
-    side.train(batch)
-    scale = torch.full((), torch.finfo(dtype).max ** 0.75, device=device, dtype=dtype)
-    with side.refused(NonFiniteError, "w = z * z  # here", "mul made the first inf, of finite operands"):
-        side.train({**batch, "scale": scale})
-    side.train(batch)
-
-
-def test_a_gradient_can_overflow_where_the_loss_does_not(device: str) -> None:
-    def loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-        return (model(batch["x"]) * batch["scale"]).mean()
-
-    batch = {"x": make_batch(1, device)["x"], "scale": torch.ones((), device=device)}
-    model = torch.nn.Linear(FEATURES, 1, bias=False)
-    with torch.no_grad():
-        model.weight.zero_()
-    side = Side("sgd", device, model=model, example=batch, loss=loss, check_finite=True)
-    huge = {"x": batch["x"] * 1e20, "scale": torch.full((), 3e38, device=device)}
-    with side.refused(NonFiniteError, "the gradient of 'weight' is", "of finite operands"):
-        side.train(huge)
-    side.train(batch)
-
-
-def test_a_parameter_that_is_not_finite_is_named(device: str) -> None:
-    side = Side("adam", device, check_finite=True)
-    with torch.no_grad():
-        next(side.model.parameters())[1, 2] = float("nan")
-    with side.refused(NonFiniteError, "[1, 2] of parameter '0.weight' is nan"):
-        side.train(make_batch(1, device))
-
-
-def test_labels_are_checked_before_numbers(device: str) -> None:
-    side = Side("adam", device, check_finite=True)
-    batch = changed(make_batch(1, device), "label", (0,), CLASSES)
-    with side.refused(OutOfRangeError, "Target 5"):
-        side.train(changed(batch, "x", (0, 0), float("nan")))
-    with side.refused(NonFiniteError, "'x' is nan"):
-        side.train(changed(make_batch(1, device), "x", (0, 0), float("nan")))
-
-
-def test_without_the_request_a_nan_trains_as_in_torch(device: str) -> None:
-    side = Side("sgd", device)
-    batch = changed(make_batch(1, device), "x", (2, 3), float("nan"))
-    side.train(batch)
-    eager = make_model()
-    optimizer = OPTIMIZERS["sgd"](eager.parameters())
-    loss_fn(eager, {name: tensor.cpu() for name, tensor in batch.items()}).backward()
-    optimizer.step()
-    for ours, theirs in zip(side.model.parameters(), eager.parameters(), strict=True):
-        assert torch.equal(ours.isnan().cpu(), theirs.isnan())
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_checks_change_no_bit_of_a_good_step(optimizer: str, device: str) -> None:
-    plain, checked = Side(optimizer, device), Side(optimizer, device, check_finite=True)
-    for side in (plain, checked):
-        for seed in range(3):
-            side.step.train_step(make_batch(seed, device))
-        side.step.capture(make_batch(3, device))
-        side.step.replay(4, sync=True)
-    assert plain.bytes() == checked.bytes()
-
-
 def test_a_step_without_class_indices_has_no_check() -> None:
     side = Side("adam", "cpu", loss=squared)
     assert not any("check" in kernel for kernel in side.step.planned_kernels())
@@ -426,3 +228,34 @@ def test_steps_behind_a_failed_one_train_nothing() -> None:
     assert parameters(side.model) == before
     side.step.replay(inputs=good, sync=True)
     assert parameters(side.model) != before
+
+
+def test_a_code_that_the_step_does_not_have_is_reported_too() -> None:
+    """Nothing that the status says is dropped, whoever wrote it."""
+    side = Side("adam", "cpu")
+    side.step._store.arenas["status"].write(0, b"\x63")  # pyright: ignore[reportPrivateUsage]
+    with side.refused(DataError, "a check failed with code 99, which this step does not have"):
+        side.train(make_batch(1))
+    side.train(make_batch(1))
+
+
+def test_a_batch_entry_may_be_called_status(device: str) -> None:
+    def loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        return functional.cross_entropy(model(batch["x"]), batch["status"])
+
+    batch = make_batch(1, device)
+    example = {"x": batch["x"], "status": batch["label"]}
+    side = Side("adam", device, example=example, loss=loss)
+    side.train(example)
+    with side.refused(OutOfRangeError, "got 5 at [2] of the batch's 'status'"):
+        side.train(changed(example, "status", (2,), CLASSES))
+
+
+def test_an_evaluation_refuses_them_too(device: str) -> None:
+    side = Side("adam", device)
+    evaluate = compile_eval_step(side.model, example=make_batch(0, device), device=device, loss_fn=loss_fn)
+    side.train(make_batch(0, device))
+    with side.refused(OutOfRangeError, "Target -4 is out of bounds", "got -4 at [1] of the batch's 'label'"):
+        evaluate.eval_step(changed(make_batch(0, device), "label", (1,), -4))
+        evaluate.synchronize()
+    assert evaluate.eval_step(make_batch(0, device)).isfinite()

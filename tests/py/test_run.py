@@ -14,7 +14,7 @@ import pytest
 from aicf_mlir import _C
 from aicf_mlir.stages import STAGE_NAMES
 from aicf_mlir.tools import aicf_opt, aicf_run
-from aicf_mlir.tools.compare import compare, difference
+from aicf_mlir.tools.compare import Reference, compare, difference
 from aicf_mlir.tools.tensors import HYPERPARAMETERS, Tensor, random_value
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -254,7 +254,9 @@ def test_special_values_must_be_the_same() -> None:
 
 
 def test_a_result_on_one_side_only_differs() -> None:
-    text, agreed = compare({"a": np.zeros(2)}, {"b": np.zeros(2)})
+    a, b = ("output", "a"), ("output", "b")
+    reference = Reference({b: np.zeros(2)}, {b: np.zeros(2)}, [])
+    text, agreed = compare({a: np.zeros(2)}, reference, {a: "a", b: "b"})
     assert not agreed
     assert "missing from the interpreter" in text
     assert "missing from the run" in text

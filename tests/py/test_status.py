@@ -21,10 +21,10 @@ func.func @step(
     %t: tensor<4xi64> {aicf.role = "input", aicf.name = "t"},
     %w: tensor<3x3xf32> {aicf.role = "param", aicf.name = "w"},
     %m: tensor<3x3xf32> {aicf.role = "state", aicf.name = "m"},
-    %s: tensor<3xi64> {aicf.role = "status", aicf.name = "status"})
+    %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
     -> (tensor<f32> {aicf.role = "loss", aicf.name = "loss"},
         tensor<3x3xf32> {aicf.role = "update", aicf.name = "m"},
-        tensor<3xi64> {aicf.role = "status", aicf.name = "status"},
+        tensor<3xi64> {aicf.role = "status", aicf.name = "failed"},
         tensor<3x3xf32> {aicf.role = "update", aicf.name = "w"}) {
   %early = nn.neg %m : tensor<3x3xf32>
   %y = nn.matmul %x, %w : (tensor<4x3xf32>, tensor<3x3xf32>) -> tensor<4x3xf32>
@@ -49,7 +49,7 @@ def values(**changed: Any) -> dict[str, Any]:
         "t": np.array([0, 2, -100, 1]),
         "w": rng.standard_normal((3, 3)).astype(np.float32),
         "m": rng.standard_normal((3, 3)).astype(np.float32),
-        "status": np.zeros(3, np.int64),
+        "failed": np.zeros(3, np.int64),
     }
     return {**given, **changed}
 
@@ -60,7 +60,7 @@ CASES: list[tuple[str, dict[str, Any], list[int]]] = [
     ("index", {"t": np.array([0, 2, 3, 1])}, [1, 2, 3]),
     ("number", {"x": NAN}, [2, 0, 0]),
     ("index before number", {"t": np.array([0, -2, 0, 1]), "x": NAN}, [1, 1, -2]),
-    ("failed before", {"status": np.array([7, 8, 9])}, [7, 8, 9]),
+    ("failed before", {"failed": np.array([7, 8, 9])}, [7, 8, 9]),
 ]
 
 
@@ -69,17 +69,17 @@ def test_every_level_updates_nothing_where_a_check_fails(changed: dict[str, Any]
     given = values(**changed)
     results = run_by_name(step(), given)
     failed = status[0] != 0
-    assert results["status", "status"].tolist() == status
+    assert results["status", "failed"].tolist() == status
     assert np.array_equal(results["update", "m"], given["m"] if failed else -given["m"])
     assert np.array_equal(results["update", "w"], given["w"] if failed else given["w"] - given["m"])
     memory = PlanMemory(make_plan(step()))
     memory.fill(given)
     for slot in memory.program.slots.values():
         if slot.role == "status":
-            memory.view(slot)[...] = given["status"]
+            memory.view(slot)[...] = given["failed"]
     memory.run()
     kept = memory.named("param", "state", "status")
-    assert np.array_equal(kept["status", "status"], results["status", "status"])
+    assert np.array_equal(kept["status", "failed"], results["status", "failed"])
     assert np.array_equal(kept["state", "m"], results["update", "m"])
     assert np.array_equal(kept["param", "w"], results["update", "w"])
 

@@ -7,18 +7,20 @@ from typing import Self
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr, SymbolRefAttr
 from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def
+from xdsl.irdl import IRDLOperation, irdl_op_definition, lazy_traits_def, opt_prop_def, prop_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 from aicf_mlir.dialects.attributes import AttributeValue, from_attributes, print_dictionary, to_attribute
 from aicf_mlir.dialects.plan.text import (
+    expect_flat,
     names_of,
     parse_other_attributes,
     parse_reference,
     print_other_attributes,
     print_references,
     references,
+    within_program,
 )
 
 
@@ -41,6 +43,8 @@ class LaunchOp(IRDLOperation):
     workspace = opt_prop_def(SymbolRefAttr)
     unless = opt_prop_def(SymbolRefAttr)
     after = opt_prop_def(ArrayAttr[SymbolRefAttr])
+
+    traits = lazy_traits_def(within_program)
 
     def __init__(
         self,
@@ -163,3 +167,4 @@ class LaunchOp(IRDLOperation):
 
     def verify_(self) -> None:
         _ = self.values
+        expect_flat([*self.inputs, *self.outputs, *(self.after or ()), self.workspace])

@@ -117,13 +117,19 @@ def _in_place(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> frozenset[tuple[
 
 
 def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> None:
-    """Nothing is read before it is written; results are written; what outlives the step is updated once."""
+    """Nothing is read before it is written or after it is lost; results are written; updates happen once.
+
+    A workspace is garbage when its launch is done. A value of this step is overwritten only by a launch that
+    works in place on it.
+    """
     writer: dict[str, LaunchOp] = {}
+    lost: dict[str, LaunchOp] = {}
     for launch in launches:
+        read = {slots[name].root for name in launch.reads}
         for name in launch.reads:
             root = slots[slots[name].root]
             if root.role.data in UNDEFINED_ROLES and root.symbol not in writer:
-                refuse(launch, f"@{launch.symbol} reads @{name}, which no earlier launch has written")
+                refuse(launch, f"@{launch.symbol} reads @{name}, which {_not_written(root.symbol, lost)}")
         for name in launch.writes:
             root = slots[slots[name].root]
             if root.role.data in UPDATED_ROLES and root.symbol in writer:
@@ -132,10 +138,35 @@ def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> N
                     launch,
                     f"@{launch.symbol} writes @{name}, which @{first} has already updated in this step",
                 )
+            if root.symbol in writer and root.symbol not in read:
+                refuse(
+                    launch,
+                    f"@{launch.symbol} writes @{name}, which holds the result of @{writer[root.symbol].symbol}:"
+                    " only a launch that reads it may overwrite it; give the new value a slot of its own",
+                )
             writer[root.symbol] = launch
+        if launch.scratch is not None:
+            root = slots[slots[launch.scratch].root]
+            writer.pop(root.symbol, None)
+            lost[root.symbol] = launch
+    check_written(launches, slots, writer)
+
+
+def _not_written(root: str, lost: Mapping[str, LaunchOp]) -> str:
+    """Why the memory of slot `root` holds no value."""
+    return f"is the workspace of @{lost[root].symbol}" if root in lost else "no earlier launch has written"
+
+
+def check_written(
+    launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp], writer: Mapping[str, LaunchOp]
+) -> None:
+    """Every result has a value in the end, and every temporary a use."""
+    used = {slots[name].root for launch in launches for name in launch.touched}
     for slot in slots.values():
         if slot.role.data in ("grad", "output") and slot.root not in writer:
             refuse(slot, f"no launch writes @{slot.symbol}")
+        if slot.role.data == "temp" and slot.root not in used:
+            refuse(slot, f"no launch uses @{slot.symbol}; leave it out")
 
 
 def check_order(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> None:
@@ -164,8 +195,7 @@ def check_live(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> Non
     starting: dict[int, list[SlotOp]] = {}
     ending: dict[int, list[SlotOp]] = {}
     for slot in owners:
-        if (live := actual.get(slot.symbol)) is None:
-            refuse(slot, f"no launch uses @{slot.symbol}")
+        live = actual[slot.symbol]
         if slot.live_range != live:
             got = "none" if slot.live_range is None else f"{slot.live_range[0]}..{slot.live_range[1]}"
             refuse(slot, f"@{slot.symbol} is live {live[0]}..{live[1]}, got {got}")

@@ -11,13 +11,14 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     MemRefType,
+    NoneAttr,
     StringAttr,
     SymbolRefAttr,
     f64,
     i64,
 )
 from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def
+from xdsl.irdl import IRDLOperation, irdl_op_definition, lazy_traits_def, opt_prop_def, prop_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
@@ -25,10 +26,12 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.attributes import print_value
 from aicf_mlir.dialects.element_types import ELEMENT_TYPES, byte_size, element_name
 from aicf_mlir.dialects.plan.text import (
+    expect_flat,
     parse_other_attributes,
     parse_range,
     parse_reference,
     print_other_attributes,
+    within_program,
 )
 from aicf_mlir.dialects.registry import TensorSpec
 
@@ -47,6 +50,8 @@ class ArenaOp(IRDLOperation):
 
     sym_name = prop_def(StringAttr)
     size = prop_def(IntegerAttr[IntegerType])
+
+    traits = lazy_traits_def(within_program)
 
     def __init__(self, name: str, size: int):
         super().__init__(properties={"sym_name": StringAttr(name), "size": IntegerAttr(size, i64)})
@@ -93,6 +98,8 @@ class SlotOp(IRDLOperation):
     value = opt_prop_def(FloatAttr[Float64Type])
     alias = opt_prop_def(SymbolRefAttr)
     live = opt_prop_def(DenseArrayBase[IntegerType])
+
+    traits = lazy_traits_def(within_program)
 
     def __init__(
         self,
@@ -197,7 +204,7 @@ class SlotOp(IRDLOperation):
         properties["role"] = StringAttr(parser.parse_identifier(f": a role, one of {', '.join(ROLES)}"))
         if (label := parser.parse_optional_str_literal()) is not None:
             properties["label"] = StringAttr(label)
-        if (value := parser.parse_optional_attribute()) is not None:
+        if (value := parser.parse_optional_builtin_int_or_float_attr()) is not None:
             properties["value"] = value
         if parser.parse_optional_keyword("alias") is not None:
             properties["alias"] = parse_reference(parser)
@@ -212,3 +219,10 @@ class SlotOp(IRDLOperation):
             raise VerifyException("`live` is the first and the last launch: two numbers")
         if any(size < 0 for size in self.spec[1]):
             raise VerifyException(f"expected a static shape, got {self.type}")
+        memory: MemRefType[Attribute] = self.type
+        if not isinstance(memory.layout, NoneAttr) or not isinstance(memory.memory_space, NoneAttr):
+            raise VerifyException(
+                f"expected a dense memref such as {MemRefType(memory.element_type, memory.shape)}: slots have"
+                f" neither layouts nor memory spaces; got {memory}"
+            )
+        expect_flat([self.arena, self.alias])

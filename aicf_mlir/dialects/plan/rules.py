@@ -49,14 +49,21 @@ def check_symbols(program: ProgramOp) -> None:
 
 
 def check_names(slots: Iterable[SlotOp]) -> None:
-    """No two slots of a role have the same name: the user binds by name."""
-    seen: set[tuple[str, str]] = set()
+    """Role and name together are what the user binds by: no two slots share both, and a grad is of a param."""
+    named: dict[tuple[str, str], SlotOp] = {}
     for slot in slots:
         if slot.label is None:
             continue
-        if (key := (slot.role.data, slot.label.data)) in seen:
+        if (key := (slot.role.data, slot.label.data)) in named:
             refuse(slot, f'expected one {key[0]} slot named "{key[1]}", got @{slot.symbol} as a second one')
-        seen.add(key)
+        named[key] = slot
+    for (role, name), slot in named.items():
+        if role != "grad":
+            continue
+        if (param := named.get(("param", name))) is None:
+            refuse(slot, f'expected @{slot.symbol} to be named after a param; there is none named "{name}"')
+        if param.spec != slot.spec:
+            refuse(slot, f"expected @{slot.symbol} to be like its param, {param.type}, got {slot.type}")
 
 
 def check_arena(arena: ArenaOp) -> None:

@@ -9,13 +9,29 @@ from xdsl.dialects.builtin import ArrayAttr, SymbolRefAttr
 from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.printer import Printer
+from xdsl.traits import HasParent, OpTrait
+from xdsl.utils.exceptions import VerifyException
 
 _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
+
+
+def within_program() -> tuple[OpTrait, ...]:
+    """The trait of everything that a plan.program holds and that means nothing elsewhere."""
+    from aicf_mlir.dialects.plan.program import ProgramOp
+
+    return (HasParent(ProgramOp),)
 
 
 def references(names: Iterable[str]) -> ArrayAttr[SymbolRefAttr]:
     """An array of symbol references."""
     return ArrayAttr([SymbolRefAttr(name) for name in names])
+
+
+def expect_flat(references: Iterable[SymbolRefAttr | None]) -> None:
+    """Refuse `@a::@b`: slots, arenas and launches are names of one program."""
+    for reference in references:
+        if reference is not None and reference.nested_references.data:
+            raise VerifyException(f"expected a name such as @a, got {reference}")
 
 
 def names_of(array: ArrayAttr[SymbolRefAttr] | None) -> list[str]:

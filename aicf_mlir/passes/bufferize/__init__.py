@@ -30,7 +30,15 @@ from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.status_rules import KEPT_ROLES
-from aicf_mlir.dialects.signature import STATUS, ArgumentIndex, argument_labels, result_labels, return_op
+from aicf_mlir.dialects.signature import (
+    STATUS,
+    ArgumentIndex,
+    argument_keys,
+    argument_labels,
+    result_keys,
+    result_labels,
+    return_op,
+)
 from aicf_mlir.errors import PlanError
 from aicf_mlir.passes.bufferize.skips import skippable_ops
 from aicf_mlir.passes.bufferize.slots import SlotTable
@@ -85,38 +93,26 @@ class Bufferizer:
 
     def place_arguments(self) -> None:
         """Make a slot for every argument."""
-        for argument, label in zip(self.function.args, argument_labels(self.function), strict=True):
-            if label.role == STATUS:
-                self.status = self.table.named("failed", tensor_spec(argument), STATUS, STATUS)
-                self.slot_of[argument] = self.status
-                continue
-            name = label.name or argument.name_hint or f"arg{argument.index}"
-            slot = self.table.named(name, tensor_spec(argument), label.role or "input", name)
-            self.slot_of[argument] = slot
+        for argument, (role, name) in zip(self.function.args, argument_keys(self.function), strict=True):
+            self.slot_of[argument] = self.table.named(name, tensor_spec(argument), role, name)
+            if role == STATUS:
+                self.status = self.slot_of[argument]
 
     def place_results(self) -> None:
         """Decide where each result of the function is written."""
         arguments = ArgumentIndex(argument_labels(self.function))
-        labels = result_labels(self.function)
+        labels, keys = result_labels(self.function), result_keys(self.function)
         for value, label in zip(self.terminator.operands, labels, strict=True):
             if label.role == STATUS and self.status is not None:
                 self.place_status(value, self.status)
-        updated: set[int] = set()
-        for index, (value, label) in enumerate(zip(self.terminator.operands, labels, strict=True)):
-            if label.role == STATUS:
+        for value, label, (role, name) in zip(self.terminator.operands, labels, keys, strict=True):
+            if role == STATUS:
                 continue
             if label.role == "update":
-                targets = arguments.updated_by(label)
-                if len(targets) != 1 or targets[0] in updated:
-                    refuse(self.terminator, f'expected one update of an argument named "{label.name}"')
-                updated.add(targets[0])
-                self.place_update(value, self.function.args[targets[0]])
-            elif label.role == "grad":
-                symbol = f"{label.name}.grad"
-                self.place(value, self.table.named(symbol, tensor_spec(value), "grad", label.name))
+                self.place_update(value, self.function.args[arguments.updated_by(label)[0]])
             else:
-                name = label.name or label.role or f"result{index}"
-                self.place(value, self.table.named(name, tensor_spec(value), "output", name))
+                symbol = f"{name}.grad" if role == "grad" else name
+                self.place(value, self.table.named(symbol, tensor_spec(value), role, name))
 
     def place_status(self, value: SSAValue, slot: SlotOp) -> None:
         """In the slot of the status: each check hands on what the one before it found."""

@@ -2,9 +2,9 @@
 // RUN: aicf-opt %s "--apply-optimizer=kind=sgd check-finite" --split-input-file | filecheck %s
 
 // CHECK-LABEL: func.func @first
-// CHECK-SAME:    %status: tensor<3xi64> {aicf.role = "status", aicf.name = "status"}, %lr
-// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"}, tensor<3xi64> {aicf.role = "status", aicf.name = "status"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w"})
-// CHECK:         %status_1 = nn.check_finite %status, %l, %g {code = 1} : (tensor<3xi64>, tensor<f32>, tensor<4xf32>) -> tensor<3xi64>
+// CHECK-SAME:    %failed: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}, %lr
+// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w"})
+// CHECK:         %check_finite = nn.check_finite %failed, %l, %g {code = 1} : (tensor<3xi64>, tensor<f32>, tensor<4xf32>) -> tensor<3xi64>
 // CHECK-NEXT:    optim.sgd
 func.func @first(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"})
@@ -21,9 +21,9 @@ func.func @first(
 // CHECK:         nn.check_finite %t1, %l, %g {code = 6}
 func.func @second(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"},
-    %t: tensor<4xi64> {aicf.role = "input", aicf.name = "t"}, %s: tensor<3xi64> {aicf.role = "status", aicf.name = "status"})
+    %t: tensor<4xi64> {aicf.role = "input", aicf.name = "t"}, %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
     -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "grad", aicf.name = "w"},
-        tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
+        tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
   %l = nn.sum %x {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
   %t1 = nn.check_index %s, %t {code = 5, classes = 2} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
   %g = nn.neg %x : tensor<4xf32>

@@ -170,7 +170,7 @@ func.func @no_loss(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> te
 // -----
 
 // expected-error@below {{expected one result of @two_losses with aicf.role = "loss", got 2}}
-func.func @two_losses(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}, tensor<f32> {aicf.role = "loss"}) {
+func.func @two_losses(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss", aicf.name = "a"}, tensor<f32> {aicf.role = "loss", aicf.name = "b"}) {
   func.return %w, %w : tensor<f32>, tensor<f32>
 }
 

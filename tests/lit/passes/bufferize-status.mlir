@@ -3,15 +3,15 @@
 
 // Checks hand their status on; the last one writes it to its slot, which outlives the step.
 // CHECK-LABEL: plan.program @chain
-// CHECK:         plan.slot @failed : memref<3xi64> status "status"
+// CHECK:         plan.slot @failed : memref<3xi64> status "failed"
 // CHECK:         plan.launch @k0 "check_index_cpu" check_index(@failed, @t) -> (@v0) {classes = 2, code = 1}
 // CHECK-NEXT:    plan.launch @k1 "check_finite_cpu" check_finite(@v0, @w) -> (@failed) {code = 2} after @k0
 // CHECK-NEXT:    plan.launch @k2 "neg_cpu" neg(@w) -> (@w) unless @failed after @k1
 func.func @chain(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
     %t: tensor<4xi64> {aicf.role = "input", aicf.name = "t"},
-    %s: tensor<3xi64> {aicf.role = "status", aicf.name = "status"})
-    -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
+    %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
+    -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
   %s1 = kernel.check_index %s, %t {classes = 2, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
   %s2 = kernel.check_finite %s1, %w {code = 2} : (tensor<3xi64>, tensor<4xf32>) -> tensor<3xi64>
   %w1 = kernel.neg %w : tensor<4xf32>
@@ -33,9 +33,9 @@ func.func @forward(
     %m: tensor<4xf32> {aicf.role = "state", aicf.name = "m"},
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
     %t: tensor<4xi64> {aicf.role = "input", aicf.name = "t"},
-    %s: tensor<3xi64> {aicf.role = "status", aicf.name = "status"})
+    %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "m"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w"},
-        tensor<4xf32> {aicf.role = "output", aicf.name = "y"}, tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
+        tensor<4xf32> {aicf.role = "output", aicf.name = "y"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
   %m1 = kernel.neg %m : tensor<4xf32>
   %s1 = kernel.check_index %s, %t {classes = 2, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
   %w1 = kernel.neg %w : tensor<4xf32>
@@ -50,8 +50,8 @@ func.func @forward(
 // CHECK:         plan.launch @k0 "neg_cpu" neg(@w) -> (@w) unless @failed
 func.func @no_check(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
-    %s: tensor<3xi64> {aicf.role = "status", aicf.name = "status"})
-    -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
+    %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
+    -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
   %w1 = kernel.neg %w : tensor<4xf32>
   func.return %w1, %s : tensor<4xf32>, tensor<3xi64>
 }

@@ -182,6 +182,6 @@ func.func @checks(%s: tensor<3xi64>, %t: tensor<4xi64>, %x: tensor<4xf32>) -> te
   %finite = nn.check_finite %index, %x {code = 2} : (tensor<3xi64>, tensor<4xf32>) -> tensor<3xi64>
   func.return %finite : tensor<3xi64>
 }
-func.func @unchecked(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) -> (tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
+func.func @unchecked(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) -> (tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
   func.return %s : tensor<3xi64>
 }

@@ -70,7 +70,7 @@ plan.program @temporaries target "cpu" {
 plan.program @workspace target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @y : memref<4xf32> output "y"
-  plan.slot @z : memref<4xf32> grad "z"
+  plan.slot @z : memref<4xf32> output "z"
   plan.slot @w0 : memref<300xi8> temp
   plan.slot @w1 : memref<400xi8> temp
   plan.launch @k0 "relu_cpu" relu(@x) -> (@y) workspace @w0

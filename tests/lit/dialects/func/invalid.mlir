@@ -102,8 +102,22 @@ func.func @integers(%w: tensor<4xi64> {aicf.role = "param", aicf.name = "w"}) {
 
 // -----
 
+// expected-error@below {{result 1 of @twice: expected one update named 'p', got a second}}
+func.func @twice(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "p"}, tensor<4xf32> {aicf.role = "update", aicf.name = "p"}) {
+  func.return %p, %p : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{result 1 of @losses: expected one output named 'loss', got a second}}
+func.func @losses(%p: tensor<f32>) -> (tensor<f32> {aicf.role = "loss"}, tensor<f32> {aicf.role = "output", aicf.name = "loss"}) {
+  func.return %p, %p : tensor<f32>, tensor<f32>
+}
+
+// -----
+
 // expected-error@below {{argument 0 of @status: expected a status of type tensor<3xi64>, got tensor<i32>}}
-func.func @status(%s: tensor<i32> {aicf.role = "status", aicf.name = "status"}) {
+func.func @status(%s: tensor<i32> {aicf.role = "status", aicf.name = "failed"}) {
   func.return
 }
 
@@ -117,13 +131,13 @@ func.func @two(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "s"}, %t: te
 // -----
 
 // expected-error@below {{result 0 of @unasked: expected an argument with aicf.role = "status", got none}}
-func.func @unasked(%s: tensor<3xi64>) -> (tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
+func.func @unasked(%s: tensor<3xi64>) -> (tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
   func.return %s : tensor<3xi64>
 }
 
 // -----
 
 // expected-error@below {{@dropped: expected the status among the results too, got none}}
-func.func @dropped(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "status"}) {
+func.func @dropped(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
   func.return
 }

@@ -414,6 +414,137 @@ plan.program @p target cpu {
 
 // -----
 
+// expected-error@below {{'plan.launch' expects parent op 'plan.program'}}
+plan.launch @k0 "relu_cpu" relu(@x) -> (@y)
+
+// -----
+
+// expected-error@below {{'plan.slot' expects parent op 'plan.program'}}
+plan.slot @x : memref<4xf32> input "x"
+
+// -----
+
+// expected-error@below {{'plan.arena' expects parent op 'plan.program'}}
+plan.arena @input 256
+
+// -----
+
+// A layout is refused until kernels honour it.
+plan.program @p target "cpu" peak 512 {
+  plan.arena @input 512
+  // expected-error@below {{expected a dense memref such as memref<4x8xf32>: slots have neither layouts nor memory spaces; got memref<4x8xf32, strided<[1000000, 4], offset: 7>>}}
+  plan.slot @x in @input[0] : memref<4x8xf32, strided<[1000000, 4], offset: 7>> input "x"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{expected a dense memref such as memref<4xf32>: slots have neither layouts nor memory spaces; got memref<4xf32, 1 : i64>}}
+  plan.slot @x : memref<4xf32, 1> input "x"
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  // expected-error@below {{expected a name such as @a, got @x::@y}}
+  "plan.slot"() <{sym_name = "y", type = memref<4xf32>, role = "input", alias = @x::@y}> : () -> ()
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @y : memref<4xf32> output "y"
+  // expected-error@below {{expected a name such as @a, got @x::@y}}
+  "plan.launch"() <{sym_name = "k0", kernel_id = "relu_cpu", op = "relu", inputs = [@x::@y], outputs = [@y], attrs = {}}> : () -> ()
+}
+
+// -----
+
+// A workspace is written by its launch: what the slot held is lost.
+plan.program @p target "cpu" {
+  plan.slot @x : memref<64xf32> input "x"
+  plan.slot @v : memref<64xf32> temp
+  plan.slot @y : memref<64xf32> output "y"
+  plan.slot @z : memref<64xf32> output "z"
+  plan.launch @k0 "neg_cpu" neg(@x) -> (@v)
+  plan.launch @k1 "relu_cpu" relu(@x) -> (@y) workspace @v after @k0
+  // expected-error@below {{@k2 reads @v, which is the workspace of @k1}}
+  plan.launch @k2 "relu_cpu" relu(@v) -> (@z) after @k1
+}
+
+// -----
+
+// The launch before a workspace must be done with it.
+plan.program @p target "cpu" {
+  plan.slot @x : memref<64xf32> input "x"
+  plan.slot @v : memref<64xf32> temp
+  plan.slot @y : memref<64xf32> output "y"
+  plan.slot @z : memref<64xf32> output "z"
+  plan.launch @k0 "neg_cpu" neg(@x) -> (@v)
+  plan.launch @k1 "relu_cpu" relu(@v) -> (@z) after @k0
+  // expected-error@below {{@k2 must be after @k0: they use the same memory, and one of them writes it}}
+  plan.launch @k2 "relu_cpu" relu(@x) -> (@y) workspace @v
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<64xf32> input "x"
+  plan.slot @y : memref<64xf32> output "y"
+  // expected-error@below {{the workspace @y of @k0 must be a temp slot}}
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@y) workspace @y
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<64xf32> input "x"
+  plan.slot @v : memref<64xf32> temp
+  // expected-error@below {{@k0 writes @v and @v, which overlap in memory}}
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@v) workspace @v
+}
+
+// -----
+
+// A wrong in-place: what @k0 wrote would be lost for @k2.
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @v : memref<4xf32> temp
+  plan.slot @y : memref<4xf32> output "y"
+  plan.launch @k0 "neg_cpu" neg(@x) -> (@v)
+  // expected-error@below {{@k1 writes @v, which holds the result of @k0: only a launch that reads it may overwrite it; give the new value a slot of its own}}
+  plan.launch @k1 "relu_cpu" relu(@x) -> (@v) after @k0
+  plan.launch @k2 "relu_cpu" relu(@v) -> (@y) after @k1
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  // expected-error@below {{no launch uses @v; leave it out}}
+  plan.slot @v : memref<4xf32> temp
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  // expected-error@below {{expected @g to be named after a param; there is none named "x"}}
+  plan.slot @g : memref<4xf32> grad "x"
+  plan.launch @k0 "relu_cpu" relu(@x) -> (@g)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> param "x"
+  // expected-error@below {{expected @g to be like its param, memref<4xf32>, got memref<2x2xf32>}}
+  plan.slot @g : memref<2x2xf32> grad "x"
+}
+
+// -----
+
 plan.program @p target "cpu" {
   // expected-error@below {{a status is of type memref<3xi64>, got memref<i32>}}
   plan.slot @s : memref<i32> status "status"
@@ -430,7 +561,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" {
-  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @s : memref<3xi64> status "failed"
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 writes @step; expected `unless @s`: the checks may fail}}
   plan.launch @k0 "advance_cpu" advance(@step) -> (@step)
@@ -455,7 +586,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" {
-  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @s : memref<3xi64> status "failed"
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 is skipped by @step; there is the status @s}}
   plan.launch @k0 "advance_cpu" advance(@step) -> (@step) unless @step
@@ -464,7 +595,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" {
-  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @s : memref<3xi64> status "failed"
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<4xf32> temp
   // expected-error@below {{@k0 may be skipped, which would leave @v without a value; only param, buffer, state, meta slots keep their old one}}
@@ -474,7 +605,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" {
-  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @s : memref<3xi64> status "failed"
   plan.slot @t : memref<4xi64> input "t"
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 comes before @k1, which computes @s}}
@@ -485,7 +616,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" {
-  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @s : memref<3xi64> status "failed"
   plan.slot @t : memref<4xi64> input "t"
   plan.slot @step : memref<1xf32> state "step"
   plan.launch @k0 "check_index_cpu" check_index(@s, @t) -> (@s) {classes = 2, code = 1}
@@ -496,7 +627,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" {
-  plan.slot @s : memref<3xi64> status "status"
+  plan.slot @s : memref<3xi64> status "failed"
   plan.slot @t : memref<3xi64> input "t"
   // expected-error@below {{@k0 writes a status; only check_index and check_finite tell the host of it}}
   plan.launch @k0 "copy_cpu" copy(@t) -> (@s)

@@ -69,8 +69,8 @@ plan.program @empty target "cpu" {
 plan.program @checked target "cpu" {
   plan.slot @t : memref<4xi64> input "t"
   plan.slot @step : memref<1xf32> state "step"
-  // CHECK:      plan.slot @failed : memref<3xi64> status "status"
-  plan.slot @failed : memref<3xi64> status "status"
+  // CHECK:      plan.slot @failed : memref<3xi64> status "failed"
+  plan.slot @failed : memref<3xi64> status "failed"
   plan.launch @k0 "check_index_cpu" check_index(@failed, @t) -> (@failed) {classes = 2, code = 1}
   // CHECK:      plan.launch @k1 "advance_cpu" advance(@step) -> (@step) unless @failed after @k0
   // GENERIC:    attrs = {}, unless = @failed, after = [@k0]}> : () -> ()

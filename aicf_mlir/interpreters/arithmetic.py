@@ -1,0 +1,68 @@
+"""How an interpreter rounds: as the levels are defined, not at all, or disturbed, to see how far rounding carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array, precision, round_to, widen
+
+
+class Arithmetic:
+    """The meaning of every level: operands in float64, and results rounded once to the type that the op declares."""
+
+    def widen(self, operand: Array) -> Array:
+        """An operand as the op computes with it: floats as float64, integers and booleans as they are."""
+        return widen(operand)
+
+    def round(self, values: Array, element: str) -> Array:
+        """A result of the element type, from what the op computed."""
+        return round_to(values, element)
+
+    def dtype(self, element: str) -> np.dtype[Any]:
+        """What `round` returns for an element type."""
+        return NUMPY_TYPES[element]
+
+
+class Exact(Arithmetic):
+    """Without roundings: floats are float64 from the arguments to the results."""
+
+    def round(self, values: Array, element: str) -> Array:
+        """Floats stay as computed."""
+        return np.asarray(values, self.dtype(element)) if element in FLOATS else round_to(values, element)
+
+    def dtype(self, element: str) -> np.dtype[Any]:
+        """float64 for every float."""
+        return NUMPY_TYPES["f64" if element in FLOATS else element]
+
+
+def compute_epsilon(dtype: np.dtype[Any]) -> float:
+    """The unit in the last place of the type that kernels compute in: float64 for float64, float32 for the others."""
+    return precision(NUMPY_TYPES["f64" if dtype == np.float64 else "f32"])[0]
+
+
+class Disturbed(Arithmetic):
+    """As another order of summation would be: operands move by up to two units in the last place of float32.
+
+    Of float64 where they are float64. Kernels compute in these types, so results move to a neighbour here and
+    there. Small whole numbers are exact and stay: counters, masks, ones.
+    """
+
+    def __init__(self, seed: int):
+        self._generator = np.random.default_rng(seed)
+
+    def widen(self, operand: Array) -> Array:
+        """The operand, moved a little."""
+        values = widen(operand)
+        if values.dtype != np.float64:
+            return values
+        epsilon = compute_epsilon(operand.dtype)
+        with np.errstate(all="ignore"):
+            whole = (values == np.rint(values)) & (np.abs(values) <= 0.125 / epsilon)
+            moved = values * (1.0 + epsilon * self._generator.integers(-2, 3, values.shape))
+            return np.where(whole, values, moved)
+
+
+ROUNDED = Arithmetic()
+EXACT = Exact()

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import live_worlds
 import numpy as np
 import pytest
 import torch
+from live_worlds import World
 from torch import nn
 
-import live_worlds
 from aicf_mlir import AicfError, BindError, GuardError, StateError, compile_train_step
-from live_worlds import World
 
 Change = Callable[[World], Any]
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -55,17 +55,20 @@ class Scalar:
     """Names of the ops that read it."""
 
 
-def scalars(module: ModuleOp, guarded: Mapping[str, object] | None = None) -> list[Scalar]:
+def scalars(
+    module: ModuleOp, guarded: Mapping[str, object] | None = None, live: Collection[str] = ()
+) -> list[Scalar]:
     """The scalars of the functions in `module`, of any stage above the plan.
 
-    `guarded` holds the Python values that the trace has read, by path. Raises VerifyException at the first scalar that is frozen
+    `guarded` holds the Python values that the trace has read, by path; `live` has the names of the buffers that are Python
+    numbers made meta slots. Raises VerifyException at the first scalar that is frozen
     without a known source.
     """
     watched = {path: value for path, value in (guarded or {}).items() if _is_number(value)}
     rows: list[Scalar] = []
     for function in module.walk():
         if isinstance(function, func.FuncOp) and not function.is_declaration:
-            rows += _arguments(function)
+            rows += _arguments(function, live)
             rows += _flags(function)
             for op in function.walk():
                 check_update(op)
@@ -144,12 +147,14 @@ def _describe(value: SSAValue) -> str:
     return f"a result of {op.name}" if isinstance(op, Operation) else "no argument"
 
 
-def _arguments(function: func.FuncOp) -> Iterator[Scalar]:
+def _arguments(function: func.FuncOp, live: Collection[str]) -> Iterator[Scalar]:
     """Meta arguments, and tensors of literals."""
     for argument, label in zip(function.args, argument_labels(function), strict=True):
         users = [use.operation for use in argument.uses]
         if label.role == "meta":
             yield Scalar(label.name, "live", "meta", "the optimizer or the host", _names(users))
+        elif label.role == "buffer" and label.name in live:
+            yield Scalar(label.name, "live", "meta", "Python", _names(users))
         elif label.is_literal:
             sources = [source for op in users if (source := _source(op))]
             where = sources[0] if sources else "the model"

@@ -356,8 +356,7 @@ class CompiledTrainStep:
             snapshot = read.snapshot(os.fspath(path), trained, self.meta.settings())
             with held():
                 self._restore(snapshot)
-                if trained.optimizer is not None:
-                    read.restore_schedule(trained.optimizer)
+                read.restore_python(trained)
 
     def close(self) -> None:
         """Free the memory of the step now. Parameters and `opt.state` keep their values, in torch's own memory.
@@ -390,7 +389,7 @@ class CompiledTrainStep:
         """Every scalar of the step: name, value, kind (meta, guarded, literal, computed, default), source and users."""
         stages = self._built.stages[self._plans.index(self._active)]
         guarded = {guard.path: guard.value for guard in self._guards.guards}
-        return scalars(stages.get("step") or stages["nn"], guarded)
+        return scalars(stages.get("step") or stages["nn"], guarded, self._built.host_values.keys())
 
     def _certify(self, plan: BoundPlan, steps: int) -> Certificate:
         stages = self._built.stages[self._plans.index(plan)]
@@ -407,7 +406,8 @@ class CompiledTrainStep:
 
     @property
     def _trained(self) -> checkpoint.Trained:
-        return checkpoint.Trained.of(self._store, self._built.stages[0]["step"], self._built.optimizer)
+        built = self._built
+        return checkpoint.Trained.of(self._store, built.stages[0]["step"], built.optimizer, built.host_values)
 
     @property
     def _stream(self) -> int:

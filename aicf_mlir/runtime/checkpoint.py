@@ -20,6 +20,7 @@ from aicf_mlir.dialects.optimizer_groups import KINDS, Group, compiled_groups
 from aicf_mlir.dialects.signature import literal_names
 from aicf_mlir.errors import BindError, CheckpointError
 from aicf_mlir.runtime.checkpoint_file import FilePath, StoredTensor, read_checkpoint, write_checkpoint
+from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.plain_data import decode, encode, same_structure
 from aicf_mlir.runtime.program import Slot
 from aicf_mlir.runtime.snapshot import Snapshot
@@ -40,17 +41,24 @@ class Trained:
     groups: Sequence[Group]
     """The param groups as they were compiled."""
     optimizer: torch.optim.Optimizer | None
+    host_values: Mapping[str, HostValue]
+    """Python numbers that the step reads from the device."""
 
     @staticmethod
-    def of(store: Store, step: ModuleOp, optimizer: torch.optim.Optimizer | None) -> Trained:
-        """`step` is the module of stage "step"."""
-        literals = literal_names(step.ops)
+    def of(
+        store: Store,
+        step: ModuleOp,
+        optimizer: torch.optim.Optimizer | None,
+        host_values: Mapping[str, HostValue],
+    ) -> Trained:
+        """`step` is the module that says what the step computes."""
+        derived = {*literal_names(step.ops), *_names_of(store, host_values)}
         slots = {
             f"{role}/{name}": slot
             for (role, name), slot in sorted(store.slots.items())
-            if role != "buffer" or name not in literals
+            if role != "buffer" or name not in derived
         }
-        return Trained(store, slots, compiled_groups(step), optimizer)
+        return Trained(store, slots, compiled_groups(step), optimizer, host_values)
 
 
 @dataclass(frozen=True)
@@ -65,12 +73,15 @@ class Checkpoint:
     """What the param groups hold, as JSON data."""
     initial_lr: Any
     """Per param group, where an LR scheduler left one."""
+    host_values: dict[str, float]
+    """Python numbers that the step reads from the device, by name."""
     published: list[str]
     """The parameters that had an entry in `optimizer.state`."""
 
     def write(self, path: FilePath) -> None:
         """Write the file, whole or not at all. Raises CheckpointError where the system refuses."""
-        description = {key: getattr(self, key) for key in ("groups", "settings", "initial_lr", "published")}
+        keys = ("groups", "settings", "initial_lr", "host_values", "published")
+        description = {key: getattr(self, key) for key in keys}
         write_checkpoint(_checked(path, "save"), self.tensors, description)
 
     def snapshot(self, name: str, step: Trained, settings: object) -> Snapshot:
@@ -91,13 +102,21 @@ class Checkpoint:
             raise CheckpointError(
                 f"{name}: its param groups hold {restored}, those of this step {settings}; make the same optimizer, then load"
             )
+        if self.host_values.keys() != step.host_values.keys():
+            raise CheckpointError(
+                f"{name} has the meta values {sorted(self.host_values)}, this step {sorted(step.host_values)}; "
+                "compile with the same meta=[…]"
+            )
         return Snapshot(step.store, self._arenas(step), restored, tuple(self.published))
 
-    def restore_schedule(self, optimizer: torch.optim.Optimizer) -> None:
-        """Put back the `initial_lr` of each param group, from which an LR scheduler that is made later starts."""
-        for group, value in zip(optimizer.param_groups, self._decoded(self.initial_lr), strict=True):
-            if value is not None:
-                group["initial_lr"] = value
+    def restore_python(self, step: Trained) -> None:
+        """Put back what Python owns: the numbers that the step reads, and the `initial_lr` that LR schedulers start from."""
+        for name, value in step.host_values.items():
+            value.write(self.host_values[name])
+        rows: list[dict[str, Any]] = [] if step.optimizer is None else step.optimizer.param_groups
+        for group, first in zip(rows, self._decoded(self.initial_lr), strict=True):
+            if first is not None:
+                group["initial_lr"] = first
 
     def _decoded(self, values: object) -> Any:
         own = {key: t for key, t in self.tensors.items() if key.startswith(f"{_SETTING}/")}
@@ -138,12 +157,16 @@ def read(path: FilePath) -> Checkpoint:
     """The checkpoint in a file. Raises CheckpointError for one that is missing, foreign or damaged."""
     tensors, description = read_checkpoint(_checked(path, "load"))
     try:
-        return Checkpoint(tensors, **description)
-    except TypeError as error:
+        found = Checkpoint(tensors, **description)
+        numbers = [float(value) for value in found.host_values.values()]
+        if len(numbers) != len(found.host_values) or any(type(name) is not str for name in found.published):
+            raise TypeError("a description of other types")
+    except (TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{os.fspath(path)} is no valid checkpoint: {error}") from error
+    return found
 
 
-def collect(step: Trained, settings: object, published: bool, stream: int) -> Checkpoint:
+def collect(step: Trained, settings: object, published: Sequence[str], stream: int) -> Checkpoint:
     """Copies, made on `stream`, of all that a checkpoint holds.
 
     Raises CheckpointError for a value in `settings` that no file can hold.
@@ -165,7 +188,13 @@ def collect(step: Trained, settings: object, published: bool, stream: int) -> Ch
         initial = encode([group.get("initial_lr") for group in rows], keep)
     except TypeError as error:
         raise CheckpointError(f"a param group holds a value that a checkpoint cannot: {error}") from error
-    return Checkpoint(tensors, describe_groups(step.groups), values, initial, published)
+    numbers = {name: float(value.read.value()) for name, value in step.host_values.items()}
+    return Checkpoint(tensors, describe_groups(step.groups), values, initial, numbers, list(published))
+
+
+def _names_of(store: Store, host_values: Mapping[str, HostValue]) -> set[str]:
+    """The names of the slots that hold Python numbers."""
+    return {b.name for b in store.bound if any(b.tensor is value.tensor for value in host_values.values())}
 
 
 def describe_groups(groups: Sequence[Group]) -> list[Any]:

@@ -70,6 +70,12 @@ def test_without_guards_a_number_of_python_is_computed() -> None:
     assert [row.kind for row in rows if (row.name, row.value) == ("nn.constant", 3.5)] == ["computed"]
 
 
+def test_a_number_that_is_a_meta_slot_is_no_constant() -> None:
+    rows = rows_of(compiled(ADAM, model=Scaled(), meta=["model.scale"]))
+    assert rows["model.scale", "live"] == Scalar("model.scale", "live", "meta", "Python", ("nn.mul",))
+    assert not [row for row in rows.values() if row.value in (3.5, 12.25)]
+
+
 def test_attributes_of_ops_count() -> None:
     def loss(model: Any, batch: Any) -> torch.Tensor:
         return nn.functional.cross_entropy(model(batch["x"]), batch["t"], label_smoothing=0.125)

@@ -27,8 +27,8 @@ from aicf_mlir.runtime.certificate.subject import Saved, Subject, place_of, sour
 from aicf_mlir.runtime.certificate.tolerance import RUNS, fault, perturbed
 from aicf_mlir.runtime.program import Slot
 
-MEANING = "step"
-"""The stage that says what a step computes: the model, its gradients and the optimizer, still pure."""
+MEANING = ("step", "nn")
+"""The stage that says what a step computes: the model, its gradients and the optimizer, still pure; or the model alone."""
 
 BETWEEN = ("lowered", "fused", "kernel")
 """The stages from there to the plan."""
@@ -64,8 +64,7 @@ class Interpreted:
 
 def check_reference(subject: Subject, start: Saved, steps: int) -> list[Finding]:
     """Up to two steps, each from the device's own state: the first step of an optimizer is unlike the others."""
-    if MEANING not in subject.stages:
-        return []
+    top = next(stage for stage in MEANING if stage in subject.stages)
     subject.restore(start)
     slots = {(slot.role, slot.name): slot for slot in subject.program.slots.values()}
     for i in range(min(steps, 2)):
@@ -74,10 +73,10 @@ def check_reference(subject: Subject, start: Saved, steps: int) -> list[Finding]
         arguments = read_arguments(subject)
         subject.poison(EAGER_POISON)
         subject.run()
-        expected = interpret(subject.stages[MEANING], arguments)
+        expected = interpret(subject.stages[top], arguments)
         wrong = _wrong(expected, lambda key: subject.read(place_of(slots[key])))
         if wrong:
-            where, culprit = _locate(subject, before, arguments, expected)
+            where, culprit = _locate(subject, before, arguments, top, expected)
             message = f"step {i + 1} is not what the model says: {wrong}{where}"
             return [Finding("reference", message, culprit)]
     return []
@@ -107,8 +106,13 @@ def interpret(module: ModuleOp, arguments: Mapping[Key, Array]) -> Interpreted:
     function = next(op for op in module.ops if isinstance(op, func.FuncOp))
     labels = [(label.role or "input", label.name) for label in argument_labels(function)]
     index = ArgumentIndex(argument_labels(function))
+    status = next((key for key in labels if key[0] == "status"), ("status", ""))
     keys = [
-        labels[index.updated_by(label)[0]] if label.role == "update" else _result_key(label.role, label.name)
+        labels[index.updated_by(label)[0]]
+        if label.role == "update"
+        else status
+        if label.role == "status"
+        else _result_key(label.role, label.name)
         for label in result_labels(function)
     ]
     types = [element_name(element_type(argument)) for argument in function.args]
@@ -136,10 +140,10 @@ def _result_key(role: str, name: str) -> Key:
 
 
 def _locate(
-    subject: Subject, before: Saved, arguments: Mapping[Key, Array], expected: Interpreted
+    subject: Subject, before: Saved, arguments: Mapping[Key, Array], top: str, expected: Interpreted
 ) -> tuple[str, Culprit | None]:
     """The stage, or the launch, from which on the meaning is another; as the end of a message."""
-    previous, above = MEANING, expected
+    previous, above = top, expected
     for stage in (name for name in BETWEEN if name in subject.stages):
         here = interpret(subject.stages[stage], arguments)
         if _wrong(expected, here.results.__getitem__):

@@ -15,7 +15,7 @@ from xdsl.ir import Operation
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.plan import LaunchOp
-from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array, widen
 from aicf_mlir.runtime.certificate.report import Culprit
 from aicf_mlir.runtime.program import Program, Slot, find_program
 
@@ -119,10 +119,14 @@ class Subject:
 
     @cached_property
     def host_metas(self) -> list[Slot]:
-        """The meta slots that the host writes and no launch does, in the order of the plan."""
+        """The meta slots that the host writes and no launch does, in the order of the plan; and frozen numbers.
+
+        A number of Python that is a meta slot is such a frozen tensor: 0-d, of a float type.
+        """
         written = {place[:2] for launch in self.program.launches for place in launch["outputs"]}
         slots = self.program.slots.values()
-        return [s for s in slots if s.role == "meta" and (s.arena, s.offset) not in written]
+        numbers = [s for s in slots if s.role == "buffer" and s.shape == () and s.dtype in FLOATS]
+        return [s for s in slots if s.role == "meta" and (s.arena, s.offset) not in written] + numbers
 
     def perturb(self, step: int) -> None:
         """Give every meta slot of the host another value than it was compiled with, and another at each step.
@@ -130,7 +134,7 @@ class Subject:
         A free pin (NaN) stays free at even steps and is pinned at odd ones.
         """
         for index, slot in enumerate(self.host_metas):
-            value = self.read(place_of(slot))
+            value = widen(self.read(place_of(slot)))
             offset = 2.0**-6 * (1 + index / 8)
             if not np.isnan(value).any():
                 value = value * 0.75 + offset

@@ -16,7 +16,7 @@ NATIVE := $(sort $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' 
 NATIVE_TESTS := $(wildcard tests/cpp/*.cpp tests/gpu/*.cu)
 CHECK_PYTHON := import sys; sys.exit(sys.version_info < (3, 11) and "AICF needs Python 3.11 or later: make PYTHON=...")
 
-.PHONY: setup build test lit pytest demo lint format bench clean
+.PHONY: setup build test lit pytest demo lint format bench wheel clean
 
 setup: $(INSTALLED)
 build: $(BUILT)
@@ -49,6 +49,9 @@ lint: $(BUILT)
 	$(BIN)/basedpyright
 	$(BIN)/clang-format --dry-run --Werror $(NATIVE) $(NATIVE_TESTS)
 
+wheel: $(BUILT)
+	scripts/wheel.sh
+
 bench: $(BUILT) $(BENCH_INSTALLED)
 	$(BIN)/python bench/mlp.py
 
@@ -62,4 +65,4 @@ format: $(INSTALLED)
 	$(BIN)/clang-format -i $(NATIVE) $(NATIVE_TESTS)
 
 clean:
-	rm -rf build $(VENV)/.built-*
+	rm -rf build dist $(VENV)/.built-*

@@ -6,18 +6,16 @@ Importing this package needs no torch: what does is loaded on first use, so that
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import scipy_openblas32
-
 try:
-    from aicf_mlir import _C
+    from aicf_mlir import _C as _C
 except ImportError as error:
     raise ImportError(
         f"the compiled module aicf_mlir._C cannot be loaded ({error}); run `make build`"
     ) from error
 
+from aicf_mlir.cpu_kernels import load_cpu_kernels
 from aicf_mlir.errors import (
     AicfError,
     BindError,
@@ -97,13 +95,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def _load_blas() -> None:
-    """Give the CPU's matrix product its library by path: no rpath is needed, editable installs work."""
-    folder = Path(scipy_openblas32.get_lib_dir())
-    libraries = sorted(folder.glob("libscipy_openblas*.so*"))
-    if not libraries:
-        raise ImportError(f"scipy-openblas32 has no library in {folder}; reinstall it with pip")
-    _C.load_blas(str(libraries[0]))
-
-
-_load_blas()
+load_cpu_kernels()

@@ -1,6 +1,7 @@
 #include "bindings.h"
 #include "device/buffer.h"
 #include "kernels/common/cpu_blas.h"
+#include "runtime/cpu_level.h"
 
 namespace aicf::bindings {
 namespace {
@@ -47,6 +48,15 @@ void bind_devices(py::module_& m) {
         return result;
       },
       py::arg("device"));
+#ifdef AICF_NATIVE
+  m.attr("native") = true;
+#else
+  m.attr("native") = false;
+#endif
+  m.def(
+      "load_cpu_kernels",
+      [](const std::string& path, const std::string& blas) { raise_if(load_cpu_kernels(path, blas)); },
+      py::arg("path"), py::arg("blas"));
   m.def("load_blas", [](const std::string& path) { raise_if(load_blas(path)); }, py::arg("path"));
 }
 

@@ -47,6 +47,8 @@ struct OpSchema {
   bool (*may_alias)(const OpDesc&, int out, int in);
 };
 
+using KernelLauncher = Status (*)(const OpDesc&, const LaunchContext&);
+
 struct KernelVariant {
   const char* name;  // the kernel id, unique in the registry, e.g. "gemm_f32_tiled"
   OpKind kind;
@@ -54,7 +56,7 @@ struct KernelVariant {
   int min_sm;  // lowest compute capability, e.g. 80; 0 on the CPU
   // Enqueues the work on ctx.stream; null where this build lacks the device. No allocation, no
   // synchronisation.
-  Status (*launch)(const OpDesc&, const LaunchContext&);
+  KernelLauncher launch;
   // Beyond the schema: dtype, layout and alignment this variant needs; the message is the reason for a
   // refusal.
   Status (*supported)(const OpDesc&);

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import children
 import pytest
 import torch
 from models import OptimizerConfig, Setup, compiled, mlp, mse, regression, to_device
@@ -321,21 +322,8 @@ def test_a_forked_child_is_refused() -> None:
     setup, control = compiled(ADAM), compiled(ADAM)
     setup.train()
     control.train()
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            setup.train()
-            os.write(write, b"ran")
-        except StateError as error:
-            os.write(write, str(error).encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    os.waitpid(child, 0)
-    message = os.read(read, 4096).decode()
-    os.close(read)
-    assert "fork" in message, f"expected a StateError that names the fork, got {message!r}"
+    message = children.fork(lambda: f"ran {setup.train()}")
+    assert message.startswith("StateError: ") and "fork" in message, message
     setup.train()
     control.train()
     assert_same_bits(setup.values(), control.values())

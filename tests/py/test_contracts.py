@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import children
 import pytest
 import torch
 from models import CONTRACT_OPTIMIZERS, OptimizerConfig, Setup, compiled, regression, to_device
@@ -257,11 +257,9 @@ class TestContractE:
     def test_e_fresh_processes_agree(self, device: str) -> None:
         program = _PROGRAM.format(tests=str(Path(__file__).parent), device=device)
         outputs = [
-            subprocess.run(
+            children.run(
                 [sys.executable, "-c", program],
                 env={**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads},
-                capture_output=True,
-                text=True,
                 check=True,
             ).stdout
             for seed, threads in (("1", "1"), ("77", "2"))

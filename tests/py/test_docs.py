@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import children
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -30,12 +30,7 @@ def run_console(body: str) -> None:
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         environment_path = f"{Path(sys.executable).parent}:"
-        done = subprocess.run(
-            ["bash", "-c", f"PATH={environment_path}$PATH; {command}"],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-        )
+        done = children.run(["bash", "-c", f"PATH={environment_path}$PATH; {command}"], cwd=ROOT)
         printed = done.stdout + done.stderr
         position = 0
         for line in expected.splitlines():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import threading
 import time
 from copy import deepcopy
 from typing import Any
 
+import children
 import numpy as np
 import pytest
 
@@ -269,23 +269,8 @@ def test_a_signal_ends_a_long_replay_between_steps() -> None:
 )  # that is the point
 def test_a_forked_child_is_refused() -> None:
     executor, _ = make_step()
-    receive, send = os.pipe()
-    child = os.fork()
-    if child == 0:  # only the outcome leaves the child
-        try:
-            executor.run()
-            answer = "ran"
-        except StateError as error:
-            answer = str(error)
-        except BaseException as error:  # noqa: BLE001
-            answer = repr(error)
-        os.write(send, answer.encode())
-        os._exit(0)
-    os.close(send)
-    with open(receive, "rb") as pipe:  # noqa: PTH123
-        answer = pipe.read().decode()
-    os.waitpid(child, 0)
-    assert answer == "this step was created before fork(); create the step in the child process"
+    answer = children.fork(lambda: f"ran {executor.run()}")
+    assert answer == "StateError: this step was created before fork(); create the step in the child process"
     executor.run()
 
 

@@ -70,7 +70,7 @@ def test_stages_name_passes_and_dialects_that_exist() -> None:
 
 def test_every_tool_is_installed_under_its_module_name() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    modules = {path.stem for path in (ROOT / "aicf_mlir" / "tools").glob("aicf_*.py")}
+    modules = {path.stem for path in (ROOT / "aicf_mlir" / "tools").glob("aicf*.py")}
     assert {name.replace("-", "_") for name in scripts} == modules
     for name, entry in scripts.items():
         assert entry == f"aicf_mlir.tools.{name.replace('-', '_')}:main"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
+import children
 import pytest
 
 import aicf_mlir
@@ -24,8 +24,8 @@ def test_registration_and_selection_refuse_by_name(tmp_path: Path) -> None:
         ROOT / "tests/cpp/registry_refusals.cpp",
         *(ROOT / f"csrc/runtime/{name}.cpp" for name in RUNTIME),
     ]
-    subprocess.run(["c++", "-std=c++17", f"-I{ROOT / 'csrc'}", "-o", program, *sources], check=True)
-    printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    children.run(["c++", "-std=c++17", f"-I{ROOT / 'csrc'}", "-o", program, *sources], check=True)
+    printed = children.run([program], check=True).stdout
     assert printed.splitlines() == [
         "no kernel runs copy() -> () on cpu; none is registered",
         "the schema of copy is registered twice",
@@ -81,8 +81,10 @@ def test_the_stub_has_the_names_of_the_module() -> None:
     tree = ast.parse((ROOT / "aicf_mlir/_C.pyi").read_text())
     types_only = {"KernelVariant", "MemoryStats", "ExecutorStats", "Launch"}
     stub = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    real = {name for name in dir(_C) if not name.startswith("__") and name != "with_cuda"}
-    assert stub.keys() - types_only == real
+    annotated = [node for node in tree.body if isinstance(node, ast.AnnAssign)]
+    values = {ast.unparse(node.target) for node in annotated if ast.unparse(node.annotation) != "TypeAlias"}
+    real = {name for name in dir(_C) if not name.startswith("__")}
+    assert (stub.keys() - types_only) | values == real
     for name, node in stub.items():
         if name in types_only or not isinstance(node, ast.ClassDef) or name == "OpKind":
             continue
@@ -102,7 +104,7 @@ def test_the_stub_has_the_names_of_the_module() -> None:
 
 def test_importing_the_package_needs_no_torch() -> None:
     code = "import sys, aicf_mlir; aicf_mlir.op_call; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-W", "error::DeprecationWarning", "-c", code], check=True)
+    children.run([sys.executable, "-W", "error::DeprecationWarning", "-c", code], check=True)
     assert set(aicf_mlir.__all__) <= set(dir(aicf_mlir))
     with pytest.raises(AttributeError, match=r"module 'aicf_mlir' has no attribute 'train'"):
         aicf_mlir.train  # noqa: B018

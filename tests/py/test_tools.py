@@ -7,11 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import children
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.transforms.dead_code_elimination import DeadCodeElimination
@@ -46,13 +49,8 @@ def opt(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 def tool(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """A tool in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", f"aicf_mlir.tools.{command[0]}", *command[1:]],
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-        cwd=ROOT,
-        **options,
+    return children.run(
+        [sys.executable, "-m", f"aicf_mlir.tools.{command[0]}", *command[1:]], cwd=ROOT, **options
     )
 
 
@@ -247,7 +245,7 @@ def test_the_file_behind_a_link_is_written(opt: Opt, tmp_path: Path) -> None:
 def test_streams_that_are_closed_or_full(redirect: str, message: str) -> None:
     text = "func.func private @f()"
     command = f"printf '{text}' | {sys.executable} -m aicf_mlir.tools.aicf_opt - {redirect}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
+    done = children.run(["bash", "-c", command], cwd=ROOT)
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -318,7 +316,7 @@ def test_timing_and_dumps_go_to_standard_error(opt: Opt) -> None:
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    with subprocess.Popen(
+    with children.Child(
         [sys.executable, "-m", "aicf_mlir.tools.aicf_opt", "-", "--print-ir-after-all"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -335,32 +333,32 @@ def test_a_reader_that_leaves_is_no_error() -> None:
         assert process.wait() == 1
 
 
-def test_control_c_leaves_without_a_traceback() -> None:
-    read, write = os.pipe()
-    with subprocess.Popen(
-        [sys.executable, "-m", "aicf_mlir.tools.aicf_opt", "-"],
-        stdin=read,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        cwd=ROOT,
-    ) as process:
-        try:
-            process.wait(1.5)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
-    os.close(read)
-    os.close(write)
+def test_control_c_leaves_without_a_traceback(tmp_path: Path) -> None:
+    pipe = tmp_path / "input.mlir"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "aicf_mlir.tools.aicf_opt", pipe]
+    with children.Child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as child:
+        writer = writer_of(pipe, child)
+        child.send_signal(signal.SIGINT)
+        assert child.communicate() == (b"", b"")
+        assert child.returncode == 130
+    os.close(writer)
+
+
+def writer_of(pipe: Path, child: children.Child) -> int:
+    """The writing end of a named pipe, as soon as `child` waits at the other end."""
+    while child.poll() is None:
+        with suppress(OSError):  # nobody reads yet
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        time.sleep(0.01)
+    raise AssertionError(f"the tool left with {child.returncode} before it read its input")
 
 
 def test_aicf_opt_does_not_import_torch() -> None:
     code = (
         f"import sys, aicf_mlir.tools.aicf_opt as tool; tool.main([{MLP!r}]); print('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    done = children.run([sys.executable, "-c", code], cwd=ROOT)
     assert done.stdout.endswith("}\nFalse\n"), done.stderr
 
 

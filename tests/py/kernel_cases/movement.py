@@ -13,7 +13,7 @@ from kernel_cases.elementwise import BROADCASTS, SHAPES
 
 
 def copy(make: Maker) -> Iterator[Case]:
-    for shape, to in itertools.product(SHAPES, NUMPY_TYPES.keys() - {"i8"}):
+    for shape, to in itertools.product(SHAPES, [name for name in NUMPY_TYPES if name != "i8"]):
         yield Case(
             f"{shape} to {to}",
             [make.cast(make.normal(*shape).astype(np.float64) * 10)],
@@ -34,7 +34,7 @@ def copy(make: Maker) -> Iterator[Case]:
     for to in FLOATS:
         yield Case(f"roundings to {to}", [values], [(to, values.shape)], exact=True)
     yield Case("special values to i1", [make.special()], [("i1", make.special().shape)], exact=True)
-    for dtype, to in itertools.product(("i64", "i32", "i1"), NUMPY_TYPES.keys() - {"i8"}):
+    for dtype, to in itertools.product(("i64", "i32", "i1"), [name for name in NUMPY_TYPES if name != "i8"]):
         integers = make.random.integers(-300, 300, (17, 3)).astype(NUMPY_TYPES[dtype])
         yield Case(f"{dtype} to {to}", [integers], [(to, (17, 3))], exact=True)
 

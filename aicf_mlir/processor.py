@@ -1,0 +1,48 @@
+"""The processor of this machine, as Linux tells it."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from pathlib import Path
+
+CPU_INFO = Path("/proc/cpuinfo")
+BASELINE = "x86-64"
+LEVELS: dict[str, frozenset[str]] = {
+    "x86-64-v2": frozenset({"cx16", "popcnt", "ssse3", "sse4_1", "sse4_2"}),
+    "x86-64-v3": frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}),
+    "x86-64-v4": frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
+}
+"""What each level of x86-64 adds to the one before, in the words of /proc/cpuinfo."""
+
+
+@cache
+def _cpu_info() -> dict[str, str]:
+    """The first processor in /proc/cpuinfo; empty where there is none."""
+    if not CPU_INFO.exists():
+        return {}
+    first = CPU_INFO.read_text().partition("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def name() -> str:
+    """Its name."""
+    return _cpu_info().get("model name") or platform.processor() or "unknown processor"
+
+
+def levels() -> list[str]:
+    """The levels of x86-64 that it has, the lowest first; none on another architecture."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return []
+    return levels_of(frozenset(_cpu_info().get("flags", "").split()))
+
+
+def levels_of(flags: frozenset[str]) -> list[str]:
+    """The levels whose instructions, and those of every level below, are all among `flags`."""
+    found = [BASELINE]
+    for level, needed in LEVELS.items():
+        if not needed <= flags:
+            break
+        found.append(level)
+    return found

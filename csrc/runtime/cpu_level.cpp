@@ -1,0 +1,33 @@
+#include "runtime/cpu_level.h"
+
+#include <dlfcn.h>
+
+#include "runtime/registry.h"
+
+namespace aicf {
+namespace {
+
+template <class Function>
+bool find_symbol(void* library, const char* name, Function** out) {
+  *out = reinterpret_cast<Function*>(dlsym(library, name));
+  return *out != nullptr;
+}
+
+}  // namespace
+
+Status load_cpu_kernels(const std::string& path, const std::string& blas_path) {
+  const auto refuse = [&](const std::string& why) {
+    return Status::device("the CPU kernels in " + path + " cannot be used: " + why);
+  };
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // stays open: the registry points into it
+  if (!library) return refuse(dlerror());
+  Status (*blas)(const std::string&) = nullptr;
+  KernelLauncher (*kernel)(const char*) = nullptr;
+  if (!find_symbol(library, "aicf_cpu_load_blas", &blas) || !find_symbol(library, "aicf_cpu_kernel", &kernel))
+    return refuse("it is no library of this version");
+  AICF_TRY(blas(blas_path));
+  const std::string missing = KernelRegistry::get().replace_cpu_launchers(kernel);
+  return missing.empty() ? Status::ok() : refuse("it has no kernel '" + missing + "'");
+}
+
+}  // namespace aicf

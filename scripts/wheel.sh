@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Builds the portable wheel into dist/, installs it into an environment of its own, and compares the bits of
+# every CPU kernel at each level of x86-64 that this processor has. Needs `make build` before it (make wheel).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PYTHON=$PWD/.venv/bin/python
+SITE=$(mktemp -d)
+trap 'rm -rf "$SITE"' EXIT
+
+rm -f dist/*.whl
+PATH="$PWD/.venv/bin:$PATH" "$PYTHON" -m pip wheel . --disable-pip-version-check --no-deps --no-build-isolation -w dist
+"$PYTHON" -m venv "$SITE"
+"$SITE/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps dist/*.whl
+# What AICF depends on comes from .venv; as a plain path, so that the editable installation there is not seen.
+"$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$("$SITE/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
+"$SITE/bin/aicf" info
+
+levels=$("$SITE/bin/python" -c 'from aicf_mlir import cpu_kernels as c, processor; print(*(n for n in c.built() if n in processor.levels()))')
+first=""
+for level in $levels; do
+  AICF_CPU_LEVEL=$level "$SITE/bin/python" tests/py/kernel_bits.py >"$SITE/$level"
+  first=${first:-$level}
+  diff "$SITE/$first" "$SITE/$level" || { echo "$level differs from $first"; exit 1; }
+done
+echo "the same bits at: $levels"

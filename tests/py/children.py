@@ -1,0 +1,81 @@
+"""Child processes of tests: each has a time limit and takes Ctrl-C, whatever the tests themselves were started with.
+
+`nohup make test &` ignores SIGINT, and children inherit that: one that waits for a Ctrl-C would wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+LIMIT_S = 600
+"""A hanging child is a failure, not a slow machine: far above what any test needs."""
+
+Command = Sequence[str | Path]
+
+
+@contextmanager
+def interruptible() -> Generator[None]:
+    """Children started meanwhile do not inherit an ignored SIGINT."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Child(subprocess.Popen[Any]):
+    """A running child; it is killed at the limit, and at the end of its `with` block."""
+
+    def __init__(self, command: Command, **options: Any):
+        with interruptible():
+            super().__init__(command, **options)
+        self._watchdog = threading.Timer(LIMIT_S, self.kill)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._watchdog.cancel()
+        if self.poll() is None:
+            self.kill()
+        super().__exit__(kind, value, traceback)
+
+
+def run(command: Command, *, check: bool = False, **options: Any) -> subprocess.CompletedProcess[Any]:
+    """`subprocess.run` of text, captured unless told otherwise."""
+    settings: dict[str, Any] = {"encoding": "utf-8", "timeout": LIMIT_S, "capture_output": True, **options}
+    with interruptible():
+        return subprocess.run(command, check=check, **settings)
+
+
+def fork(body: Callable[[], str]) -> str:
+    """What `body` returns in a forked child, or the error that it raises there; empty if the child dies."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.alarm(LIMIT_S)
+        try:
+            answer = body()
+        except BaseException as error:  # noqa: BLE001  # the parent asks what it was
+            answer = f"{type(error).__name__}: {error}"
+        os.write(send, answer.encode())
+        os._exit(0)
+    os.close(send)
+    with open(receive, "rb") as pipe:  # noqa: PTH123  # a descriptor, no path
+        answer = pipe.read().decode()
+    os.waitpid(child, 0)
+    return answer

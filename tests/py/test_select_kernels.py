@@ -80,7 +80,7 @@ def test_a_device_that_is_too_old_lists_every_candidate() -> None:
         "  %y = kernel.gemm %x, %x : tensor<4x4xf16>\n  func.return %y : tensor<4x4xf16>\n}"
     )
     with pytest.raises(SelectionError) as caught:
-        SelectKernelsPass("sm_70").apply(make_context(), module)
+        SelectKernelsPass("sm_75").apply(make_context(), module)
     for name, variant in VARIANTS.items():
         assert (name in str(caught.value)) == (variant["op"] == "gemm"), name
 

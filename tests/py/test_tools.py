@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -189,16 +191,32 @@ def test_a_failing_pass_names_itself_and_the_op(opt: Opt, monkeypatch: pytest.Mo
     )
 
 
-def test_a_bug_in_a_pass_is_said_to_be_one(opt: Opt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_a_pass_is_said_to_be_one_and_can_be_reproduced(
+    opt: Opt, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(DeadCodeElimination, "apply", failing_pass("oops", TypeError))
     code, _, err = opt("-", "--dce", stdin=IDENTITY)
-    assert code == 1
-    assert err.splitlines()[0] == (
+    assert code == 70
+    first, *_, last = err.splitlines()
+    assert first == (
         "<stdin>:1:1: error: internal error, TypeError: oops"
         " (a bug in AICF: --debug shows the Python traceback)"
     )
-    with pytest.raises(TypeError, match="oops"):
-        aicf_opt.main(["--debug", "--dce", MLP])
+    named = re.fullmatch(r".*note: command, traceback and input are in (\S+): please send .*", last)
+    assert named is not None
+    path = named[1]
+    text = Path(path).read_text()
+    assert text.startswith("// command: aicf-opt - --dce\n// Traceback (most recent call last):\n")
+    assert text.endswith(f"// TypeError: oops\n{IDENTITY}")
+    assert Path(path).parent == tmp_path
+    code, _, again = opt(path, "--dce")
+    assert (code, "internal error, TypeError: oops" in again) == (70, True), "a reproducer is an input"
+    assert aicf_opt.main(["--debug", "--dce", MLP]) == 70
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    code, _, err = opt("-", "--dce", stdin=IDENTITY)
+    assert (code, "internal error" in err, "command, traceback" in err) == (70, True, False)
 
 
 def test_ir_broken_by_a_pass_is_found_after_it(opt: Opt, monkeypatch: pytest.MonkeyPatch) -> None:

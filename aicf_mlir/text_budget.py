@@ -21,7 +21,7 @@ MAX_OPERATIONS = 1 << 16
 MAX_ARGUMENTS = 1 << 14
 """Block arguments of one text; the parser takes a time that grows with their square."""
 
-FREE_UNITS = 1 << 17
+FREE_UNITS = 3 << 15
 """The parser takes about a second for as many tokens in lists."""
 
 UNITS_PER_OPERATION, UNITS_PER_ARGUMENT = 256, 64

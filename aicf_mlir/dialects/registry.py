@@ -10,7 +10,7 @@ from functools import cache
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.attributes import AttributeValue
-from aicf_mlir.errors import SelectionError
+from aicf_mlir.errors import VerifyError
 
 TensorSpec = tuple[str, tuple[int, ...]]
 """Element type and shape, e.g. ("f32", (64, 256))."""
@@ -45,9 +45,9 @@ def may_alias(
 
 
 def check_target(target: str) -> None:
-    """Raise SelectionError for a target that no plan can be made for; lists those that there are."""
+    """Raise VerifyError for a target that no plan can be made for; lists those that there are."""
     if target not in (known := _C.targets()):
-        raise SelectionError(f"there is no target {target!r}; there are {', '.join(known)}")
+        raise VerifyError(f"there is no target {target!r}; there are {', '.join(known)}")
 
 
 def select_kernel(

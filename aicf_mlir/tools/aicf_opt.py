@@ -16,7 +16,7 @@ from xdsl.utils.exceptions import DiagnosticException
 
 from aicf_mlir.diagnostics import Diagnostic, LocatedError, Locator, Source
 from aicf_mlir.dialects.registry import check_target
-from aicf_mlir.errors import AicfError, SelectionError
+from aicf_mlir.errors import AicfError, VerifyError
 from aicf_mlir.parsing import make_context, parse_source
 from aicf_mlir.pipeline import (
     PassSpecError,
@@ -181,7 +181,7 @@ class Run:
             return None, [error.diagnostic]
         except (DiagnosticException, AicfError) as error:
             return None, [locator.describe(error)]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a bug of ours: reported with its reproducer, exit code 70
             self.internal = True
             place, debug = locator.describe(error).place, self.options.debug
             return None, [internal_error(error, place, self.command, source, debug=debug)]
@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             check_target(options.target)
             steps = build_steps(options.steps or (), options.target)
-        except (PassSpecError, SelectionError) as error:
+        except (PassSpecError, VerifyError) as error:
             parser.error(str(error))
         return Run(options, steps, ["aicf-opt", *command]).run()
 

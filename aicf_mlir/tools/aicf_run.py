@@ -173,9 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--seed must not be negative, got {options.seed}")
     tool = Run(options)
     with np.errstate(all="ignore"):
-        return guarded(
-            tool.run, "aicf-run", arguments, debug=options.debug, source=lambda: tool.source
-        )
+        return guarded(tool.run, "aicf-run", arguments, debug=options.debug, source=lambda: tool.source)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def guarded(
         sys.stderr.write(f"{name}: error: {reason or error}\n")
     except (AicfError, MemoryError) as error:
         sys.stderr.write(f"{name}: error: {error or type(error).__name__}\n")
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a bug of ours: reported with its reproducer, exit code 70
         command = [name, *(sys.argv[1:] if arguments is None else arguments)]
         sys.stderr.write(str(internal_error(error, Place(name), command, source(), debug=debug)))
         return INTERNAL

@@ -78,13 +78,13 @@ BOMBS: dict[str, Callable[[], str]] = {
 }
 
 
+TOOLS = {"aicf-opt": aicf_opt, "aicf-run": aicf_run}
+
+
 def run_job(job: str) -> str:
-    """The outcome of a bomb, through both tools."""
-    text = BOMBS[job]()
-    worst = "read"
-    for tool in (aicf_opt, aicf_run):
-        code, _, err = run_tool(tool, ["-"], text)
-        if code not in (0, 1) or "internal error" in err or (code == 1) != bool(err):
-            return f"fault: exit code {code}\n{err}"
-        worst = "refused" if code == 1 else worst
-    return worst
+    """The outcome of a bomb, called after the tool that reads it."""
+    tool, _, name = job.partition(" ")
+    code, _, err = run_tool(TOOLS[tool], ["-"], BOMBS[name]())
+    if code not in (0, 1) or "internal error" in err or (code == 1) != bool(err):
+        return f"fault: exit code {code}\n{err}"
+    return "refused" if code else "read"

@@ -1,6 +1,7 @@
 """Shared test set-up: tests marked `gpu` need a CUDA device and are skipped where there is none.
 
-`--programs N` and `--seed S` set how many random programs run and where their seeds start.
+`--programs N`, `--mutants N` and `--seed S` set how many random programs, mutated texts and mutated plans run and where
+their seeds start.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from aicf_mlir import _C
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("random programs")
     group.addoption("--programs", type=int, default=300, help="how many random programs to run (300)")
+    group.addoption("--mutants", type=int, default=200, help="how many mutated texts and plans to try (200)")
     group.addoption("--seed", type=int, default=0, help="seed of the first of them (0)")
 
 

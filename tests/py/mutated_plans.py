@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.attributes import to_attribute
 from aicf_mlir.dialects.plan import ROLES, LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
+from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.dialects.plan.text import references
 from aicf_mlir.errors import AicfError
 from aicf_mlir.interpreters.arithmetic import ROUNDED
@@ -32,7 +34,15 @@ from aicf_mlir.tools.plan_step import PlanStep
 from aicf_mlir.tools.tensors import random_value
 
 STEP = Path(__file__).parents[2] / "examples" / "train_step.mlir"
-SIZES = {"32x": "4x", "x64x": "x8x", "<48": "<6", "x48x": "x6x", "<10": "<3", "x10x": "x3x", "<32xi64": "<4xi64"}
+SIZES = {
+    "32x": "4x",
+    "x64x": "x8x",
+    "<48": "<6",
+    "x48x": "x6x",
+    "<10": "<3",
+    "x10x": "x3x",
+    "<32xi64": "<4xi64",
+}
 """The example with small tensors: the plan stays as it is."""
 FLAGS = ("trans_a", "trans_b", "maximize", "nesterov", "bias", "pre", "decoupled")
 
@@ -173,7 +183,9 @@ class Mutator:
                 slot.set_place(*other.place)
                 other.set_place(arena, offset)
             else:
-                slot.set_place(arena, other.place[1] if kind == 1 else offset + self.choose.choice([-256, 1, 256]))
+                slot.set_place(
+                    arena, other.place[1] if kind == 1 else offset + self.choose.choice([-256, 1, 256])
+                )
 
     def rename(self) -> None:
         slot, other = self.slot(), self.slot()
@@ -210,11 +222,7 @@ class Mutator:
             plan(self.program)
         else:
             order_launches(self.program.launches, self.program.slots)
-            used = {slot: (i, i) for i in () for slot in ()}
-            for i, launch in enumerate(self.program.launches):
-                for name in launch.touched:
-                    root = self.program.slots[name].root
-                    used[root] = (used.get(root, (i, i))[0], i)
+            used = live_ranges(self.program.launches, self.program.slots)
             for name, slot in self.program.slots.items():
                 if slot.role.data == "temp" and slot.alias is None and name in used:
                     slot.set_live(*used[name])
@@ -264,10 +272,8 @@ def mutated(seed: int) -> str:
         if mutator.program.launches:
             choose.choice(Mutator.CHANGES)(mutator)
     if choose.random() < 0.7:
-        try:
+        with suppress(KeyError, AicfError):  # too broken to be repaired
             mutator.repair()
-        except (KeyError, AicfError):  # too broken to be repaired
-            pass
     return str(module)
 
 

@@ -70,8 +70,6 @@ def substitutes(pattern: str) -> list[str]:
     return sorted(found) + KINDS[pattern].split()
 
 
-
-
 def exchange(choose: random.Random, text: str) -> str:
     """Another text of the same kind in one place."""
     pattern = choose.choice(list(KINDS))

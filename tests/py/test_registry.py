@@ -58,7 +58,9 @@ def test_selection_lists_every_candidate_with_its_reason() -> None:
 
 @pytest.mark.parametrize("target", ["gpu", "sm_", "sm_9", "sm_9x", "sm_09", "sm_1000", "sm_999", "sm_70", ""])
 def test_selection_refuses_an_unknown_target(target: str) -> None:
-    with pytest.raises(VerifyError, match=r"there is no target .*; there are cpu, sm_75, sm_80, .*, sm_90, .*sm_120"):
+    with pytest.raises(
+        VerifyError, match=r"there is no target .*; there are cpu, sm_75, sm_80, .*, sm_90, .*sm_120"
+    ):
         _C.select_kernel(OpKind.EltwiseRelu, [F32], [F32], {}, target)
 
 

@@ -1,6 +1,6 @@
 """A child process that works through numbered jobs; each is measured, and none outlives its time.
 
-    python workers.py plans|texts|bombs        reads a seed or a name a line, answers with a line of JSON each
+python workers.py plans|texts|bombs        reads a seed or a name a line, answers with a line of JSON each
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import check_launches, refuse
 from aicf_mlir.dialects.plan.memory import ALIGNMENT, ROLES, ArenaOp, SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
-from aicf_mlir.errors import SelectionError
+from aicf_mlir.errors import VerifyError
 
 NAMED_ROLES = ("input", "param", "buffer", "state", "meta", "grad", "output")
 """Roles whose slots the user knows by name."""
@@ -42,7 +42,7 @@ def check_target(program: ProgramOp) -> None:
     """The target is one that kernels are registered for."""
     try:
         registry.check_target(program.target.data)
-    except SelectionError as error:
+    except VerifyError as error:
         refuse(program, str(error))
 
 

@@ -113,3 +113,11 @@ func.func @twice(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"}) -> (t
 func.func @losses(%p: tensor<f32>) -> (tensor<f32> {aicf.role = "loss"}, tensor<f32> {aicf.role = "output", aicf.name = "loss"}) {
   func.return %p, %p : tensor<f32>, tensor<f32>
 }
+
+// -----
+
+// expected-error@below {{expected 1 dictionaries of labels, got 2}}
+"func.func"() <{sym_name = "labels", function_type = (f32) -> (), arg_attrs = [{}, {}]}> ({
+^bb0(%x: f32):
+  "func.return"() : () -> ()
+}) : () -> ()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from math import prod
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
@@ -168,7 +168,7 @@ class SafeParser(Parser):
 
     def parse_optional_argument(self, expect_type: Any = True) -> Any:
         """An argument of a function, which may have a long label."""
-        parse: Callable[[Any], Any] = super().parse_optional_argument
+        parse = cast(Callable[[Any], Any], super().parse_optional_argument)
         if (argument := parse(expect_type)) is not None:
             self.budget.allow_argument()
         return argument

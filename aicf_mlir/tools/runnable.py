@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, TensorType
@@ -66,7 +66,7 @@ def unsupported(kind: Attribute) -> str | None:
     """Why values of a type cannot be computed with, or None."""
     if not isinstance(kind, TensorType):
         return f"only tensors of static shape run, not {kind}"
-    tensor: AnyTensor = kind
+    tensor = cast(AnyTensor, kind)
     if any(extent < 0 for extent in tensor.get_shape()):
         return f"only tensors of static shape run, not {kind}"
     try:

@@ -201,17 +201,17 @@ def test_a_bug_in_a_pass_is_said_to_be_one_and_can_be_reproduced(
     monkeypatch.setattr(DeadCodeElimination, "apply", failing_pass("oops", TypeError))
     code, _, err = opt("-", "--dce", stdin=IDENTITY)
     assert code == 70
-    first, *_, last = err.splitlines()
-    assert first == (
+    assert err.splitlines()[0] == (
         "<stdin>:1:1: error: internal error, TypeError: oops"
         " (a bug in AICF: --debug shows the Python traceback)"
     )
-    named = re.fullmatch(r".*note: command, traceback and input are in (\S+): please send .*", last)
+    named = re.search(r"note: command, traceback and input are in (\S+): please send ", err)
     assert named is not None
     path = named[1]
     text = Path(path).read_text()
     assert text.startswith("// command: aicf-opt - --dce\n// Traceback (most recent call last):\n")
-    assert text.endswith(f"// TypeError: oops\n{IDENTITY}")
+    assert "// TypeError: oops\n" in text
+    assert text.endswith(f"\n{IDENTITY}")
     assert Path(path).parent == tmp_path
     code, _, again = opt(path, "--dce")
     assert (code, "internal error, TypeError: oops" in again) == (70, True), "a reproducer is an input"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from math import prod
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
@@ -16,7 +17,7 @@ from xdsl.dialects.builtin import (
     ShapedType,
     StringAttr,
 )
-from xdsl.ir import Attribute, Operation, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue, TypeAttribute
 from xdsl.ir.affine import AffineMap, AffineSet
 from xdsl.irdl import IRDLOperation, OptPropertyDef, VerificationContext
 from xdsl.parser import Parser, UnresolvedOperand
@@ -26,21 +27,35 @@ from xdsl.utils.lexer import Input, Position, Span, Token
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
 
 from aicf_mlir.diagnostics import Source
+from aicf_mlir.text_budget import Budget
 from aicf_mlir.text_limits import (
-    MAX_BYTES,
     MAX_ELEMENTS,
     MAX_INTEGER_WIDTH,
     MAX_LITERAL_ELEMENTS,
-    MAX_NESTING,
     MAX_RANK,
-    nesting,
 )
 
 OpT = TypeVar("OpT", bound=Operation)
 
 
 class SafeLexer(MLIRLexer):
-    """The lexer with a string rule that cannot backtrack: xDSL's is exponential on an unterminated string."""
+    """The lexer with a string rule that cannot backtrack: xDSL's is exponential on an unterminated string.
+
+    Its tokens count in the budget of the text.
+    """
+
+    def __init__(self, input: Input) -> None:
+        super().__init__(input)
+        self.budget = Budget(self._refuse)
+
+    def _refuse(self, message: str) -> NoReturn:
+        raise ParseError(Span(self.pos, self.pos + 1, self.input), message)
+
+    def lex(self) -> MLIRToken:
+        """The next token."""
+        token = super().lex()
+        self.budget.token(token.span.end - token.span.start)
+        return token
 
     _string = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 
@@ -73,10 +88,10 @@ class SafeParser(Parser):
         super().__init__(context, "", source.name)
         self.source = source
         self.positions = positions
-        self.alias_sizes: dict[str, tuple[int, int]] = {}
-        self.expanded = 0
         self.first_use: dict[str, Span] = {}
-        self._parser_state = ParserState(SafeLexer(Input(source.text, source.name)))
+        lexer = SafeLexer(Input(source.text, source.name))
+        self.budget = lexer.budget
+        self._parser_state = ParserState(lexer)
 
     # Ops
 
@@ -96,6 +111,7 @@ class SafeParser(Parser):
     def parse_operation(self) -> Operation:
         """One op. An op without a written `loc(…)` is located at its own line."""
         start = self._name_position()
+        self.budget.operation()
         op = super().parse_operation()
         self.positions[op] = start
         return self._located(op, start)
@@ -150,6 +166,19 @@ class SafeParser(Parser):
         self.first_use.setdefault(operand.operand_name, operand.span)
         return super().resolve_operand(operand, type)
 
+    def parse_optional_argument(self, expect_type: Any = True) -> Any:
+        """An argument of a function, which may have a long label."""
+        parse = cast(Callable[[Any], Any], super().parse_optional_argument)
+        if (argument := parse(expect_type)) is not None:
+            self.budget.allow_argument()
+        return argument
+
+    def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Span) -> None:
+        for value in values:
+            if isinstance(value, BlockArgument):
+                self.budget.argument()
+        super()._register_ssa_definition(name, values, span)
+
     # Types and attributes
 
     def _parse_optional_integer_or_float_type(self) -> TypeAttribute | None:
@@ -188,6 +217,7 @@ class SafeParser(Parser):
                 f"dense literal of {count:,} elements; at most {limit}: pass large tensors as arguments",
                 start,
             )
+        self.budget.literal(count)
         return shaped
 
     def parse_affine_map(self) -> AffineMap:
@@ -201,27 +231,17 @@ class SafeParser(Parser):
     def _refuse_affine(self) -> NoReturn:
         self.raise_error("affine maps and sets are not part of the AICF dialects")
 
-    # Aliases: `!a = tuple<!b, !b>` doubles with every line
+    # Aliases: `#1 = [#0, #0]` doubles with every line
 
     def _parse_alias_def(self) -> None:
-        name, start = self._current_token.text, self.pos
+        name = self._current_token.text
         super()._parse_alias_def()
-        text = self.source.text[start : self.pos]
-        used = [
-            self.alias_sizes[use] for use in re.findall(r"[!#][A-Za-z_]\w*", text) if use in self.alias_sizes
-        ]
-        size = len(text) + sum(size for size, _ in used)
-        depth = nesting(text) + max((depth for _, depth in used), default=0)
-        if size > MAX_BYTES or depth > MAX_NESTING:
-            self.raise_error(
-                f"alias {name} expands to {size:,} characters, nested {depth} levels deep", start
-            )
-        self.alias_sizes[name] = (size, depth)
+        self.budget.define(name, self.attribute_aliases[name])
 
     def _parse_extended_type_or_attribute(self, attr_or_dialect_name: str, is_type: Any) -> Any:
-        position = self.pos
-        size, _ = self.alias_sizes.get(("!" if is_type else "#") + attr_or_dialect_name, (0, 0))
-        self.expanded += size
-        if self.expanded > MAX_BYTES:
-            self.raise_error(f"aliases expand to more than {MAX_BYTES:,} characters", position)
-        return super()._parse_extended_type_or_attribute(attr_or_dialect_name, is_type)
+        value = super()._parse_extended_type_or_attribute(attr_or_dialect_name, is_type)
+        self.budget.use(value)
+        return value
+
+    def _parse_file_metadata_dictionary(self) -> None:
+        self.raise_error("file metadata and resources are not part of the AICF dialects")

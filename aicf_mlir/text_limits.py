@@ -25,8 +25,11 @@ MAX_RANK = 32
 MAX_ELEMENTS = 1 << 40
 """Elements of one tensor."""
 
-MAX_LITERAL_ELEMENTS = 1 << 20
+MAX_LITERAL_ELEMENTS = 1 << 18
 """Elements of a `dense` literal: weights are arguments, never attributes."""
+
+MAX_MARKS = 1 << 21
+"""Opening brackets, quotation marks, comments and lines of one text: each is looked at before it is parsed."""
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*+"?'
 _SCANNED = re.compile(
@@ -57,6 +60,9 @@ def decode(text: str | bytes, name: str) -> Source:
 
 def check_text(source: Source) -> None:
     """Refuse text that is empty, nested too deeply, or holds a number of absurd length."""
+    if (marks := sum(source.text.count(mark) for mark in ("(", "[", "{", "<", '"', "//", "\n"))) > MAX_MARKS:
+        message = f"{marks:,} brackets, quotation marks, comments and lines; at most {MAX_MARKS:,} are read"
+        raise LocatedError(Diagnostic("error", message, Place(source.name)))
     if not source.text.strip():
         refuse(source, 0, "the text is empty; expected a module, a function or a program")
     depth = 0
@@ -73,18 +79,6 @@ def check_text(source: Source) -> None:
                 refuse(source, match.start(), f"a number of {count} digits; at most {MAX_DIGITS} are read")
             case _:
                 pass
-
-
-def nesting(text: str) -> int:
-    """The deepest nesting of brackets in `text`."""
-    depth = deepest = 0
-    for match in _SCANNED.finditer(text):
-        if match.lastgroup == "open":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif match.lastgroup == "close":
-            depth = max(0, depth - 1)
-    return deepest
 
 
 def refuse(source: Source, position: int, message: str) -> NoReturn:

@@ -67,9 +67,16 @@ std::pair<std::string, size_t> select_kernel(py::handle kind, const py::list& in
   return {variant->name, variant->query_workspace ? variant->query_workspace(op) : 0};
 }
 
+std::vector<std::string> targets() {
+  std::vector<std::string> names;
+  for (const Target& target : Target::all()) names.push_back(target.str());
+  return names;
+}
+
 }  // namespace
 
 void bind_registry(py::module_& m) {
+  m.def("targets", &targets);
   m.attr("OpKind") = make_op_kind();
   m.attr("MAX_RANK") = kMaxRank;
   m.def("op_names", &op_names);

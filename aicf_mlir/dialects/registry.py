@@ -10,6 +10,7 @@ from functools import cache
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.attributes import AttributeValue
+from aicf_mlir.errors import VerifyError
 
 TensorSpec = tuple[str, tuple[int, ...]]
 """Element type and shape, e.g. ("f32", (64, 256))."""
@@ -41,6 +42,12 @@ def may_alias(
     """Pairs (output, input) of which the output may be the very memory of the input."""
     pairs = _C.may_alias(op_kind(op_name), list(inputs), list(outputs), dict(attrs))
     return frozenset((output, input_) for output, input_ in pairs)
+
+
+def check_target(target: str) -> None:
+    """Raise VerifyError for a target that no plan can be made for; lists those that there are."""
+    if target not in (known := _C.targets()):
+        raise VerifyError(f"there is no target {target!r}; there are {', '.join(known)}")
 
 
 def select_kernel(

@@ -107,7 +107,11 @@ def result_labels(function: func.FuncOp) -> list[Label]:
 
 
 def _labels(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> list[Label]:
-    return [Label()] * count if attributes is None else [Label.of(entry) for entry in attributes]
+    if attributes is None:
+        return [Label()] * count
+    if len(attributes) != count:
+        raise VerifyException(f"expected {count} dictionaries of labels, got {len(attributes)}")
+    return [Label.of(entry) for entry in attributes]
 
 
 class ArgumentIndex:

@@ -44,6 +44,9 @@ class SelectKernelsPass(ModulePass):
 
     target: str = "cpu"
 
+    def __post_init__(self) -> None:
+        registry.check_target(self.target)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for launch in op.walk():
             if isinstance(launch, FuncOp):

@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{render(rows, floor)}\n")
         return OK if all(row.passes(floor) for row in rows) else FAILED
 
-    return guarded(run, "aicf-check", debug=options.debug)
+    return guarded(run, "aicf-check", arguments, debug=options.debug)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import DiagnosticException
 
 from aicf_mlir.diagnostics import Diagnostic, LocatedError, Locator, Source
-from aicf_mlir.errors import AicfError
+from aicf_mlir.dialects.registry import check_target
+from aicf_mlir.errors import AicfError, VerifyError
 from aicf_mlir.parsing import make_context, parse_source
 from aicf_mlir.pipeline import (
     PassSpecError,
@@ -26,7 +27,15 @@ from aicf_mlir.pipeline import (
     run_passes,
 )
 from aicf_mlir.stages import STAGES, Stage, check_legal, stage_range
-from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded, internal_error
+from aicf_mlir.tools.command_line import (
+    FAILED,
+    INTERNAL,
+    OK,
+    ToolParser,
+    VersionAction,
+    guarded,
+    internal_error,
+)
 from aicf_mlir.tools.expected import check_expected, expected_diagnostics
 from aicf_mlir.tools.source import read_source, split_source, write_output
 from aicf_mlir.tools.timing import Timing
@@ -125,8 +134,10 @@ def list_passes() -> str:
 class Run:
     """One run of the tool: the command line, the passes and the times."""
 
-    def __init__(self, options: argparse.Namespace, steps: Sequence[Step]):
+    def __init__(self, options: argparse.Namespace, steps: Sequence[Step], command: Sequence[str]):
         self.options = options
+        self.command = command
+        self.internal = False
         self.steps = steps
         self.timing = Timing()
 
@@ -151,7 +162,7 @@ class Run:
             sys.stderr.write(self.timing.table())
         if not failed or self.options.output == "-":
             write_output(self.options.output, "// -----\n".join(texts))
-        return FAILED if failed else OK
+        return INTERNAL if self.internal else FAILED if failed else OK
 
     def treat(self, source: Source) -> tuple[str | None, list[Diagnostic]]:
         """Parse, verify, transform and print one piece; what stopped it is returned beside."""
@@ -170,10 +181,10 @@ class Run:
             return None, [error.diagnostic]
         except (DiagnosticException, AicfError) as error:
             return None, [locator.describe(error)]
-        except Exception as error:
-            if self.options.debug:
-                raise
-            return None, [internal_error(error, locator.describe(error).place)]
+        except Exception as error:  # noqa: BLE001 - a bug of ours: reported with its reproducer, exit code 70
+            self.internal = True
+            place, debug = locator.describe(error).place, self.options.debug
+            return None, [internal_error(error, place, self.command, source, debug=debug)]
 
     def transform(self, context: Context, module: ModuleOp) -> None:
         """Run all steps on `module`."""
@@ -198,21 +209,23 @@ class Run:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool; returns 0, 1 for refused input, 2 for a wrong command line."""
+    """Run the tool; returns 0, 1 for refused input, 2 for a wrong command line, 70 for a bug."""
     parser = build_parser()
-    options = parser.parse(sys.argv[1:] if arguments is None else arguments)
+    command = sys.argv[1:] if arguments is None else arguments
+    options = parser.parse(command)
 
     def tool() -> int:
         if options.list_passes:
             write_output("-", list_passes())
             return OK
         try:
+            check_target(options.target)
             steps = build_steps(options.steps or (), options.target)
-        except PassSpecError as error:
+        except (PassSpecError, VerifyError) as error:
             parser.error(str(error))
-        return Run(options, steps).run()
+        return Run(options, steps, ["aicf-opt", *command]).run()
 
-    return guarded(tool, "aicf-opt", debug=options.debug)
+    return guarded(tool, "aicf-opt", command, debug=options.debug)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.exceptions import DiagnosticException
 
-from aicf_mlir.diagnostics import LocatedError
+from aicf_mlir.diagnostics import LocatedError, Source
 from aicf_mlir.dialects.signature import Key
 from aicf_mlir.errors import AicfError
 from aicf_mlir.interpreters.arithmetic import Arithmetic
@@ -22,6 +22,7 @@ from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, 
 from aicf_mlir.tools.compare import Reference, compare
 from aicf_mlir.tools.function_step import FunctionStep
 from aicf_mlir.tools.plan_step import PlanStep, device_of, target_of
+from aicf_mlir.tools.runnable import check_runnable
 from aicf_mlir.tools.source import read_source, write_output
 from aicf_mlir.tools.tensors import load_values, random_value, save_values, summary
 from aicf_mlir.verify import verify_module
@@ -76,13 +77,16 @@ class Run:
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
+        self.source: Source | None = None
 
     def run(self) -> int:
         """Read, execute, report."""
         context = make_context()
-        parsed = parse_source(context, read_source(self.options.input))
+        self.source = read_source(self.options.input)
+        parsed = parse_source(context, self.source)
         try:
             verify_module(parsed.module)
+            check_runnable(parsed.module)
             return self.execute(context, parsed.module)
         except (DiagnosticException, AicfError) as error:
             raise LocatedError(parsed.locator.describe(error)) from error
@@ -160,15 +164,16 @@ class Run:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool; returns 0, 1 for refused input or a result that differs, 2 for a wrong command line."""
+    """Run the tool; returns 0, 1 for refused input or a result that differs, 2 for a wrong command line, 70 for a bug."""
     parser = build_parser()
     options = parser.parse(sys.argv[1:] if arguments is None else arguments)
     if options.steps < 1:
         parser.error(f"--steps must be at least 1, got {options.steps}")
     if options.seed < 0:
         parser.error(f"--seed must not be negative, got {options.seed}")
+    tool = Run(options)
     with np.errstate(all="ignore"):
-        return guarded(Run(options).run, "aicf-run", debug=options.debug)
+        return guarded(tool.run, "aicf-run", arguments, debug=options.debug, source=lambda: tool.source)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_output(options.output, trace_to_text(options.function, options.name, options.locations))
         return OK
 
-    return guarded(run, "aicf-trace", debug=options.debug)
+    return guarded(run, "aicf-trace", arguments, debug=options.debug)
 
 
 if __name__ == "__main__":

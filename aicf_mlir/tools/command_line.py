@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from difflib import get_close_matches
+from hashlib import sha256
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NoReturn
 
-from aicf_mlir.diagnostics import Diagnostic, LocatedError, Place
+from aicf_mlir.atomic_file import write_file
+from aicf_mlir.diagnostics import Diagnostic, LocatedError, Place, Source
 from aicf_mlir.errors import AicfError
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, USAGE, INTERNAL, INTERRUPTED = 0, 1, 2, 70, 130
+"""Exit codes: done, input refused or results that differ, wrong command line, a bug in AICF, Ctrl-C."""
 
 
 class ToolParser(argparse.ArgumentParser):
@@ -90,8 +97,19 @@ def expand_pass_flags(arguments: Sequence[str], passes: Collection[str]) -> Iter
         yield f"{name}{{{options}}}" if equals else name
 
 
-def guarded(tool: Callable[[], int], name: str, *, debug: bool = False) -> int:
-    """Run a tool; every exception becomes a line and an exit code, but with `debug` unexpected ones pass."""
+def guarded(
+    tool: Callable[[], int],
+    name: str,
+    arguments: Sequence[str] | None,
+    *,
+    debug: bool = False,
+    source: Callable[[], Source | None] = lambda: None,
+) -> int:
+    """Run a tool; every exception becomes a line and an exit code, and with `debug` a traceback too.
+
+    `arguments` are those of the command line (None for those of the process), `source` what the tool has read:
+    for the reproducer of an unexpected exception.
+    """
     try:
         return tool()
     except (
@@ -108,19 +126,37 @@ def guarded(tool: Callable[[], int], name: str, *, debug: bool = False) -> int:
         sys.stderr.write(f"{name}: error: {reason or error}\n")
     except (AicfError, MemoryError) as error:
         sys.stderr.write(f"{name}: error: {error or type(error).__name__}\n")
-    except Exception as error:
-        if debug:
-            raise
-        sys.stderr.write(str(internal_error(error, Place(name))))
+    except Exception as error:  # noqa: BLE001 - a bug of ours: reported with its reproducer, exit code 70
+        command = [name, *(sys.argv[1:] if arguments is None else arguments)]
+        sys.stderr.write(str(internal_error(error, Place(name), command, source(), debug=debug)))
+        return INTERNAL
     return FAILED
 
 
-def internal_error(error: BaseException, place: Place) -> Diagnostic:
-    """The message for an exception that no input should cause."""
-    notes = tuple(
-        Diagnostic("note", note, place) for note in getattr(error, "__notes__", ()) if "\n" not in note
-    )
+def internal_error(
+    error: BaseException, place: Place, command: Sequence[str], source: Source | None, *, debug: bool
+) -> Diagnostic:
+    """The message for an exception that no input should cause; it names the file that reproduces it."""
+    if debug:
+        traceback.print_exception(error)
+    texts = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
+    if (path := write_reproducer(error, command, source)) is not None:
+        texts.append(f"command, traceback and input are in {path}: please send it with a report")
     message = (
         f"internal error, {type(error).__name__}: {error} (a bug in AICF: --debug shows the Python traceback)"
     )
-    return Diagnostic("error", message, place, notes)
+    return Diagnostic("error", message, place, tuple(Diagnostic("note", text, place) for text in texts))
+
+
+def write_reproducer(error: BaseException, command: Sequence[str], source: Source | None) -> str | None:
+    """Write command line, traceback and input to a file that is itself an input; None where that fails."""
+    trace = "".join(traceback.format_exception(error))
+    lines = [f"command: {shlex.join(command)}", *trace.splitlines()]
+    text = "".join(f"// {line}\n" for line in lines) + ("" if source is None else source.text)
+    data = text.encode("utf-8", "backslashreplace")
+    path = Path(tempfile.gettempdir()) / f"{command[0]}-{sha256(data).hexdigest()[:12]}.mlir"
+    try:
+        write_file(path, data)
+    except OSError:  # the report of the bug matters more than its file
+        return None
+    return str(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn, Protocol
 
 import numpy as np
@@ -78,12 +78,26 @@ class PlanStep:
             if slot.role == role and (role not in UPDATED_ROLES or symbol in written)
         }
 
-    def run(self, values: Mapping[Key, Array], steps: int = 1, *, replay: bool = False) -> dict[Key, Array]:
-        """The results after `steps` steps by the runtime: eagerly, or captured once and replayed."""
+    def run(
+        self,
+        values: Mapping[Key, Array],
+        steps: int = 1,
+        *,
+        replay: bool = False,
+        garbage: Callable[[int], bytes] | None = None,
+    ) -> dict[Key, Array]:
+        """The results after `steps` steps by the runtime: eagerly, or captured once and replayed.
+
+        `garbage` makes what the memory holds before, from its size: it must not matter.
+        """
         arenas = {
             name: _C.Arena(self.device, size, visible=name == "status")
             for name, size in self.program.arenas.items()
         }
+        if garbage is not None:
+            for name, size in self.program.arenas.items():
+                if name != "status":  # set, it would skip the step
+                    arenas[name].write(0, garbage(size))
         executor = _C.Executor(self.device, arenas, self.program.launches, self.program.status)
         if replay:
             executor.run()
@@ -108,14 +122,14 @@ class PlanStep:
     ) -> dict[Key, Array]:
         """The results after `steps` steps by the meaning of each launch: in arenas where it is rounded as defined."""
         if arithmetic is not ROUNDED:
-            return self._evaluate(values, steps, arithmetic)
+            return self.evaluate(values, steps, arithmetic)
         arenas = {name: HostMemory(size) for name, size in self.program.arenas.items()}
         self._fill(arenas, values)
         for _ in range(steps):
             run_plan(self.op, {name: arena.data for name, arena in arenas.items()})
         return self._read(arenas)
 
-    def _evaluate(self, values: Mapping[Key, Array], steps: int, arithmetic: Arithmetic) -> dict[Key, Array]:
+    def evaluate(self, values: Mapping[Key, Array], steps: int, arithmetic: Arithmetic) -> dict[Key, Array]:
         slots = self.program.slots.items()
         arguments = {symbol: (slot.role, slot.name) for symbol, slot in slots if slot.role in ARGUMENT_ROLES}
         held: dict[str, Array] = {symbol: values[key] for symbol, key in arguments.items()}

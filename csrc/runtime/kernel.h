@@ -68,6 +68,7 @@ struct KernelVariant {
 struct Target {
   DeviceType device = DeviceType::Cpu;
   int sm = 0;
+  static const std::vector<Target>& all();  // that plans can be made for
   static Status parse(const std::string& text, Target* out);
   std::string str() const;
 };

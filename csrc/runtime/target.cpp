@@ -1,23 +1,33 @@
-#include <cstdlib>
-
 #include "runtime/kernel.h"
 
 namespace aicf {
 
+namespace {
+
+// Compute capabilities that CUDA compiles for. Which kernels run on one, their rows say.
+constexpr int kCapabilities[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};
+
+}  // namespace
+
+const std::vector<Target>& Target::all() {
+  static const std::vector<Target> targets = [] {
+    std::vector<Target> list{Target{}};
+    for (int sm : kCapabilities) list.push_back(Target{DeviceType::Cuda, sm});
+    return list;
+  }();
+  return targets;
+}
+
 Status Target::parse(const std::string& text, Target* out) {
-  if (text == "cpu") {
-    *out = Target{};
-    return Status::ok();
+  std::string known;
+  for (const Target& target : all()) {
+    if (text == target.str()) {
+      *out = target;
+      return Status::ok();
+    }
+    known += (known.empty() ? "" : ", ") + target.str();
   }
-  // "sm_" and two or three digits.
-  const bool digits =
-      text.size() > 4 && text.size() < 7 && text.find_first_not_of("0123456789", 3) == std::string::npos;
-  if (text.compare(0, 3, "sm_") != 0 || !digits || text[3] == '0')
-    return Status::invalid("target '" + text +
-                           "' is neither cpu nor a compute capability such as sm_80 or sm_90");
-  out->device = DeviceType::Cuda;
-  out->sm = std::atoi(text.c_str() + 3);
-  return Status::ok();
+  return Status::invalid("there is no target '" + text + "'; there are " + known);
 }
 
 std::string Target::str() const { return device == DeviceType::Cpu ? "cpu" : "sm_" + std::to_string(sm); }

@@ -1,8 +1,8 @@
 """Shared test set-up: tests marked `gpu` need a CUDA device and are skipped where there is none.
 
-`--programs N` and `--seed S` set how many random programs run and where their seeds start; `--kills N` how often a training
-process is killed; `--calls N` how many calls eight threads make; `--signals N` how often each call is interrupted; `--lives N`
-how many random sequences of calls are mirrored in torch.
+`--programs N`, `--mutants N` and `--seed S` set how many random programs, mutated texts and mutated plans run and where
+their seeds start; `--kills N` how often a training process is killed; `--calls N` how many calls eight threads make; `--signals N`
+how often each call is interrupted; `--lives N` how many random sequences of calls are mirrored in torch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from aicf_mlir import _C
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("random programs")
     group.addoption("--programs", type=int, default=300, help="how many random programs to run (300)")
+    group.addoption("--mutants", type=int, default=200, help="how many mutated texts and plans to try (200)")
     group.addoption("--seed", type=int, default=0, help="seed of the first of them (0)")
     parser.addoption("--kills", type=int, default=10, help="how often a training process is killed (10)")
     parser.addoption("--calls", type=int, default=400, help="how many calls eight threads make (400)")

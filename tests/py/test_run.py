@@ -172,6 +172,42 @@ def test_files_that_hold_no_values(run: Run, tmp_path: Path, data: bytes | None)
             "<stdin>:1:1: error: 'func.func' op @f has an argument of type i32; only tensors of static shape",
         ),
         (
+            "func.func @f() {\n  func.call @f() : () -> ()\n  func.return\n}",
+            "<stdin>:2:3: error: 'func.call' op calls are not run: write the ops of @f in its place",
+        ),
+        (
+            "func.func private @g()\nfunc.func @f() {\n  func.call @g() : () -> ()\n  func.return\n}",
+            "<stdin>:3:3: error: 'func.call' op calls are not run: write the ops of @g in its place",
+        ),
+        (
+            "func.func @f() {\n  func.return\n}\nfunc.func @g() {\n  func.return\n}",
+            "<stdin>:4:1: error: 'func.func' op expected one function or one plan.program to run, got a second",
+        ),
+        (
+            'func.func @f() {\n  %x = "test.op"() : () -> f32\n  func.return\n}',
+            "<stdin>:2:8: error: 'test.op' has no meaning to run; expected ops of nn, optim, kernel",
+        ),
+        (
+            'func.func @f() {\n  %x = "nn.constant"() <{value = 1.0 : f64}> : () -> f32\n  func.return\n}',
+            "<stdin>:2:8: error: 'nn.constant'",
+        ),
+        (
+            '"test.op"() : () -> ()',
+            "<stdin>:1:1: error: 'test.op' op only a function or a plan.program can run; remove the other",
+        ),
+        (
+            "func.func @f(%x: tensor<4xi3>) {\n  func.return\n}",
+            "@f has an argument of type tensor<4xi3>; element type must be one of f32, f64",
+        ),
+        (
+            'plan.program @p target "cpu" {\n  plan.slot @v : memref<4xf32> temp\n}',
+            "<stdin>:2:3: error: 'plan.slot' op no launch uses @v; leave it out",
+        ),
+        (
+            'plan.program @p target "sm_999" {\n}',
+            "<stdin>:1:1: error: 'plan.program' op there is no target 'sm_999'; there are cpu, sm_75, sm_80",
+        ),
+        (
             "func.func @f(%x: tensor<?xf32>) -> tensor<?xf32> {\n  func.return %x : tensor<?xf32>\n}",
             "only tensors of static shape run",
         ),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -79,6 +81,9 @@ def test_locations_are_printed_on_request(opt: Opt) -> None:
     [
         (["--lowr"], "unknown option '--lowr'; did you mean --lower?"),
         (["--xyzzy"], "unknown option '--xyzzy'; see --help"),
+        (["--target", "sm_999"], "there is no target 'sm_999'; there are cpu, sm_75, sm_80, sm_86"),
+        (["--stage", "plan=target=sm_7"], "pass 'select-kernels': there is no target 'sm_7'; there are cpu"),
+        (["--select-kernels=target=gpu"], "pass 'select-kernels': there is no target 'gpu'; there are cpu"),
         (["-p", "lowr"], "unknown pass 'lowr'; did you mean lower?"),
         (["-p", "xyzzy"], "unknown pass 'xyzzy'; known passes: autodiff, apply-optimizer, lower"),
         (
@@ -187,16 +192,32 @@ def test_a_failing_pass_names_itself_and_the_op(opt: Opt, monkeypatch: pytest.Mo
     )
 
 
-def test_a_bug_in_a_pass_is_said_to_be_one(opt: Opt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_a_pass_is_said_to_be_one_and_can_be_reproduced(
+    opt: Opt, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(DeadCodeElimination, "apply", failing_pass("oops", TypeError))
     code, _, err = opt("-", "--dce", stdin=IDENTITY)
-    assert code == 1
+    assert code == 70
     assert err.splitlines()[0] == (
         "<stdin>:1:1: error: internal error, TypeError: oops"
         " (a bug in AICF: --debug shows the Python traceback)"
     )
-    with pytest.raises(TypeError, match="oops"):
-        aicf_opt.main(["--debug", "--dce", MLP])
+    named = re.search(r"note: command, traceback and input are in (\S+): please send ", err)
+    assert named is not None
+    path = named[1]
+    text = Path(path).read_text()
+    assert text.startswith("// command: aicf-opt - --dce\n// Traceback (most recent call last):\n")
+    assert "// TypeError: oops\n" in text
+    assert text.endswith(f"\n{IDENTITY}")
+    assert Path(path).parent == tmp_path
+    code, _, again = opt(path, "--dce")
+    assert (code, "internal error, TypeError: oops" in again) == (70, True), "a reproducer is an input"
+    assert aicf_opt.main(["--debug", "--dce", MLP]) == 70
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    code, _, err = opt("-", "--dce", stdin=IDENTITY)
+    assert (code, "internal error" in err, "command, traceback" in err) == (70, True, False)
 
 
 def test_ir_broken_by_a_pass_is_found_after_it(opt: Opt, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
+from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.plan.hazards import memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import check_launches, refuse
 from aicf_mlir.dialects.plan.memory import ALIGNMENT, ROLES, ArenaOp, SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.dialects.plan.status_rules import check_status
+from aicf_mlir.errors import VerifyError
 
 NAMED_ROLES = ("input", "param", "buffer", "state", "meta", "status", "grad", "output")
 """Roles whose slots the user knows by name."""
@@ -22,6 +24,7 @@ NAMED_ROLES = ("input", "param", "buffer", "state", "meta", "status", "grad", "o
 def check_program(program: ProgramOp) -> None:
     """Raise VerifyException at the first op that breaks a rule."""
     check_symbols(program)
+    check_target(program)
     arenas, slots = program.arenas, program.slots
     planned = bool(arenas) or program.peak is not None
     for arena in arenas.values():
@@ -35,6 +38,14 @@ def check_program(program: ProgramOp) -> None:
         check_disjoint(slot for slot in slots.values() if slot.role.data != "temp")
     check_launches(program, planned)
     check_status(program)
+
+
+def check_target(program: ProgramOp) -> None:
+    """The target is one that kernels are registered for."""
+    try:
+        registry.check_target(program.target.data)
+    except VerifyError as error:
+        refuse(program, str(error))
 
 
 def check_symbols(program: ProgramOp) -> None:

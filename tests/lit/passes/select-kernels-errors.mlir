@@ -1,8 +1,8 @@
 // A kernel that cannot run the op is refused with its reason, never replaced by another one.
-// RUN: aicf-opt %s -p "select-kernels{target=sm_70}" --split-input-file --verify-diagnostics
+// RUN: aicf-opt %s -p "select-kernels{target=sm_75}" --split-input-file --verify-diagnostics
 
 func.func @unsupported(%x: tensor<4x4xf16>) -> tensor<4x4xf16> {
-  // expected-error@below {{no kernel runs gemm(f16[4, 4], f16[4, 4]) -> (f16[4, 4]) on sm_70; candidates:}}
+  // expected-error@below {{no kernel runs gemm(f16[4, 4], f16[4, 4]) -> (f16[4, 4]) on sm_75; candidates:}}
   %y = kernel.gemm %x, %x : tensor<4x4xf16>
   func.return %y : tensor<4x4xf16>
 }

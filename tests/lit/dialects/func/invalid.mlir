@@ -141,3 +141,11 @@ func.func @unasked(%s: tensor<3xi64>) -> (tensor<3xi64> {aicf.role = "status", a
 func.func @dropped(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
   func.return
 }
+
+// -----
+
+// expected-error@below {{expected 1 dictionaries of labels, got 2}}
+"func.func"() <{sym_name = "labels", function_type = (f32) -> (), arg_attrs = [{}, {}]}> ({
+^bb0(%x: f32):
+  "func.return"() : () -> ()
+}) : () -> ()

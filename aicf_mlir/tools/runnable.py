@@ -1,0 +1,76 @@
+"""Whether a verified file can be executed at all, said at the op that stands in the way before anything runs."""
+
+from __future__ import annotations
+
+from typing import NoReturn, cast
+
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.ir import Attribute, Block, Operation
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.base import AnyTensor
+from aicf_mlir.dialects.element_types import element_name
+from aicf_mlir.dialects.plan import ProgramOp
+from aicf_mlir.dialects.signature import return_op
+from aicf_mlir.interpreters import IMPLEMENTATIONS
+
+
+def refuse(op: Operation, message: str) -> NoReturn:
+    """Raise VerifyException at `op`."""
+    op.emit_error(message, VerifyException(message))
+
+
+def check_runnable(module: ModuleOp) -> None:
+    """Raise VerifyException at the first op that cannot run.
+
+    A file holds one plan.program, or one function with a body, and beside it only declarations. A function is one
+    block of ops of nn, optim and kernel on tensors of static shape; it calls nothing.
+    """
+    bodies = [op for op in module.ops if not (isinstance(op, func.FuncOp) and op.is_declaration)]
+    for op in bodies:
+        if not isinstance(op, func.FuncOp | ProgramOp):
+            refuse(op, "only a function or a plan.program can run; remove the other operations")
+    for op in bodies[1:]:
+        refuse(op, "expected one function or one plan.program to run, got a second; remove all others")
+    if bodies and isinstance(function := bodies[0], func.FuncOp):
+        check_function(function)
+
+
+def check_function(function: func.FuncOp) -> None:
+    """Check arguments and ops of the one function."""
+    last = return_op(function)
+    block = function.body.block
+    check_arguments(function, block)
+    for op in block.ops:
+        if op is last:
+            continue
+        if isinstance(op, func.CallOp):
+            refuse(op, f"calls are not run: write the ops of @{op.callee.string_value()} in its place")
+        if op.dialect_name() not in IMPLEMENTATIONS or op.regions:
+            known = ", ".join(IMPLEMENTATIONS)
+            refuse(op, f"'{op.name}' has no meaning to run; expected ops of {known}")
+        for kind in (*op.operand_types, *op.result_types):
+            if (why := unsupported(kind)) is not None:
+                refuse(op, why)
+
+
+def check_arguments(function: func.FuncOp, block: Block) -> None:
+    """The types of the arguments."""
+    for argument in block.args:
+        if (why := unsupported(argument.type)) is not None:
+            refuse(function, f"@{function.sym_name.data} has an argument of type {argument.type}; {why}")
+
+
+def unsupported(kind: Attribute) -> str | None:
+    """Why values of a type cannot be computed with, or None."""
+    if not isinstance(kind, TensorType):
+        return f"only tensors of static shape run, not {kind}"
+    tensor = cast(AnyTensor, kind)
+    if any(extent < 0 for extent in tensor.get_shape()):
+        return f"only tensors of static shape run, not {kind}"
+    try:
+        element_name(tensor.get_element_type())
+    except VerifyException as error:
+        return str(error)
+    return None

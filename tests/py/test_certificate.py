@@ -101,6 +101,18 @@ def test_a_step_with_a_status_is_equal(device: str) -> None:
     assert certificate.equal, str(certificate)
 
 
+def test_a_batch_whose_updates_are_skipped_proves_nothing() -> None:
+    setup = compiled(ADAM, model=mlp(8, 17, 4), batch=classification(), loss_fn=cross_entropy)
+    setup.train()
+    before = setup.values()
+    batch = {**setup.batch, "t": torch.full_like(setup.batch["t"], 7)}
+    certificate = setup.step.capture(batch, verify="bitwise")
+    assert [finding.check for finding in certificate.findings] == ["reference"]
+    assert "a check fails on this batch" in certificate.findings[0].message
+    assert_same_bits(setup.values(), before)
+    setup.step.replay(inputs=setup.batch)
+
+
 def test_the_report_prints_and_is_json() -> None:
     setup = compiled(ADAM)
     setup.train()

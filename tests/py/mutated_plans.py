@@ -270,7 +270,8 @@ def mutated(seed: int) -> str:
     mutator = Mutator(choose, find_program(module))
     for _ in range(choose.choice([1, 1, 2, 3])):
         if mutator.program.launches:
-            choose.choice(Mutator.CHANGES)(mutator)
+            with suppress(KeyError):  # an earlier change dropped what this one looks for
+                choose.choice(Mutator.CHANGES)(mutator)
     if choose.random() < 0.7:
         with suppress(KeyError, AicfError):  # too broken to be repaired
             mutator.repair()

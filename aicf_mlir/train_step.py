@@ -1,8 +1,8 @@
 """A compiled train step: the state machine created → warmed → captured → reset, and what may be asked of it.
 
-Every call is a transaction. One lock for all steps that share memory comes first, and refuses a forked child; then everything is
-checked (what the step was compiled for, the whole batch), and only then does anything change: the batch is loaded and the step run
-in one call that no signal interrupts. What Python has to do around a step, the first time, happens while signals wait.
+Every call is a transaction. One lock for all steps that share memory comes first, and refuses a forked child. Then everything is
+checked: what the step was compiled for, and the whole batch. Only then does anything change: the batch is loaded and the step
+run in one call that no signal interrupts. What Python has to do around a step, the first time, happens while signals wait.
 """
 
 from __future__ import annotations
@@ -12,30 +12,20 @@ import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 
-from aicf_mlir import _C
-from aicf_mlir.errors import BindError, DataError, GuardError, StateError
+from aicf_mlir.built_step import BuiltStep
+from aicf_mlir.errors import BindError, DataError, StateError
 from aicf_mlir.runtime import checkpoint
-from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_request
-from aicf_mlir.runtime.guards import Guard, Guards
 from aicf_mlir.runtime.interrupts import held
-from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.runtime.release import release_tensors
-from aicf_mlir.runtime.retrace import Retrace
 from aicf_mlir.runtime.snapshot import Snapshot, copy_arenas, restore_arenas
 from aicf_mlir.runtime.status import data_error
-from aicf_mlir.runtime.tensors import current_stream
-from aicf_mlir.runtime.watched import Watched
-from aicf_mlir.scalars import Scalar, scalars
-
-if TYPE_CHECKING:
-    from aicf_mlir.compile import Request
 
 log = logging.getLogger("aicf")
 _nvtx: Any = torch.cuda.nvtx
@@ -45,7 +35,7 @@ Batch = Mapping[str, torch.Tensor]
 SKIPPED = "The step was skipped whole: nothing has changed"
 
 
-class CompiledTrainStep:
+class CompiledTrainStep(BuiltStep):
     """One whole train step (forward, loss, backward, optimizer) at fixed addresses.
 
     Made by `aicf_mlir.compile_train_step` or `model.compile(optimizer=…)`. Several batch shapes share parameters and optimizer
@@ -55,54 +45,6 @@ class CompiledTrainStep:
     something that the step was compiled for has changed. After an error or an interrupt the step is as before, or some whole
     steps further.
     """
-
-    def __init__(self, request: Request, built: Built, warmup_required: bool):
-        self.name = request.name
-        self.warmup_required = warmup_required
-        self._request = request
-        self._install(built)
-
-    def _install(self, built: Built) -> None:
-        self._built = built
-        self.meta = built.hyperparameters
-        self._store = built.store
-        self._session = built.store.session
-        self._plans = built.plans
-        self._optimizer_state = built.optimizer_state
-        self._device = built.plans[0].loss.device
-        self._is_cuda = self._device.type == "cuda"
-        self._state = "created"
-        self._begun = False
-        live = {value.read.place: value.follow for value in built.host_values.values()}
-        retrace = Retrace(self._request, built)
-        self._guards = Guards(
-            self.name, [read for traced in built.traces for read in traced.reads], retrace, live
-        )
-        self._bound = Watched()
-        groups = [] if built.optimizer is None else built.optimizer.param_groups
-        self._store.watch(self._bound, {id(p) for group in groups for p in group["params"]})
-        self._watched = Watched()
-        self._watched.call(
-            partial(torch.is_autocast_enabled, self._device.type), False, partial(_refuse_autocast, self.name)
-        )
-        for part in (self._bound, self._guards.watched, self.meta.watched):
-            self._watched.other(part)
-        if self._optimizer_state is not None:
-            self._watched.other(self._optimizer_state.watched)
-
-    @property
-    def state(self) -> str:
-        """One of "created", "warmed", "captured", "reset" and "closed"."""
-        return self._state
-
-    @property
-    def device(self) -> torch.device:
-        """Where the step runs."""
-        return self._device
-
-    @property
-    def _active(self) -> BoundPlan:
-        return self._plans[max(self._session.active, 0)]
 
     def train_step(self, batch: Batch) -> torch.Tensor:
         """Run one step eagerly (no graph) and return its loss.
@@ -115,7 +57,7 @@ class CompiledTrainStep:
             self._prepare()
             addresses, _owners = plan.stage(batch)
             with self._range("train_step"):
-                failed = self._advance(partial(plan.executor.run, self._stream, addresses))
+                failed = self._advance(plan, partial(plan.executor.run, self._stream, addresses))
             if failed:
                 raise self._data_error(plan, SKIPPED)
             return plan.loss.clone()
@@ -224,7 +166,7 @@ class CompiledTrainStep:
         """Up to `n` steps; whether a check failed in the last."""
         executor, stream = plan.executor, self._stream
         if not self._is_steady:  # the first step publishes the state; the others can then be interrupted
-            failed = self._advance(partial(executor.replay, 1, stream, addresses))
+            failed = self._advance(plan, partial(executor.replay, 1, stream, addresses))
             if failed or n == 1:
                 return failed
             n, addresses = n - 1, ()
@@ -304,38 +246,6 @@ class CompiledTrainStep:
         if self._optimizer_state is not None:
             self._optimizer_state.publish(snapshot.published)
 
-    def guards(self) -> list[Guard]:
-        """What the step was compiled for: every Python value it read, compared before each step."""
-        return list(self._guards.guards)
-
-    @property
-    def gradients(self) -> dict[str, torch.Tensor]:
-        """Gradients of the last step by parameter name, when compiled with `keep_gradients=True`: views, rewritten each step."""
-        return dict(self._active.gradients)
-
-    def planned_kernels(self) -> list[str]:
-        """The kernel ids of the plan, in order."""
-        return [launch["kernel_id"] for launch in self._active.program.launches]
-
-    def executed_kernels(self) -> list[str]:
-        """The kernel ids that the last step ran, in order, as the runtime recorded them."""
-        return self._active.executor.trace()
-
-    def ir(self, stage: str = "plan") -> str:
-        """The step as text at a stage of the pipeline: "nn", "grad", "step", "lowered", "fused", "kernel", "buffers", "plan"."""
-        stages = self._built.stages[self._plans.index(self._active)]
-        if stage not in stages:
-            raise BindError(f"no stage {stage!r}; there are {', '.join(stages)}")
-        return f"{stages.text(stage)}\n"
-
-    def memory_report(self) -> MemoryReport:
-        """Bytes by arena and by slot, and the exact peak, of the active shape group."""
-        return memory_report(self._active.program)
-
-    def stats(self) -> _C.ExecutorStats:
-        """Launches, runs and replays so far; allocations and live bytes of the device."""
-        return self._active.executor.stats()
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything that decides how training goes on to a file that appears whole or not at all; see `load`.
 
@@ -379,18 +289,6 @@ class CompiledTrainStep:
             vars(self).clear()
             self.name, self._state = name, "closed"
 
-    def __getattr__(self, name: str) -> Any:
-        """What a closed step no longer has."""
-        if vars(self).get("_state") == "closed":
-            raise StateError(f"{self.name}: the step is closed; compile the model again")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def scalars(self) -> list[Scalar]:
-        """Every scalar of the step: name, value, kind (meta, guarded, literal, computed, default), source and users."""
-        stages = self._built.stages[self._plans.index(self._active)]
-        guarded = {guard.path: guard.value for guard in self._guards.guards}
-        return scalars(stages.get("step") or stages["nn"], guarded, self._built.host_values.keys())
-
     def _certify(self, plan: BoundPlan, steps: int) -> Certificate:
         stages = self._built.stages[self._plans.index(plan)]
         modules = {name: stages[name] for name in stages}
@@ -401,35 +299,24 @@ class CompiledTrainStep:
         )
 
     @property
-    def _published(self) -> tuple[str, ...]:
-        return () if self._optimizer_state is None else self._optimizer_state.names()
-
-    @property
-    def _trained(self) -> checkpoint.Trained:
-        built = self._built
-        return checkpoint.Trained.of(self._store, built.stages[0]["step"], built.optimizer, built.host_values)
-
-    @property
-    def _stream(self) -> int:
-        return current_stream(self._device)
-
-    @property
     def _is_steady(self) -> bool:
         """Whether a step has nothing to do in Python: state is published, and the state machine stays where it is."""
         published = self._optimizer_state is None or self._optimizer_state.published
         return self._begun and published and self._state in ("warmed", "captured")
 
-    def _advance(self, run: Callable[[], int]) -> int:
+    def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
         """Run a step by `run`, one call into C++, and return whether a check of it failed.
 
-        The first step publishes the optimizer's state, whatever signals come.
+        The first step publishes the optimizer's state, whatever signals come, and for that waits until its checks are known.
         """
         if self._is_steady:
             return run()
         with held():
-            steps = self._session.steps
             failed = run()
-            if self._session.steps > steps:
+            if self._is_cuda and plan.program.status is not None:
+                torch.cuda.synchronize(self._device)
+                failed = plan.executor.failed
+            if not failed:
                 self._begin()
             return failed
 
@@ -492,12 +379,6 @@ class CompiledEvalStep(CompiledTrainStep):
     def load(self, path: str | os.PathLike[str]) -> None:
         """Refused, as `save`."""
         raise StateError(f"{self.name}: an evaluation step has no state of its own; load into the train step")
-
-
-def _refuse_autocast(name: str) -> None:
-    raise GuardError(
-        f"{name}: called inside torch.autocast, which a compiled step does not follow; call it outside of it"
-    )
 
 
 def _check_batch(name: str, batch: object) -> None:

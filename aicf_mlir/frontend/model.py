@@ -10,6 +10,7 @@ import torch
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction
 from aicf_mlir.frontend.reached import modules_behind
+from aicf_mlir.frontend.reads import named_modules
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
 
@@ -87,7 +88,7 @@ def refuse_hooks(modules: Mapping[str, torch.nn.Module], names: Mapping[torch.Te
     owners: list[tuple[str, Any]] = [
         (f"{path}.{name}".strip("."), part)
         for path, module in modules.items()
-        for name, part in module.named_modules()
+        for name, part in named_modules(module)
     ]
     for name, owner in [*owners, *((name, t) for t, name in names.items())]:
         for hooks in (*GRADIENT_HOOKS, *FORWARD_HOOKS):

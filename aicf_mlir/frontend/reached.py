@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, ModuleReads, Read
+from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, ModuleReads, Read, named_modules
 from aicf_mlir.frontend.source import is_users_file, trace_error
 
 PLAIN = (
@@ -36,6 +36,9 @@ PLAIN = (
 MOST_READS = 200_000
 """Places; a container of the user's data belongs into the batch instead."""
 
+TRACERS = ("torch.fx", "torch.export", "torch._")
+"""Where torch.export has modules of its own, which are read while it traces."""
+
 FunctionType = types.FunctionType
 Code = types.CodeType
 
@@ -45,11 +48,13 @@ def collect(
 ) -> list[Read]:
     """Every place that the step `function(model, batch)` read; `names` gives further modules' paths by id."""
     walk = Walk()
-    paths = {id(module): f"model.{name}" if name else "model" for name, module in model.named_modules()}
+    paths = {id(module): f"model.{name}" if name else "model" for name, module in named_modules(model)}
     paths = {**names, **paths}
     functions: list[tuple[Any, str]] = [(function, "loss_fn")]
     attributes: list[tuple[str, Any, str]] = []
     for key, (module, read) in recorded.modules.items():
+        if type(module) is torch.nn.Module or type(module).__module__.startswith(TRACERS):
+            continue
         path = paths.get(key, type(module).__name__)
         for name in read:
             attributes.append((path, module, name))
@@ -160,19 +165,19 @@ class Walk:
         elif isinstance(value, dict):
             self._dictionary(cast(Any, value), path)
         elif isinstance(value, (set, frozenset, deque)):
-            self.add(path, "equal", value)
+            self.add(path, "equal", cast(Any, value))
         elif isinstance(value, np.ndarray):
-            self.add(path, "bytes", value)
+            self.add(path, "bytes", cast(Any, value))
         elif isinstance(value, types.ModuleType):
             self._module(value, path)
         elif isinstance(value, type):
             self._class(value, path)
-        elif hasattr(type(value), "__next__"):
+        elif hasattr(kind := value.__class__, "__next__"):
             raise trace_error(
-                f"the step reads {path!r}, an iterator ({type(value).__name__}); a compiled step would repeat what it"
+                f"the step reads {path!r}, an iterator ({kind.__name__}); a compiled step would repeat what it"
                 " gave first; read from it outside the loss and pass the value in the batch"
             )
-        elif is_users_class(type(value)):
+        elif is_users_class(kind):
             self._object(value, path)
 
     def _function(self, function: FunctionType) -> None:
@@ -214,7 +219,7 @@ class Walk:
 
     def _object(self, value: Any, path: str) -> None:
         """The mentioned attributes of an object of the user's; all of them where its class looks them up in its own way."""
-        kind = type(value)
+        kind: type = value.__class__
         own: dict[str, Any] = getattr(value, "__dict__", {})
         dynamic = any(hasattr(kind, name) for name in ("__getattr__", "__getitem__", "__iter__"))
         everything = dynamic or {"__dict__", "vars", "asdict", "fields", "dir"} & self.mentioned
@@ -233,26 +238,32 @@ class Walk:
                 self.add(f"{path}.{name}", "item", own, name)
 
 
+WRAPPERS: dict[type, str] = {
+    types.MethodType: "__func__",
+    staticmethod: "__func__",
+    classmethod: "__func__",
+    functools.partial: "func",
+    functools.cached_property: "func",
+    property: "fget",
+}
+"""Where what wraps a function keeps it."""
+
+
 def functions_of(value: Any) -> Iterator[FunctionType]:
     """The Python functions that calling `value`, or reading it as an attribute, runs."""
-    match value:
-        case FunctionType():
-            yield value
-            if (wrapped := getattr(value, "__wrapped__", None)) is not None and wrapped is not value:
-                yield from functions_of(wrapped)
-        case types.MethodType() | staticmethod() | classmethod():
-            yield from functions_of(value.__func__)
-        case functools.partial():
-            yield from functions_of(value.func)
-        case functools.cached_property():
-            yield from functions_of(value.func)
-        case property():
-            yield from functions_of(value.fget)
-        case _:
-            call = class_attribute(type(value), "__call__")
-            users = is_users_class(type(value)) and not isinstance(value, (type, torch.nn.Module))
-            if users and isinstance(call, FunctionType):
-                yield call
+    held: Any = value
+    if isinstance(value, FunctionType):
+        yield value
+        if (wrapped := getattr(value, "__wrapped__", None)) is not None and wrapped is not value:
+            yield from functions_of(wrapped)
+    elif (
+        attribute := next((name for kind, name in WRAPPERS.items() if isinstance(held, kind)), None)
+    ) is not None:
+        yield from functions_of(getattr(held, attribute))
+    elif not isinstance(held, (type, torch.nn.Module)) and is_users_class(held.__class__):
+        call = class_attribute(held.__class__, "__call__")
+        if isinstance(call, FunctionType):
+            yield call
 
 
 def loads(function: FunctionType) -> Iterator[tuple[Kind, Any, str, Any]]:

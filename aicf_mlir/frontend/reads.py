@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +31,13 @@ bytes     the memory of an array
 equal     the members of a set or a deque, compared by value
 """
 
-ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "nothing"})()
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT: Any = _Absent()
 """Stands for a dictionary entry, or the content of a cell, that is not there."""
 
 STRUCTURE = ("_modules", "_parameters", "_buffers")
@@ -66,18 +72,26 @@ class Read:
                 except ValueError:
                     return ABSENT
             case "class":
-                return next((vars(c)[self.key] for c in self.owner.__mro__ if self.key in vars(c)), ABSENT)
+                bases: tuple[type, ...] = self.owner.__mro__
+                return next((vars(c)[self.key] for c in bases if self.key in vars(c)), ABSENT)
             case "slot":
                 return getattr(self.owner, self.key, ABSENT)
             case "bytes":
                 return bytes(memoryview(self.owner).cast("B")) if self.owner.size else b""
             case "equal":
-                return type(self.owner)(self.owner)
+                kind = self.owner.__class__
+                return kind(self.owner)
 
     @property
     def place(self) -> tuple[str, int, str]:
         """Equal for two reads of one place."""
         return self.kind, id(self.owner), self.key
+
+
+def named_modules(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+    """A module and all inside it, by path."""
+    named: Callable[[], Any] = module.named_modules  # pyright: ignore[reportUnknownMemberType]
+    return [(name, part) for name, part in named()]
 
 
 class ModuleReads:

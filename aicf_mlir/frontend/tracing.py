@@ -27,7 +27,7 @@ from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hoo
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, trained_parameters
 from aicf_mlir.frontend.reached import collect
-from aicf_mlir.frontend.reads import Read
+from aicf_mlir.frontend.reads import Read, named_modules
 from aicf_mlir.frontend.source import SourceLocation, trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
 from aicf_mlir.frontend.unsupported import with_decompositions
@@ -118,7 +118,7 @@ def trace(
     paths = {
         id(part): f"{path}.{name}".strip(".")
         for path, root in modules.items()
-        for name, part in root.named_modules()
+        for name, part in named_modules(root)
     }
     return Traced(module, parameters, buffers, specs, collect(model, function, exported.reads, paths))
 

@@ -173,7 +173,7 @@ def same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, tuple):
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(map(same, a, b))  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(a, float):
         return struct.pack("d", a) == struct.pack("d", b)
     if a is ABSENT or not isinstance(a, PLAIN):

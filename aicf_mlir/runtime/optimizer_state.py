@@ -1,7 +1,8 @@
 """The optimizer's per-parameter state: it lives in the state arena, and `opt.state` holds torch tensors that are views of it.
 
 The two are one thing. `reconcile` makes them so again after whatever the user or torch did to `opt.state`: an entry that is
-missing is zero state, a foreign tensor is copied in and replaced by the view. As in torch, `opt.state` is empty until the first step.
+missing is zero state, a foreign tensor is copied in and replaced by the view. As in torch, `opt.state` is empty until the first
+step.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ from aicf_mlir.runtime.watched import Watched
 Views = dict[str, torch.Tensor]
 """Torch's state key → view of the arena."""
 
-_views: weakref.WeakKeyDictionary[torch.optim.Optimizer, WeakIdKeyDictionary] = weakref.WeakKeyDictionary()
+_views: weakref.WeakKeyDictionary[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
 """The state of every optimizer that a compiled step trains with: its steps share it."""
 
 
 def shared_views(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Views:
     """The views of one parameter's state, for all compiled steps of `optimizer`; empty at first."""
-    return _views.setdefault(optimizer, WeakIdKeyDictionary()).setdefault(parameter, {})
+    by_parameter = _views.setdefault(
+        optimizer, WeakIdKeyDictionary()
+    )  # tensors compare element by element: by identity
+    views: Views = by_parameter.setdefault(parameter, {})
+    return views
 
 
 @dataclass(frozen=True)
@@ -120,16 +125,16 @@ class OptimizerState:
         """Copy in what is foreign, put the view in its place; zero what is missing."""
         assert bound.count is not None
         for key in bound.keys:
-            value, target = saved.get(key), self._fresh(bound, key)
+            value, target, view = saved.get(key), self._fresh(bound, key), bound.views[key]
+            is_view = view.data_ptr() == target.data_ptr() and view.stride() == target.stride()
+            if not is_view:  # `.data = …` has given it other memory
+                bound.views[key] = target
             if value is None:
                 target.zero_()
-            elif value.data_ptr() != target.data_ptr() or value.stride() != target.stride():
-                target.copy_(value.detach())
-            if value is not bound.views[key] or value.data_ptr() != target.data_ptr():
-                if bound.views[key].data_ptr() != target.data_ptr():
-                    bound.views[key] = target
-                if value is not None:
-                    saved[key] = bound.views[key]
+                continue
+            if not is_view or value is not view:
+                target.copy_(value.detach().clone())  # it may lie in the same memory, in another order
+            saved[key] = bound.views[key]
         if not counted:
             present = any(saved.get(key) is not None for key in bound.keys)
             if bool(bound.count > 0) != present:

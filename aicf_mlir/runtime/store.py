@@ -99,11 +99,6 @@ class Store:
         ]
         return own + others
 
-    @property
-    def tensors(self) -> list[torch.Tensor]:
-        """The user's tensors whose storage is a slot."""
-        return [bound.tensor for bound in self._bound]
-
     def of_role(self, role: str) -> dict[str, Slot]:
         """The slots of one role by name."""
         return {name: slot for (slot_role, name), slot in self.slots.items() if slot_role == role}

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
+from children import fork
 from models import CONTRACT_OPTIMIZERS, Batch, Setup, compiled, mlp, regression
 
 ADAM = CONTRACT_OPTIMIZERS[4]
@@ -50,11 +51,7 @@ def main(path: Path) -> None:
     torch.set_num_threads(1)
     new_setup()  # what only the first compilation loads is loaded once
     for _ in sys.stdin:
-        child = os.fork()
-        if not child:
-            train(path)
-        say(f"trainer {child}")
-        os.waitpid(child, 0)
+        fork(lambda: train(path), started=lambda child: say(f"trainer {child}"))
         say("dead")
 
 

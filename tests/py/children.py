@@ -61,8 +61,11 @@ def run(command: Command, *, check: bool = False, **options: Any) -> subprocess.
         return subprocess.run(command, check=check, **settings)
 
 
-def fork(body: Callable[[], str]) -> str:
-    """What `body` returns in a forked child, or the error that it raises there; empty if the child dies."""
+def fork(body: Callable[[], str], started: Callable[[int], object] = lambda child: None) -> str:
+    """What `body` returns in a forked child, or the error that it raises there; empty if the child dies.
+
+    `started` is told the child's id as soon as there is one.
+    """
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
@@ -75,6 +78,7 @@ def fork(body: Callable[[], str]) -> str:
         os.write(send, answer.encode())
         os._exit(0)
     os.close(send)
+    started(child)
     with open(receive, "rb") as pipe:  # noqa: PTH123  # a descriptor, no path
         answer = pipe.read().decode()
     os.waitpid(child, 0)

@@ -1,8 +1,8 @@
 """Shared test set-up: tests marked `gpu` need a CUDA device and are skipped where there is none.
 
 `--programs N`, `--mutants N` and `--seed S` set how many random programs, mutated texts and mutated plans run and where
-their seeds start; `--kills N` how often a training process is killed; `--calls N` how many calls eight threads make; `--signals N`
-how often each call is interrupted; `--lives N` how many random sequences of calls are mirrored in torch.
+their seeds start; `--kills N` how often a training process is killed; `--calls N` how many calls eight threads make;
+`--signals N` how often each call is interrupted; `--lives N` how many random sequences of calls are mirrored in torch.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ class Net(nn.Module):
         self.still = nn.Dropout(0.0)
         self.frozen = nn.Linear(8, 8).requires_grad_(False)
         self.last = nn.Linear(8, 3)
+        self.mask: torch.Tensor
         self.register_buffer("mask", torch.ones(8))
         self.table = torch.full((8,), 0.5)
         self.unlisted = [nn.Linear(8, 8).requires_grad_(False)]
@@ -97,7 +98,7 @@ class World:
 
     def values(self) -> dict[str, torch.Tensor]:
         found = {name: p.detach().clone() for name, p in self.model.named_parameters()}
-        names = {p: name for name, p in self.model.named_parameters()}
+        names: dict[Any, str] = {p: name for name, p in self.model.named_parameters()}
         for p, state in self.optimizer.state.items():
             for key, value in state.items():
                 if isinstance(value, torch.Tensor):

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from children import Child
 
 from aicf_mlir.atomic_file import write_file
 
@@ -134,7 +135,7 @@ atomic_file.write_file(sys.argv[1], b"half")
 def test_what_a_killed_writer_left_is_removed_and_a_living_writer_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_bytes(b"old")
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
+    with Child([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
         try:
             assert writer.stdout is not None
             assert writer.stdout.readline() == b"written\n"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import interruptible
 from models import (
     CONTRACT_OPTIMIZERS,
     OptimizerConfig,
@@ -170,10 +171,11 @@ class Interrupting:
 def test_ctrl_c_is_obeyed_when_the_memory_is_back(n: int) -> None:
     subject = Planted().subject()
     before = [subject.bytes_of(name) for name in subject.kept]
-    with pytest.raises(KeyboardInterrupt):
-        certify(dataclasses.replace(subject, executor=Interrupting(subject.executor, n)), 3)
+    with interruptible():
+        with pytest.raises(KeyboardInterrupt):
+            certify(dataclasses.replace(subject, executor=Interrupting(subject.executor, n)), 3)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert [subject.bytes_of(name) for name in subject.kept] == before
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_another_thread_may_ask_for_it() -> None:

@@ -15,6 +15,7 @@ import pytest
 import safetensors
 import torch
 from checkpoint_trainer import batch_of, new_setup
+from children import Child
 from models import (
     CONTRACT_OPTIMIZERS,
     OptimizerConfig,
@@ -286,7 +287,7 @@ class Trainers:
 
     def __init__(self, path: Path):
         script = Path(__file__).with_name("checkpoint_trainer.py")
-        self.process = subprocess.Popen(
+        self.process = Child(
             [sys.executable, str(script), str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 

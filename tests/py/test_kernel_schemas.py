@@ -25,9 +25,6 @@ ADAM: Specs = [*SCALARS[:5], ("f64", (2,)), ("f64", (2,))]
 """The scalars of a group of two parameters."""
 MOMENTUM: Specs = [*SCALARS[:4], *STEP]
 STATUS: Specs = [("i64", (3,))]
-ADAM: Specs = [*SCALARS[:5], ("f64", (2,)), ("f64", (2,))]
-"""The scalars of a group of two parameters."""
-MOMENTUM: Specs = [*SCALARS[:4], *STEP]
 
 REFUSED: list[tuple[str, Specs, Specs, dict[str, Any], str]] = [
     ("relu", f32((3,)), f32((3,), (3,)), {}, "expected 1 input and 1 output, got 1 input and 2 outputs"),

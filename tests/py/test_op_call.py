@@ -92,7 +92,7 @@ def test_runs_the_named_kernel() -> None:
 # ---- calls that are refused ----
 
 
-@pytest.mark.parametrize("kind", [-1, 31, 2**31, 2**40, 2**70, True, 1.5, "gemm", None])
+@pytest.mark.parametrize("kind", [-1, 1000, 2**31, 2**40, 2**70, True, 1.5, "gemm", None])
 def test_refuses_a_kind_out_of_range(kind: Any) -> None:
     x = describe(f32(2))
     with pytest.raises(KernelError, match=r"kind of an operation is one of aicf_mlir.OpKind, got "):

@@ -106,15 +106,15 @@ class Life:
         step, batch = self.steps[which], self.loaded[which]
         if batch is None:
             batch = self.loaded[which] = self.batch()
+        if step.state in ("created", "reset"):
             step.warmup(batch)
         if step.state != "captured":
             step.capture(batch)
         new = self.batch() if self.random.random() < 0.5 else None
         self.loaded[which] = batch = new or batch
         loss = step.replay(n, inputs=new)
-        for _ in range(n):
-            expected = self.eager(which, batch)
-        self.same_loss(loss, expected)
+        expected = [self.eager(which, batch) for _ in range(n)]
+        self.same_loss(loss, expected[-1])
 
     def evaluation(self) -> None:
         batch = self.batch()

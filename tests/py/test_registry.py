@@ -91,8 +91,7 @@ def test_the_stub_has_the_names_of_the_module() -> None:
         if name in types_only or not isinstance(node, ast.ClassDef) or name == "OpKind":
             continue
         methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef)} - {
-            "__init__",
-            "__buffer__",
+            *("__init__", "__buffer__", "__enter__", "__exit__", "__len__"),
         }
         assert methods == {method for method in vars(getattr(_C, name)) if not method.startswith("_")}, name
     kinds = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "OpKind")

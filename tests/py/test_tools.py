@@ -85,7 +85,10 @@ def test_locations_are_printed_on_request(opt: Opt) -> None:
         (["--stage", "plan=target=sm_7"], "pass 'select-kernels': there is no target 'sm_7'; there are cpu"),
         (["--select-kernels=target=gpu"], "pass 'select-kernels': there is no target 'gpu'; there are cpu"),
         (["-p", "lowr"], "unknown pass 'lowr'; did you mean lower?"),
-        (["-p", "xyzzy"], "unknown pass 'xyzzy'; known passes: autodiff, apply-optimizer, lower"),
+        (
+            ["-p", "xyzzy"],
+            "unknown pass 'xyzzy'; known passes: autodiff, apply-optimizer, verify-host-meta, lower",
+        ),
         (
             ["--select-kernels=goal=cpu"],
             "pass 'select-kernels' has no option 'goal'; its options: target: str = cpu",

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SECONDS, MEGABYTES = 2.0, 512.0
+from children import Child
+
+MEGABYTES = 512.0
 """Processor time and peak memory that one job may take; its child included."""
 PATIENCE = 120.0
 """Wall seconds after which a job counts as hanging: the machine may be busy."""
@@ -36,7 +38,7 @@ class Outcome:
         """Why this is a failure, or None."""
         if self.outcome.startswith("fault"):
             return f"{self.job}: {self.outcome}"
-        if self.seconds > SECONDS or self.megabytes > MEGABYTES:
+        if self.megabytes > MEGABYTES:
             return f"{self.job}: {self.seconds:.2f} s, {self.megabytes:.0f} MB ({self.outcome})"
         return None
 
@@ -46,7 +48,7 @@ class Worker:
 
     def __init__(self, kind: str):
         command = [sys.executable, __file__, kind]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, job: str) -> Outcome:
         """The outcome of one job; a child that dies or hangs is a fault."""

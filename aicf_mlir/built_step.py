@@ -1,0 +1,138 @@
+"""A step in all its parts, and what may be asked of it without running it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from aicf_mlir import _C
+from aicf_mlir.errors import BindError, GuardError, StateError
+from aicf_mlir.runtime import checkpoint
+from aicf_mlir.runtime.binding import Built
+from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.guards import Guard, Guards
+from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
+from aicf_mlir.runtime.retrace import Retrace
+from aicf_mlir.runtime.tensors import current_stream
+from aicf_mlir.runtime.watched import Watched
+from aicf_mlir.scalars import Scalar, scalars
+
+if TYPE_CHECKING:
+    from aicf_mlir.compile import Request
+
+
+class BuiltStep:
+    """What was compiled and bound: plans, memory, meta slots, guards; and reports on them."""
+
+    def __init__(self, request: Request, built: Built, warmup_required: bool):
+        self.name = request.name
+        self.warmup_required = warmup_required
+        self._request = request
+        self._install(built)
+
+    def _install(self, built: Built) -> None:
+        self._built = built
+        self.meta = built.hyperparameters
+        self._store = built.store
+        self._session = built.store.session
+        self._plans = built.plans
+        self._optimizer_state = built.optimizer_state
+        self._device = built.plans[0].loss.device
+        self._is_cuda = self._device.type == "cuda"
+        self._state = "created"
+        self._begun = False
+        live = {value.read.place: value.follow for value in built.host_values.values()}
+        retrace = Retrace(self._request, built)
+        self._guards = Guards(
+            self.name, [read for traced in built.traces for read in traced.reads], retrace, live
+        )
+        self._bound = Watched()
+        groups = [] if built.optimizer is None else built.optimizer.param_groups
+        self._store.watch(self._bound, {id(p) for group in groups for p in group["params"]})
+        self._watched = Watched()
+        self._watched.call(
+            partial(torch.is_autocast_enabled, self._device.type), False, partial(_refuse_autocast, self.name)
+        )
+        for part in (self._bound, self._guards.watched, self.meta.watched):
+            self._watched.other(part)
+        if self._optimizer_state is not None:
+            self._watched.other(self._optimizer_state.watched)
+
+    @property
+    def state(self) -> str:
+        """One of "created", "warmed", "captured", "reset" and "closed"."""
+        return self._state
+
+    @property
+    def device(self) -> torch.device:
+        """Where the step runs."""
+        return self._device
+
+    @property
+    def _active(self) -> BoundPlan:
+        return self._plans[max(self._session.active, 0)]
+
+    def guards(self) -> list[Guard]:
+        """What the step was compiled for: every Python value it read, compared before each step."""
+        return list(self._guards.guards)
+
+    @property
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """Gradients of the last step by parameter name, when compiled with `keep_gradients=True`: views, rewritten each step."""
+        return dict(self._active.gradients)
+
+    def planned_kernels(self) -> list[str]:
+        """The kernel ids of the plan, in order."""
+        return [launch["kernel_id"] for launch in self._active.program.launches]
+
+    def executed_kernels(self) -> list[str]:
+        """The kernel ids that the last step ran, in order, as the runtime recorded them."""
+        return self._active.executor.trace()
+
+    def ir(self, stage: str = "plan") -> str:
+        """The step as text at a stage of the pipeline: "nn", "grad", "step", "lowered", "fused", "kernel", "buffers", "plan"."""
+        stages = self._built.stages[self._plans.index(self._active)]
+        if stage not in stages:
+            raise BindError(f"no stage {stage!r}; there are {', '.join(stages)}")
+        return f"{stages.text(stage)}\n"
+
+    def memory_report(self) -> MemoryReport:
+        """Bytes by arena and by slot, and the exact peak, of the active shape group."""
+        return memory_report(self._active.program)
+
+    def stats(self) -> _C.ExecutorStats:
+        """Launches, runs and replays so far; allocations and live bytes of the device."""
+        return self._active.executor.stats()
+
+    def __getattr__(self, name: str) -> Any:
+        """What a closed step no longer has."""
+        if vars(self).get("_state") == "closed":
+            raise StateError(f"{self.name}: the step is closed; compile the model again")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def scalars(self) -> list[Scalar]:
+        """Every scalar of the step: name, value, kind (meta, guarded, literal, computed, default), source and users."""
+        stages = self._built.stages[self._plans.index(self._active)]
+        guarded = {guard.path: guard.value for guard in self._guards.guards}
+        return scalars(stages.get("step") or stages["nn"], guarded, self._built.host_values.keys())
+
+    @property
+    def _published(self) -> tuple[str, ...]:
+        return () if self._optimizer_state is None else self._optimizer_state.names()
+
+    @property
+    def _trained(self) -> checkpoint.Trained:
+        built = self._built
+        return checkpoint.Trained.of(self._store, built.stages[0]["step"], built.optimizer, built.host_values)
+
+    @property
+    def _stream(self) -> int:
+        return current_stream(self._device)
+
+
+def _refuse_autocast(name: str) -> None:
+    raise GuardError(
+        f"{name}: called inside torch.autocast, which a compiled step does not follow; call it outside of it"
+    )

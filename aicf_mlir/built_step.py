@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from aicf_mlir import _C
-from aicf_mlir.errors import BindError, GuardError, StateError
+from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
@@ -52,13 +51,11 @@ class BuiltStep:
         groups = [] if built.optimizer is None else built.optimizer.param_groups
         self._store.watch(self._bound, {id(p) for group in groups for p in group["params"]})
         self._watched = Watched()
-        self._watched.call(
-            partial(torch.is_autocast_enabled, self._device.type), False, partial(_refuse_autocast, self.name)
-        )
         for part in (self._bound, self._guards.watched, self.meta.watched):
             self._watched.other(part)
         if self._optimizer_state is not None:
             self._watched.other(self._optimizer_state.watched)
+        self._changed = self._watched.changed
 
     @property
     def state(self) -> str:
@@ -130,9 +127,3 @@ class BuiltStep:
     @property
     def _stream(self) -> int:
         return current_stream(self._device)
-
-
-def _refuse_autocast(name: str) -> None:
-    raise GuardError(
-        f"{name}: called inside torch.autocast, which a compiled step does not follow; call it outside of it"
-    )

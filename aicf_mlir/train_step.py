@@ -17,7 +17,7 @@ from typing import Any, Literal, overload
 import torch
 
 from aicf_mlir.built_step import BuiltStep
-from aicf_mlir.errors import BindError, DataError, StateError
+from aicf_mlir.errors import BindError, DataError, GuardError, StateError
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_request
@@ -54,6 +54,7 @@ class CompiledTrainStep(BuiltStep):
         """
         with self._session:
             plan = self._select(batch)
+            self._refuse_autocast()
             self._prepare()
             addresses, _owners = plan.stage(batch)
             with self._range("train_step"):
@@ -71,6 +72,7 @@ class CompiledTrainStep(BuiltStep):
         if runs < 1:
             raise StateError(f"warmup needs at least one run, got runs={runs}")
         plan = self._select(batch)
+        self._refuse_autocast()
         self._prepare()
         addresses, _owners = plan.stage(batch)
         with held():
@@ -114,6 +116,7 @@ class CompiledTrainStep(BuiltStep):
             plan = self._active if batch is None else self._select(batch)
             if self._state in ("created", "reset") and batch is not None:
                 self._warmup(batch, 1)
+            self._refuse_autocast()
             self._prepare()
             addresses, _owners = plan.stage(batch) if batch is not None else ((), [])
             log.info("%s: capture begins", self.name)
@@ -136,7 +139,8 @@ class CompiledTrainStep(BuiltStep):
                 raise self._not_captured()
             if n.__class__ is not int or n < 1:
                 raise BindError(f"{self.name}: replay(n) needs a positive integer, got {n!r}")
-            self._prepare()
+            if self._changed() >= 0 or self.meta.polled:
+                self._prepare()
             addresses, _owners = ((), None) if inputs is None else plan.stage(inputs)
             if self._is_cuda:
                 with self._range("replay"):
@@ -347,6 +351,13 @@ class CompiledTrainStep(BuiltStep):
             self._watched.check()
         if self.meta.polled:
             self.meta.synchronize()
+
+    def _refuse_autocast(self) -> None:
+        """Casts of autocast are no part of the step. A replay repeats what was captured, wherever it is called."""
+        if torch.is_autocast_enabled(self._device.type):
+            raise GuardError(
+                f"{self.name}: called inside torch.autocast, which a compiled step does not follow; call it outside of it"
+            )
 
     def _data_error(self, plan: BoundPlan, done: str) -> DataError:
         """The error of the check that failed; clears it, so that training can go on."""

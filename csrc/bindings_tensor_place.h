@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <set>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -40,49 +41,59 @@ struct TensorReader {
 };
 
 // A torch tensor behind torch's own handle: it follows `.data =` and whatever else gives the tensor other
-// memory.
-struct TensorPlace {
-  void* handle = nullptr;
-  void* data = nullptr;
-  std::vector<int64_t> sizes_and_strides;
+// memory. Small, for there are many; equal layouts are one object.
+class TensorPlace {
+ public:
+  using Layout = std::vector<int64_t>;  // sizes, then strides
 
-  TensorPlace() = default;
-  explicit TensorPlace(void* taken) : handle(taken) { read(&data, &sizes_and_strides); }
+  explicit TensorPlace(void* handle) : handle_(handle) {
+    std::memcpy(&impl_, handle, sizeof impl_);
+    accept();
+  }
   TensorPlace(TensorPlace&& other) noexcept
-      : handle(std::exchange(other.handle, nullptr)),
-        data(other.data),
-        sizes_and_strides(std::move(other.sizes_and_strides)) {}
-  TensorPlace& operator=(TensorPlace&& other) noexcept {
-    std::swap(handle, other.handle);
-    std::swap(data, other.data);
-    std::swap(sizes_and_strides, other.sizes_and_strides);
-    return *this;
-  }
+      : handle_(std::exchange(other.handle_, nullptr)),
+        impl_(other.impl_),
+        data_(other.data_),
+        layout_(other.layout_) {}
+  TensorPlace& operator=(TensorPlace&&) = delete;
   ~TensorPlace() {
-    if (handle) TensorReader::get().destroy(handle);
+    if (handle_) TensorReader::get().destroy(handle_);
   }
 
-  bool read(void** address, std::vector<int64_t>* layout) const {
-    const TensorReader& torch = TensorReader::get();
-    int64_t dim = 0, *sizes = nullptr, *strides = nullptr;
-    if (torch.data_ptr(handle, address) || torch.dim(handle, &dim) || torch.sizes(handle, &sizes) ||
-        torch.strides(handle, &strides))
-      return false;
-    layout->assign(sizes, sizes + dim);
-    layout->insert(layout->end(), strides, strides + dim);
-    return true;
-  }
   bool same() const {
     const TensorReader& torch = TensorReader::get();
     void* address = nullptr;
     int64_t dim = 0, *sizes = nullptr, *strides = nullptr;
-    if (torch.data_ptr(handle, &address) || address != data) return false;
-    if (torch.dim(handle, &dim) || static_cast<size_t>(2 * dim) != sizes_and_strides.size()) return false;
-    if (torch.sizes(handle, &sizes) || torch.strides(handle, &strides)) return false;
+    if (torch.data_ptr(handle_, &address) || address != data_) return false;
+    if (torch.dim(handle_, &dim) || static_cast<size_t>(2 * dim) != layout_->size()) return false;
+    if (torch.sizes(handle_, &sizes) || torch.strides(handle_, &strides)) return false;
     const size_t bytes = static_cast<size_t>(dim) * sizeof(int64_t);
-    return !bytes || (!std::memcmp(sizes, sizes_and_strides.data(), bytes) &&
-                      !std::memcmp(strides, sizes_and_strides.data() + dim, bytes));
+    return !bytes || (!std::memcmp(sizes, layout_->data(), bytes) &&
+                      !std::memcmp(strides, layout_->data() + dim, bytes));
   }
+  // Expects the tensor to stay where it is now.
+  void accept() {
+    const TensorReader& torch = TensorReader::get();
+    int64_t dim = 0, *sizes = nullptr, *strides = nullptr;
+    Layout layout;
+    if (!torch.data_ptr(handle_, &data_) && !torch.dim(handle_, &dim) && !torch.sizes(handle_, &sizes) &&
+        !torch.strides(handle_, &strides)) {
+      layout.assign(sizes, sizes + dim);
+      layout.insert(layout.end(), strides, strides + dim);
+    }
+    static auto* layouts = new std::set<Layout>;  // outlives what refers to it
+    layout_ = &*layouts->insert(std::move(layout)).first;
+  }
+  // After a step little of this is in the cache: it is asked for in time.
+  void prefetch() const {
+    for (int line = 0; line < 3; ++line) __builtin_prefetch(static_cast<const char*>(impl_) + 64 * line);
+  }
+
+ private:
+  void* handle_;
+  const void* impl_ = nullptr;  // what the handle points to, for prefetching only
+  void* data_ = nullptr;
+  const Layout* layout_ = nullptr;
 };
 
 }  // namespace aicf::bindings

@@ -31,17 +31,37 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
+class Watch;
+
+// One thing that is watched, or many of a kind: these are compared fast, and whoever watches them finds out
+// which.
 struct Entry {
-  enum Kind { Namespace, Items, Members, Cell, ClassAttribute, Attribute, Bytes, Tensor, Call, Other } kind;
+  enum Kind {
+    Namespace,
+    Items,
+    Empty,  // dictionaries
+    Members,
+    Cell,
+    ClassAttribute,
+    Attribute,
+    Attributes,  // one attribute of many objects
+    Fields,      // pointers inside many objects, all null
+    Bytes,
+    Tensors,
+    Call,
+    Other
+  } kind;
   Ref owner;
-  Ref key;       // of ClassAttribute and Attribute
+  Ref key;       // of ClassAttribute, Attribute and Attributes
   Ref expected;  // null: an empty cell
-  // Of Namespace and Items: key, value, key, …, a null value for an absent one; of Members: the members.
+  // Of Namespace and Items: key, value, key, …, a null value for an absent one; else the members.
   std::vector<Ref> expected_members;
   std::vector<Ref> seen;  // of Namespace: the whole dictionary when it was last found right
-  TensorPlace place;      // of Tensor
-  getter get = nullptr;   // of Attribute: torch's own getter, without the search for it
+  std::vector<TensorPlace> places;
+  getter get = nullptr;  // of Attributes: torch's own getter, without the search for it
   void* closure = nullptr;
+  Py_ssize_t field = 0;    // of Fields: bytes from the start of the object
+  Watch* watch = nullptr;  // of Other
 
   bool same();
 };
@@ -85,7 +105,7 @@ bool same_names(PyObject* dictionary, const std::vector<Ref>& expected, std::vec
     if (!value && PyErr_Occurred()) PyErr_Clear();
     if (value != expected[i + 1].get()) return false;
   }
-  if (static_cast<size_t>(PyDict_GET_SIZE(dictionary)) <= 8 + 4 * expected.size())
+  if (static_cast<size_t>(PyDict_GET_SIZE(dictionary)) <= 2 * expected.size())  // four entries for each key
     seen = items_of(dictionary);
   return true;
 }
@@ -111,7 +131,13 @@ bool same_result(PyObject* result, PyObject* expected) {
   return same;
 }
 
-bool unchanged(PyObject* watch);
+bool unchanged(Watch& watch);
+
+PyObject* pointer_at(PyObject* object, Py_ssize_t offset) {
+  PyObject* pointer = nullptr;
+  std::memcpy(&pointer, reinterpret_cast<const char*>(object) + offset, sizeof pointer);
+  return pointer;
+}
 
 bool Entry::same() {
   switch (kind) {
@@ -126,16 +152,33 @@ bool Entry::same() {
     case ClassAttribute:
       return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner.get()), key.get()) == expected.get();
     case Attribute:
-      return same_result(get ? get(owner.get(), closure) : PyObject_GetAttr(owner.get(), key.get()),
-                         expected.get());
+      return same_result(PyObject_GetAttr(owner.get(), key.get()), expected.get());
+    case Attributes:
+      for (const Ref& object : expected_members)
+        if (!same_result(get ? get(object.get(), closure) : PyObject_GetAttr(object.get(), key.get()),
+                         expected.get()))
+          return false;
+      return true;
+    case Fields:
+      for (const Ref& object : expected_members)
+        if (pointer_at(object.get(), field)) return false;
+      return true;
+    case Empty:
+      for (const Ref& dictionary : expected_members)
+        if (PyDict_GET_SIZE(dictionary.get())) return false;
+      return true;
     case Bytes:
       return same_bytes(owner.get(), expected.get());
-    case Tensor:
-      return place.same();
+    case Tensors:
+      for (size_t i = 0; i < places.size(); ++i) {
+        if (i + 8 < places.size()) places[i + 8].prefetch();
+        if (!places[i].same()) return false;
+      }
+      return true;
     case Call:
       return same_result(PyObject_CallNoArgs(owner.get()), expected.get());
     case Other:
-      return unchanged(owner.get());
+      return unchanged(*watch);
   }
   return false;
 }
@@ -158,7 +201,7 @@ class Watch {
   std::vector<Entry> entries_;
 };
 
-bool unchanged(PyObject* watch) { return py::cast<Watch&>(py::handle(watch)).changed(0) < 0; }
+bool unchanged(Watch& watch) { return watch.changed(0) < 0; }
 
 void require(bool holds, const char* message) {
   if (!holds) throw py::type_error(message);
@@ -226,12 +269,42 @@ int64_t add_attribute(Watch& w, const py::object& owner, const py::str& name, co
   Entry entry = make_entry(Entry::Attribute, owner);
   entry.key = interned(name);
   entry.expected = Ref(expected);
-  PyObject* found = _PyType_Lookup(Py_TYPE(owner.ptr()), entry.key.get());
+  return w.add(std::move(entry));
+}
+
+// Objects of one type, whose attribute `name` is `expected`.
+int64_t add_attributes(Watch& w, const py::list& owners, const py::str& name, const py::object& expected) {
+  Entry entry = make_entry(Entry::Attributes, py::none());
+  entry.expected_members = references(owners);
+  entry.key = interned(name);
+  entry.expected = Ref(expected);
+  PyTypeObject* type = owners.empty() ? nullptr : Py_TYPE(owners[0].ptr());
+  bool one_type = type != nullptr;
+  for (const py::handle owner : owners) one_type = one_type && Py_TYPE(owner.ptr()) == type;
+  PyObject* found = one_type ? _PyType_Lookup(type, entry.key.get()) : nullptr;
   if (found && Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
     const PyGetSetDef* definition = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
     entry.get = definition->get;
     entry.closure = definition->closure;
   }
+  return w.add(std::move(entry));
+}
+
+// Objects that keep a pointer `field` bytes inside, null now.
+int64_t add_fields(Watch& w, const py::list& owners, Py_ssize_t field) {
+  Entry entry = make_entry(Entry::Fields, py::none());
+  entry.expected_members = references(owners);
+  entry.field = field;
+  for (const py::handle owner : owners)
+    require(field > 0 && field + static_cast<Py_ssize_t>(sizeof(void*)) <= Py_TYPE(owner.ptr())->tp_basicsize,
+            "expected an offset inside each object");
+  return w.add(std::move(entry));
+}
+
+int64_t add_empty(Watch& w, const py::list& owners) {
+  Entry entry = make_entry(Entry::Empty, py::none());
+  for (const py::handle owner : owners) require(PyDict_Check(owner.ptr()), "expected dictionaries");
+  entry.expected_members = references(owners);
   return w.add(std::move(entry));
 }
 
@@ -241,14 +314,16 @@ int64_t add_bytes(Watch& w, const py::buffer& owner, const py::bytes& expected) 
   return w.add(std::move(entry));
 }
 
-// `capsule` holds a tensor handle made by torch for this entry, which takes it over.
-int64_t add_tensor(Watch& w, const py::object& owner, const py::capsule& capsule) {
+// `capsules` hold tensor handles made by torch for this entry, which takes them over.
+int64_t add_tensors(Watch& w, const py::list& owners, const py::list& capsules) {
   if (!TensorReader::get().complete())
     throw std::runtime_error("this torch lacks its stable C interface; AICF supports torch 2.11 to 2.13");
-  void* handle = PyCapsule_GetPointer(capsule.ptr(), capsule.name());
-  if (!handle) throw py::error_already_set();
-  Entry entry = make_entry(Entry::Tensor, owner);
-  entry.place = TensorPlace(handle);
+  Entry entry = make_entry(Entry::Tensors, owners);
+  for (const py::handle capsule : capsules) {
+    void* handle = PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr()));
+    if (!handle) throw py::error_already_set();
+    entry.places.emplace_back(handle);
+  }
   return w.add(std::move(entry));
 }
 
@@ -259,8 +334,17 @@ int64_t add_call(Watch& w, const py::object& function, const py::object& expecte
 }
 
 int64_t add_watch(Watch& w, const py::object& other) {
-  (void)other.cast<Watch&>();
-  return w.add(make_entry(Entry::Other, other));
+  Entry entry = make_entry(Entry::Other, other);
+  entry.watch = &other.cast<Watch&>();
+  return w.add(std::move(entry));
+}
+
+// Where `owner` keeps a pointer to `value`, in bytes from its start; 0 where it does not.
+Py_ssize_t find_field(const py::object& owner, const py::object& value) {
+  const Py_ssize_t size = Py_TYPE(owner.ptr())->tp_basicsize, step = sizeof(void*);
+  for (Py_ssize_t offset = sizeof(PyObject); offset + step <= size; offset += step)
+    if (pointer_at(owner.ptr(), offset) == value.ptr()) return offset;
+  return 0;
 }
 
 // Accepts what entry `index` is now.
@@ -289,11 +373,15 @@ void accept(Watch& w, size_t index) {
     case Entry::Attribute:
       entry.expected = Ref(py::reinterpret_steal<py::object>(PyObject_GetAttr(owner, entry.key.get())));
       break;
+    case Entry::Attributes:
+    case Entry::Fields:
+    case Entry::Empty:
+      break;  // what they expect is said when they are added
     case Entry::Bytes:
       entry.expected = Ref(py::bytes(py::reinterpret_steal<py::object>(PyBytes_FromObject(owner))));
       break;
-    case Entry::Tensor:
-      entry.place.read(&entry.place.data, &entry.place.sizes_and_strides);
+    case Entry::Tensors:
+      for (TensorPlace& place : entry.places) place.accept();
       break;
     case Entry::Call:
       entry.expected = Ref(py::reinterpret_steal<py::object>(PyObject_CallNoArgs(owner)));
@@ -348,9 +436,13 @@ void bind_watch(py::module_& m) {
       .def("add_class_attribute", &add_class_attribute)
       .def("add_attribute", &add_attribute)
       .def("add_bytes", &add_bytes)
-      .def("add_tensor", &add_tensor)
+      .def("add_attributes", &add_attributes)
+      .def("add_fields", &add_fields)
+      .def("add_empty", &add_empty)
+      .def("add_tensors", &add_tensors)
       .def("add_call", &add_call)
       .def("add_watch", &add_watch)
+      .def_static("find_field", &find_field)
       .def("__len__", [](Watch& w) { return w.entries().size(); });
 }
 

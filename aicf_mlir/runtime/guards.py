@@ -65,17 +65,21 @@ class Guards:
         self.watched.clear()
         self.guards = []
         names: dict[int, tuple[dict[str, Any], list[str]]] = {}
+        empty: list[dict[Any, Any]] = []
         for read in reads:
             if (follow := self._live.get(read.place)) is not None:
                 self._add(read, follow)
                 continue
             self.guards.append(Guard(read.path, read.kind, read.value(), read))
-            if read.kind == "item":
+            if read.kind == "items" and not read.owner:
+                empty.append(read.owner)
+            elif read.kind == "item":
                 names.setdefault(id(read.owner), (read.owner, []))[1].append(read.key)
             else:
                 self._add(read, self._follow)
         for owner, keys in names.values():
             self.watched.namespace(owner, keys, self._follow)
+        self.watched.empty(empty, self._follow)
 
     def _add(self, read: Read, handler: Callable[[], None]) -> None:
         match read.kind:
@@ -153,7 +157,10 @@ class Guards:
                 self._ignored |= {(id(guard.read.owner), name) for name in unmentioned if type(name) is str}
         self._accept(changed)
         known = {guard.read.place for guard in self.guards}
-        if any(read.place not in known and read.place not in self._live for read in reads):
+        filled = any(
+            guard.kind == "items" for guard in changed
+        )  # one that was empty is compared in another way
+        if filled or any(read.place not in known and read.place not in self._live for read in reads):
             self._watch(reads)
 
     def _accept(self, guards: Sequence[Guard]) -> None:

@@ -177,18 +177,19 @@ class OptimizerState:
         watched.namespace(vars(self._optimizer), ["state"], self.reconcile)
         watched.items(state, self.reconcile)
         self.published = True
+        views: list[torch.Tensor] = []
         for bound, counted in self._bound:
             entries: dict[str, Any] | None = state.get(bound.parameter)
             if not entries:
                 self.published = False
                 continue
             watched.items(entries, self.reconcile)
-            for key in bound.keys:
-                self.published &= entries.get(key) is bound.views[key]
-                watched.tensor(bound.views[key], self.reconcile)
+            views += [bound.views[key] for key in bound.keys]
+            self.published &= all(entries.get(key) is bound.views[key] for key in bound.keys)
             if counted and bound.count is not None:
                 self.published &= entries.get("step") is bound.count
-                watched.tensor(bound.count, self.reconcile)
+                views.append(bound.count)
+        watched.tensors(views, self.reconcile)
 
 
 def _check_count(name: str, value: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +15,7 @@ from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.runtime.homes import Home, home_of, is_only_user, register, use
 from aicf_mlir.runtime.program import Place, Program, Slot
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, view
-from aicf_mlir.runtime.watched import Watched
+from aicf_mlir.runtime.watched import HOOKS, Watched
 
 if TYPE_CHECKING:
     from aicf_mlir._C import Launch
@@ -171,35 +171,41 @@ class Store:
 
         `optimized` has the ids of the optimizer's parameters: of the other tensors, nobody asks for a gradient.
         """
+        asked = [bound for bound in self.bound if id(bound.tensor) in optimized]
+        trained = [bound.tensor for bound in asked if bound.role == "param"]
+        frozen = [bound.tensor for bound in asked if bound.role != "param"]
+        watched.tensors([bound.tensor for bound in self.bound], self._refuse_moved)
+        watched.attributes(trained, "requires_grad", True, self._refuse_flags)
+        watched.attributes(frozen, "requires_grad", False, self._refuse_flags)
+        watched.no_hooks(trained, self._refuse_hooks)
+
+    def _refuse_moved(self) -> None:
         for bound in self.bound:
-            watched.tensor(bound.tensor, partial(_refuse_moved, bound.name))
-            if id(bound.tensor) not in optimized:
-                continue
+            place = self.view(bound.role, bound.name)
+            tensor = bound.tensor
+            if (tensor.data_ptr(), tensor.shape, tensor.stride()) != (
+                place.data_ptr(),
+                place.shape,
+                place.stride(),
+            ):
+                raise moved_error(bound.name)
+
+    def _refuse_flags(self) -> None:
+        for bound in self.bound:
             trained = bound.role == "param"
-            watched.attribute(
-                bound.tensor, "requires_grad", trained, partial(_refuse_flag, bound.name, trained)
-            )
-            if trained:
-                for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
-                    watched.attribute(
-                        bound.tensor, hooks, getattr(bound.tensor, hooks), partial(_refuse_hook, bound.name)
-                    )
+            if bound.tensor.requires_grad != trained and (
+                trained or isinstance(bound.tensor, torch.nn.Parameter)
+            ):
+                raise BindError(
+                    f"{bound.name!r} had requires_grad={trained} when it was compiled; set it back, or call recompile()"
+                )
 
-
-def _refuse_moved(name: str) -> None:
-    raise moved_error(name)
-
-
-def _refuse_flag(name: str, trained: bool) -> None:
-    raise BindError(
-        f"{name!r} had requires_grad={trained} when it was compiled; set it back, or call recompile()"
-    )
-
-
-def _refuse_hook(name: str) -> None:
-    raise BindError(
-        f"{name!r} got a gradient hook after it was compiled, which a compiled step does not run; remove it"
-    )
+    def _refuse_hooks(self) -> None:
+        for bound in self.bound:
+            if any(getattr(bound.tensor, hooks) for hooks in HOOKS):
+                raise BindError(
+                    f"{bound.name!r} got a gradient hook after it was compiled, which a compiled step does not run; remove it"
+                )
 
 
 def moved_error(name: str) -> BindError:

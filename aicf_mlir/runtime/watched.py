@@ -18,6 +18,26 @@ _handle: Callable[[torch.Tensor], Any] = vars(torch._C)["_aoti"].unsafe_alloc_vo
 """Torch's handle of a tensor for its stable C interface, in a capsule."""
 
 
+def _hook_field(attribute: str, register: str) -> int:
+    """Where a tensor keeps its hooks, found by looking for those of one that has some; 0 where they are not found.
+
+    A look there takes a nanosecond, torch's getter thirty, and a step looks at two for each parameter.
+    """
+    tensor, other = torch.zeros(1, requires_grad=True), torch.zeros(1, requires_grad=True)
+    getattr(tensor, register)(lambda _: None)
+    hooks = getattr(tensor, attribute)
+    return 0 if _C.Watch.find_field(other, hooks) else _C.Watch.find_field(tensor, hooks)
+
+
+HOOKS = {
+    "_backward_hooks": _hook_field("_backward_hooks", "register_hook"),
+    "_post_accumulate_grad_hooks": _hook_field(
+        "_post_accumulate_grad_hooks", "register_post_accumulate_grad_hook"
+    ),
+}
+"""Where a tensor keeps the hooks on its gradient, in bytes; 0: ask torch."""
+
+
 class Watched:
     """A list of entries, compared by identity in C++; see csrc/bindings_watch.cpp."""
 
@@ -62,14 +82,33 @@ class Watched:
         self._watch.add_watch(watched._watch)
         return self._added(watched.check)
 
-    def tensor(self, tensor: torch.Tensor, handler: Handler) -> int:
-        """The memory, shape and strides of a tensor."""
-        self._watch.add_tensor(tensor, _handle(tensor))
+    def tensors(self, tensors: Sequence[torch.Tensor], handler: Handler) -> int:
+        """The memory, shape and strides of tensors."""
+        self._watch.add_tensors(list(tensors), [_handle(tensor) for tensor in tensors])
         return self._added(handler)
 
     def attribute(self, owner: object, name: str, expected: object, handler: Handler) -> int:
         """An attribute that is `expected`."""
         self._watch.add_attribute(owner, name, expected)
+        return self._added(handler)
+
+    def attributes(self, owners: Sequence[object], name: str, expected: object, handler: Handler) -> int:
+        """An attribute that is `expected` of every object."""
+        self._watch.add_attributes(list(owners), name, expected)
+        return self._added(handler)
+
+    def no_hooks(self, tensors: Sequence[torch.Tensor], handler: Handler) -> None:
+        """That no tensor has hooks on its gradient."""
+        for attribute, field in HOOKS.items():
+            if field:
+                self._watch.add_fields(list(tensors), field)
+                self._added(handler)
+            else:
+                self.attributes(tensors, attribute, None, handler)
+
+    def empty(self, owners: Sequence[dict[Any, Any]], handler: Handler) -> int:
+        """That dictionaries have no entries."""
+        self._watch.add_empty(list(owners))
         return self._added(handler)
 
     def namespace(self, owner: dict[str, Any], names: Sequence[str], handler: Handler) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,8 @@ from aicf_mlir.scalars import Scalar, scalars
 
 if TYPE_CHECKING:
     from aicf_mlir.compile import Request
+
+Batch = Mapping[str, torch.Tensor]
 
 
 class BuiltStep:
@@ -127,3 +130,30 @@ class BuiltStep:
     @property
     def _stream(self) -> int:
         return current_stream(self._device)
+
+    def _select(self, batch: Batch) -> BoundPlan:
+        _check_batch(self.name, batch)
+        for plan in self._plans:
+            if len(self._plans) == 1 or _fits(plan, batch):
+                return plan
+        groups = "; ".join(_shapes(plan.inputs) for plan in self._plans)
+        raise BindError(
+            f"{self.name}: no shape group for {_shapes(batch)}; compiled: {groups}. "
+            "Pass drop_last=True to the DataLoader, or compile with this batch size too, B=(…)"
+        )
+
+
+def _check_batch(name: str, batch: object) -> None:
+    if not isinstance(batch, Mapping):
+        raise BindError(f"{name}: a batch is a dict of tensors, got {type(batch).__name__}")
+
+
+def _fits(plan: BoundPlan, batch: Batch) -> bool:
+    return all(
+        isinstance(t := batch.get(name), torch.Tensor) and t.shape == s.shape
+        for name, s in plan.inputs.items()
+    )
+
+
+def _shapes(batch: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {list(getattr(value, 'shape', ()))}" for name, value in batch.items())

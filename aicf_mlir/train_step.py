@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, overload
 
 import torch
 
-from aicf_mlir.built_step import BuiltStep
+from aicf_mlir.built_step import Batch, BuiltStep
 from aicf_mlir.errors import BindError, DataError, GuardError, StateError
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.bound_plan import BoundPlan
@@ -29,8 +29,6 @@ from aicf_mlir.runtime.status import data_error
 
 log = logging.getLogger("aicf")
 _nvtx: Any = torch.cuda.nvtx
-
-Batch = Mapping[str, torch.Tensor]
 
 SKIPPED = "The step was skipped whole: nothing has changed"
 
@@ -334,17 +332,6 @@ class CompiledTrainStep(BuiltStep):
         if self._state in ("created", "reset"):
             self._state = "warmed"
 
-    def _select(self, batch: Batch) -> BoundPlan:
-        _check_batch(self.name, batch)
-        for plan in self._plans:
-            if len(self._plans) == 1 or _fits(plan, batch):
-                return plan
-        groups = "; ".join(_shapes(plan.inputs) for plan in self._plans)
-        raise BindError(
-            f"{self.name}: no shape group for {_shapes(batch)}; compiled: {groups}. "
-            "Pass drop_last=True to the DataLoader, or compile with this batch size too, B=(…)"
-        )
-
     def _prepare(self) -> None:
         """Follow or refuse what has changed since the last step."""
         if self._watched.changed() >= 0:
@@ -390,19 +377,3 @@ class CompiledEvalStep(CompiledTrainStep):
     def load(self, path: str | os.PathLike[str]) -> None:
         """Refused, as `save`."""
         raise StateError(f"{self.name}: an evaluation step has no state of its own; load into the train step")
-
-
-def _check_batch(name: str, batch: object) -> None:
-    if not isinstance(batch, Mapping):
-        raise BindError(f"{name}: a batch is a dict of tensors, got {type(batch).__name__}")
-
-
-def _fits(plan: BoundPlan, batch: Batch) -> bool:
-    return all(
-        isinstance(t := batch.get(name), torch.Tensor) and t.shape == s.shape
-        for name, s in plan.inputs.items()
-    )
-
-
-def _shapes(batch: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {list(getattr(value, 'shape', ()))}" for name, value in batch.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,8 +90,9 @@ class Read:
 
 def named_modules(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     """A module and all inside it, by path."""
-    named: Callable[[], Any] = module.named_modules  # pyright: ignore[reportUnknownMemberType]
-    return [(name, part) for name, part in named()]
+    named: Any = vars(torch.nn.Module)["named_modules"]
+    found: list[tuple[str, torch.nn.Module]] = list(named(module))
+    return found
 
 
 class ModuleReads:

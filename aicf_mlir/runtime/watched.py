@@ -24,7 +24,7 @@ def _hook_field(attribute: str, register: str) -> int:
     A look there takes a nanosecond, torch's getter thirty, and a step looks at two for each parameter.
     """
     tensor, other = torch.zeros(1, requires_grad=True), torch.zeros(1, requires_grad=True)
-    getattr(tensor, register)(lambda _: None)
+    getattr(tensor, register)(print)
     hooks = getattr(tensor, attribute)
     return 0 if _C.Watch.find_field(other, hooks) else _C.Watch.find_field(tensor, hooks)
 

@@ -1,0 +1,203 @@
+// What a Watch compares, and how.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "bindings.h"
+#include "bindings_tensor_place.h"
+
+namespace aicf::bindings {
+
+// A strong reference that the cyclic collector can see through Watch.
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(PyObject* borrowed) : object_(borrowed) { Py_XINCREF(object_); }
+  explicit Ref(py::handle borrowed) : Ref(borrowed.ptr()) {}
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Ref& operator=(Ref&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Ref() { Py_XDECREF(object_); }
+  PyObject* get() const { return object_; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+class Watch;
+
+// One thing that is watched, or many of a kind: these are compared fast, and whoever watches them finds out
+// which.
+struct Entry {
+  enum Kind {
+    Namespace,
+    Items,
+    Empty,  // dictionaries
+    Members,
+    Cell,
+    ClassAttribute,
+    Attribute,
+    Attributes,  // one attribute of many objects
+    Fields,      // pointers inside many objects, all null
+    Bytes,
+    Tensors,
+    Call,
+    Other
+  } kind;
+  Ref owner;
+  Ref key;       // of ClassAttribute, Attribute and Attributes
+  Ref expected;  // null: an empty cell
+  // Of Namespace and Items: key, value, key, …, a null value for an absent one; else the members.
+  std::vector<Ref> expected_members;
+  std::vector<Ref> seen;  // of Namespace: the whole dictionary when it was last found right
+  std::vector<TensorPlace> places;
+  getter get = nullptr;  // of Attributes: torch's own getter, without the search for it
+  void* closure = nullptr;
+  Py_ssize_t field = 0;    // of Fields: bytes from the start of the object
+  Watch* watch = nullptr;  // of Other
+
+  bool same();
+};
+
+inline std::vector<Ref> items_of(PyObject* dictionary) {
+  std::vector<Ref> items;
+  PyObject *key = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dictionary, &position, &key, &value)) {
+    items.emplace_back(key);
+    items.emplace_back(value);
+  }
+  return items;
+}
+
+inline bool same_items(PyObject* dictionary, const std::vector<Ref>& expected) {
+  if (static_cast<size_t>(PyDict_GET_SIZE(dictionary)) * 2 != expected.size()) return false;
+  PyObject *key = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  for (size_t i = 0; PyDict_Next(dictionary, &position, &key, &value); i += 2)
+    if (key != expected[i].get() || value != expected[i + 1].get()) return false;
+  return true;
+}
+
+inline bool same_members(PyObject* sequence, const std::vector<Ref>& expected) {
+  const Py_ssize_t size = PySequence_Fast_GET_SIZE(sequence);
+  if (static_cast<size_t>(size) != expected.size()) return false;
+  PyObject** members = PySequence_Fast_ITEMS(sequence);
+  for (Py_ssize_t i = 0; i < size; ++i)
+    if (members[i] != expected[static_cast<size_t>(i)].get()) return false;
+  return true;
+}
+
+// Whether `dictionary` holds these keys with these values, whatever else it holds. Its entries are walked in
+// order, which is several times faster than to look keys up; only after a change, or in a large dictionary,
+// each key is looked up.
+inline bool same_names(PyObject* dictionary, const std::vector<Ref>& expected, std::vector<Ref>& seen) {
+  if (!seen.empty() && same_items(dictionary, seen)) return true;
+  for (size_t i = 0; i < expected.size(); i += 2) {
+    PyObject* value = PyDict_GetItemWithError(dictionary, expected[i].get());
+    if (!value && PyErr_Occurred()) PyErr_Clear();
+    if (value != expected[i + 1].get()) return false;
+  }
+  if (static_cast<size_t>(PyDict_GET_SIZE(dictionary)) <= 2 * expected.size())  // four entries for each key
+    seen = items_of(dictionary);
+  return true;
+}
+
+// Whether the memory that `owner` exports holds the bytes of `expected`.
+inline bool same_bytes(PyObject* owner, PyObject* expected) {
+  Py_buffer now;
+  if (PyObject_GetBuffer(owner, &now, PyBUF_CONTIG_RO) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  const bool same = now.len == PyBytes_GET_SIZE(expected) &&
+                    !std::memcmp(now.buf, PyBytes_AS_STRING(expected), static_cast<size_t>(now.len));
+  PyBuffer_Release(&now);
+  return same;
+}
+
+// Whether a new reference is `expected`; an exception counts as a difference.
+inline bool same_result(PyObject* result, PyObject* expected) {
+  const bool same = result == expected;
+  Py_XDECREF(result);
+  if (!result) PyErr_Clear();
+  return same;
+}
+
+inline bool unchanged(Watch& watch);
+
+inline PyObject* pointer_at(PyObject* object, Py_ssize_t offset) {
+  PyObject* pointer = nullptr;
+  std::memcpy(&pointer, reinterpret_cast<const char*>(object) + offset, sizeof pointer);
+  return pointer;
+}
+
+inline bool Entry::same() {
+  switch (kind) {
+    case Namespace:
+      return same_names(owner.get(), expected_members, seen);
+    case Items:
+      return same_items(owner.get(), expected_members);
+    case Members:
+      return same_members(owner.get(), expected_members);
+    case Cell:
+      return PyCell_GET(owner.get()) == expected.get();
+    case ClassAttribute:
+      return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner.get()), key.get()) == expected.get();
+    case Attribute:
+      return same_result(PyObject_GetAttr(owner.get(), key.get()), expected.get());
+    case Attributes:
+      for (const Ref& object : expected_members)
+        if (!same_result(get ? get(object.get(), closure) : PyObject_GetAttr(object.get(), key.get()),
+                         expected.get()))
+          return false;
+      return true;
+    case Fields:
+      for (const Ref& object : expected_members)
+        if (pointer_at(object.get(), field)) return false;
+      return true;
+    case Empty:
+      for (const Ref& dictionary : expected_members)
+        if (PyDict_GET_SIZE(dictionary.get())) return false;
+      return true;
+    case Bytes:
+      return same_bytes(owner.get(), expected.get());
+    case Tensors:
+      for (size_t i = 0; i < places.size(); ++i) {
+        if (i + 8 < places.size()) places[i + 8].prefetch();
+        if (!places[i].same()) return false;
+      }
+      return true;
+    case Call:
+      return same_result(PyObject_CallNoArgs(owner.get()), expected.get());
+    case Other:
+      return unchanged(*watch);
+  }
+  return false;
+}
+
+class Watch {
+ public:
+  // The first entry from `start` on that is not what it was; -1 if there is none.
+  int64_t changed(int64_t start) {
+    for (size_t i = static_cast<size_t>(std::max<int64_t>(start, 0)); i < entries_.size(); ++i)
+      if (!entries_[i].same()) return static_cast<int64_t>(i);
+    return -1;
+  }
+  int64_t add(Entry entry) {
+    entries_.push_back(std::move(entry));
+    return static_cast<int64_t>(entries_.size()) - 1;
+  }
+  std::vector<Entry>& entries() { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+inline bool unchanged(Watch& watch) { return watch.changed(0) < 0; }
+
+}  // namespace aicf::bindings

@@ -137,7 +137,7 @@ class CompiledTrainStep(BuiltStep):
                 raise self._not_captured()
             if n.__class__ is not int or n < 1:
                 raise BindError(f"{self.name}: replay(n) needs a positive integer, got {n!r}")
-            if self._changed() >= 0 or self.meta.polled:
+            if self._changed() >= 0 or self.meta.polled or not self._is_steady:
                 self._prepare()
             addresses, _owners = ((), None) if inputs is None else plan.stage(inputs)
             if self._is_cuda:
@@ -334,8 +334,11 @@ class CompiledTrainStep(BuiltStep):
 
     def _prepare(self) -> None:
         """Follow or refuse what has changed since the last step."""
-        if self._watched.changed() >= 0:
+        if self._changed() >= 0:
             self._watched.check()
+        state = self._optimizer_state
+        if state is not None and not state.published:
+            state.reconcile()  # another step of the optimizer may have used the memory of entries that are gone again
         if self.meta.polled:
             self.meta.synchronize()
 

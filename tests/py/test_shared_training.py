@@ -142,6 +142,24 @@ def test_another_loss_goes_on_with_the_same_state(device: str) -> None:
     assert all(torch.equal(p, q) for p, q in zip(ours.parameters(), before, strict=True))
 
 
+def test_state_that_was_cleared_is_zero_for_a_step_that_never_ran(device: str) -> None:
+    """Both find `opt.state` empty, as it was when the second was compiled; the memory of its moments is not."""
+    ours, theirs = network().to(device), network().to(device)
+    a, b = torch.optim.Adam(ours.parameters(), lr=0.02), torch.optim.Adam(theirs.parameters(), lr=0.02)
+    example = make_batch(0, device)
+    first, second = (
+        compile_train_step(ours, a, loss_fn=loss, example=example, device=device)
+        for loss in (pretraining, fine_tuning)
+    )
+    for _ in range(2):
+        first.train_step(example)
+        eager(pretraining, theirs, b, example)
+    a.state.clear()
+    b.state.clear()
+    torch.testing.assert_close(second.train_step(example), eager(fine_tuning, theirs, b, example))
+    close(ours, theirs)
+
+
 def test_closing_one_step_leaves_the_others(device: str) -> None:
     ours, theirs = network().to(device), network().to(device)
     a, b = torch.optim.Adam(ours.parameters()), torch.optim.Adam(theirs.parameters())

@@ -6,6 +6,7 @@ import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from xdsl.dialects import func
@@ -17,6 +18,7 @@ from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.model import unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
+from aicf_mlir.frontend.special import special
 from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
@@ -71,7 +73,7 @@ def compile_train_step(
         model,
         optimizer,
         loss_fn,
-        example,
+        _shapes_of(example),
         B,
         D,
         device,
@@ -104,7 +106,9 @@ def compile_eval_step(
 
     The arguments are those of `compile_train_step`. The model's mode counts: call `model.eval()` first, and before each call.
     """
-    request = Request(model, None, loss_fn, example, B, D, device, dtype, name, False, tuple(meta))
+    request = Request(
+        model, None, loss_fn, _shapes_of(example), B, D, device, dtype, name, False, tuple(meta)
+    )
     return CompiledEvalStep(request, request.build(), warmup_required=False)
 
 
@@ -224,6 +228,23 @@ def _shape_groups(
             raise BindError("B= is an empty list; give at least one batch size")
         return [(None, size) for size in B]
     return [(None, B)]
+
+
+def _shapes_of(example: Batch | Sequence[Batch] | None) -> Batch | Sequence[Batch] | None:
+    """`example` as it is now, for later traces, without the memory of its tensors; what no step can hold is left as it is."""
+    if isinstance(example, Mapping):
+        entries: Mapping[Any, Any] = example
+        return {name: _shape_of(value) for name, value in entries.items()}
+    if isinstance(example, (list, tuple)):
+        batches: Sequence[Any] = example
+        return [_shapes_of(batch) for batch in batches]  # pyright: ignore[reportReturnType]
+    return example
+
+
+def _shape_of(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or special(value) is not None:
+        return value
+    return value.detach().new_empty(()).expand(value.shape)
 
 
 def _batches(given: Batch | Sequence[Batch] | None) -> list[Batch]:

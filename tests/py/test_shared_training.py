@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -289,3 +290,20 @@ def test_a_number_in_meta_is_one_with_the_attribute(device: str) -> None:
         TraceError, match=r"meta='model.beta': the step reads no number of that name.*model\.alpha"
     ):
         compile_train_step(ours, a, loss_fn=fine_tuning, example=batch, device=device, meta=["model.beta"])
+
+
+def test_the_example_is_neither_kept_nor_looked_at_again(device: str) -> None:
+    """A batch that is changed after compiling changes no later trace, and its memory is free."""
+    ours = network().to(device)
+    example = make_batch(0, device)
+    step = compile_train_step(
+        ours, torch.optim.Adam(ours.parameters()), loss_fn=fine_tuning, example=example, device=device
+    )
+    memory = weakref.ref(example["x"])
+    example["x"] = example["x"][:2].clone()
+    example["more"] = example["x"]
+    assert memory() is None
+    ours.train(False)
+    ours[0].in_features = 4
+    step.recompile()
+    step.train_step(make_batch(1, device))

@@ -87,4 +87,4 @@ def _bind_group(
         )
         for name, count in zip(group.params, counts, strict=True)
     ]
-    return BoundGroup(index, bound, counts_in_state=isinstance(group.rule, Adam))
+    return BoundGroup(bound, counts_in_state=isinstance(group.rule, Adam))

@@ -57,7 +57,6 @@ class BoundParameter:
 class BoundGroup:
     """The trained parameters of one param group, in the order of their counters."""
 
-    index: int
     parameters: list[BoundParameter]
     counts_in_state: bool
     """Whether torch keeps the step in the per-parameter state (Adam), or not at all (SGD)."""

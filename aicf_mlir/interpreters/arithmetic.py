@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array, precision, round_to, widen
+from aicf_mlir.interpreters.numerics import (
+    FLOATS,
+    NUMPY_TYPES,
+    Array,
+    compute_type,
+    precision,
+    round_to,
+    widen,
+)
 
 
 class Arithmetic:
@@ -38,8 +46,8 @@ class Exact(Arithmetic):
 
 
 def compute_epsilon(dtype: np.dtype[Any]) -> float:
-    """The unit in the last place of the type that kernels compute in: float64 for float64, float32 for the others."""
-    return precision(NUMPY_TYPES["f64" if dtype == np.float64 else "f32"])[0]
+    """The unit in the last place of the type that kernels compute in."""
+    return precision(compute_type(dtype))[0]
 
 
 class Disturbed(Arithmetic):

@@ -24,11 +24,11 @@ TensorSpec = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Call:
-    """One use of an op: inputs widened to float64 (integers stay), attributes, shapes of the outputs."""
+    """One use of an op: inputs widened to float64 (integers stay), attributes, types of the outputs."""
 
     inputs: Sequence[Array]
     attrs: Mapping[str, AttributeValue]
-    shapes: Sequence[tuple[int, ...]]
+    outputs: Sequence[TensorSpec]
 
     def flag(self, name: str) -> bool:
         """A boolean attribute, false when absent."""
@@ -69,7 +69,7 @@ def _gemm_epilogue(call: Call) -> list[Array]:
 
 def _reduce_sum(call: Call) -> list[Array]:
     total = call.inputs[0].sum(axis=tuple(call.attr("dims", ())))
-    return [np.reshape(total * call.attr("scale", 1.0), call.shapes[0])]
+    return [np.reshape(total * call.attr("scale", 1.0), call.outputs[0][1])]
 
 
 def _mse_loss(call: Call) -> list[Array]:
@@ -158,7 +158,7 @@ def _adam_step(call: Call) -> list[Array]:
         vmax = row.pop(4) if amsgrad else None
         p, g, m, v, lr, beta1, beta2, eps, weight_decay, bc1_inv, bc2_inv = row
         scalars = (lr, beta1, beta2, eps, weight_decay, bc1_inv, bc2_inv)
-        rows.append(updates.adam(p, g, m, v, vmax, *scalars, **flags))
+        rows.append(updates.adam(p, g, m, v, vmax, *scalars, element=call.outputs[0][0], **flags))
     return _by_column(rows)
 
 
@@ -188,7 +188,7 @@ MEANINGS: dict[str, Meaning] = {
     "cross_entropy_grad": _cross_entropy_grad,
     "copy": _unary(np.asarray),
     "transpose": lambda call: [np.transpose(call.inputs[0], call.attr("perm", None))],
-    "broadcast": lambda call: [np.broadcast_to(call.inputs[0], call.shapes[0])],
+    "broadcast": lambda call: [np.broadcast_to(call.inputs[0], call.outputs[0][1])],
     "check_index": _check_index,
     "check_finite": _check_finite,
     "advance": _advance,
@@ -211,9 +211,7 @@ def meaning(
     like [("f32", (64, 256))]. Raises KeyError for an unknown op, ValueError for a result of the wrong shape.
     """
     with np.errstate(all="ignore"):
-        call = Call(
-            [arithmetic.widen(array) for array in inputs], attrs, [shape for _, shape in output_types]
-        )
+        call = Call([arithmetic.widen(array) for array in inputs], attrs, output_types)
         results = MEANINGS[op_name](call)
     outputs = [
         arithmetic.round(np.asarray(r), element)

@@ -33,6 +33,17 @@ def precision(dtype: np.dtype[Any]) -> tuple[float, float]:
     return float(limits.eps), float(limits.smallest_subnormal)
 
 
+def compute_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type that kernels compute in for tensors of `dtype`: float64 for float64, float32 for the other floats."""
+    return NUMPY_TYPES["f64" if dtype == np.float64 else "f32"]
+
+
+def overflowing(values: Array, element: str) -> Array:
+    """`values`, infinite where the type that kernels compute in for `element` has no number so large."""
+    largest = float(np.finfo(compute_type(NUMPY_TYPES[element])).max)
+    return np.where(np.abs(values) > largest, np.copysign(np.inf, values), values)
+
+
 def widen(array: Array) -> Array:
     """Floats as float64; integers and booleans as they are."""
     return array.astype(np.float64) if array.dtype.kind not in "iub" else array

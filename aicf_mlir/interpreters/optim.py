@@ -5,6 +5,8 @@ from __future__ import annotations
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects import optim
+from aicf_mlir.dialects.base import element_type
+from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.dialects.properties import is_true
 from aicf_mlir.interpreters import updates
 from aicf_mlir.interpreters.numerics import Array
@@ -39,8 +41,9 @@ def adam(op: optim.AdamOp, operands: Operands) -> tuple[Array, ...]:
     vmax = hyperparameters.pop() if is_true(op.amsgrad) else None
     *hyperparameters, bc1_inv, bc2_inv = hyperparameters
     corrections = [vector[op.index.value.data] for vector in (bc1_inv, bc2_inv)]
+    element = element_name(element_type(op.results[0]))
     flags = {"decoupled": is_true(op.decoupled), "maximize": is_true(op.maximize)}
-    results = updates.adam(p, g, m, v, vmax, *hyperparameters, *corrections, **flags)
+    results = updates.adam(p, g, m, v, vmax, *hyperparameters, *corrections, element=element, **flags)
     return tuple(result for result in results if result is not None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.interpreters.numerics import Array, overflowing
 
 
 def advance(step: Array) -> Array:
@@ -63,10 +63,14 @@ def adam(
     bc1_inv: Array,
     bc2_inv: Array,
     *,
+    element: str,
     decoupled: bool = False,
     maximize: bool = False,
 ) -> tuple[Array, Array, Array, Array | None]:
-    """The new parameter, first and second moment, and maximum of the latter (amsgrad)."""
+    """The new parameter, first and second moment, and maximum of the latter (amsgrad).
+
+    A square may overflow the type that tensors of `element` are computed in; the parameter then stays, as in torch.
+    """
     if maximize:
         g = -g
     if decoupled:
@@ -74,7 +78,7 @@ def adam(
     elif weight_decay != 0.0:
         g = g + weight_decay * p
     m = lerp(m, g, 1.0 - beta1)
-    v = beta2 * v + (1.0 - beta2) * g * g
+    v = overflowing(beta2 * v + (1.0 - beta2) * g * g, element)
     if vmax is not None:
         vmax = np.maximum(vmax, v)
     denominator = np.sqrt(v if vmax is None else vmax) * np.sqrt(bc2_inv) + eps

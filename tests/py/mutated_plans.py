@@ -207,7 +207,7 @@ class Mutator:
     def change_constant(self) -> None:
         slot = self.slot("const")
         if slot.value is not None:
-            slot.value = SlotOp("c", ("f32", ()), "const", value=self.choose.choice([0.0, -3.0, 1e4])).value
+            slot.value = SlotOp("c", ("f32", ()), "const", value=self.choose.choice([0.0, -3.0, 1e30])).value
 
     def make_temporary(self) -> None:
         """An alias of another owner, or a temporary with an alias's memory of its own."""

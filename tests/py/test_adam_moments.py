@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from models import GradientIsInput, OptimizerConfig, compiled, output_is_loss, values
 from oracle import assert_right
+
+from aicf_mlir.interpreters import updates
 
 COLUMNS = 33
 BETAS = [(0.0, 0.99), (0.3, 0.9), (0.5, 0.99), (0.51, 0.99), (0.9, 0.999)]
@@ -19,6 +22,7 @@ SEQUENCES = {
     "infinite": (1.0, math.inf, 1.0),
     "infinite at first": (-math.inf, 1.0, math.inf),
     "not a number": (1.0, math.nan, 1.0),
+    "its square is beyond float32": (1e30, 1.0, 1.0),
 }
 """Gradients, step by step."""
 STEPS = 3
@@ -86,3 +90,18 @@ def test_without_a_memory_the_first_moment_is_the_gradient(device: str) -> None:
         for step in range(STEPS):
             if all(map(math.isfinite, sequence)):
                 assert torch.equal(after[step]["weight.exp_avg"][row], batches[step]["x"][row])
+
+
+def test_a_square_beyond_the_range_leaves_the_parameter_in_the_interpreter_too() -> None:
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.Adam([parameter])
+    parameter.grad = torch.tensor([1e30])
+    optimizer.step()
+    one, zero = np.ones(1), np.zeros(1)
+    scalars = [np.float64(x) for x in (1e-3, 0.9, 0.999, 1e-8, 0.0, 10.0, 1000.0)]
+    p, _, v, _ = updates.adam(one, one * 1e30, zero, zero, None, *scalars, element="f32")
+    assert p == parameter.item() == 1.0
+    assert v == optimizer.state[parameter]["exp_avg_sq"] == math.inf
+    p, _, v, _ = updates.adam(one, one * 1e30, zero, zero, None, *scalars, element="f64")
+    assert p == pytest.approx(0.999)
+    assert v == pytest.approx(1e57)

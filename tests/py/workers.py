@@ -18,7 +18,7 @@ from typing import Any
 from children import Child
 
 MEGABYTES = 512.0
-"""Processor time and peak memory that one job may take; its child included."""
+"""Peak memory that one job may take; its child included."""
 PATIENCE = 120.0
 """Wall seconds after which a job counts as hanging: the machine may be busy."""
 
@@ -82,14 +82,17 @@ def run_all(kind: str, jobs: Iterable[str]) -> Iterator[Outcome]:
 
 
 def summary(outcomes: Iterable[Outcome]) -> tuple[dict[str, int], list[str]]:
-    """How many jobs ended how, and the faults."""
+    """How many jobs ended how, and the faults; prints the former, and the most that a job took (`pytest -rP`)."""
     counts: dict[str, int] = {}
     faults: list[str] = []
+    seconds = megabytes = 0.0
     for outcome in outcomes:
+        seconds, megabytes = max(seconds, outcome.seconds), max(megabytes, outcome.megabytes)
         word = outcome.outcome.split(":")[0]
         counts[word] = counts.get(word, 0) + 1
         if outcome.fault is not None:
             faults.append(outcome.fault)
+    print(f"{counts}; at most {seconds:.2f} s of processor time and {megabytes:.0f} MB each")
     return counts, faults
 
 

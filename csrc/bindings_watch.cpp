@@ -156,7 +156,7 @@ Py_ssize_t find_field(const py::object& owner, const py::object& value) {
 // Accepts what entry `index` is now.
 void accept(Watch& w, size_t index) {
   if (index >= w.entries().size()) throw py::index_error("no such entry");
-  Entry& entry = w.entries()[index];
+  Entry& entry = w.entry(index);
   PyObject* owner = entry.owner.get();
   switch (entry.kind) {
     case Entry::Namespace:
@@ -196,6 +196,7 @@ void accept(Watch& w, size_t index) {
       break;  // it accepts its own
   }
   if (PyErr_Occurred()) throw py::error_already_set();
+  w.renew(index);
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {
@@ -213,9 +214,8 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 
 int clear(PyObject* self) {
   if (!py::detail::is_holder_constructed(self)) return 0;
-  std::vector<Entry> entries;
-  std::swap(entries, py::cast<Watch&>(py::handle(self)).entries());
-  return 0;  // released here, once the watch no longer shows them
+  py::cast<Watch&>(py::handle(self)).take();
+  return 0;
 }
 
 }  // namespace
@@ -230,11 +230,7 @@ void bind_watch(py::module_& m) {
       .def(py::init<>())
       .def("changed", &Watch::changed, py::arg("start") = 0)
       .def("accept", &accept, py::arg("index"))
-      .def("clear",
-           [](Watch& w) {
-             std::vector<Entry> entries;
-             std::swap(entries, w.entries());
-           })
+      .def("clear", [](Watch& w) { w.take(); })
       .def("add_namespace", &add_namespace)
       .def("add_items", &add_items)
       .def("add_members", &add_members)

@@ -130,6 +130,13 @@ inline bool same_result(PyObject* result, PyObject* expected) {
 
 inline bool unchanged(Watch& watch);
 
+// After a step little of what a watch looks at is in the cache: it is asked for so many objects ahead.
+constexpr size_t kAhead = 16;
+
+inline void prefetch(const void* object, Py_ssize_t offset = 0) {
+  __builtin_prefetch(static_cast<const char*>(object) + offset);
+}
+
 inline PyObject* pointer_at(PyObject* object, Py_ssize_t offset) {
   PyObject* pointer = nullptr;
   std::memcpy(&pointer, reinterpret_cast<const char*>(object) + offset, sizeof pointer);
@@ -151,24 +158,31 @@ inline bool Entry::same() {
     case Attribute:
       return same_result(PyObject_GetAttr(owner.get(), key.get()), expected.get());
     case Attributes:
-      for (const Ref& object : expected_members)
-        if (!same_result(get ? get(object.get(), closure) : PyObject_GetAttr(object.get(), key.get()),
-                         expected.get()))
+      for (size_t i = 0; i < expected_members.size(); ++i) {
+        if (i + kAhead < expected_members.size()) prefetch(expected_members[i + kAhead].get());
+        PyObject* object = expected_members[i].get();
+        if (!same_result(get ? get(object, closure) : PyObject_GetAttr(object, key.get()), expected.get()))
           return false;
+      }
       return true;
     case Fields:
-      for (const Ref& object : expected_members)
-        if (pointer_at(object.get(), field)) return false;
+      for (size_t i = 0; i < expected_members.size(); ++i) {
+        if (i + kAhead < expected_members.size()) prefetch(expected_members[i + kAhead].get(), field);
+        if (pointer_at(expected_members[i].get(), field)) return false;
+      }
       return true;
     case Empty:
-      for (const Ref& dictionary : expected_members)
-        if (PyDict_GET_SIZE(dictionary.get())) return false;
+      for (size_t i = 0; i < expected_members.size(); ++i) {
+        if (i + kAhead < expected_members.size()) prefetch(expected_members[i + kAhead].get());
+        if (PyDict_GET_SIZE(expected_members[i].get())) return false;
+      }
       return true;
     case Bytes:
       return same_bytes(owner.get(), expected.get());
     case Tensors:
       for (size_t i = 0; i < places.size(); ++i) {
-        if (i + 8 < places.size()) places[i + 8].prefetch();
+        if (i + 2 * kAhead < places.size()) places[i + 2 * kAhead].prefetch();
+        if (i + kAhead < places.size()) places[i + kAhead].prefetch_behind();
         if (!places[i].same()) return false;
       }
       return true;
@@ -180,22 +194,65 @@ inline bool Entry::same() {
   return false;
 }
 
+// The dictionary that an entry compares, and its version when it was last found right: as long as that stays,
+// so does the dictionary, and nothing else is looked at. CPython has versions up to 3.12.
+class Stamp {
+ public:
+  explicit Stamp(const Entry& entry)
+      : dictionary_(entry.kind == Entry::Namespace || entry.kind == Entry::Items ? entry.owner.get()
+                                                                                 : nullptr) {
+    renew();
+  }
+  bool same() const { return dictionary_ && version_ && version() == version_; }
+  void renew() { version_ = dictionary_ ? version() : 0; }
+  void prefetch() const { bindings::prefetch(dictionary_); }
+
+ private:
+  uint64_t version() const {
+#if PY_VERSION_HEX < 0x030D0000
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    return reinterpret_cast<PyDictObject*>(dictionary_)->ma_version_tag;
+#pragma GCC diagnostic pop
+#else
+    return 0;
+#endif
+  }
+
+  PyObject* dictionary_;  // the entry's
+  uint64_t version_ = 0;  // 0: not known
+};
+
 class Watch {
  public:
   // The first entry from `start` on that is not what it was; -1 if there is none.
   int64_t changed(int64_t start) {
-    for (size_t i = static_cast<size_t>(std::max<int64_t>(start, 0)); i < entries_.size(); ++i)
+    for (size_t i = static_cast<size_t>(std::max<int64_t>(start, 0)); i < entries_.size(); ++i) {
+      if (i + kAhead < stamps_.size()) stamps_[i + kAhead].prefetch();
+      if (stamps_[i].same()) continue;
       if (!entries_[i].same()) return static_cast<int64_t>(i);
+      stamps_[i].renew();
+    }
     return -1;
   }
   int64_t add(Entry entry) {
+    stamps_.emplace_back(entry);
     entries_.push_back(std::move(entry));
     return static_cast<int64_t>(entries_.size()) - 1;
   }
-  std::vector<Entry>& entries() { return entries_; }
+  Entry& entry(size_t index) { return entries_[index]; }
+  // After entry `index` was given what it shall expect.
+  void renew(size_t index) { stamps_[index].renew(); }
+  const std::vector<Entry>& entries() const { return entries_; }
+  // Watches nothing any more; what was watched is released by the caller, once the watch no longer shows it.
+  std::vector<Entry> take() {
+    stamps_.clear();
+    return std::exchange(entries_, {});
+  }
 
  private:
   std::vector<Entry> entries_;
+  std::vector<Stamp> stamps_;  // one for each
 };
 
 inline bool unchanged(Watch& watch) { return watch.changed(0) < 0; }

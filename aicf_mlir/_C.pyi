@@ -58,6 +58,8 @@ TensorType: TypeAlias = tuple[str, Sequence[int]]
 """(dtype, shape), e.g. ("f32", (64, 256))."""
 Slot: TypeAlias = tuple[str, int, str, Sequence[int]]
 """(arena, offset, dtype, shape)."""
+Counts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""How many tensors each operand and each result of a schema has; None where each has one."""
 
 class KernelVariant(TypedDict):
     name: str
@@ -80,11 +82,17 @@ class ExecutorStats(TypedDict):
     live_bytes: int
 
 class Launch(TypedDict):
-    kind: int
+    symbol: NotRequired[str]
+    origin: NotRequired[str]
+    """Where it comes from, for errors."""
+    op: int | str
     kernel_id: str
     inputs: Sequence[Slot]
     outputs: Sequence[Slot]
+    counts: Counts | None
     attrs: Mapping[str, Attr]
+    after: NotRequired[Sequence[int]]
+    """Positions of the launches that must be complete before this one."""
     workspace: tuple[str, int, int] | None
     unless: NotRequired[Slot | None]
     """The status: where its first number is not 0 the launch does nothing."""
@@ -96,22 +104,31 @@ native: bool
 with_cuda: bool
 """Whether this build has the CUDA kernels; device_count("cuda") tells whether they can run."""
 
-def op_names() -> dict[int, str]: ...
+def op_schemas() -> list[dict[str, Any]]: ...
 def kernel_variants() -> list[KernelVariant]: ...
 def targets() -> list[str]: ...
 def check_op(
-    kind: int, inputs: list[TensorType], outputs: list[TensorType], attrs: dict[str, Attr]
+    op: int | str,
+    inputs: list[TensorType],
+    outputs: list[TensorType],
+    attrs: dict[str, Attr],
+    counts: Counts | None = None,
 ) -> None: ...
 def may_alias(
-    kind: int, inputs: list[TensorType], outputs: list[TensorType], attrs: dict[str, Attr]
+    op: int | str,
+    inputs: list[TensorType],
+    outputs: list[TensorType],
+    attrs: dict[str, Attr],
+    counts: Counts | None = None,
 ) -> list[tuple[int, int]]: ...
 def select_kernel(
-    kind: int,
+    op: int | str,
     inputs: list[TensorType],
     outputs: list[TensorType],
     attrs: dict[str, Attr],
     target: str,
     name: str = "",
+    counts: Counts | None = None,
 ) -> tuple[str, int]: ...
 
 class TensorDesc:
@@ -150,6 +167,7 @@ def op_call(
     attrs: dict[str, Attr],
     kernel_id: str = "",
     stream: int = 0,
+    counts: Counts | None = None,
 ) -> str: ...
 
 class Graph:

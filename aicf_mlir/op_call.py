@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 
@@ -30,24 +30,59 @@ _NUMPY_DTYPES = {
 _TORCH_DTYPES = {"torch." + name: dtype for name, dtype in _NUMPY_DTYPES.items()}
 
 
+Operands = Sequence["Tensor"] | Mapping[str, "Tensor | Sequence[Tensor]"]
+
+
 def op_call(
     kind: int,
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
+    inputs: Operands,
+    outputs: Operands,
     attrs: Mapping[str, _C.Attr] | None = None,
     kernel_id: str = "",
 ) -> str:
     """Run one operation into `outputs`, or record it into the open graph; return the id of its kernel.
 
-    The operands lie on one device, contiguous, each in memory of its own unless the operation may run in
-    place. An empty `kernel_id` takes the first kernel that supports them. On CUDA the launch goes to torch's
-    current stream. Raises KernelError for wrong arguments, SelectionError where no kernel, or not the named
-    one, supports them.
+    Inputs and outputs stand in the order of the operation, or by name: `{"a": a, "b": b, "bias": bias}`, which an
+    operation with optional operands, or with operands of several tensors, asks for. They lie on one device,
+    contiguous, each in memory of its own unless the operation may run in place. An empty `kernel_id` takes the
+    first kernel that supports them. On CUDA the launch goes to torch's current stream. Raises KernelError for wrong
+    arguments, SelectionError where no kernel, or not the named one, supports them.
     """
+    counts = None
+    if isinstance(inputs, Mapping) or isinstance(outputs, Mapping):
+        inputs, outputs, counts = _in_order(kind, inputs, outputs)
     described_inputs = [describe(tensor, f"input {i}") for i, tensor in enumerate(inputs)]
     described_outputs = [describe(tensor, f"output {i}", written=True) for i, tensor in enumerate(outputs)]
     stream = next((_current_stream(tensor) for tensor in (*inputs, *outputs)), 0)
-    return _C.op_call(kind, described_inputs, described_outputs, dict(attrs or {}), kernel_id, stream)
+    return _C.op_call(kind, described_inputs, described_outputs, dict(attrs or {}), kernel_id, stream, counts)
+
+
+def _in_order(kind: int, inputs: Operands, outputs: Operands) -> tuple[list[Tensor], list[Tensor], _C.Counts]:
+    """Operands and results in the order of the operation, and how many each name has."""
+    schema = next((row for row in _C.op_schemas() if row["number"] == int(kind)), None)
+    if schema is None:
+        raise KernelError(f"expected an operation of aicf_mlir.OpKind, got {kind!r}")
+    if not isinstance(inputs, Mapping) or not isinstance(outputs, Mapping):
+        raise KernelError(f"{schema['name']}: give inputs and outputs both by name, or both in order")
+    given, results = (
+        _by_row(schema["name"], tensors, [name for name, _ in schema[side]])
+        for side, tensors in (("inputs", inputs), ("outputs", outputs))
+    )
+    counts = tuple(len(row) for row in given), tuple(len(row) for row in results)
+    return [t for row in given for t in row], [t for row in results for t in row], counts
+
+
+def _by_row(op: str, given: Mapping[str, Tensor | Sequence[Tensor]], names: list[str]) -> list[list[Tensor]]:
+    """The tensors of each name."""
+    if unknown := [name for name in given if name not in names]:
+        raise KernelError(f"{op} has no {unknown[0]!r}; it has {', '.join(names)}")
+    return [_listed(given.get(name, ())) for name in names]
+
+
+def _listed(value: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    if isinstance(value, np.ndarray) or _is_torch(value):
+        return [value]
+    return list(cast("Sequence[Tensor]", value))
 
 
 def describe(tensor: Tensor, name: str = "tensor", *, written: bool = False) -> _C.TensorDesc:

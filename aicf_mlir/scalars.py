@@ -36,6 +36,8 @@ UPDATES = ("advance", "sgd_step", "adam_step")
 
 HYPERPARAMETERS = frozenset({*Sgd(momentum=True).metas, *Adam().metas})
 """Names of operands of an update that the host sets."""
+VECTORS = ("step", "bc1_inv", "bc2_inv")
+"""Operands of an update that have an element for each parameter."""
 
 _STRUCTURE = ("workspace", "index")
 """Integer properties that are sizes and positions, no part of what an op computes."""
@@ -103,9 +105,9 @@ def _hyperparameters(op: Operation) -> Iterator[tuple[str, SSAValue]]:
             elif type(definition) is VarOperandDef:
                 yield from ((f"an operand of {name}", v) for v in value if _is_from_host(v))
     elif isinstance(op, KernelOp) and op.op_name in UPDATES:
-        for operand in op.inputs[_tensor_count(op.attrs) :]:
-            if _is_from_host(operand):
-                yield "each hyperparameter", operand
+        for name, values in op.ins.items():
+            if name in (*HYPERPARAMETERS, *VECTORS):
+                yield from ((name, value) for value in values if _is_from_host(value))
 
 
 def _is_from_host(value: SSAValue) -> bool:
@@ -113,22 +115,22 @@ def _is_from_host(value: SSAValue) -> bool:
     return value.type == optim.HYPERPARAMETER or isinstance(value.owner, nn.ConstantOp | kernel.ConstantOp)
 
 
-def _tensor_count(attrs: Mapping[str, object]) -> int:
-    """How many operands come before the first hyperparameter, at least: parameters and gradients."""
-    groups = attrs.get("groups")
-    return 2 * len(groups) if isinstance(groups, list) else 1  # pyright: ignore[reportUnknownArgumentType]
-
-
 def _check_launch(launch: LaunchOp) -> None:
     program = launch.parent_op()
     if launch.op.data not in UPDATES or not isinstance(program, ProgramOp):
         return
-    for name in launch.reads[_tensor_count(launch.values) :]:
+    read = [
+        (operand, name)
+        for operand, names in launch.ins.items()
+        if operand in (*HYPERPARAMETERS, *VECTORS)
+        for name in names
+    ]
+    for operand, name in read:
         slot = program.slots.get(name)
         if slot is not None and slot.role.data == "const":
             _refuse(
                 launch,
-                f"@{launch.symbol} reads the constant @{name}; expected a meta slot, which follows the param group: "
+                f"@{launch.symbol} reads the constant @{name} as {operand}; expected a meta slot, which follows the param group: "
                 "a hyperparameter that is baked in would ignore the optimizer",
             )
 

@@ -1,7 +1,7 @@
 """The text form shared by the tensor dialects: one line an op, read aloud from left to right.
 
     %r = nn.gelu %x {approximate = "tanh"} : tensor<64x256xf32>
-    %y = kernel.gemm %a, %b id "gemm_f32_naive" : (tensor<64x8xf32>, tensor<8x4xf32>) -> tensor<64x4xf32>
+    %y = kernel.gemm a(%a) b(%b) id "gemm_f32_naive" : (tensor<64x8xf32>, tensor<8x4xf32>) -> tensor<64x4xf32>
 
 A single type after the colon stands for every operand and the one result. Numbers of type i64 and f64 are
 printed without their type.
@@ -15,12 +15,15 @@ from typing import ClassVar, Self
 from xdsl.dialects.builtin import FunctionType, IntegerAttr, TensorType, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
-from xdsl.parser import Parser
+from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 
 from aicf_mlir.dialects.attributes import print_dictionary, print_value
 
 AnyTensor = TensorType[Attribute]
+
+SEGMENT_SIZES = ("operandSegmentSizes", "resultSegmentSizes")
+"""Properties that follow from how the operands are written."""
 
 
 def tensor_type(value: SSAValue | Operation) -> AnyTensor:
@@ -74,15 +77,27 @@ class TensorOp(IRDLOperation):
             attributes=dict(attributes or {}),
         )
 
-    def print(self, printer: Printer) -> None:
+    def print_operands(self, printer: Printer) -> None:
+        """What stands between the name of the op and its attributes."""
         if self.operands:
             printer.print_string(" ")
             printer.print_list(self.operands, printer.print_operand)
+
+    @classmethod
+    def parse_operands(cls, parser: Parser) -> tuple[list[UnresolvedOperand], dict[str, Attribute]]:
+        """The reverse: the operands, and properties that follow from how they are written."""
+        operands = parser.parse_optional_undelimited_comma_separated_list(
+            parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
+        )
+        return list(operands or ()), {}
+
+    def print(self, printer: Printer) -> None:
+        self.print_operands(printer)
         defaults = self.default_properties()
         shown = {
             name: value
             for name, value in self.properties.items()
-            if name not in dict(self.SUFFIXES) and defaults.get(name) != value
+            if name not in (*dict(self.SUFFIXES), *SEGMENT_SIZES) and defaults.get(name) != value
         }
         print_dictionary(printer, {**shown, **self.attributes})
         for name, keyword in self.SUFFIXES:
@@ -98,12 +113,10 @@ class TensorOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
-        operands = parser.parse_optional_undelimited_comma_separated_list(
-            parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
-        )
+        operands, properties = cls.parse_operands(parser)
         attributes = parser.parse_optional_attr_dict()
-        known: set[str] = set(cls.get_irdl_definition().properties)
-        properties = {name: value for name, value in attributes.items() if name in known}
+        known: set[str] = set(cls.get_irdl_definition().properties).difference(SEGMENT_SIZES)
+        properties |= {name: value for name, value in attributes.items() if name in known}
         rest = {name: value for name, value in attributes.items() if name not in known}
         for name, keyword in cls.SUFFIXES:
             if parser.parse_optional_keyword(keyword) is not None:
@@ -118,8 +131,8 @@ class TensorOp(IRDLOperation):
         if isinstance(written, FunctionType):
             inputs, outputs = list(written.inputs.data), list(written.outputs.data)
         elif isinstance(written, TensorType):
-            inputs, outputs = [written] * len(operands or ()), [written]
+            inputs, outputs = [written] * len(operands), [written]
         else:
             parser.raise_error("expected a tensor type, or (operand types) -> (result types)", position)
-        values = parser.resolve_operands(operands or (), inputs, position)
+        values = parser.resolve_operands(operands, inputs, position)
         return cls.build_op(values, outputs, properties, rest)

@@ -1,13 +1,22 @@
-"""The base of all launches: variadic operands and results, a kernel id, and rules that stand in C++ only."""
+"""The base of all launches: operands and results by the names of the schema, a kernel id, rules that stand in C++ only.
+
+    %z = kernel.bias_add x(%y) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+    %a, %z = kernel.gemm_epilogue a(%x) b(%w) -> out, pre {act = "relu"} : tensor<4x4xf32>, …
+
+An operand of many tensors lists them; an optional one that is absent is left out. The results are named where a use
+chooses among them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, StringAttr, TensorType
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, TensorType, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import opt_prop_def, traits_def, var_operand_def, var_result_def
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -15,9 +24,15 @@ from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.attributes import AttributeValue, from_attributes, to_attribute
 from aicf_mlir.dialects.base import TensorOp, tensor_type
 from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.dialects.registry import TensorSpec
+from aicf_mlir.dialects.registry import Counts, Schema, TensorSpec, Use
+from aicf_mlir.dialects.segments import parse_segments, print_segments
 from aicf_mlir.dialects.verification import expect_tensors
 from aicf_mlir.errors import VerifyError
+
+Value = SSAValue | Operation
+Values = Value | Sequence[Value]
+"""What one operand of an op is given: a tensor, or as many as it takes."""
+Types = Attribute | Sequence[Attribute]
 
 
 def tensor_spec(value: SSAValue) -> TensorSpec:
@@ -33,6 +48,9 @@ class KernelOp(TensorOp):
 
     inputs = var_operand_def(TensorType)
     outputs = var_result_def(TensorType)
+    input_counts = opt_prop_def(DenseArrayBase[IntegerType], prop_name="operandSegmentSizes")
+    output_counts = opt_prop_def(DenseArrayBase[IntegerType], prop_name="resultSegmentSizes")
+    """How many tensors each operand and each result of the schema has; absent where each has one."""
     kernel_id = opt_prop_def(StringAttr)
     workspace = opt_prop_def(IntegerAttr[IntegerType])
     """Bytes of scratch memory that the kernel needs; absent means none."""
@@ -42,18 +60,58 @@ class KernelOp(TensorOp):
     @classmethod
     def launch(
         cls,
-        operands: Sequence[SSAValue | Operation],
-        result_types: Sequence[Attribute],
+        operands: Sequence[Value] | Mapping[str, Values],
+        result_types: Sequence[Attribute] | Mapping[str, Types],
         **attrs: AttributeValue,
     ) -> Self:
-        """An op with the given attributes, in the order of their names."""
+        """An op with the given attributes, in the order of their names.
+
+        Operands and results by their names in the schema, absent ones left out; or in order, where each is one.
+        """
+        schema = cls.schema_of()
+        properties: dict[str, Attribute] = {}
+        if isinstance(operands, Mapping):
+            assert isinstance(result_types, Mapping)
+            given = {name: _listed(value) for name, value in operands.items()}
+            types: dict[str, list[Any]] = {name: _listed(type_) for name, type_ in result_types.items()}
+            counts = schema.counts({name: len(values) for name, values in given.items()}, tuple(types))
+            properties = _count_properties(schema, counts)
+            operands = [value for row in schema.inputs for value in given.get(row.name, ())]
+            result_types = [type_ for row in schema.outputs for type_ in types.get(row.name, ())]
+        assert not isinstance(result_types, Mapping)
         attributes = {name: to_attribute(attrs[name]) for name in sorted(attrs)}
-        return cls.build_op(operands, result_types, attributes=attributes)
+        return cls.build_op(operands, result_types, properties, attributes)
+
+    @classmethod
+    def schema_of(cls) -> Schema:
+        """What the runtime declares of the op."""
+        return registry.schemas()[cls.name.removeprefix("kernel.")]
 
     @property
     def op_name(self) -> str:
         """The name in the runtime, e.g. "gemm_epilogue"."""
         return self.name.removeprefix("kernel.")
+
+    @property
+    def counts(self) -> Counts | None:
+        """How many tensors each operand and each result has; None where each has one."""
+        if self.input_counts is None or self.output_counts is None:
+            return None
+        return tuple(self.input_counts.get_values()), tuple(self.output_counts.get_values())
+
+    @property
+    def ins(self) -> dict[str, Sequence[SSAValue]]:
+        """The operands by name."""
+        rows = self.schema_of().inputs
+        counts = self.counts
+        return registry.segments(rows, counts and counts[0], self.operands)
+
+    @property
+    def outs(self) -> dict[str, Sequence[SSAValue]]:
+        """The results by name."""
+        rows = self.schema_of().outputs
+        counts = self.counts
+        return registry.segments(rows, counts and counts[1], self.results)
 
     @property
     def attrs(self) -> dict[str, AttributeValue]:
@@ -70,9 +128,55 @@ class KernelOp(TensorOp):
         """Element type and shape of each output."""
         return [tensor_spec(value) for value in self.results]
 
+    @property
+    def use(self) -> Use:
+        """What the runtime is asked about."""
+        return Use.of(self.op_name, self.input_specs, self.output_specs, self.attrs, self.counts)
+
     def verify_(self) -> None:
         expect_tensors(self)
         try:
-            registry.check_op(self.op_name, self.input_specs, self.output_specs, self.attrs)
+            registry.check_op(self.use)
         except VerifyError as error:
             raise VerifyException(str(error)) from error
+
+    def print_operands(self, printer: Printer) -> None:
+        schema = self.schema_of()
+        print_segments(printer, self.ins, printer.print_operand)
+        if schema.chooses_results:
+            present = [name for name, values in self.outs.items() if values]
+            printer.print_string(f" -> {', '.join(present)}")
+
+    @classmethod
+    def parse_operands(cls, parser: Parser) -> tuple[list[UnresolvedOperand], dict[str, Attribute]]:
+        schema = cls.schema_of()
+        values = parse_segments(parser, schema.name, schema.inputs, parser.parse_unresolved_operand)
+        results: list[str] = []
+        if schema.chooses_results:
+            parser.parse_punctuation("->")
+            known = [row.name for row in schema.outputs]
+            while True:
+                position = parser.pos
+                results.append(name := parser.parse_identifier(": a result"))
+                if name not in known:
+                    parser.raise_error(
+                        f"{schema.name} has no result '{name}'; it has {', '.join(known)}", position
+                    )
+                if parser.parse_optional_punctuation(",") is None:
+                    break
+        counts = schema.counts({name: len(listed) for name, listed in values.items()}, results)
+        flat = [value for listed in values.values() for value in listed]
+        return flat, _count_properties(schema, counts)
+
+
+def _listed(value: Any) -> list[Any]:
+    return [value] if isinstance(value, SSAValue | Operation | Attribute) else list(value)
+
+
+def _count_properties(schema: Schema, counts: Counts) -> dict[str, Attribute]:
+    if schema.fixed:
+        return {}
+    return {
+        "operandSegmentSizes": DenseArrayBase.from_list(i32, counts[0]),
+        "resultSegmentSizes": DenseArrayBase.from_list(i32, counts[1]),
+    }

@@ -1,12 +1,15 @@
-"""What the compiler asks the runtime about kernel ops: their rules, their aliases, their kernels.
+"""What the compiler asks the runtime about kernel ops: what they are, their rules, their aliases, their kernels.
 
-The C++ registry is the only table of ops and kernels; nothing here knows any of them by name.
+The schemas and variants in C++ are the only declaration of ops and kernels; nothing here knows any of them by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import accumulate
+from typing import Any, Literal, TypeVar
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.attributes import AttributeValue
@@ -15,33 +18,151 @@ from aicf_mlir.errors import VerifyError
 TensorSpec = tuple[str, tuple[int, ...]]
 """Element type and shape, e.g. ("f32", (64, 256))."""
 
+Counts = tuple[tuple[int, ...], tuple[int, ...]]
+"""How many tensors each operand of a schema stands for, and each result."""
+
 Attributes = Mapping[str, AttributeValue]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand or a result of an op."""
+
+    name: str
+    count: Literal["one", "optional", "many"]
+    """Of results, `many` are as many as the operand of the same name has."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute of an op."""
+
+    name: str
+    type: Literal["bool", "int", "float", "str", "list[int]"]
+    required: bool
+    default: AttributeValue | None
+    """What its absence means; None: nothing."""
+    values: tuple[str, ...] | None
+    """Of a string."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A kernel op, as C++ declares it."""
+
+    number: int
+    """In `aicf_mlir.OpKind`, where it is called `kind`."""
+    kind: str
+    name: str
+    """In the kernel dialect, without the prefix."""
+    doc: str
+    numerics: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    attrs: tuple[Attribute, ...]
+    in_place: tuple[tuple[str, str], ...]
+    """Pairs (result, operand) that may be the same memory."""
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every operand and result is one tensor."""
+        return all(row.count == "one" for row in (*self.inputs, *self.outputs))
+
+    @property
+    def chooses_results(self) -> bool:
+        """Whether a use says which results there are."""
+        return any(row.count == "optional" for row in self.outputs)
+
+    def counts(self, inputs: Mapping[str, int], outputs: Sequence[str] | None = None) -> Counts:
+        """The counts of a use, from those of its operands and from the optional results that it has."""
+        given = tuple(inputs.get(row.name, 0) for row in self.inputs)
+        results = tuple(
+            inputs.get(row.name, 0)
+            if row.count == "many"
+            else int(row.count == "one" or row.name in (outputs or ()))
+            for row in self.outputs
+        )
+        return given, results
 
 
 @cache
-def op_kinds() -> dict[str, int]:
-    """The number of every op kind, by its name in the kernel dialect, e.g. "gemm_epilogue"."""
-    return {name: number for number, name in _C.op_names().items()}
+def schemas() -> dict[str, Schema]:
+    """Every op by its name, e.g. "gemm_epilogue", in the order of the runtime."""
+    return {row["name"]: _schema(row) for row in _C.op_schemas()}
 
 
-def op_kind(op_name: str) -> int:
-    """The number of `op_name`. KeyError for a name the runtime does not have."""
-    return op_kinds()[op_name]
+def _schema(row: Mapping[str, Any]) -> Schema:
+    given: dict[str, Any] = dict(row)
+    for key in ("inputs", "outputs"):
+        given[key] = tuple(Operand(*pair) for pair in given[key])
+    given["attrs"] = tuple(_attribute(attr) for attr in given["attrs"])
+    given["in_place"] = tuple(given["in_place"])
+    return Schema(**given)
 
 
-def check_op(
-    op_name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], attrs: Attributes
-) -> None:
+def _attribute(row: Mapping[str, Any]) -> Attribute:
+    values = row["values"]
+    given: dict[str, Any] = {**row, "values": None if values is None else tuple(values)}
+    return Attribute(**given)
+
+
+def segments(
+    rows: Sequence[Operand], counts: Sequence[int] | None, items: Sequence[Item]
+) -> dict[str, Sequence[Item]]:
+    """What belongs to each operand or result; without `counts`, one to each.
+
+    Counts that do not fit, which the schema refuses, give all under one name that no op has.
+    """
+    sizes = [1] * len(rows) if counts is None else list(counts)
+    if len(sizes) != len(rows) or min(sizes, default=0) < 0 or sum(sizes) != len(items):
+        return {"unnamed": items}
+    ends = list(accumulate(sizes))
+    return {row.name: items[end - size : end] for row, size, end in zip(rows, sizes, ends, strict=True)}
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of an op: what its rules and its kernels depend on."""
+
+    op: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    attrs: tuple[tuple[str, str, Any], ...]
+    """Name, type, value: `1`, `1.0` and `True` are equal, but not the same attribute."""
+    counts: Counts | None
+
+    @staticmethod
+    def of(
+        op: str,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        attrs: Attributes,
+        counts: Counts | None = None,
+    ) -> Use:
+        """A use; without `counts`, every operand and result is one tensor."""
+        frozen = tuple(
+            (name, type(value).__name__, tuple(value) if isinstance(value, list) else value)
+            for name, value in attrs.items()
+        )
+        return Use(op, tuple(inputs), tuple(outputs), frozen, counts)
+
+    @property
+    def arguments(self) -> tuple[str, list[_C.TensorType], list[_C.TensorType], dict[str, Any]]:
+        """As the runtime takes them."""
+        return self.op, list(self.inputs), list(self.outputs), {name: value for name, _, value in self.attrs}
+
+
+@lru_cache(maxsize=4096)
+def check_op(use: Use) -> None:
     """Raise VerifyError, with what was expected and got, unless the schema of the op accepts this use."""
-    _C.check_op(op_kind(op_name), list(inputs), list(outputs), dict(attrs))
+    _C.check_op(*use.arguments, use.counts)
 
 
-def may_alias(
-    op_name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], attrs: Attributes
-) -> frozenset[tuple[int, int]]:
+@lru_cache(maxsize=4096)
+def may_alias(use: Use) -> frozenset[tuple[int, int]]:
     """Pairs (output, input) of which the output may be the very memory of the input."""
-    pairs = _C.may_alias(op_kind(op_name), list(inputs), list(outputs), dict(attrs))
-    return frozenset((output, input_) for output, input_ in pairs)
+    return frozenset(_C.may_alias(*use.arguments, use.counts))
 
 
 def check_target(target: str) -> None:
@@ -50,16 +171,10 @@ def check_target(target: str) -> None:
         raise VerifyError(f"there is no target {target!r}; there are {', '.join(known)}")
 
 
-def select_kernel(
-    op_name: str,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    attrs: Attributes,
-    target: str,
-    kernel_id: str = "",
-) -> tuple[str, int]:
+@lru_cache(maxsize=4096)
+def select_kernel(use: Use, target: str, kernel_id: str = "") -> tuple[str, int]:
     """The kernel id for this use on `target`, and the bytes of workspace that it needs.
 
     A `kernel_id` is kept if it is supported. Raises SelectionError with the reason of every candidate.
     """
-    return _C.select_kernel(op_kind(op_name), list(inputs), list(outputs), dict(attrs), target, kernel_id)
+    return _C.select_kernel(*use.arguments, target, kernel_id, use.counts)

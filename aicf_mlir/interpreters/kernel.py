@@ -12,23 +12,29 @@ from xdsl.interpreter import Interpreter, PythonValues, impl, register_impls
 from aicf_mlir.dialects.attributes import AttributeValue
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, ReshapeOp
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.registry import Counts, TensorSpec, schemas, segments
 from aicf_mlir.interpreters import checks, losses, updates
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 
-TensorSpec = tuple[str, tuple[int, ...]]
-"""Element type and shape."""
-
 
 @dataclass(frozen=True)
 class Call:
-    """One use of an op: inputs widened to float64 (integers stay), attributes, types of the outputs."""
+    """One use of an op: inputs by name, widened to float64 (integers stay), attributes, types of the outputs."""
 
-    inputs: Sequence[Array]
+    inputs: Mapping[str, Sequence[Array]]
     attrs: Mapping[str, AttributeValue]
-    outputs: Sequence[TensorSpec]
+    outputs: Mapping[str, Sequence[TensorSpec]]
+
+    def __getitem__(self, name: str) -> Array:
+        """The operand called so."""
+        return self.inputs[name][0]
+
+    def has(self, name: str) -> bool:
+        """Whether an optional operand or result is there."""
+        return bool(self.inputs.get(name) or self.outputs.get(name))
 
     def flag(self, name: str) -> bool:
         """A boolean attribute, false when absent."""
@@ -43,43 +49,40 @@ Meaning = Callable[[Call], Sequence[Array]]
 
 
 def _product(call: Call) -> Array:
-    a, b = call.inputs[:2]
+    a, b = call["a"], call["b"]
     left = np.swapaxes(a, -1, -2) if call.flag("trans_a") else a
     right = np.swapaxes(b, -1, -2) if call.flag("trans_b") else b
     return np.matmul(left, right)
 
 
 def _gemm_epilogue(call: Call) -> list[Array]:
-    extra = list(call.inputs[2:])
     z = _product(call)
-    if call.flag("bias"):
-        z = z + extra.pop(0)
+    if call.has("bias"):
+        z = z + call["bias"]
     if (act_grad := call.attr("act_grad", "none")) != "none":
-        out = DERIVATIVES[act_grad](z, extra.pop(0))
+        out = DERIVATIVES[act_grad](z, call["saved"])
     else:
         act = call.attr("act", "none")
         out = z if act == "none" else ACTIVATIONS[act](z)
     results = [out]
-    if call.flag("pre"):
+    if call.has("pre"):
         results.append(z)
-    if call.flag("bias_grad"):
-        results.append(call.inputs[0].sum(axis=-2 if call.flag("trans_a") else -1))
+    if call.has("bias_grad"):
+        results.append(call["a"].sum(axis=-2 if call.flag("trans_a") else -1))
     return results
 
 
 def _reduce_sum(call: Call) -> list[Array]:
-    total = call.inputs[0].sum(axis=tuple(call.attr("dims", ())))
-    return [np.reshape(total * call.attr("scale", 1.0), call.outputs[0][1])]
+    total = call["x"].sum(axis=tuple(call.attr("dims", ())))
+    return [np.reshape(total * call.attr("scale", 1.0), call.outputs["y"][0][1])]
 
 
 def _mse_loss(call: Call) -> list[Array]:
-    y, t = call.inputs
-    return [losses.mse_loss(y, t, call.attr("reduction", "mean"))]
+    return [losses.mse_loss(call["y"], call["t"], call.attr("reduction", "mean"))]
 
 
 def _mse_grad(call: Call) -> list[Array]:
-    dloss, y, t = call.inputs
-    return [losses.mse_grad(dloss, y, t, call.attr("reduction", "mean"))]
+    return [losses.mse_grad(call["dloss"], call["y"], call["t"], call.attr("reduction", "mean"))]
 
 
 def _cross_entropy_options(call: Call) -> tuple[str, int, float]:
@@ -87,51 +90,49 @@ def _cross_entropy_options(call: Call) -> tuple[str, int, float]:
 
 
 def _cross_entropy(call: Call) -> list[Array]:
-    logits, target = call.inputs
-    return [losses.cross_entropy(logits, target, *_cross_entropy_options(call))]
+    return [losses.cross_entropy(call["logits"], call["target"], *_cross_entropy_options(call))]
 
 
 def _cross_entropy_grad(call: Call) -> list[Array]:
-    dloss, logits, target = call.inputs
-    return [losses.cross_entropy_grad(dloss, logits, target, *_cross_entropy_options(call))]
+    operands = (call["dloss"], call["logits"], call["target"])
+    return [losses.cross_entropy_grad(*operands, *_cross_entropy_options(call))]
 
 
 def _check_index(call: Call) -> list[Array]:
-    status, target = call.inputs
     ignored = call.attr("ignore_index", None)
-    return [checks.check_index(status, target, call.attr("classes", 0), ignored, call.attr("code", 0))]
+    bounds = (call.attr("classes", 0), ignored, call.attr("code", 0))
+    return [checks.check_index(call["status"], call["target"], *bounds)]
 
 
 def _check_finite(call: Call) -> list[Array]:
-    status, *values = call.inputs
-    return [checks.check_finite(status, values, call.attr("code", 0))]
+    return [checks.check_finite(call["status"], call.inputs["x"], call.attr("code", 0))]
 
 
 def _advance(call: Call) -> list[Array]:
-    step = updates.advance(call.inputs[0])
-    if len(call.inputs) == 1:
+    step = updates.advance(call["step"])
+    if not call.has("beta1"):
         return [step]
-    beta1, beta2, pin1, pin2 = call.inputs[1:]
     return [
         step,
-        updates.inverse_bias_correction(beta1, step, pin1),
-        updates.inverse_bias_correction(beta2, step, pin2),
+        updates.inverse_bias_correction(call["beta1"], step, call["bc1_pin"]),
+        updates.inverse_bias_correction(call["beta2"], step, call["bc2_pin"]),
     ]
 
 
-def _columns(call: Call, tensors: int, metas: int) -> list[list[Array]]:
+def _rows(call: Call, tensors: Sequence[str], scalars: Sequence[str]) -> list[dict[str, Array]]:
     """
-    The operands of a multi-tensor update, a row a tensor: its `tensors` own, then its group's `metas`, of which a
+    The operands of a multi-tensor update, a row a tensor: its own by name, then those of its group, of which a
     vector has an element for each parameter.
     """
     groups: list[int] = call.attr("groups", [])
-    n = len(groups)
-    indices: list[int] = call.attr("indices", [0] * n)
-    rows: list[list[Array]] = []
+    indices: list[int] = call.attr("indices", [0] * len(groups))
+    rows: list[dict[str, Array]] = []
     for i, (group, index) in enumerate(zip(groups, indices, strict=True)):
-        first = tensors * n + metas * group
-        scalars = [meta[index] if meta.ndim else meta for meta in call.inputs[first : first + metas]]
-        rows.append([*(call.inputs[column * n + i] for column in range(tensors)), *scalars])
+        row = {name: call.inputs[name][i] for name in tensors}
+        for name in scalars:
+            scalar = call.inputs[name][group]
+            row[name] = scalar[index] if scalar.ndim else scalar
+        rows.append(row)
     return rows
 
 
@@ -141,44 +142,36 @@ def _by_column(rows: Sequence[Sequence[Array | None]]) -> list[Array]:
 
 
 def _sgd_step(call: Call) -> list[Array]:
-    flags = {"nesterov": call.flag("nesterov"), "maximize": call.flag("maximize")}
-    if not call.flag("momentum"):
-        return _by_column([updates.sgd(*row, **flags) for row in _columns(call, 2, 2)])
-    rows: list[Sequence[Array | None]] = []
-    for p, g, buf, lr, weight_decay, momentum, dampening, step in _columns(call, 3, 5):
-        rows.append(updates.sgd(p, g, lr, weight_decay, buf, momentum, dampening, step, **flags))
-    return _by_column(rows)
+    flags: dict[str, Any] = {"nesterov": call.flag("nesterov"), "maximize": call.flag("maximize")}
+    tensors, scalars = ["p", "g"], ["lr", "weight_decay"]
+    if call.has("buf"):
+        tensors, scalars = [*tensors, "buf"], [*scalars, "momentum", "dampening", "step"]
+    return _by_column([updates.sgd(**row, **flags) for row in _rows(call, tensors, scalars)])
 
 
 def _adam_step(call: Call) -> list[Array]:
-    amsgrad = call.flag("amsgrad")
-    flags = {"decoupled": call.flag("decoupled"), "maximize": call.flag("maximize")}
-    rows: list[Sequence[Array | None]] = []
-    for row in _columns(call, 5 if amsgrad else 4, 7):
-        vmax = row.pop(4) if amsgrad else None
-        p, g, m, v, lr, beta1, beta2, eps, weight_decay, bc1_inv, bc2_inv = row
-        scalars = (lr, beta1, beta2, eps, weight_decay, bc1_inv, bc2_inv)
-        rows.append(updates.adam(p, g, m, v, vmax, *scalars, element=call.outputs[0][0], **flags))
-    return _by_column(rows)
+    flags: dict[str, Any] = {"decoupled": call.flag("decoupled"), "maximize": call.flag("maximize")}
+    tensors = ["p", "g", "m", "v", *(["vmax"] if call.has("vmax") else [])]
+    scalars = ["lr", "beta1", "beta2", "eps", "weight_decay", "bc1_inv", "bc2_inv"]
+    element = call.outputs["p"][0][0]
+    rows: list[dict[str, Any]] = [{"vmax": None, **row} for row in _rows(call, tensors, scalars)]
+    return _by_column([updates.adam(**row, element=element, **flags) for row in rows])
 
 
-def _unary(function: Callable[[Array], Array]) -> Meaning:
-    return lambda call: [function(call.inputs[0])]
-
-
-def _binary(function: Callable[[Array, Array], Array]) -> Meaning:
-    return lambda call: [function(call.inputs[0], call.inputs[1])]
+def _on(function: Callable[..., Array], *names: str) -> Meaning:
+    """The meaning that is a function of some operands."""
+    return lambda call: [function(*(call[name] for name in names))]
 
 
 MEANINGS: dict[str, Meaning] = {
-    "add": _binary(np.add),
-    "sub": _binary(np.subtract),
-    "mul": _binary(np.multiply),
-    "div": _binary(np.divide),
-    "neg": _unary(np.negative),
-    **{name: _unary(function) for name, function in ACTIVATIONS.items()},
-    **{f"{name}_bwd": _binary(function) for name, function in DERIVATIVES.items()},
-    "bias_add": _binary(np.add),
+    "add": _on(np.add, "x", "y"),
+    "sub": _on(np.subtract, "x", "y"),
+    "mul": _on(np.multiply, "x", "y"),
+    "div": _on(np.divide, "x", "y"),
+    "neg": _on(np.negative, "x"),
+    **{name: _on(function, "x") for name, function in ACTIVATIONS.items()},
+    **{f"{name}_bwd": _on(function, "dy", "saved") for name, function in DERIVATIVES.items()},
+    "bias_add": _on(np.add, "x", "bias"),
     "gemm": lambda call: [_product(call)],
     "gemm_epilogue": _gemm_epilogue,
     "reduce_sum": _reduce_sum,
@@ -186,9 +179,9 @@ MEANINGS: dict[str, Meaning] = {
     "mse_grad": _mse_grad,
     "cross_entropy": _cross_entropy,
     "cross_entropy_grad": _cross_entropy_grad,
-    "copy": _unary(np.asarray),
-    "transpose": lambda call: [np.transpose(call.inputs[0], call.attr("perm", None))],
-    "broadcast": lambda call: [np.broadcast_to(call.inputs[0], call.outputs[0][1])],
+    "copy": _on(np.asarray, "x"),
+    "transpose": lambda call: [np.transpose(call["x"], call.attr("perm", None))],
+    "broadcast": lambda call: [np.broadcast_to(call["x"], call.outputs["y"][0][1])],
     "check_index": _check_index,
     "check_finite": _check_finite,
     "advance": _advance,
@@ -204,14 +197,21 @@ def meaning(
     attrs: Mapping[str, AttributeValue],
     output_types: Sequence[TensorSpec],
     arithmetic: Arithmetic = ROUNDED,
+    counts: Counts | None = None,
 ) -> list[Array]:
     """The outputs of one kernel op: computed in float64, by default rounded to the output types once.
 
     `op_name` is the name in the kernel dialect without its prefix ("gemm_epilogue"); `output_types` are
-    like [("f32", (64, 256))]. Raises KeyError for an unknown op, ValueError for a result of the wrong shape.
+    like [("f32", (64, 256))]; `counts` say how many tensors each operand and result has, one each by default.
+    Raises KeyError for an unknown op, ValueError for a result of the wrong shape.
     """
+    schema = schemas()[op_name]
+    given, results_of = counts or (None, None)
     with np.errstate(all="ignore"):
-        call = Call([arithmetic.widen(array) for array in inputs], attrs, output_types)
+        widened = [arithmetic.widen(array) for array in inputs]
+        call = Call(
+            segments(schema.inputs, given, widened), attrs, segments(schema.outputs, results_of, output_types)
+        )
         results = MEANINGS[op_name](call)
     outputs = [
         arithmetic.round(np.asarray(r), element)
@@ -227,7 +227,7 @@ def _run_launch(
     functions: ArithmeticFunctions, interpreter: Interpreter, op: KernelOp, args: PythonValues
 ) -> PythonValues:
     del interpreter
-    return tuple(meaning(op.op_name, args, op.attrs, op.output_specs, functions.arithmetic))
+    return tuple(meaning(op.op_name, args, op.attrs, op.output_specs, functions.arithmetic, op.counts))
 
 
 class _KernelFunctions(ArithmeticFunctions):

@@ -48,7 +48,7 @@ def run_plan(plan: ModuleOp | ProgramOp, arenas: Mapping[str, bytearray]) -> Non
             continue
         inputs = [tensors[name] for name in launch.reads]
         output_types = [slots[name].spec for name in launch.writes]
-        results = meaning(launch.op.data, inputs, launch.values, output_types)
+        results = meaning(launch.op.data, inputs, launch.values, output_types, counts=launch.counts)
         for name, result in zip(launch.writes, results, strict=True):
             tensors[name][...] = result
 
@@ -73,7 +73,7 @@ def evaluate_plan(
             continue
         inputs = [held[slots[name].root].reshape(slots[name].spec[1]) for name in launch.reads]
         output_types = [slots[name].spec for name in launch.writes]
-        results = meaning(launch.op.data, inputs, launch.values, output_types, arithmetic)
+        results = meaning(launch.op.data, inputs, launch.values, output_types, arithmetic, launch.counts)
         for name, result in zip(launch.writes, results, strict=True):
             root = slots[slots[name].root]
             held[root.symbol] = result.reshape(root.spec[1])

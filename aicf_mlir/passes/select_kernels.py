@@ -23,9 +23,7 @@ def select(op: KernelOp, target: str) -> None:
     """Ask the registry for the kernel of `op` on `target`. An id that is already there is kept or refused."""
     wanted = op.kernel_id.data if op.kernel_id is not None else ""
     try:
-        kernel_id, workspace = registry.select_kernel(
-            op.op_name, op.input_specs, op.output_specs, op.attrs, target, wanted
-        )
+        kernel_id, workspace = registry.select_kernel(op.use, target, wanted)
     except (SelectionError, VerifyError) as error:
         op.emit_error(f"no kernel for target {target}", error)
     op.kernel_id = StringAttr(kernel_id)

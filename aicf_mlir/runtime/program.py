@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.element_types import byte_size
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.errors import PlanError
@@ -81,12 +80,13 @@ def load_program(module: ModuleOp | ProgramOp) -> Program:
     if program.peak is None:
         raise PlanError(f"@{program.symbol} has no addresses yet; run plan-memory first")
     slots = program.slots
+    positions = {launch.symbol: position for position, launch in enumerate(program.launches)}
     return Program(
         name=program.symbol,
         target=program.target.data,
         arenas={name: arena.nbytes for name, arena in program.arenas.items()},
         slots={symbol: _slot(slot) for symbol, slot in slots.items() if slot.alias is None},
-        launches=[_launch(launch, slots) for launch in program.launches],
+        launches=[_launch(launch, slots, positions) for launch in program.launches],
     )
 
 
@@ -103,17 +103,20 @@ def _place(slot: SlotOp) -> Place:
     return *slot.place, *slot.spec
 
 
-def _launch(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> Launch:
+def _launch(launch: LaunchOp, slots: Mapping[str, SlotOp], positions: Mapping[str, int]) -> Launch:
     workspace = None
     if launch.scratch is not None:
         arena, offset, *_ = _place(slots[launch.scratch])
         workspace = (arena, offset, slots[launch.scratch].nbytes)
     return {
-        "kind": registry.op_kind(launch.op.data),
+        "symbol": launch.symbol,
+        "op": launch.op.data,
         "kernel_id": launch.kernel_id.data,
         "inputs": [_place(slots[name]) for name in launch.reads],
         "outputs": [_place(slots[name]) for name in launch.writes],
+        "counts": launch.counts,
         "attrs": launch.values,
+        "after": [positions[name] for name in launch.waits_for],
         "workspace": workspace,
         "unless": None if launch.status is None else _place(slots[launch.status]),
     }

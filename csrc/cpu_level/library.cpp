@@ -2,7 +2,7 @@
 // and their registry once more, with other instructions; nothing else leaves it, so no function that was
 // compiled for a newer processor can stand in for one of the module.
 #include "kernels/common/cpu_blas.h"
-#include "runtime/registry.h"
+#include "op/registry.h"
 
 #define AICF_EXPORT extern "C" __attribute__((visibility("default")))
 #pragma GCC diagnostic ignored "-Wreturn-type-c-linkage"  // both sides are C++ of one compiler
@@ -10,7 +10,7 @@
 AICF_EXPORT aicf::Status aicf_cpu_load_blas(const std::string& path) { return aicf::load_blas(path); }
 
 // Null where this library has no such kernel.
-AICF_EXPORT aicf::KernelLauncher aicf_cpu_kernel(const char* name) {
+AICF_EXPORT aicf::Prepare aicf_cpu_kernel(const char* name) {
   const aicf::KernelVariant* variant = aicf::KernelRegistry::get().find(name);
-  return variant && variant->device == aicf::DeviceType::Cpu ? variant->launch : nullptr;
+  return variant && variant->device == aicf::DeviceType::Cpu ? variant->prepare : nullptr;
 }

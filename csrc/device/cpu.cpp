@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -13,26 +14,20 @@
 namespace aicf {
 namespace {
 
-struct RecordedLaunch {
-  Status (*launch)(const OpDesc&, const LaunchContext&);
-  OpDesc op;
-  LaunchContext context;
-};
-
 // Whether the status says that this launch shall do nothing.
 bool skipped(const LaunchContext& context) { return context.unless && *context.unless != 0; }
 
 class CpuGraph : public Graph {
  public:
-  void add(RecordedLaunch launch) { launches_.push_back(std::move(launch)); }
+  void add(const Node& node) { launches_.push_back({node.launch, node.context}); }
   Status launch(void*) override {
-    for (const RecordedLaunch& l : launches_)
-      if (!skipped(l.context)) AICF_TRY(l.launch(l.op, l.context));
+    for (const auto& [launch, context] : launches_)
+      if (!skipped(context)) AICF_TRY(launch->launch(context));
     return Status::ok();
   }
 
  private:
-  std::vector<RecordedLaunch> launches_;
+  std::vector<std::pair<LaunchPointer, LaunchContext>> launches_;
 };
 
 // A capture belongs to the thread that opened it, as on CUDA: other threads go on running.
@@ -92,9 +87,9 @@ class CpuDevice : public Device {
   void abort_capture() noexcept override { open_capture.reset(); }
   bool capturing() const override { return open_capture != nullptr; }
 
-  Status enqueue(const KernelVariant& variant, const OpDesc& op, LaunchContext context) override {
-    if (!open_capture) return skipped(context) ? Status::ok() : variant.launch(op, context);
-    open_capture->add({variant.launch, op, context});
+  Status enqueue(const Node& node) override {
+    if (!open_capture) return skipped(node.context) ? Status::ok() : node.launch->launch(node.context);
+    open_capture->add(node);
     return Status::ok();
   }
 };

@@ -209,17 +209,18 @@ class CudaDevice final : public Device {
 
   bool capturing() const override { return owner_.load() != std::thread::id(); }
 
-  Status enqueue(const KernelVariant& variant, const OpDesc& op, LaunchContext ctx) override {
+  Status enqueue(const Node& node) override {
     CurrentDevice current(index_);
+    LaunchContext ctx = node.context;
     if (capturing()) {
       if (owner_.load() != std::this_thread::get_id())
         return Status::state("a graph is being captured on " + name() +
                              " by another thread; wait until it has ended");
       ctx.stream = stream_;
     }
-    const Status launched = variant.launch(op, ctx);
+    const Status launched = node.launch->launch(ctx);
     if (launched.is_ok()) return launched;
-    const Status status = launched.at(variant.name);
+    const Status status = launched.at(node.launch->name());
     if (capturing() && !first_error_) first_error_.emplace(status);
     return status;
   }

@@ -3,7 +3,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "runtime/status.h"
+#include "op/status.h"
 
 namespace aicf {
 

@@ -3,9 +3,10 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "runtime/kernel.h"
-#include "runtime/status.h"
+#include "op/status.h"
+#include "op/variant.h"
 
 namespace aicf {
 
@@ -14,6 +15,14 @@ class Graph {
  public:
   virtual ~Graph() = default;
   virtual Status launch(void* stream) = 0;
+};
+
+// A launch, and the earlier ones of the same step that must be complete before it starts. Where launches are
+// run or recorded one after the other, as both devices do today, that holds by itself.
+struct Node {
+  LaunchPointer launch;
+  LaunchContext context;
+  const std::vector<size_t>* after = nullptr;
 };
 
 class Device {
@@ -40,8 +49,8 @@ class Device {
   virtual Status end_capture(std::unique_ptr<Graph>* out) = 0;
   virtual void abort_capture() noexcept = 0;
   virtual bool capturing() const = 0;
-  // Runs the variant on `ctx.stream`, or records it into the open capture.
-  virtual Status enqueue(const KernelVariant& variant, const OpDesc& op, LaunchContext ctx) = 0;
+  // Runs the launch on `node.context.stream`, or records it into the open capture.
+  virtual Status enqueue(const Node& node) = 0;
 };
 
 // "cpu", "cuda" (which is "cuda:0"), "cuda:1"; says nothing on whether there is such a device.

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "runtime/registry.h"
+#include "op/registry.h"
 
 namespace aicf {
 namespace {
@@ -22,11 +22,11 @@ Status load_cpu_kernels(const std::string& path, const std::string& blas_path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // stays open: the registry points into it
   if (!library) return refuse(dlerror());
   Status (*blas)(const std::string&) = nullptr;
-  KernelLauncher (*kernel)(const char*) = nullptr;
+  Prepare (*kernel)(const char*) = nullptr;
   if (!find_symbol(library, "aicf_cpu_load_blas", &blas) || !find_symbol(library, "aicf_cpu_kernel", &kernel))
     return refuse("it is no library of this version");
   AICF_TRY(blas(blas_path));
-  const std::string missing = KernelRegistry::get().replace_cpu_launchers(kernel);
+  const std::string missing = KernelRegistry::get().replace_cpu_kernels(kernel);
   return missing.empty() ? Status::ok() : refuse("it has no kernel '" + missing + "'");
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "runtime/status.h"
+#include "op/status.h"
 
 namespace aicf {
 

@@ -4,9 +4,10 @@
 #include <mutex>
 
 #include "device/buffer.h"
+#include "device/check_memory.h"
+#include "op/registry.h"
+#include "op/validate.h"
 #include "runtime/recording.h"
-#include "runtime/registry.h"
-#include "runtime/validate.h"
 
 namespace aicf {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 // The device of all operands.
 Status common_device(const OpDesc& op, Device** out) {
   if (operand_count(op) == 0)
-    return Status::invalid(std::string(op_name(op.kind)) + " has no operands to take a device from");
+    return Status::invalid(std::string(op.schema->name) + " has no operands to take a device from");
   const TensorDesc& first = operand(op, 0);
   for (size_t i = 1; i < operand_count(op); ++i) {
     const TensorDesc& t = operand(op, i);
@@ -40,7 +41,9 @@ struct WorkspacePool {
 
 Status enqueue(Device& device, const KernelVariant& variant, const OpDesc& op, void* stream,
                const std::vector<std::shared_ptr<void>>& owners) {
-  LaunchContext context;
+  Node node;
+  AICF_TRY(prepare_kernel(variant, op, &node.launch));
+  LaunchContext& context = node.context;
   context.stream = stream;
   context.workspace_bytes = variant.query_workspace ? variant.query_workspace(op) : 0;
   if (Kept* kept = open_recording(device)) {  // the graph owns what its replays use
@@ -51,9 +54,9 @@ Status enqueue(Device& device, const KernelVariant& variant, const OpDesc& op, v
       kept->workspaces.push_back(std::move(buffer));
     }
     kept->owners.insert(kept->owners.end(), owners.begin(), owners.end());
-    return device.enqueue(variant, op, context);
+    return device.enqueue(node);
   }
-  if (!context.workspace_bytes) return device.enqueue(variant, op, context);
+  if (!context.workspace_bytes) return device.enqueue(node);
 
   WorkspacePool& pool = WorkspacePool::get();
   const std::lock_guard<std::mutex> lock(pool.mutex);
@@ -63,7 +66,7 @@ Status enqueue(Device& device, const KernelVariant& variant, const OpDesc& op, v
     AICF_TRY(DeviceBuffer::allocate(device, context.workspace_bytes, &buffer));
   }
   context.workspace = buffer.data();
-  return device.enqueue(variant, op, context);
+  return device.enqueue(node);
 }
 
 }  // namespace
@@ -72,15 +75,13 @@ Status dispatch(const OpDesc& op, const std::string& kernel_id, void* stream,
                 const std::vector<std::shared_ptr<void>>& owners, const KernelVariant** ran) {
   const KernelRegistry& registry = KernelRegistry::get();
   AICF_TRY(check_layout(op));
-  AICF_TRY(registry.check(op));
+  AICF_TRY(check_op(op));
   Device* device = nullptr;
   AICF_TRY(common_device(op, &device));
   AICF_TRY(check_memory(op, *device));
-  AICF_TRY(check_aliasing(op, *registry.schema(op.kind)));
+  AICF_TRY(check_aliasing(op));
   const KernelVariant* variant = nullptr;
   AICF_TRY(registry.select(op, device->target(), kernel_id, &variant));
-  if (!variant->launch)
-    return Status::unsupported("kernel '" + std::string(variant->name) + "' is not in this build");
   AICF_TRY(enqueue(*device, *variant, op, stream, owners));
   *ran = variant;
   return Status::ok();

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf {
 

@@ -46,10 +46,9 @@ Status Executor::create(const std::string& device_name, ArenaMap arenas, const s
                              device_name);
   std::vector<PreparedLaunch> launches(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
-    const Status status = prepare(specs[i], *device, arenas, &launches[i]);
+    const Status status = prepare(specs[i], i, *device, arenas, &launches[i]);
     if (status.is_ok()) continue;
-    const char* op = op_name(specs[i].kind);
-    return status.at("launch " + std::to_string(i) + " (" + (op ? op : "?") + ")");
+    return status.at(specs[i].str(i));
   }
   int64_t *status = nullptr, *visible = nullptr;
   if (status_slot) AICF_TRY(place_status(*status_slot, arenas, &status, &visible));
@@ -81,10 +80,11 @@ Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> 
 Status Executor::enqueue(void* stream, Trace* trace) {
   trace->clear();
   for (const PreparedLaunch& l : launches_) {
-    LaunchContext context = l.context;
-    context.stream = stream;
-    AICF_TRY(device_.enqueue(*l.variant, l.op, context));
-    trace->push_back(l.variant);
+    Node node{l.launch, l.context, &l.after};
+    node.context.stream = stream;
+    const Status status = device_.enqueue(node);
+    if (!status.is_ok()) return status.at(l.place);
+    trace->push_back(l.launch.get());
   }
   return Status::ok();
 }
@@ -180,7 +180,7 @@ Status Executor::trace(std::vector<std::string>* out) {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
   out->clear();
-  for (const KernelVariant* variant : *last_trace_) out->push_back(variant->name);
+  for (const LaunchState* launch : *last_trace_) out->push_back(launch->name());
   return Status::ok();
 }
 

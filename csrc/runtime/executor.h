@@ -56,7 +56,8 @@ class Executor {
   // there with Code::State, all steps before being whole.
   Status replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)());
   Status reset();
-  // The kernel ids enqueued by the last run, or recorded by the capture that was last replayed.
+  // What the launches enqueued by the last run, or recorded by the capture that was last replayed, call
+  // themselves; see LaunchState::name().
   Status trace(std::vector<std::string>* out);
   Status stats(ExecutorStats* out);
   bool captured() const { return graph_ != nullptr; }
@@ -66,7 +67,7 @@ class Executor {
   int64_t replayed() const { return replayed_; }
 
  private:
-  using Trace = std::vector<const KernelVariant*>;
+  using Trace = std::vector<const LaunchState*>;
   class Turn;
 
   struct Input {

@@ -1,7 +1,8 @@
 #include "runtime/prepare.h"
 
-#include "runtime/registry.h"
-#include "runtime/validate.h"
+#include "device/check_memory.h"
+#include "op/registry.h"
+#include "op/validate.h"
 
 namespace aicf {
 namespace {
@@ -20,8 +21,10 @@ Status place(const SlotSpec& slot, const ArenaMap& arenas, TensorDesc* out) {
 }
 
 Status place_all(const LaunchSpec& spec, const ArenaMap& arenas, OpDesc* op) {
-  op->kind = spec.kind;
+  op->schema = spec.schema;
   op->attrs = spec.attrs;
+  op->input_counts = spec.input_counts;
+  op->output_counts = spec.output_counts;
   op->inputs.resize(spec.inputs.size());
   op->outputs.resize(spec.outputs.size());
   for (size_t i = 0; i < operand_count(*op); ++i) {
@@ -34,9 +37,9 @@ Status place_all(const LaunchSpec& spec, const ArenaMap& arenas, OpDesc* op) {
   return Status::ok();
 }
 
-Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, PreparedLaunch* launch) {
-  const KernelVariant& variant = *launch->variant;
-  const size_t needed = variant.query_workspace ? variant.query_workspace(launch->op) : 0;
+Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, const KernelVariant& variant,
+                       const OpDesc& op, LaunchContext* context) {
+  const size_t needed = variant.query_workspace ? variant.query_workspace(op) : 0;
   const int64_t given = spec.workspace ? spec.workspace->nbytes : 0;
   if (given < 0 || static_cast<size_t>(given) < needed)
     return Status::invalid("kernel '" + std::string(variant.name) + "' needs a workspace of " +
@@ -48,19 +51,19 @@ Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, PreparedL
   if (spec.workspace->offset % kPlannedAlignment != 0)
     return Status::invalid("the workspace at offset " + std::to_string(spec.workspace->offset) +
                            " must start at a multiple of " + std::to_string(kPlannedAlignment));
-  launch->context.workspace = arena->data() + spec.workspace->offset;
-  launch->context.workspace_bytes = static_cast<size_t>(given);
-  for (size_t i = 0; i < operand_count(launch->op); ++i) {
-    const TensorDesc& t = operand(launch->op, i);
-    if (overlaps(t.data, t.bytes(), launch->context.workspace, launch->context.workspace_bytes))
-      return Status::invalid("the workspace overlaps " + operand_name(launch->op, i));
+  context->workspace = arena->data() + spec.workspace->offset;
+  context->workspace_bytes = static_cast<size_t>(given);
+  for (size_t i = 0; i < operand_count(op); ++i) {
+    const TensorDesc& t = operand(op, i);
+    if (overlaps(t.data, t.bytes(), context->workspace, context->workspace_bytes))
+      return Status::invalid("the workspace overlaps " + operand_name(op, i));
   }
   return Status::ok();
 }
 
 // The status that skips the launch, and the host's copy of the one that it computes.
-Status place_statuses(const LaunchSpec& spec, const ArenaMap& arenas, PreparedLaunch* launch) {
-  const KernelVariant& variant = *launch->variant;
+Status place_statuses(const LaunchSpec& spec, const ArenaMap& arenas, const KernelVariant& variant,
+                      LaunchContext* context) {
   int64_t *status = nullptr, *visible = nullptr;
   if (spec.unless) {
     AICF_TRY(place_status(*spec.unless, arenas, &status, &visible));
@@ -68,7 +71,7 @@ Status place_statuses(const LaunchSpec& spec, const ArenaMap& arenas, PreparedLa
       return Status::unsupported("kernel '" + std::string(variant.name) +
                                  "' does not look at a status; leave `unless` away, or name a kernel of an "
                                  "update or a copy");
-    launch->context.unless = status;
+    context->unless = status;
   }
   if (variant.device == DeviceType::Cpu) return Status::ok();
   for (const SlotSpec& output : spec.outputs) {
@@ -76,7 +79,7 @@ Status place_statuses(const LaunchSpec& spec, const ArenaMap& arenas, PreparedLa
     AICF_TRY(find_arena(output.arena, arenas, &arena));
     if (!arena->visible()) continue;
     AICF_TRY(place_status(output, arenas, &status, &visible));
-    launch->context.visible_status = visible;
+    context->visible_status = visible;
   }
   return Status::ok();
 }
@@ -109,19 +112,31 @@ Status place_status(const SlotSpec& slot, const ArenaMap& arenas, int64_t** devi
   return Status::ok();
 }
 
-Status prepare(const LaunchSpec& spec, Device& device, const ArenaMap& arenas, PreparedLaunch* out) {
+std::string LaunchSpec::str(size_t position) const {
+  std::string text = "launch " + (symbol.empty() ? std::to_string(position) : "@" + symbol) + " (";
+  text += schema ? schema->name : "?";
+  text += ", kernel " + kernel_id;
+  return text + (origin.empty() ? "" : "; " + origin) + ")";
+}
+
+Status prepare(const LaunchSpec& spec, size_t position, Device& device, const ArenaMap& arenas,
+               PreparedLaunch* out) {
   const KernelRegistry& registry = KernelRegistry::get();
-  AICF_TRY(place_all(spec, arenas, &out->op));
-  AICF_TRY(registry.check(out->op));
-  AICF_TRY(check_memory(out->op, device));
-  AICF_TRY(check_aliasing(out->op, *registry.schema(spec.kind)));
+  OpDesc op;
+  AICF_TRY(place_all(spec, arenas, &op));
+  if (spec.input_counts.empty()) AICF_TRY(count_operands(&op));
+  AICF_TRY(check_op(op));
+  AICF_TRY(check_memory(op, device));
+  AICF_TRY(check_aliasing(op));
   if (spec.kernel_id.empty())
     return Status::invalid("no kernel id; write one, or run the pass select-kernels");
-  AICF_TRY(registry.select(out->op, device.target(), spec.kernel_id, &out->variant));
-  if (!out->variant->launch)
-    return Status::unsupported("kernel '" + spec.kernel_id + "' is not in this build");
-  AICF_TRY(place_statuses(spec, arenas, out));
-  return place_workspace(spec, arenas, out);
+  const KernelVariant* variant = nullptr;
+  AICF_TRY(registry.select(op, device.target(), spec.kernel_id, &variant));
+  AICF_TRY(prepare_kernel(*variant, op, &out->launch));
+  AICF_TRY(place_statuses(spec, arenas, *variant, &out->context));
+  out->after = spec.after;
+  out->place = spec.str(position);
+  return place_workspace(spec, arenas, *variant, op, &out->context);
 }
 
 }  // namespace aicf

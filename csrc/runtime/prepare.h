@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "runtime/arena.h"
-#include "runtime/kernel.h"
 
 namespace aicf {
 
@@ -28,19 +28,28 @@ struct WorkspaceSpec {
 };
 
 struct LaunchSpec {
-  OpKind kind = OpKind::EltwiseAdd;
+  std::string symbol;  // in the plan: "k3"
+  std::string origin;  // where it comes from: "model.py:12, encoder.3.attn: Linear"
+  const OpSchema* schema = nullptr;
   std::string kernel_id;
-  std::vector<SlotSpec> inputs;
-  std::vector<SlotSpec> outputs;
-  AttrPack attrs;
+  std::vector<SlotSpec> inputs, outputs;
+  std::vector<int64_t> input_counts, output_counts;  // empty where each operand and result is one
+  Attrs attrs;
   std::optional<WorkspaceSpec> workspace;
   std::optional<SlotSpec> unless;  // the status that skips the launch
+  std::vector<size_t> after;       // positions of the launches that must be complete before this one
+
+  // "launch @k3 (relu, kernel relu_cpu; model.py:12, encoder.3.act: ReLU)"; the position where there is no
+  // symbol
+  std::string str(size_t position) const;
 };
 
+// A launch with everything resolved.
 struct PreparedLaunch {
-  const KernelVariant* variant = nullptr;
-  OpDesc op;
+  LaunchPointer launch;
   LaunchContext context;  // without a stream
+  std::vector<size_t> after;
+  std::string place;  // LaunchSpec::str(), for errors
 };
 
 // The arena called `name`; the refusal says which there are.
@@ -51,6 +60,7 @@ Status place_status(const SlotSpec& slot, const ArenaMap& arenas, int64_t** devi
 // Refuses unknown arenas, slots outside them, misaligned and overlapping operands, whatever the schema
 // refuses, a kernel that does not support the operands, a workspace that is too small, and a status that the
 // kernel does not look at.
-Status prepare(const LaunchSpec& spec, Device& device, const ArenaMap& arenas, PreparedLaunch* out);
+Status prepare(const LaunchSpec& spec, size_t position, Device& device, const ArenaMap& arenas,
+               PreparedLaunch* out);
 
 }  // namespace aicf

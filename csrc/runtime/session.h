@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "runtime/status.h"
+#include "op/status.h"
 
 namespace aicf {
 

@@ -1,20 +1,41 @@
-// The registry's refusals at registration and selection, which no correct build can show from Python. Prints
-// one line each.
+// The registry's refusals at registration, selection and preparation, which no correct build can show from
+// Python. Prints one line each.
 #include <cstdio>
 #include <stdexcept>
 
-#include "runtime/registry.h"
+#include "op/registry.h"
 
 namespace aicf {
 
 namespace {
+
 Status accept(const OpDesc&) { return Status::ok(); }
 Status refuse(const OpDesc&) { return Status::unsupported("needs a blue tensor"); }
 Status launch(const OpDesc&, const LaunchContext&) { return Status::ok(); }
-const OpSchema kSchema = {OpKind::Copy, 0, 0, &accept, nullptr};
+
+OpSchema schema(int number, const char* name) {
+  return {number, "Copy", name, "", {{"x"}}, {{"y"}}, {}, {}, "", &accept};
+}
+
+KernelVariant cpu(const char* name, const char* op, Status (*supported)(const OpDesc&), Prepare prepare) {
+  return {name, op, DeviceType::Cpu, 0, prepare, supported};
+}
+
+// A kernel that has another one do its work.
+Status prepare_other(const KernelVariant&, const OpDesc& op, LaunchPointer* out) {
+  const KernelVariant& other = *KernelRegistry::get().find("copy_first");
+  return other.prepare(other, op, out);
+}
+
+struct Tile {
+  std::string choice() const { return "64x64"; }
+};
+Tile choose(const OpDesc&) { return {}; }
+Status launch_tile(const Tile&, const LaunchContext&) { return Status::ok(); }
+
 }  // namespace
 
-void register_all(KernelRegistry& registry) { registry.add(kSchema); }
+void register_all(KernelRegistry& registry) { registry.add(schema(25, "copy")); }
 
 template <class Row>
 void print_refusal(KernelRegistry& registry, const Row& row) {
@@ -26,32 +47,46 @@ void print_refusal(KernelRegistry& registry, const Row& row) {
   }
 }
 
-void print_selection(const KernelRegistry& registry, const Target& target) {
+OpDesc copy() {
   OpDesc op;
-  op.kind = OpKind::Copy;
+  op.schema = KernelRegistry::get().schema("copy");
+  return op;
+}
+
+void print_selection(const KernelRegistry& registry, const Target& target) {
   const KernelVariant* chosen = nullptr;
-  const Status status = registry.select(op, target, "", &chosen);
+  const Status status = registry.select(copy(), target, "", &chosen);
   std::puts(status.is_ok() ? chosen->name : status.message().c_str());
+}
+
+void print_preparation(const char* name) {
+  LaunchPointer state;
+  const Status status = prepare_kernel(*KernelRegistry::get().find(name), copy(), &state);
+  std::puts(status.is_ok() ? state->name().c_str() : status.message().c_str());
 }
 
 }  // namespace aicf
 
 int main() {
   using namespace aicf;
+  constexpr Prepare ready = prepare_op<launch>;
   KernelRegistry& registry = KernelRegistry::get();
-  const Target cpu;
-  print_selection(registry, cpu);
-  print_refusal(registry, kSchema);
-  print_refusal(registry, OpSchema{static_cast<OpKind>(999), 0, 0, &accept, nullptr});
-  print_refusal(registry, KernelVariant{"relu_cpu", OpKind::EltwiseRelu, DeviceType::Cpu, 0, &launch, &accept,
-                                        nullptr});
-  registry.add(KernelVariant{"copy_blue", OpKind::Copy, DeviceType::Cpu, 0, &launch, &refuse, nullptr});
-  registry.add(KernelVariant{"copy_new", OpKind::Copy, DeviceType::Cuda, 90, nullptr, &accept, nullptr});
-  print_refusal(registry,
-                KernelVariant{"copy_blue", OpKind::Copy, DeviceType::Cpu, 0, &launch, &accept, nullptr});
-  print_selection(registry, cpu);
+  const Target host;
+  print_selection(registry, host);
+  print_refusal(registry, schema(25, "again"));
+  print_refusal(registry, schema(26, "copy"));
+  OpSchema uncounted = schema(27, "split");
+  uncounted.outputs = {many("parts")};
+  print_refusal(registry, uncounted);
+  print_refusal(registry, cpu("relu_cpu", "relu", &accept, ready));
+  registry.add(cpu("copy_blue", "copy", &refuse, ready));
+  registry.add(KernelVariant{"copy_new", "copy", DeviceType::Cuda, 90, nullptr, &accept});
+  print_refusal(registry, cpu("copy_blue", "copy", &accept, ready));
+  print_selection(registry, host);
   print_selection(registry, Target{DeviceType::Cuda, 80});
-  registry.add(KernelVariant{"copy_first", OpKind::Copy, DeviceType::Cpu, 0, &launch, &accept, nullptr});
-  registry.add(KernelVariant{"copy_second", OpKind::Copy, DeviceType::Cpu, 0, &launch, &accept, nullptr});
-  print_selection(registry, cpu);
+  registry.add(cpu("copy_first", "copy", &accept, ready));
+  registry.add(cpu("copy_other", "copy", &accept, prepare_other));
+  registry.add(cpu("copy_tiled", "copy", &accept, prepare_with<choose, launch_tile>));
+  print_selection(registry, host);
+  for (const char* name : {"copy_first", "copy_tiled", "copy_other", "copy_new"}) print_preparation(name);
 }

@@ -21,6 +21,7 @@ from kernel_cases import FLOATS, GENERATORS, Array, Case, Generator, Maker
 from test_cuda_kernels import LARGE
 
 from aicf_mlir import _C
+from aicf_mlir.dialects.registry import select_kernel
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 
@@ -41,9 +42,8 @@ def operand(dtype: str, shape: tuple[int, ...], values: Array | None) -> _C.Tens
 def supported(kernel: _C.KernelVariant, target: str, generator: Generator) -> Iterator[Case]:
     """The cases that the kernel takes, over all element types."""
     for case in (case for dtype in FLOATS for case in generator(Maker(dtype))):
-        inputs = [(NAMES[array.dtype], array.shape) for array in case.inputs]
         try:
-            _C.select_kernel(kernel["kind"], inputs, list(case.outputs), case.attrs, target, kernel["name"])
+            select_kernel(case.use(kernel["op"]), target, kernel["name"])
         except SelectionError:
             continue
         yield case
@@ -70,7 +70,7 @@ def main() -> None:
         for case in chosen:
             inputs = [operand(NAMES[array.dtype], array.shape, array) for array in case.inputs]
             outputs = [operand(dtype, shape, None) for dtype, shape in case.outputs]
-            _C.op_call(kernel["kind"], inputs, outputs, case.attrs, kernel["name"])
+            _C.op_call(kernel["kind"], inputs, outputs, case.attrs, kernel["name"], counts=case.counts)
             _C.synchronize("cuda")  # the memory goes when the descriptions do
             launches += 1
     if not launches:

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from kernel_cases import FLOATS, Array, Case, Spec
+from kernel_cases.case import NAMES
 
-from aicf_mlir import _C
+from aicf_mlir.dialects.registry import may_alias, schemas, segments, select_kernel
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, round_to
 from aicf_mlir.op_call import OpKind, op_call
 
-KINDS = {name: OpKind(number) for number, name in _C.op_names().items()}
+KINDS = {name: OpKind(schema.number) for name, schema in schemas().items()}
 ALL_ONES = 0xFF  # NaN in every float type, -1 in the integers
 CANARY = 0xA5
 MARGIN = 256  # bytes on either side; keeps the alignment of planned slots
-NAMES = {dtype: name for name, dtype in NUMPY_TYPES.items()}
 
 
 class Slot:
@@ -69,9 +69,8 @@ class Slot:
 
 def supports(kernel: str, op: str, case: Case, target: str) -> bool:
     """Whether the registry lets the kernel run the case."""
-    inputs = [(NAMES[array.dtype], array.shape) for array in case.inputs]
     try:
-        _C.select_kernel(int(KINDS[op]), inputs, list(case.outputs), case.attrs, target, kernel)
+        select_kernel(case.use(op), target, kernel)
     except SelectionError:
         return False
     return True
@@ -91,8 +90,14 @@ def run(
         slot.fill(None)
     for slot, array in zip(inputs, case.inputs, strict=True):
         slot.fill(array)
+    schema = schemas()[op]
+    given, results = case.counts or (None, None)
     ran = op_call(
-        KINDS[op], [slot.tensor for slot in inputs], [slot.tensor for slot in outputs], case.attrs, kernel
+        KINDS[op],
+        segments(schema.inputs, given, [slot.tensor for slot in inputs]),
+        segments(schema.outputs, results, [slot.tensor for slot in outputs]),
+        case.attrs,
+        kernel,
     )
     assert ran == kernel
     overwritten = set(shared.values())
@@ -103,8 +108,7 @@ def run(
 
 def alias_pairs(op: str, case: Case) -> list[tuple[int, int]]:
     """Every (output, input) that the schema lets share memory."""
-    inputs = [(NAMES[array.dtype], array.shape) for array in case.inputs]
-    return _C.may_alias(int(KINDS[op]), inputs, list(case.outputs), case.attrs)
+    return sorted(may_alias(case.use(op)))
 
 
 def judge(op: str, case: Case, results: Sequence[Array]) -> str | None:
@@ -117,7 +121,8 @@ def judge(op: str, case: Case, results: Sequence[Array]) -> str | None:
 
 @lru_cache(maxsize=4096)  # the variants of an op share their cases
 def _reference(op: str, case: Case) -> list[Array]:
-    return meaning(op, case.inputs, case.attrs, [(_wide(dtype), shape) for dtype, shape in case.outputs])
+    wide = [(_wide(dtype), shape) for dtype, shape in case.outputs]
+    return meaning(op, case.inputs, case.attrs, wide, counts=case.counts)
 
 
 def _wide(dtype: str) -> str:

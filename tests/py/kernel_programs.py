@@ -121,8 +121,8 @@ def random_function(seed: int, ops: int = 16) -> ModuleOp:
     for index in range(3):
         chance = rng.random()
         if chance < 0.7:
-            operands = [block.args[3 + index], maker.pick(MATRIX), lr, lr]
-            value = maker.add(kernel.SgdStepOp.launch(operands, [MATRIX], groups=[0]))
+            operands = {"p": block.args[3 + index], "g": maker.pick(MATRIX), "lr": lr, "weight_decay": lr}
+            value = maker.add(kernel.SgdStepOp.launch(operands, {"p": MATRIX}, groups=[0]))
             if rng.random() < 0.2:
                 maker.step()  # may read the new value, before the next update
         elif chance < 0.9:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from kernel_programs import random_function
 from plans import make_plan
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, i32
 
 from aicf_mlir.diagnostics import LocatedError
 from aicf_mlir.dialects import registry
@@ -44,7 +44,7 @@ SIZES = {
     "<32xi64": "<4xi64",
 }
 """The example with small tensors: the plan stays as it is."""
-FLAGS = ("trans_a", "trans_b", "maximize", "nesterov", "bias", "pre", "decoupled")
+FLAGS = ("trans_a", "trans_b", "maximize", "nesterov", "decoupled")
 
 
 @cache
@@ -153,6 +153,13 @@ class Mutator:
         launch = self.launch()
         name, op = self.choose.choice([row for row in kernels() if "_cpu" in row[0]])
         launch.op, launch.kernel_id = StringAttr(op), StringAttr(name)
+        schema, read, written = registry.schemas()[op], len(launch.reads), len(launch.writes)
+        counts = [
+            [int(i < n) for i in range(len(rows))]
+            for rows, n in ((schema.inputs, read), (schema.outputs, written))
+        ]
+        given, results = (None, None) if schema.fixed else (DenseArrayBase.from_list(i32, c) for c in counts)
+        launch.input_counts, launch.output_counts = given, results
 
     def change_attribute(self) -> None:
         launch = self.launch()
@@ -259,7 +266,7 @@ def kernels() -> list[tuple[str, str]]:
     """Id and op of every registered kernel."""
     from aicf_mlir import _C
 
-    assert registry.op_kinds()
+    assert registry.schemas()
     return [(row["name"], row["op"]) for row in _C.kernel_variants()]
 
 

@@ -21,7 +21,16 @@ VARIANTS = [variant for variant in _C.kernel_variants() if variant["device"] == 
 
 
 def _product(
-    make: Maker, batch: tuple[int, ...], m: int, n: int, k: int, attrs: dict[str, Any], *, bias: bool
+    make: Maker,
+    batch: tuple[int, ...],
+    m: int,
+    n: int,
+    k: int,
+    attrs: dict[str, Any],
+    *,
+    epilogue: bool = False,
+    bias: bool = False,
+    bias_grad: bool = False,
 ) -> Case:
     ta, tb = attrs.get("trans_a", False), attrs.get("trans_b", False)
     a, b = (
@@ -30,9 +39,10 @@ def _product(
     )
     inputs = [a, b, make.integers(n)] if bias else [a, b]
     outputs = [make.out(*batch, m, n)]
-    if attrs.get("bias_grad"):
+    if bias_grad:
         outputs.append(make.out(m))
-    return Case(f"{batch} {m}x{n}x{k} {attrs}", inputs, outputs, attrs, exact=True)
+    counts = ((1, 1, int(bias), 0), (1, 0, int(bias_grad))) if epilogue else None
+    return Case(f"{batch} {m}x{n}x{k} {attrs} {bias} {bias_grad}", inputs, outputs, attrs, counts, exact=True)
 
 
 def products(make: Maker) -> Iterator[Case]:
@@ -40,16 +50,16 @@ def products(make: Maker) -> Iterator[Case]:
     for (m, n, k), (ta, tb) in itertools.product(
         ((776, 712, 40), (775, 713, 41), (1537, 1416, 24)), TRANSPOSES
     ):
-        yield _product(make, (), m, n, k, {"trans_a": ta, "trans_b": tb}, bias=False)
-    yield _product(make, (70_000,), 2, 1, 3, {}, bias=False)
-    yield _product(make, (300,), 33, 40, 8, {"trans_b": True}, bias=False)
+        yield _product(make, (), m, n, k, {"trans_a": ta, "trans_b": tb})
+    yield _product(make, (70_000,), 2, 1, 3, {})
+    yield _product(make, (300,), 33, 40, 8, {"trans_b": True})
 
 
 def epilogues(make: Maker) -> Iterator[Case]:
     """Bias, relu and the bias gradient at the larger tiles."""
     for m, n, k in ((776, 712, 40), (775, 713, 41), (1536, 1408, 24)):
-        yield _product(make, (), m, n, k, {"bias": True, "act": "relu"}, bias=True)
-        yield _product(make, (), m, n, k, {"trans_a": True, "bias_grad": True}, bias=False)
+        yield _product(make, (), m, n, k, {"act": "relu"}, epilogue=True, bias=True)
+        yield _product(make, (), m, n, k, {"trans_a": True}, epilogue=True, bias_grad=True)
 
 
 def sums(make: Maker) -> Iterator[Case]:
@@ -174,7 +184,7 @@ def test_a_graph_replays_the_same_bits(kernel: str, op: str, kind: int) -> None:
             slot.fill(array)
         described = [[describe(slot.tensor) for slot in side] for side in (inputs, outputs)]
         _C.graph_begin("cuda")
-        ran = _C.op_call(kind, described[0], described[1], case.attrs, kernel)
+        ran = _C.op_call(kind, described[0], described[1], case.attrs, kernel, counts=case.counts)
         graph = _C.graph_end("cuda")
         assert ran == kernel
         for _ in range(2):

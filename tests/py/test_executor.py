@@ -32,13 +32,20 @@ LOSS = ("output", 0, "f32", ())
 
 Launch = dict[str, Any]
 
+COUNTS = {
+    OpKind.Advance: ((1, 0, 0, 0, 0), (1, 0, 0)),
+    OpKind.SgdStep: ((1,) * 8, (1, 1)),
+}
+"""Of the ops with optional operands, as the plan here uses them."""
+
 
 def launch(kind: OpKind, kernel_id: str, inputs: list[Any], outputs: list[Any], **attrs: Any) -> Launch:
     return {
-        "kind": kind,
+        "op": kind,
         "kernel_id": kernel_id,
         "inputs": inputs,
         "outputs": outputs,
+        "counts": COUNTS.get(kind),
         "attrs": attrs,
         "workspace": None,
     }
@@ -57,7 +64,6 @@ STEP_LAUNCHES = [
         [W, BUF],
         groups=[0],
         indices=[0],
-        momentum=True,
     ),
 ]
 PLANNED = [str(row["kernel_id"]) for row in STEP_LAUNCHES]
@@ -280,7 +286,7 @@ def test_a_forked_child_is_refused() -> None:
 @pytest.mark.parametrize(
     ("index", "changes", "message"),
     [
-        (0, {"inputs": [X]}, r"launch 0 \(gemm\): gemm: expected 2 inputs"),
+        (0, {"inputs": [X]}, r"launch 0 \(gemm, kernel \S*\): gemm: expected 2 inputs"),
         (
             0,
             {"inputs": [X, ("weights", 0, "f32", (K, N))]},
@@ -305,12 +311,16 @@ def test_a_forked_child_is_refused() -> None:
         (
             3,
             {"outputs": [("temp", 256, "f32", (K, N))]},
-            r"launch 3 \(gemm\): output 0 overlaps input 1 in part",
+            r"launch 3 \(gemm, kernel \S*\): output 0 overlaps input 1 in part",
         ),
         (0, {"attrs": {"scale": 1.0}}, r"gemm has no attribute scale"),
         (0, {"attrs": {"trans_a": "yes"}}, r"attribute 'trans_a': expected a bool, got 'yes'"),
-        (5, {"attrs": {}}, r"launch 5 \(sgd_step\): sgd_step needs the attribute groups"),
-        (0, {"kernel_id": ""}, r"launch 0 \(gemm\): no kernel id; write one, or run the pass select-kernels"),
+        (5, {"attrs": {}}, r"launch 5 \(sgd_step, kernel \S*\): sgd_step needs the attribute groups"),
+        (
+            0,
+            {"kernel_id": ""},
+            r"launch 0 \(gemm, kernel \S*\): no kernel id; write one, or run the pass select-kernels",
+        ),
         (0, {"workspace": ("temp", 0, -8)}, r"needs a workspace of"),
         (0, {"workspace": ("temp", 8, 64)}, r"the workspace at offset 8 must start at a multiple of 256"),
         (0, {"workspace": ("temp", 256, 1024)}, r"the workspace of 1024 bytes at offset 256 is outside"),
@@ -327,9 +337,12 @@ def test_refuses_a_plan_that_cannot_run(index: int, changes: dict[str, Any], mes
 @pytest.mark.parametrize(
     ("kernel_id", "message"),
     [
-        ("gemm_gpu", r"launch 0 \(gemm\): no kernel is called 'gemm_gpu'; gemm has "),
-        ("relu_cpu", r"launch 0 \(gemm\): kernel 'relu_cpu' runs relu"),
-        ("gemm_f32_naive", r"launch 0 \(gemm\): kernel 'gemm_f32_naive' cannot run .* on cpu: runs on cuda"),
+        ("gemm_gpu", r"launch 0 \(gemm, kernel \S*\): no kernel is called 'gemm_gpu'; gemm has "),
+        ("relu_cpu", r"launch 0 \(gemm, kernel \S*\): kernel 'relu_cpu' runs relu"),
+        (
+            "gemm_f32_naive",
+            r"launch 0 \(gemm, kernel \S*\): kernel 'gemm_f32_naive' cannot run .* on cpu: runs on cuda",
+        ),
     ],
 )
 def test_refuses_a_kernel_that_does_not_support_the_launch(kernel_id: str, message: str) -> None:
@@ -343,7 +356,7 @@ def test_refuses_a_launch_that_is_not_whole() -> None:
     with pytest.raises(PlanError, match=r"a launch needs the key 'attrs'"):
         make_step([row])
     with pytest.raises(KernelError, match=r"kind of an operation is one of"):
-        make_step(edited(0, kind=77))
+        make_step(edited(0, op=77))
 
 
 def test_an_empty_plan_runs() -> None:

@@ -22,7 +22,9 @@ def cuda_launches() -> list[Launch]:
     launches = deepcopy(STEP_LAUNCHES)
     for i, row in enumerate(launches):
         inputs, outputs = ([slot[2:] for slot in row[side]] for side in ("inputs", "outputs"))
-        row["kernel_id"], nbytes = _C.select_kernel(row["kind"], inputs, outputs, row["attrs"], target)
+        row["kernel_id"], nbytes = _C.select_kernel(
+            row["op"], inputs, outputs, row["attrs"], target, counts=row["counts"]
+        )
         row["workspace"] = ("workspace", i * WORKSPACE_BYTES, nbytes) if nbytes else None
         assert nbytes <= WORKSPACE_BYTES
     return launches

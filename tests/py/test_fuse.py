@@ -43,7 +43,8 @@ def test_random_functions_provoke_every_fusion() -> None:
         module = random_function(seed)
         FusePass().apply(make_context(), module)
         for op in launches(module):
-            seen |= {name for name in op.attrs if isinstance(op, kernel.GemmEpilogueOp)}
+            if isinstance(op, kernel.GemmEpilogueOp):
+                seen |= {*op.attrs, *(name for name, values in {**op.ins, **op.outs}.items() if values)}
             if isinstance(op, kernel.SgdStepOp) and len(op.results) > 1:
                 seen.add("updates")
             refused.add(op.op_name)
@@ -66,8 +67,8 @@ def test_fusion_is_deterministic_and_complete() -> None:
 def test_locations_are_kept() -> None:
     module = parse_module(
         "func.func @f(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {\n"
-        '  %y = kernel.gemm %x, %x : tensor<4x4xf32> loc("model.py":7:3)\n'
-        "  %z = kernel.relu %y : tensor<4x4xf32>\n"
+        '  %y = kernel.gemm a(%x) b(%x) : tensor<4x4xf32> loc("model.py":7:3)\n'
+        "  %z = kernel.relu x(%y) : tensor<4x4xf32>\n"
         "  func.return %z : tensor<4x4xf32>\n"
         "}"
     )

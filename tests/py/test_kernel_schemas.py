@@ -9,24 +9,44 @@ import pytest
 from kernel_calls import KINDS
 
 from aicf_mlir import _C
+from aicf_mlir.dialects.registry import Use, check_op, schemas
 from aicf_mlir.errors import SelectionError, VerifyError
 
 Specs = list[tuple[str, tuple[int, ...]]]
+Named = dict[str, Specs]
+"""By operand, where some are optional or of several tensors."""
 
 
 def f32(*shapes: tuple[int, ...]) -> Specs:
     return [("f32", shape) for shape in shapes]
 
 
-SCALARS: Specs = [("f64", ())] * 7
+SCALAR: Specs = [("f64", ())]
+INVERSE: Specs = [("f64", (2,))]
 TARGET: Specs = [("i64", (4,))]
 STEP: Specs = [("f32", (2,))]
-ADAM: Specs = [*SCALARS[:5], ("f64", (2,)), ("f64", (2,))]
-"""The scalars of a group of two parameters."""
-MOMENTUM: Specs = [*SCALARS[:4], *STEP]
+PINS: Named = dict.fromkeys(("beta1", "beta2", "bc1_pin", "bc2_pin"), SCALAR)
 STATUS: Specs = [("i64", (3,))]
 
-REFUSED: list[tuple[str, Specs, Specs, dict[str, Any], str]] = [
+
+def sgd(tensors: int) -> Named:
+    return {"p": f32((3,)) * tensors, "g": f32((3,)) * tensors, "lr": SCALAR, "weight_decay": SCALAR}
+
+
+def momentum(tensors: int) -> Named:
+    return sgd(tensors) | {"buf": f32((3,)) * tensors, "momentum": SCALAR, "dampening": SCALAR, "step": STEP}
+
+
+P: Named = {"p": f32((3,))}
+BUF: Named = {"p": f32((3,)), "buf": f32((3,))}
+ADAM: Named = {
+    **dict.fromkeys(("p", "g", "m", "v"), f32((3,))),
+    **dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight_decay"), SCALAR),
+    **dict.fromkeys(("bc1_inv", "bc2_inv"), INVERSE),
+}
+MOMENTS: Named = dict.fromkeys(("p", "m", "v"), f32((3,)))
+
+REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("relu", f32((3,)), f32((3,), (3,)), {}, "expected 1 input and 1 output, got 1 input and 2 outputs"),
     ("relu", [("i32", (3,))], [("i32", (3,))], {}, "x: expected element type f32, f64, f16 or bf16, got i32[3]"),
     ("relu", f32((3,)), f32((4,)), {}, "y: expected f32[3], got f32[4]"),
@@ -36,19 +56,21 @@ REFUSED: list[tuple[str, Specs, Specs, dict[str, Any], str]] = [
     ("relu_bwd", f32((3,), (1,)), f32((3,)), {}, "saved value: expected f32[3], got f32[1]"),
     ("relu_bwd", f32((3,), (3,)), f32((1,)), {}, "dx: expected f32[3], got f32[1]"),
     ("bias_add", f32((), (1,)), f32(()), {}, "x: expected rank 1 or more, got f32[]"),
-    ("bias_add", f32((2, 3), (2,)), f32((2, 3)), {}, "b: expected f32[3], got f32[2]"),
+    ("bias_add", f32((2, 3), (2,)), f32((2, 3)), {}, "bias: expected f32[3], got f32[2]"),
     ("gemm", f32((3,), (3,)), f32(()), {}, "a: expected rank 2 or more, got f32[3]"),
     ("gemm", f32((2, 3, 4), (4, 5)), f32((2, 3, 5)), {}, "b: expected rank 3, got f32[4, 5]"),
     ("gemm", f32((2, 3, 4), (3, 4, 5)), f32((2, 3, 5)), {}, "expected equal leading dimensions, got a f32[2, 3, 4] and b f32[3, 4, 5]"),
     ("gemm", f32((3, 4), (5, 6)), f32((3, 6)), {}, "expected equal inner dimensions, got 4 of a f32[3, 4] and 5 of b f32[5, 6]"),
     ("gemm", f32((3, 4), (3, 4)), f32((4, 3)), {"trans_a": True}, "out: expected f32[4, 4], got f32[4, 3]"),
-    ("gemm_epilogue", f32((3, 4), (4, 5)), f32((3, 5)), {"bias": True}, "expected 3 inputs and 1 output, got 2 inputs and 1 output"),
-    ("gemm_epilogue", f32((3, 4), (4, 5), (3,)), f32((3, 5)), {"bias": True}, "bias: expected f32[5], got f32[3]"),
-    ("gemm_epilogue", f32((3, 4), (4, 5)), f32((3, 5), (3,)), {"pre": True}, "pre: expected f32[3, 5], got f32[3]"),
-    ("gemm_epilogue", f32((3, 4), (4, 5)), f32((3, 5), (5,)), {"bias_grad": True}, "bias_grad: expected f32[3], got f32[5]"),
-    ("gemm_epilogue", f32((2, 3, 4), (2, 4, 5)), f32((2, 3, 5), (3,)), {"bias_grad": True}, "bias_grad: expected operands of rank 2, got out f32[2, 3, 5]"),
-    ("gemm_epilogue", f32((3, 4), (4, 5), (5,)), f32((3, 5)), {"act_grad": "relu"}, "saved: expected f32[3, 5], got f32[5]"),
-    ("gemm_epilogue", f32((3, 4), (4, 5), (5,)), f32((3, 5)), {"act_grad": "relu", "bias": True, "act": "tanh"}, "act_grad: expected neither act nor bias beside it, got act and bias"),
+    ("gemm_epilogue", {"a": f32((3, 4)), "b": f32((4, 5)), "bias": f32((5,), (5,))}, {"out": f32((3, 5))}, {}, "bias: expected one tensor or none, got 2"),
+    ("gemm_epilogue", {"a": f32((3, 4)), "b": f32((4, 5)), "bias": f32((3,))}, {"out": f32((3, 5))}, {}, "bias: expected f32[5], got f32[3]"),
+    ("gemm_epilogue", {"a": f32((3, 4)), "b": f32((4, 5))}, {"out": f32((3, 5)), "pre": f32((3,))}, {}, "pre: expected f32[3, 5], got f32[3]"),
+    ("gemm_epilogue", {"a": f32((3, 4)), "b": f32((4, 5))}, {"out": f32((3, 5)), "bias_grad": f32((5,))}, {}, "bias_grad: expected f32[3], got f32[5]"),
+    ("gemm_epilogue", {"a": f32((2, 3, 4)), "b": f32((2, 4, 5))}, {"out": f32((2, 3, 5)), "bias_grad": f32((3,))}, {}, "bias_grad: expected operands of rank 2, got out f32[2, 3, 5]"),
+    ("gemm_epilogue", {"a": f32((3, 4)), "b": f32((4, 5)), "saved": f32((5,))}, {"out": f32((3, 5))}, {"act_grad": "relu"}, "saved: expected f32[3, 5], got f32[5]"),
+    ("gemm_epilogue", {"a": f32((3, 4)), "b": f32((4, 5))}, {"out": f32((3, 5))}, {"act_grad": "relu"}, "saved: expected the value that act_grad takes, got none"),
+    ("gemm_epilogue", {"a": f32((3, 4)), "b": f32((4, 5)), "saved": f32((3, 5))}, {"out": f32((3, 5))}, {}, "saved: expected act_grad beside it, got none"),
+    ("gemm_epilogue", {"a": f32((3, 4)), "b": f32((4, 5)), "bias": f32((5,)), "saved": f32((3, 5))}, {"out": f32((3, 5))}, {"act_grad": "relu", "act": "tanh"}, "act_grad: expected neither act nor bias beside it, got act and bias"),
     ("reduce_sum", f32((2, 3)), f32((2,)), {"dims": [2]}, "dims: expected dimensions from 0 to 1 of f32[2, 3], got 2"),
     ("reduce_sum", f32((2, 3)), f32((2,)), {"dims": [1, 1]}, "dims: expected ascending dimensions without repetition, got 1 after 1"),
     ("reduce_sum", f32((2, 3)), f32((3,)), {"dims": [1]}, "y: expected f32[2] or f32[2, 1], got f32[3]"),
@@ -66,37 +88,43 @@ REFUSED: list[tuple[str, Specs, Specs, dict[str, Any], str]] = [
     ("check_index", STATUS + TARGET, STATUS, {"classes": 2, "code": 0}, "code: expected 1 or more, got 0"),
     ("check_index", STATUS + TARGET, STATUS, {"classes": 0, "code": 1}, "classes: expected 1 or more, got 0"),
     ("check_index", STATUS + f32((4,)), STATUS, {"classes": 2, "code": 1}, "target: expected i64 or i32, got f32[4]"),
-    ("check_finite", STATUS, STATUS, {"code": 1}, "expected (status, x...) -> (status'), got 1 inputs and 1 outputs"),
-    ("check_finite", STATUS + f32((4,)) + TARGET, STATUS, {"code": 1}, "x[1]: expected element type f32, f64, f16 or bf16, got i64[4]"),
+    ("check_finite", {"status": STATUS}, {"status": STATUS}, {"code": 1}, "x: expected one tensor or more, got none"),
+    ("check_finite", {"status": STATUS, "x": f32((4,)) + TARGET}, {"status": STATUS}, {"code": 1}, "x[1]: expected element type f32, f64, f16 or bf16, got i64[4]"),
     ("copy", f32((2, 3)), [("i64", (3, 2))], {}, "y: expected i64[2, 3], got i64[3, 2]"),
     ("transpose", f32((2, 3)), f32((3, 2)), {"perm": [0]}, "perm: expected 2 dimensions for x f32[2, 3], got 1"),
     ("transpose", f32((2, 3)), f32((3, 2)), {"perm": [1, 1]}, "perm: expected each dimension from 0 to 1 once, got 1 at position 1"),
     ("transpose", f32((2, 3)), f32((2, 3)), {"perm": [1, 0]}, "y: expected f32[3, 2], got f32[2, 3]"),
     ("broadcast", f32((2,)), f32((2, 3)), {}, "y: expected a shape that x f32[2] broadcasts to, got f32[2, 3]"),
     ("broadcast", f32((3,)), [("f64", (2, 3))], {}, "y: expected element type f32, got f64[2, 3]"),
-    ("advance", [("f64", (2,))], [("f64", (2,))], {}, "step: expected f32[n] with n of 1 or more, got f64[2]"),
-    ("advance", f32((0,)), f32((0,)), {}, "step: expected f32[n] with n of 1 or more, got f32[0]"),
-    ("advance", STEP + SCALARS[:3], STEP, {}, "expected 5 inputs and 3 outputs, got 4 inputs and 1 output"),
-    ("advance", STEP + f32((), (), (), ()), STEP + SCALARS[:2], {}, "beta1: expected f64[], got f32[]"),
-    ("advance", STEP + SCALARS[:4], STEP + SCALARS[:2], {}, "bc1_inv: expected f64[2], got f64[]"),
-    ("advance", STEP + SCALARS[:4], [*STEP, ("f64", (2,)), ("f64", (3,))], {}, "bc2_inv: expected f64[2], got f64[3]"),
-    ("sgd_step", f32((3,), (3,)) + SCALARS[:2], f32((3,)), {"groups": []}, "groups: expected the group of each tensor, got an empty list"),
-    ("sgd_step", f32((3,), (3,)) + SCALARS[:2], f32((3,)), {"groups": [1]}, "groups: expected indices from 0 to 0 for 1 tensors, got 1"),
-    ("sgd_step", f32((3,), (4,), (3,), (4,)) + SCALARS[:4], f32((3,), (4,)), {"groups": [1, 1]}, "groups: expected every group to have a tensor, got none in group 0"),
-    ("sgd_step", f32((3,), (4,)) + SCALARS[:2], f32((3,)), {"groups": [0]}, "g[0]: expected f32[3], got f32[4]"),
-    ("sgd_step", f32((3,), (3,), ()) + SCALARS[:1], f32((3,)), {"groups": [0]}, "lr of group 0: expected f64[], got f32[]"),
-    ("sgd_step", f32((3,), (3,)) + SCALARS[:2], f32((3,)), {"groups": [0], "nesterov": True}, "nesterov: expected momentum beside it, got none"),
-    ("sgd_step", f32((3,), (3,)) + SCALARS[:2], f32((3,)), {"groups": [0], "indices": [0]}, "indices: expected momentum beside it, got none"),
-    ("sgd_step", f32((3,), (3,), (3,)) + SCALARS[:5], f32((3,), (3,)), {"groups": [0], "indices": [0], "momentum": True}, "step of group 0: expected f32[n] with n of 1 or more, got f64[]"),
-    ("sgd_step", f32((3,), (3,), (3,)) + MOMENTUM, f32((3,), (3,)), {"groups": [0], "momentum": True}, "indices: expected an element of step for each of 1 tensors, got 0"),
-    ("sgd_step", f32((3,), (3,), (3,)) + MOMENTUM, f32((3,), (3,)), {"groups": [0], "indices": [-1], "momentum": True}, "indices: expected an element of step f32[2] of group 0, got -1 for tensor 0"),
-    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM, f32((3,), (3,), (4,)), {"groups": [0], "indices": [1]}, "v'[0]: expected f32[3], got f32[4]"),
-    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM, f32((3,), (3,), (3,)), {"groups": [0], "indices": [1], "amsgrad": True}, "expected 12 inputs and 4 outputs, got 11 inputs and 3 outputs"),
-    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM[:5] + STEP * 2, f32((3,), (3,), (3,)), {"groups": [0], "indices": [1]}, "bc1_inv of group 0: expected f64[n] with n of 1 or more, got f32[2]"),
-    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM[:6] + SCALARS[:1], f32((3,), (3,), (3,)), {"groups": [0], "indices": [1]}, "bc2_inv of group 0: expected f64[2], got f64[]"),
-    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM, f32((3,), (3,), (3,)), {"groups": [0], "indices": []}, "indices: expected an element of bc1_inv for each of 1 tensors, got 0"),
-    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM, f32((3,), (3,), (3,)), {"groups": [0], "indices": [1, 0]}, "indices: expected an element of bc1_inv for each of 1 tensors, got 2"),
-    ("adam_step", f32((3,), (3,), (3,), (3,)) + ADAM, f32((3,), (3,), (3,)), {"groups": [0], "indices": [2]}, "indices: expected an element of bc1_inv f64[2] of group 0, got 2 for tensor 0"),
+    ("advance", {"step": [("f64", (2,))]}, {"step": [("f64", (2,))]}, {}, "step: expected f32[n] with n of 1 or more, got f64[2]"),
+    ("advance", {"step": f32((0,))}, {"step": f32((0,))}, {}, "step: expected f32[n] with n of 1 or more, got f32[0]"),
+    ("advance", {"step": STEP, "beta1": SCALAR}, {"step": STEP}, {}, "beta2: expected beta1, beta2, bc1_pin and bc2_pin, or none of them"),
+    ("advance", {"step": STEP, **PINS}, {"step": STEP}, {}, "bc1_inv: expected one tensor beside beta1, got none"),
+    ("advance", {"step": STEP}, {"step": STEP, "bc1_inv": INVERSE}, {}, "bc1_inv: expected beta1 beside it, got none"),
+    ("advance", {"step": STEP, **PINS, "beta1": f32(())}, {"step": STEP, "bc1_inv": INVERSE, "bc2_inv": INVERSE}, {}, "beta1: expected f64[], got f32[]"),
+    ("advance", {"step": STEP, **PINS}, {"step": STEP, "bc1_inv": SCALAR, "bc2_inv": INVERSE}, {}, "bc1_inv: expected f64[2], got f64[]"),
+    ("advance", {"step": STEP, **PINS}, {"step": STEP, "bc1_inv": INVERSE, "bc2_inv": [("f64", (3,))]}, {}, "bc2_inv: expected f64[2], got f64[3]"),
+    ("sgd_step", sgd(1), P, {"groups": []}, "groups: expected the group of each of 1 tensors, got 0"),
+    ("sgd_step", sgd(1), P, {"groups": [1]}, "groups: expected indices from 0 to 0, one for each lr, got 1"),
+    ("sgd_step", sgd(1) | {"lr": SCALAR * 2}, P, {"groups": [1]}, "groups: expected every group to have a tensor, got none in group 0"),
+    ("sgd_step", sgd(1) | {"g": f32((4,))}, P, {"groups": [0]}, "g[0]: expected f32[3], got f32[4]"),
+    ("sgd_step", sgd(1) | {"g": []}, P, {"groups": [0]}, "g: expected 1, as many as of p, got 0"),
+    ("sgd_step", sgd(1), {}, {"groups": [0]}, "p': expected 1 tensor, as many as p has, got 0"),
+    ("sgd_step", sgd(1) | {"lr": f32(())}, P, {"groups": [0]}, "lr[0]: expected f64[], got f32[]"),
+    ("sgd_step", sgd(1) | {"weight_decay": []}, P, {"groups": [0]}, "weight_decay: expected 1, as many as of lr, got 0"),
+    ("sgd_step", sgd(1) | {"momentum": SCALAR}, P, {"groups": [0]}, "momentum: expected buf beside it, got none"),
+    ("sgd_step", sgd(1), P, {"groups": [0], "nesterov": True}, "nesterov: expected buf beside it, got none"),
+    ("sgd_step", sgd(1), P, {"groups": [0], "indices": [0]}, "indices: expected buf beside it, got none"),
+    ("sgd_step", momentum(1) | {"step": SCALAR}, BUF, {"groups": [0], "indices": [0]}, "step[0]: expected f32[n] with n of 1 or more, got f64[]"),
+    ("sgd_step", momentum(1), BUF, {"groups": [0]}, "indices: expected an element of step for each of 1 tensors, got 0"),
+    ("sgd_step", momentum(1), BUF, {"groups": [0], "indices": [-1]}, "indices: expected an element of step f32[2] of group 0, got -1 for tensor 0"),
+    ("adam_step", ADAM, MOMENTS | {"v": f32((4,))}, {"groups": [0], "indices": [1]}, "v'[0]: expected f32[3], got f32[4]"),
+    ("adam_step", ADAM | {"vmax": f32((3,))}, MOMENTS, {"groups": [0], "indices": [1]}, "vmax': expected 1 tensor, as many as vmax has, got 0"),
+    ("adam_step", ADAM | {"bc1_inv": STEP}, MOMENTS, {"groups": [0], "indices": [1]}, "bc1_inv[0]: expected f64[n] with n of 1 or more, got f32[2]"),
+    ("adam_step", ADAM | {"bc2_inv": SCALAR}, MOMENTS, {"groups": [0], "indices": [1]}, "bc2_inv[0]: expected f64[2], got f64[]"),
+    ("adam_step", ADAM, MOMENTS, {"groups": [0], "indices": []}, "indices: expected an element of bc1_inv for each of 1 tensors, got 0"),
+    ("adam_step", ADAM, MOMENTS, {"groups": [0], "indices": [1, 0]}, "indices: expected an element of bc1_inv for each of 1 tensors, got 2"),
+    ("adam_step", ADAM, MOMENTS, {"groups": [0], "indices": [2]}, "indices: expected an element of bc1_inv f64[2] of group 0, got 2 for tensor 0"),
 ]  # fmt: skip
 
 
@@ -105,9 +133,20 @@ REFUSED: list[tuple[str, Specs, Specs, dict[str, Any], str]] = [
     REFUSED,
     ids=[f"{row[0]}-{row[4][:30]}" for row in REFUSED],
 )
-def test_refuses(op: str, inputs: Specs, outputs: Specs, attrs: dict[str, Any], message: str) -> None:
+def test_refuses(
+    op: str, inputs: Specs | Named, outputs: Specs | Named, attrs: dict[str, Any], message: str
+) -> None:
+    schema = schemas()[op]
+    flat: list[Specs] = []
+    counts: list[tuple[int, ...]] = []
+    for given, rows in ((inputs, schema.inputs), (outputs, schema.outputs)):
+        if isinstance(given, dict):
+            flat.append([spec for row in rows for spec in given.get(row.name, [])])
+            counts.append(tuple(len(given.get(row.name, [])) for row in rows))
+        else:
+            flat.append(given)
     with pytest.raises(VerifyError) as error:
-        _C.check_op(int(KINDS[op]), inputs, outputs, attrs)
+        check_op(Use.of(op, flat[0], flat[1], attrs, (counts[0], counts[1]) if counts else None))
     assert str(error.value) == f"{op}: {message}"
 
 

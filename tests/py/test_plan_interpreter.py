@@ -25,10 +25,10 @@ plan.program @p target "cpu" peak 1536 {
   plan.slot @c0 in @const[0] : memref<f32> const 0.5
   plan.slot @v1 in @temp[0] : memref<4xf32> temp live 0..2
   plan.slot @y in @output[0] : memref<4xf32> output "y"
-  plan.launch @k0 "mul_cpu" mul(@v0, @c0) -> (@v1)
-  plan.launch @k1 "neg_cpu" neg(@v1) -> (@v1) after @k0
-  plan.launch @k2 "copy_cpu" copy(@v1) -> (@p0) after @k1
-  plan.launch @k3 "copy_cpu" copy(@v0) -> (@y)
+  plan.launch @k0 "mul_cpu" mul x(@v0) y(@c0) -> z(@v1)
+  plan.launch @k1 "neg_cpu" neg x(@v1) -> y(@v1) after @k0
+  plan.launch @k2 "copy_cpu" copy x(@v1) -> y(@p0) after @k1
+  plan.launch @k3 "copy_cpu" copy x(@v0) -> y(@y)
 }
 """
 
@@ -64,11 +64,14 @@ def test_a_plan_is_plain_data() -> None:
     )
     assert (x.value, x.nbytes, constant.value, constant.name) == (None, 16, 0.5, "c0")
     assert program.launches[0] == {
-        "kind": 6,
+        "symbol": "k0",
+        "op": "mul",
         "kernel_id": "mul_cpu",
         "inputs": [("input", 256, "f32", (4,)), ("const", 0, "f32", ())],
         "outputs": [("temp", 0, "f32", (4,))],
+        "counts": None,
         "attrs": {},
+        "after": [],
         "workspace": None,
         "unless": None,
     }
@@ -83,7 +86,7 @@ def test_workspace_and_attributes_of_a_launch() -> None:
       plan.slot @x in @input[0] : memref<4xf32> input "x"
       plan.slot @w in @temp[256] : memref<100xi8> temp live 0..0
       plan.slot @y in @output[0] : memref<f32> output "y"
-      plan.launch @k0 "reduce_sum_cpu" reduce_sum(@x) -> (@y) {dims = array<i64: 0>, scale = 0.5} workspace @w
+      plan.launch @k0 "reduce_sum_cpu" reduce_sum x(@x) -> y(@y) {dims = array<i64: 0>, scale = 0.5} workspace @w
     }
     """
     (launch,) = load_program(parse_module(text)).launches
@@ -94,7 +97,7 @@ def test_workspace_and_attributes_of_a_launch() -> None:
 def test_plans_without_addresses_are_refused() -> None:
     module = parse_module(
         "func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
-        "  %y = kernel.relu %x : tensor<4xf32>\n  func.return %y : tensor<4xf32>\n}"
+        "  %y = kernel.relu x(%x) : tensor<4xf32>\n  func.return %y : tensor<4xf32>\n}"
     )
     unplanned = make_plan(module, "select-kernels,bufferize")
     with pytest.raises(PlanError, match="@f has no addresses yet; run plan-memory first"):

@@ -29,7 +29,7 @@ def test_a_baked_in_lr_is_found_by_the_reference() -> None:
         "    plan.launch @k0",
         "    plan.slot @c9 in @const[256] : memref<f64> const 0.01\n    plan.launch @k0",
     )
-    planted.edit("@lr, @beta1, @beta2, @eps", "@c9, @beta1, @beta2, @eps")
+    planted.edit("lr(@lr)", "lr(@c9)")
     certificate = examined(planted.subject())
     assert failing(certificate) == ["reference"]
     message, culprit = found(certificate, "reference")
@@ -83,7 +83,7 @@ def test_an_offset_off_by_one_element_is_found_by_the_binding_and_by_the_referen
 
 def test_a_missing_after_is_found_by_the_plan_verifier() -> None:
     planted = Planted()
-    planted.edit("{bias = true, trans_b = true} after @k0", "{bias = true, trans_b = true}")
+    planted.edit("-> out(@v2) {trans_b = true} after @k0", "-> out(@v2) {trans_b = true}")
     certificate = examined(planted.subject())
     assert failing(certificate) == ["plan"]
     message, culprit = found(certificate, "plan")
@@ -95,8 +95,11 @@ def test_work_in_place_that_a_kernel_cannot_do_is_found_by_the_plan_verifier() -
     """A product is written over its own operand."""
     planted = Planted(Gated())
     honest = planted.program()
-    planted.edit("@second.weight, @second.bias) -> (@v1)", "@second.weight, @second.bias) -> (@v0)")
-    with pytest.raises(PlanError, match=r"launch 1 \(gemm_epilogue\): output 0 is the memory of input 0"):
+    planted.edit("bias(@second.bias) -> out(@v1)", "bias(@second.bias) -> out(@v0)")
+    with pytest.raises(
+        PlanError,
+        match=r"launch @k1 \(gemm_epilogue, .*\): output 0 is the memory of input 0",
+    ):
         planted.subject()  # the runtime refuses it on its own, too
     certificate = examined(planted.subject(slots=honest.slots, launches=honest.launches))
     assert failing(certificate) == ["plan", "binding"]
@@ -109,7 +112,7 @@ def test_a_wrong_work_in_place_is_found_by_the_reference() -> None:
     """The product h · lin(h) is written over h, which backward still reads: a valid plan of another step."""
     planted = Planted(Gated())
     text = str(planted.stages["buffers"])
-    match = re.search(r" mul\(@(v\d+), @v\d+\) -> \(@(v\d+)\)", text)
+    match = re.search(r" mul x\(@(v\d+)\) y\(@v\d+\) -> z\(@(v\d+)\)", text)
     assert match is not None
     source, target = match.groups()
     text = re.sub(rf"    plan.slot @{target} .*\n", "", text)
@@ -125,7 +128,7 @@ def test_a_wrong_work_in_place_is_found_by_the_reference() -> None:
 @pytest.mark.parametrize("wrong", ["gelu_tanh", "silu"])
 def test_a_wrong_epilogue_is_found_by_the_reference(wrong: str) -> None:
     planted = Planted()
-    planted.edit('act = "gelu", bias', f'act = "{wrong}", bias')
+    planted.edit('act = "gelu", trans_b', f'act = "{wrong}", trans_b')
     certificate = examined(planted.subject())
     assert failing(certificate) == ["reference"]
     message, culprit = found(certificate, "reference")
@@ -135,7 +138,7 @@ def test_a_wrong_epilogue_is_found_by_the_reference(wrong: str) -> None:
 
 def test_a_wrong_fusion_is_found_at_its_stage() -> None:
     planted = Planted()
-    planted.edit('act = "gelu", bias', 'act = "gelu_tanh", bias', stage="fused")
+    planted.edit('act = "gelu", trans_b', 'act = "gelu_tanh", trans_b', stage="fused")
     planted.redo("kernel")
     certificate = examined(planted.subject())
     assert failing(certificate) == ["reference"]
@@ -216,7 +219,7 @@ def test_a_kernel_that_computes_something_else_is_told_from_a_wrong_plan() -> No
 
 def test_exchanged_hyperparameters_are_found_by_the_reference() -> None:
     planted = Planted()
-    planted.edit("@lr, @beta1, @beta2, @eps, @weight_decay", "@lr, @beta1, @beta2, @weight_decay, @eps")
+    planted.edit("eps(@eps) weight_decay(@weight_decay)", "eps(@weight_decay) weight_decay(@eps)")
     certificate = examined(planted.subject())
     assert failing(certificate) == ["reference"]
     assert found(certificate, "reference")[1] == "k8 adam_step"

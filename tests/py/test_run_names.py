@@ -22,11 +22,11 @@ func.func @step(%a: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
         tensor<4xf32> {aicf.role = "update", aicf.name = "w", aicf.of = "param"},
         tensor<4xf32> {aicf.role = "update", aicf.name = "w", aicf.of = "state"},
         tensor<2xf32> {aicf.role = "output", aicf.name = "w.grad"}) {
-  %y = kernel.neg %b : tensor<2xf32>
-  %g = kernel.neg %a : tensor<4xf32>
-  %p = kernel.add %a, %c : tensor<4xf32>
-  %s = kernel.add %c, %g : tensor<4xf32>
-  %z = kernel.relu %b : tensor<2xf32>
+  %y = kernel.neg x(%b) : tensor<2xf32>
+  %g = kernel.neg x(%a) : tensor<4xf32>
+  %p = kernel.add x(%a) y(%c) : tensor<4xf32>
+  %s = kernel.add x(%c) y(%g) : tensor<4xf32>
+  %z = kernel.relu x(%b) : tensor<2xf32>
   func.return %y, %g, %p, %s, %z : tensor<2xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<2xf32>
 }
 """

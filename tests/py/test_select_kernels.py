@@ -17,7 +17,7 @@ VARIANTS = {variant["name"]: variant for variant in _C.kernel_variants()}
 
 RELU = """
 func.func @f(%x: tensor<4x3xf16>) -> tensor<4x3xf16> {{
-  %y = kernel.relu %x {id} : tensor<4x3xf16>
+  %y = kernel.relu x(%x) {id} : tensor<4x3xf16>
   func.return %y : tensor<4x3xf16>
 }}
 """
@@ -77,7 +77,7 @@ def test_an_unknown_target_is_refused(target: str) -> None:
 def test_a_device_that_is_too_old_lists_every_candidate() -> None:
     module = parse_module(
         "func.func @f(%x: tensor<4x4xf16>) -> tensor<4x4xf16> {\n"
-        "  %y = kernel.gemm %x, %x : tensor<4x4xf16>\n  func.return %y : tensor<4x4xf16>\n}"
+        "  %y = kernel.gemm a(%x) b(%x) : tensor<4x4xf16>\n  func.return %y : tensor<4x4xf16>\n}"
     )
     with pytest.raises(SelectionError) as caught:
         SelectKernelsPass("sm_75").apply(make_context(), module)

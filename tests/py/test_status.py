@@ -103,18 +103,20 @@ COUNTER = ("state", 0, "f32", (1,))
 
 def launches() -> list[_C.Launch]:
     check: _C.Launch = {
-        "kind": OpKind.CheckIndex,
+        "op": OpKind.CheckIndex,
         "kernel_id": "check_index_cpu",
         "inputs": [STATUS, TARGET],
         "outputs": [STATUS],
+        "counts": None,
         "attrs": {"classes": 3, "code": 4},
         "workspace": None,
     }
     count: _C.Launch = {
-        "kind": OpKind.Advance,
+        "op": OpKind.Advance,
         "kernel_id": "advance_cpu",
         "inputs": [COUNTER],
         "outputs": [COUNTER],
+        "counts": ((1, 0, 0, 0, 0), (1, 0, 0)),
         "attrs": {},
         "workspace": None,
         "unless": STATUS,
@@ -179,7 +181,7 @@ def test_a_status_that_is_none_is_refused(status: Any, visible: bool, message: s
     with pytest.raises(PlanError, match=message):
         _C.Executor("cpu", arenas(visible=visible), launches()[:1], status)
     check, count = launches()
-    with pytest.raises(PlanError, match=rf"launch 1 \(advance\): {message}"):
+    with pytest.raises(PlanError, match=rf"launch 1 \(advance, kernel \S*\): {message}"):
         _C.Executor("cpu", arenas(visible=visible), [check, {**count, "unless": status}])
 
 
@@ -187,10 +189,11 @@ def test_a_status_that_is_none_is_refused(status: Any, visible: bool, message: s
 def test_a_cuda_kernel_that_does_not_look_at_the_status_is_refused() -> None:
     memory = {name: _C.Arena("cuda", 256, visible=name == "status") for name in ("status", "input", "output")}
     launch: _C.Launch = {
-        "kind": OpKind.EltwiseNeg,
+        "op": OpKind.EltwiseNeg,
         "kernel_id": "neg_f32",
         "inputs": [("input", 0, "f32", (3,))],
         "outputs": [("output", 0, "f32", (3,))],
+        "counts": None,
         "attrs": {},
         "workspace": None,
         "unless": STATUS,

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr, SymbolRefAttr
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    DictionaryAttr,
+    IntegerType,
+    StringAttr,
+    SymbolRefAttr,
+    i32,
+)
 from xdsl.ir import Attribute
 from xdsl.irdl import IRDLOperation, irdl_op_definition, lazy_traits_def, opt_prop_def, prop_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 
+from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.attributes import AttributeValue, from_attributes, print_dictionary, to_attribute
 from aicf_mlir.dialects.plan.text import (
     expect_flat,
@@ -22,11 +31,13 @@ from aicf_mlir.dialects.plan.text import (
     references,
     within_program,
 )
+from aicf_mlir.dialects.registry import Counts, Operand, Schema, segments
+from aicf_mlir.dialects.segments import parse_segments, print_segments
 
 
 @irdl_op_definition
 class LaunchOp(IRDLOperation):
-    """`plan.launch @k0 "relu_cpu" relu(@x) -> (@y) {...} workspace @w after @k1`: one kernel on named slots.
+    """`plan.launch @k0 "relu_cpu" relu x(@x) -> y(@y) {...} workspace @w after @k1`: one kernel on named slots.
 
     `unless @failed` names a status: where its code is not 0 the launch does nothing.
     `after` names the earlier launches that must be complete before this one starts; what follows is left out.
@@ -39,6 +50,9 @@ class LaunchOp(IRDLOperation):
     op = prop_def(StringAttr)
     inputs = prop_def(ArrayAttr[SymbolRefAttr])
     outputs = prop_def(ArrayAttr[SymbolRefAttr])
+    input_counts = opt_prop_def(DenseArrayBase[IntegerType])
+    output_counts = opt_prop_def(DenseArrayBase[IntegerType])
+    """How many slots each operand and each result of the schema has; absent where each has one."""
     attrs = prop_def(DictionaryAttr)
     workspace = opt_prop_def(SymbolRefAttr)
     unless = opt_prop_def(SymbolRefAttr)
@@ -54,6 +68,7 @@ class LaunchOp(IRDLOperation):
         inputs: Sequence[str],
         outputs: Sequence[str],
         attrs: Mapping[str, AttributeValue],
+        counts: Counts | None = None,
         workspace: str | None = None,
         unless: str | None = None,
     ):
@@ -65,6 +80,7 @@ class LaunchOp(IRDLOperation):
                 "op": StringAttr(op),
                 "inputs": references(inputs),
                 "outputs": references(outputs),
+                **_count_properties(counts),
                 "attrs": DictionaryAttr({key: to_attribute(value) for key, value in attrs.items()}),
                 "workspace": None if workspace is None else SymbolRefAttr(workspace),
                 "unless": None if unless is None else SymbolRefAttr(unless),
@@ -75,6 +91,18 @@ class LaunchOp(IRDLOperation):
     def symbol(self) -> str:
         """The name of the launch."""
         return self.sym_name.data
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the runtime declares of the op; None for an op that it does not have."""
+        return registry.schemas().get(self.op.data)
+
+    @property
+    def counts(self) -> Counts | None:
+        """How many slots each operand and each result has; None where each has one."""
+        if self.input_counts is None or self.output_counts is None:
+            return None
+        return tuple(self.input_counts.get_values()), tuple(self.output_counts.get_values())
 
     @property
     def values(self) -> dict[str, AttributeValue]:
@@ -90,6 +118,18 @@ class LaunchOp(IRDLOperation):
     def writes(self) -> list[str]:
         """The output slots."""
         return names_of(self.outputs)
+
+    @property
+    def ins(self) -> dict[str, Sequence[str]]:
+        """The input slots by operand."""
+        rows = self.schema.inputs if self.schema is not None else ()
+        return segments(rows, self.counts and self.counts[0], self.reads)
+
+    @property
+    def outs(self) -> dict[str, Sequence[str]]:
+        """The output slots by result."""
+        rows = self.schema.outputs if self.schema is not None else ()
+        return segments(rows, self.counts and self.counts[1], self.writes)
 
     @property
     def scratch(self) -> str | None:
@@ -122,11 +162,9 @@ class LaunchOp(IRDLOperation):
         printer.print_string(" ")
         printer.print_string_literal(self.kernel_id.data)
         printer.print_string(f" {self.op.data}")
-        with printer.in_parens():
-            print_references(printer, self.inputs)
-        printer.print_string(" -> ")
-        with printer.in_parens():
-            print_references(printer, self.outputs)
+        print_segments(printer, self.ins, printer.print_symbol_name)
+        printer.print_string(" ->")
+        print_segments(printer, self.outs, printer.print_symbol_name)
         print_dictionary(printer, self.attrs.data)
         if self.scratch is not None:
             printer.print_string(" workspace ")
@@ -141,19 +179,30 @@ class LaunchOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
-        def parse_list() -> ArrayAttr[SymbolRefAttr]:
-            return ArrayAttr(
-                parser.parse_comma_separated_list(parser.Delimiter.PAREN, lambda: parse_reference(parser))
-            )
+        def parse_slots(rows: Sequence[Operand]) -> dict[str, list[SymbolRefAttr]]:
+            return parse_segments(parser, op, rows, lambda: parse_reference(parser))
 
         properties: dict[str, Attribute] = {
             "sym_name": parser.parse_symbol_name(),
             "kernel_id": StringAttr(parser.parse_str_literal(": a kernel id")),
-            "op": StringAttr(parser.parse_identifier(": the op that the kernel computes")),
-            "inputs": parse_list(),
         }
+        position = parser.pos
+        op = parser.parse_identifier(": the op that the kernel computes")
+        if (schema := registry.schemas().get(op)) is None:
+            parser.raise_error(f"there is no op '{op}'; known are {', '.join(registry.schemas())}", position)
+        properties["op"] = StringAttr(op)
+        inputs = parse_slots(schema.inputs)
         parser.parse_punctuation("->")
-        properties["outputs"] = parse_list()
+        outputs = parse_slots(schema.outputs)
+        properties["inputs"] = ArrayAttr([slot for slots in inputs.values() for slot in slots])
+        properties["outputs"] = ArrayAttr([slot for slots in outputs.values() for slot in slots])
+        if not schema.fixed:
+            properties |= _count_properties(
+                (
+                    tuple(len(inputs.get(row.name, ())) for row in schema.inputs),
+                    tuple(len(outputs.get(row.name, ())) for row in schema.outputs),
+                )
+            )
         properties["attrs"] = DictionaryAttr(parser.parse_optional_attr_dict())
         if parser.parse_optional_keyword("workspace") is not None:
             properties["workspace"] = parse_reference(parser)
@@ -168,3 +217,12 @@ class LaunchOp(IRDLOperation):
     def verify_(self) -> None:
         _ = self.values
         expect_flat([*self.inputs, *self.outputs, *(self.after or ()), self.workspace])
+
+
+def _count_properties(counts: Counts | None) -> dict[str, Attribute]:
+    if counts is None:
+        return {}
+    return {
+        "input_counts": DenseArrayBase.from_list(i32, counts[0]),
+        "output_counts": DenseArrayBase.from_list(i32, counts[1]),
+    }

@@ -16,6 +16,7 @@ from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
+from aicf_mlir.dialects.registry import Use
 from aicf_mlir.errors import SelectionError, VerifyError
 
 READ_ONLY_ROLES = ("input", "buffer", "const")
@@ -57,16 +58,13 @@ def check_operands(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> None:
 
 def check_kernel(launch: LaunchOp, slots: Mapping[str, SlotOp], target: str) -> None:
     """The op accepts its operands; the named kernel supports them on the target, in the given workspace."""
-    inputs = [slots[name].spec for name in launch.reads]
-    outputs = [slots[name].spec for name in launch.writes]
-    name, attrs = launch.op.data, launch.values
-    if name not in registry.op_kinds():
-        refuse(
-            launch, f"@{launch.symbol}: there is no op {name!r}; known are {', '.join(registry.op_kinds())}"
-        )
+    if launch.schema is None:
+        known = ", ".join(registry.schemas())
+        refuse(launch, f"@{launch.symbol}: there is no op {launch.op.data!r}; known are {known}")
+    use = _use(launch, slots)
     try:
-        registry.check_op(name, inputs, outputs, attrs)
-        _, needed = registry.select_kernel(name, inputs, outputs, attrs, target, launch.kernel_id.data)
+        registry.check_op(use)
+        _, needed = registry.select_kernel(use, target, launch.kernel_id.data)
     except (VerifyError, SelectionError) as error:
         refuse(launch, f"@{launch.symbol}: {error}")
     given = 0 if launch.scratch is None else slots[launch.scratch].nbytes
@@ -111,9 +109,14 @@ def _overlapping(written: Sequence[tuple[Range, int]], source: Range) -> Iterato
 
 def _in_place(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> frozenset[tuple[int, int]]:
     """Pairs of an output and an input that may be the very same memory."""
+    return registry.may_alias(_use(launch, slots))
+
+
+def _use(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> Use:
+    """What the runtime is asked about."""
     inputs = [slots[name].spec for name in launch.reads]
     outputs = [slots[name].spec for name in launch.writes]
-    return registry.may_alias(launch.op.data, inputs, outputs, launch.values)
+    return Use.of(launch.op.data, inputs, outputs, launch.values, launch.counts)
 
 
 def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> None:

@@ -30,6 +30,7 @@ from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.status_rules import KEPT_ROLES
+from aicf_mlir.dialects.registry import Use
 from aicf_mlir.dialects.signature import (
     STATUS,
     ArgumentIndex,
@@ -190,6 +191,7 @@ class Bufferizer:
             [self.slot_of[value].symbol for value in op.operands],
             [self.slot_of[value].symbol for value in op.results],
             op.attrs,
+            op.counts,
             self.table.temporary(("i8", (workspace,))).symbol if workspace else None,
             self.status.symbol if self.status is not None and self.updates(op) else None,
         )
@@ -212,7 +214,7 @@ class Bufferizer:
     def copy(self, source: SlotOp, destination: SlotOp) -> None:
         """Append a launch that copies a slot."""
         inputs, outputs = [source.spec], [destination.spec]
-        kernel_id, workspace = registry.select_kernel("copy", inputs, outputs, {}, self.target)
+        kernel_id, workspace = registry.select_kernel(Use.of("copy", inputs, outputs, {}), self.target)
         scratch = self.table.temporary(("i8", (workspace,))).symbol if workspace else None
         symbol = self.table.symbols.numbered("k")
         self.launches.append(
@@ -223,8 +225,8 @@ class Bufferizer:
                 [source.symbol],
                 [destination.symbol],
                 {},
-                scratch,
-                None if self.status is None else self.status.symbol,
+                workspace=scratch,
+                unless=None if self.status is None else self.status.symbol,
             )
         )
 

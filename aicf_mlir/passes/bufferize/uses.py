@@ -58,7 +58,7 @@ class Uses:
     def _replaceable(self, op: KernelOp) -> dict[SSAValue, set[int]]:
         """The results that may be written to the memory of each owner that `op` reads, perhaps more than once."""
         outputs: dict[int, set[int]] = {}
-        for output, index in registry.may_alias(op.op_name, op.input_specs, op.output_specs, op.attrs):
+        for output, index in registry.may_alias(op.use):
             outputs.setdefault(index, set()).add(output)
         found: dict[SSAValue, set[int]] = {}
         for index, operand in enumerate(op.operands):

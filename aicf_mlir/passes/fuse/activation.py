@@ -29,7 +29,9 @@ def open_product(value: SSAValue) -> KernelOp | None:
     match value.owner:
         case kernel.GemmOp() as op:
             return op
-        case kernel.GemmEpilogueOp() as op if op.attrs.keys() <= {"trans_a", "trans_b", "bias"}:
+        case kernel.GemmEpilogueOp() as op if (
+            op.attrs.keys() <= {"trans_a", "trans_b"} and not op.outs["bias_grad"]
+        ):
             return op
         case _:
             return None
@@ -45,11 +47,10 @@ class FuseActivation(RewritePattern):
         if (product := open_product(chain[-1])) is None:
             return
         attrs = {**product.attrs, "act": op.op_name}
-        result_types = list(product.result_types)
-        if kept := not used_once(chain):
-            attrs["pre"] = True
-            result_types *= 2
-        fused = kernel.GemmEpilogueOp.launch(product.operands, result_types, **attrs)
+        type_ = product.results[0].type
+        kept = not used_once(chain)
+        results = {"out": type_, "pre": type_} if kept else {"out": type_}
+        fused = kernel.GemmEpilogueOp.launch(product.ins, results, **attrs)
         fused.location = product.location
         fused.results[0].name_hint = op.results[0].name_hint
         # All that the product reads is defined before it, and all that uses it comes after.

@@ -35,7 +35,9 @@ class FuseActivationGradient(RewritePattern):
             return
         before, saved_rows = viewed_as(saved, gemm.results[0].type)
         attrs = {**gemm.attrs, "act_grad": activation}
-        fused = kernel.GemmEpilogueOp.launch([*gemm.operands, saved_rows], gemm.result_types, **attrs)
+        fused = kernel.GemmEpilogueOp.launch(
+            {**gemm.ins, "saved": saved_rows}, {"out": gemm.results[0].type}, **attrs
+        )
         fused.location = op.location
         after, result = viewed_as(fused.results[0], op.results[0].type)
         rewriter.replace(op, [*before, fused, *after], [result])

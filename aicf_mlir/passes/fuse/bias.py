@@ -5,7 +5,8 @@ Not where the product without the bias has another use: the fused launch does no
 
 from __future__ import annotations
 
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.ir import Operation
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.base import shape_of
@@ -13,10 +14,11 @@ from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain,
 
 
 class FuseBias(RewritePattern):
-    """bias_add(gemm(a, b), bias) -> gemm_epilogue(a, b, bias) {bias}, also through a reshape of the rows."""
+    """bias_add(gemm(a, b), bias) -> gemm_epilogue(a, b, bias), also through a reshape of the rows."""
 
-    @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: kernel.BiasAddOp, rewriter: PatternRewriter) -> None:
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, kernel.BiasAddOp):
+            return
         x, bias = op.operands
         chain = view_chain(x)
         gemm = chain[-1].owner
@@ -24,8 +26,9 @@ class FuseBias(RewritePattern):
             return
         if shape_of(chain[-1])[-1] != shape_of(bias)[0]:
             return
-        attrs = {**gemm.attrs, "bias": True}
-        fused = kernel.GemmEpilogueOp.launch([*gemm.operands, bias], gemm.result_types, **attrs)
+        fused = kernel.GemmEpilogueOp.launch(
+            {**gemm.ins, "bias": bias}, {"out": gemm.results[0].type}, **gemm.attrs
+        )
         fused.location = gemm.location
         views, result = viewed_as(fused.results[0], op.results[0].type)
         rewriter.replace(op, [fused, *views], [result])

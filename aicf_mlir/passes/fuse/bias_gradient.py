@@ -5,16 +5,17 @@ from __future__ import annotations
 from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.base import element_type, shape_of
+from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.passes.fuse.views import viewed_as
 
 
 class FuseBiasGradient(RewritePattern):
-    """reduce_sum(dy) over its rows and gemm(dy, x) {trans_a} -> gemm_epilogue(dy, x) {trans_a, bias_grad}."""
+    """reduce_sum(dy) over its rows and gemm(dy, x) {trans_a} -> gemm_epilogue(dy, x) -> out, bias_grad {trans_a}."""
 
     def __init__(self, function: FuncOp):
         self.order = {op: position for position, op in enumerate(function.body.block.ops)}
@@ -23,7 +24,7 @@ class FuseBiasGradient(RewritePattern):
         """Where `value` is defined; arguments come before everything."""
         return self.order[value.owner] if isinstance(value.owner, Operation) else -1
 
-    def find_product(self, dy: SSAValue) -> kernel.GemmOp | None:
+    def find_product(self, dy: SSAValue) -> KernelOp | None:
         """The first gemm that reads dy transposed as its left operand."""
         products = [
             use.operation
@@ -34,7 +35,7 @@ class FuseBiasGradient(RewritePattern):
         ]
         return min(products, key=lambda op: self.order[op], default=None)
 
-    def find_place(self, reduction: kernel.ReduceSumOp, gemm: kernel.GemmOp) -> Operation | None:
+    def find_place(self, reduction: KernelOp, gemm: KernelOp) -> Operation | None:
         """The op before which both operands are defined and no result is used yet."""
         if self.order[gemm] < self.order[reduction]:
             return gemm
@@ -44,16 +45,17 @@ class FuseBiasGradient(RewritePattern):
             return gemm
         return None
 
-    @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: kernel.ReduceSumOp, rewriter: PatternRewriter) -> None:
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, kernel.ReduceSumOp):
+            return
         (dy,) = op.operands
         if len(shape_of(dy)) != 2 or op.attrs["dims"] != [0] or op.attrs.get("scale", 1.0) != 1.0:
             return
         if (gemm := self.find_product(dy)) is None or (place := self.find_place(op, gemm)) is None:
             return
         sums = TensorType(element_type(dy), shape_of(dy)[1:])
-        attrs = {**gemm.attrs, "bias_grad": True}
-        fused = kernel.GemmEpilogueOp.launch(gemm.operands, [*gemm.result_types, sums], **attrs)
+        results = {"out": gemm.results[0].type, "bias_grad": sums}
+        fused = kernel.GemmEpilogueOp.launch(gemm.ins, results, **gemm.attrs)
         fused.location = gemm.location
         views, total = viewed_as(fused.results[1], op.results[0].type)
         for new in (fused, *views):

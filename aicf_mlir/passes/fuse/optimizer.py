@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel
@@ -22,14 +22,17 @@ from aicf_mlir.dialects.kernel_op import KernelOp
 UPDATES = (kernel.SgdStepOp, kernel.AdamStepOp)
 PER_TENSOR = ("groups", "indices")
 """The attributes that have an entry for each tensor."""
+TENSORS = frozenset({"p", "g", "m", "v", "vmax", "buf"})
+"""The operands that have an entry for each tensor; the others have one for each group."""
 
-Kind = tuple[str, tuple[tuple[str, AttributeValue], ...], str]
+Kind = tuple[str, tuple[str, ...], tuple[tuple[str, AttributeValue], ...], str]
 
 
 def kind_of(op: KernelOp) -> Kind:
     """What two updates must have in common to be one launch."""
     attrs = tuple((name, value) for name, value in op.attrs.items() if name not in PER_TENSOR)
-    return op.op_name, attrs, str(element_type(op.operands[0]))
+    states = tuple(name for name, values in op.ins.items() if values)
+    return op.op_name, states, attrs, str(element_type(op.operands[0]))
 
 
 def groups_of(op: KernelOp) -> list[int]:
@@ -44,39 +47,37 @@ def indices_of(op: KernelOp) -> list[int]:
     return list(indices) if isinstance(indices, list) else []
 
 
-def columns(op: KernelOp) -> tuple[list[Sequence[SSAValue]], list[Sequence[SSAValue]]]:
-    """The operands of an update: the columns of its tensors (p, g, ...), and the scalars of each group."""
-    groups = groups_of(op)
-    n, tensors = len(groups), _tensor_columns(op)
-    scalars = op.operands[tensors * n :]
-    per_group = len(scalars) // (max(groups) + 1)
-    return (
-        [op.operands[i * n : (i + 1) * n] for i in range(tensors)],
-        [scalars[i : i + per_group] for i in range(0, len(scalars), per_group)],
-    )
-
-
-def _tensor_columns(op: KernelOp) -> int:
-    """How many tensors each parameter brings: p, g, and its states, which are updated as p is."""
-    return len(op.results) // len(groups_of(op)) + 1
+def scalars_of(op: KernelOp) -> list[dict[str, SSAValue]]:
+    """What each group of an update reads beside the tensors: one value of each name."""
+    names = [name for name in op.ins if name not in TENSORS]
+    return [
+        {name: op.ins[name][group] for name in names if op.ins[name]} for group in range(len(op.ins["lr"]))
+    ]
 
 
 def merge(updates: Sequence[KernelOp]) -> KernelOp:
     """One launch that does what all of `updates` do; in their order."""
-    tensors: list[list[SSAValue]] = [[] for _ in range(_tensor_columns(updates[0]))]
+    operands: dict[str, list[SSAValue]] = {name: [] for name in updates[0].ins}
+    results: dict[str, list[Attribute]] = {name: [] for name in updates[0].outs}
     numbers: dict[tuple[SSAValue, ...], int] = {}
     groups: list[int] = []
     indices: list[int] = []
     for update in updates:
-        own, scalars = columns(update)
-        for column, values in zip(tensors, own, strict=True):
-            column.extend(values)
-        groups += [numbers.setdefault(tuple(scalars[group]), len(numbers)) for group in groups_of(update)]
+        for name in TENSORS.intersection(operands):
+            operands[name] += update.ins[name]
+        for name, values in update.outs.items():
+            results[name] += [value.type for value in values]
+        scalars = scalars_of(update)
+        for group in groups_of(update):
+            key = tuple(scalars[group].values())
+            if key not in numbers:
+                numbers[key] = len(numbers)
+                for name, value in scalars[group].items():
+                    operands[name].append(value)
+            groups.append(numbers[key])
         indices += indices_of(update)
-    operands = [value for column in (*tensors, *numbers) for value in column]
-    result_types = [value.type for index, column in enumerate(tensors) if index != 1 for value in column]
     attrs = {**updates[0].attrs, "groups": groups} | ({"indices": indices} if indices else {})
-    merged = type(updates[0]).launch(operands, result_types, **attrs)
+    merged = type(updates[0]).launch(operands, results, **attrs)
     merged.location = updates[0].location
     return merged
 
@@ -84,11 +85,10 @@ def merge(updates: Sequence[KernelOp]) -> KernelOp:
 def results_of(merged: KernelOp, updates: Sequence[KernelOp]) -> list[list[SSAValue]]:
     """The results of `merged` that stand for those of each update."""
     rows: list[list[SSAValue]] = []
-    n, first = len(groups_of(merged)), 0
+    first = 0
     for update in updates:
         count = len(groups_of(update))
-        starts = range(first, len(merged.results), n)
-        rows.append([merged.results[start + i] for start in starts for i in range(count)])
+        rows.append([value for values in merged.outs.values() for value in values[first : first + count]])
         first += count
     return rows
 

@@ -6,7 +6,7 @@ Rules are rows of one table, in the files beside this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from aicf_mlir.errors import LoweringError
 from aicf_mlir.passes.lower import checks, elementwise, linear_algebra, losses, optimizers, shape
 from aicf_mlir.passes.lower.results import give_results_memory
 
-Rule = Callable[[Any], list[Operation]]
+Rule = Callable[[Any], Sequence[Operation]]
 
 RULES: Mapping[type[Operation], Rule] = {
     **elementwise.RULES,

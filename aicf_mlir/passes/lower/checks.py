@@ -17,7 +17,9 @@ SAME_OPERANDS: dict[type[Operation], type[KernelOp]] = {
 def lower_check(op: Operation) -> list[Operation]:
     """Properties of the check become attributes of the launch."""
     attrs = {name: from_attribute(name, value) for name, value in op.properties.items()}
-    return [SAME_OPERANDS[type(op)].launch(op.operands, op.result_types, **attrs)]
+    status, *values = op.operands
+    operands = {"status": status, "target" if isinstance(op, nn.CheckIndexOp) else "x": values}
+    return [SAME_OPERANDS[type(op)].launch(operands, {"status": op.result_types}, **attrs)]
 
 
 RULES = dict.fromkeys(SAME_OPERANDS, lower_check)

@@ -13,15 +13,15 @@ using namespace cpu;
 // Writes the status, which may be the memory of the one before.
 Status write_status(const OpDesc& op, int64_t code, int64_t position, int64_t what) {
   const int64_t status[kStatusNumbers] = {code, position, what};
-  std::copy_n(status, kStatusNumbers, op.outputs[0].ptr<int64_t>());
+  std::copy_n(status, kStatusNumbers, op.out("status").ptr<int64_t>());
   return Status::ok();
 }
 
 // A failed status is handed on.
 bool failed_before(const OpDesc& op) {
-  const int64_t* before = elements<int64_t>(op.inputs[0]);
+  const int64_t* before = elements<int64_t>(op.in("status"));
   if (before[0] == 0) return false;
-  std::copy_n(before, kStatusNumbers, op.outputs[0].ptr<int64_t>());
+  std::copy_n(before, kStatusNumbers, op.out("status").ptr<int64_t>());
   return true;
 }
 
@@ -54,24 +54,25 @@ int64_t first_not_finite(const FloatBits& format, const TensorDesc& x) {
 Status check_index_cpu(const OpDesc& op, const LaunchContext&) {
   if (failed_before(op)) return Status::ok();
   const IndexBounds bounds(op);
-  const TensorDesc& target = op.inputs[1];
+  const TensorDesc& target = op.in("target");
   const bool wide = target.dtype == DType::I64;
   const int64_t n = target.numel();
   const int64_t at = wide ? first_refused(bounds, elements<int64_t>(target), n)
                           : first_refused(bounds, elements<int32_t>(target), n);
   if (at == n) return write_status(op, 0, 0, 0);
   const int64_t index = wide ? elements<int64_t>(target)[at] : elements<int32_t>(target)[at];
-  return write_status(op, op.attrs.integer(AttrKey::code), at, index);
+  return write_status(op, op.attrs.get(kCode), at, index);
 }
 
 Status check_finite_cpu(const OpDesc& op, const LaunchContext&) {
   if (failed_before(op)) return Status::ok();
-  for (size_t i = 1; i < op.inputs.size(); ++i) {
-    const TensorDesc& x = op.inputs[i];
+  const Tensors tensors = op.ins("x");
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorDesc& x = tensors[i];
     const FloatBits format(x.dtype);
     const int64_t at = first_not_finite(format, x);
     if (at == x.numel()) continue;
-    const int64_t code = op.attrs.integer(AttrKey::code) + static_cast<int64_t>(i) - 1;
+    const int64_t code = op.attrs.get(kCode) + static_cast<int64_t>(i);
     return write_status(op, code, at, format.kind(format.at(x.data, at)));
   }
   return write_status(op, 0, 0, 0);

@@ -39,7 +39,7 @@ struct StatusPlaces {
 };
 
 StatusPlaces status_places(const OpDesc& op, const LaunchContext& ctx) {
-  return {op.inputs[0].ptr<const int64_t>(), op.outputs[0].ptr<int64_t>(), ctx.visible_status};
+  return {op.in("status").ptr<const int64_t>(), op.out("status").ptr<int64_t>(), ctx.visible_status};
 }
 
 // One block.
@@ -160,9 +160,9 @@ __global__ void __launch_bounds__(kIndexThreads)
 
 Status check_index_cuda(const OpDesc& op, const LaunchContext& ctx) {
   const StatusPlaces status = status_places(op, ctx);
-  const TensorDesc& target = op.inputs[1];
+  const TensorDesc& target = op.in("target");
   const IndexBounds bounds(op);
-  const int64_t n = target.numel(), code = op.attrs.integer(AttrKey::code);
+  const int64_t n = target.numel(), code = op.attrs.get(kCode);
   if (target.dtype == DType::I64)
     return launch(ctx, 1, kIndexThreads, 0, check_index_kernel<int64_t>, status, target.ptr<const int64_t>(),
                   n, bounds, code);
@@ -173,13 +173,14 @@ Status check_index_cuda(const OpDesc& op, const LaunchContext& ctx) {
 Status check_finite_cuda(const OpDesc& op, const LaunchContext& ctx) {
   auto* found = static_cast<FoundPlace*>(ctx.workspace);
   int64_t all_blocks = 0;
-  for (size_t first = 1; first < op.inputs.size(); first += kTableTensors) {
+  const Tensors tensors = op.ins("x");
+  for (size_t first = 0; first < tensors.size(); first += kTableTensors) {
     CheckTable table;
     table.count = 0;
-    table.first_tensor = static_cast<int64_t>(first) - 1;
+    table.first_tensor = static_cast<int64_t>(first);
     int64_t blocks = 0;
-    for (size_t i = first; i < op.inputs.size() && table.count < kTableTensors; ++i) {
-      const TensorDesc& x = op.inputs[i];
+    for (size_t i = first; i < tensors.size() && table.count < kTableTensors; ++i) {
+      const TensorDesc& x = tensors[i];
       const bool aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
       new (&table.at(table.count++)) CheckedTensor{x.data, x.numel(), blocks, FloatBits(x.dtype), aligned};
       blocks += check_blocks(x);
@@ -190,7 +191,7 @@ Status check_finite_cuda(const OpDesc& op, const LaunchContext& ctx) {
     all_blocks += blocks;
   }
   return launch(ctx, 1, kIndexThreads, 0, first_found_kernel, status_places(op, ctx),
-                static_cast<const FoundPlace*>(found), all_blocks, op.attrs.integer(AttrKey::code));
+                static_cast<const FoundPlace*>(found), all_blocks, op.attrs.get(kCode));
 }
 
 }  // namespace aicf

@@ -1,6 +1,6 @@
 // Launchers of the checks: what a status says of the values of a step.
 #pragma once
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf {
 

@@ -4,18 +4,21 @@
 #include <cstdint>
 
 #include "kernels/eltwise/ops.h"  // AICF_HD
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf {
+
+constexpr Attr<int64_t> kCode{"code", std::nullopt}, kClasses{"classes", std::nullopt},
+    kIgnored{"ignore_index", std::nullopt};
 
 struct IndexBounds {
   int64_t classes, ignore_index;
   bool has_ignored;
 
   explicit IndexBounds(const OpDesc& op)
-      : classes(op.attrs.integer(AttrKey::classes)),
-        ignore_index(op.attrs.integer(AttrKey::ignore_index)),
-        has_ignored(op.attrs.has(AttrKey::ignore_index)) {}
+      : classes(op.attrs.get(kClasses)),
+        ignore_index(op.attrs.get(kIgnored)),
+        has_ignored(op.attrs.has(kIgnored)) {}
   AICF_HD bool refuses(int64_t index) const {
     return (index < 0 || index >= classes) && !(has_ignored && index == ignore_index);
   }
@@ -73,7 +76,7 @@ struct FoundPlace {
 
 inline size_t check_finite_cuda_workspace(const OpDesc& op) {
   int64_t blocks = 0;
-  for (size_t i = 1; i < op.inputs.size(); ++i) blocks += check_blocks(op.inputs[i]);
+  for (const TensorDesc& x : op.ins("x")) blocks += check_blocks(x);
   return static_cast<size_t>(blocks) * sizeof(FoundPlace);
 }
 

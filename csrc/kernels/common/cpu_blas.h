@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/status.h"
+#include "op/status.h"
 
 namespace aicf {
 

@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "kernels/common/float_bits.h"
-#include "runtime/status.h"
-#include "runtime/tensor_desc.h"
+#include "op/status.h"
+#include "op/tensor_desc.h"
 
 namespace aicf::cpu {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "device/cuda_status.h"
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf::cuda {
 

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "runtime/status.h"
-#include "runtime/tensor_desc.h"
+#include "op/status.h"
+#include "op/tensor_desc.h"
 
 namespace aicf::cuda {
 

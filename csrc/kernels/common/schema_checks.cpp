@@ -5,8 +5,6 @@
 namespace aicf {
 namespace {
 
-std::string count(size_t n, const char* noun) { return std::to_string(n) + " " + noun + (n == 1 ? "" : "s"); }
-
 std::string operand_name(const OpDesc& op, size_t index) {
   return index < op.inputs.size() ? "input " + std::to_string(index)
                                   : "output " + std::to_string(index - op.inputs.size());
@@ -34,12 +32,6 @@ TensorDesc expected_tensor(DType dtype, const std::vector<int64_t>& shape) {
   t.rank = static_cast<int32_t>(shape.size());
   std::copy(shape.begin(), shape.end(), t.shape);
   return t;
-}
-
-Status expect_arity(const OpDesc& op, size_t inputs, size_t outputs) {
-  if (op.inputs.size() == inputs && op.outputs.size() == outputs) return Status::ok();
-  return refuse(op, "expected ", count(inputs, "input"), " and ", count(outputs, "output"), ", got ",
-                count(op.inputs.size(), "input"), " and ", count(op.outputs.size(), "output"));
 }
 
 Status expect_tensor(const OpDesc& op, const char* name, const TensorDesc& got, const TensorDesc& want) {
@@ -79,8 +71,6 @@ Status broadcast_shape(const OpDesc& op, const TensorDesc& x, const TensorDesc& 
 bool same_tensor_type(const TensorDesc& a, const TensorDesc& b) {
   return a.dtype == b.dtype && a.same_shape(b);
 }
-
-bool never_alias(const OpDesc&, int, int) { return false; }
 
 Status needs_dense(const OpDesc& op) {
   return for_each_operand(op, [&](const TensorDesc& t, size_t i) {

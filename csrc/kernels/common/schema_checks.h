@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf {
 
@@ -14,7 +14,7 @@ namespace aicf {
 template <class... Parts>
 Status refuse(const OpDesc& op, const Parts&... parts) {
   std::ostringstream message;
-  message << op_name(op.kind) << ": ";
+  message << op.schema->name << ": ";
   (message << ... << parts);
   return Status::invalid(message.str());
 }
@@ -31,7 +31,6 @@ Status decline(const Parts&... parts) {
 TensorDesc expected_tensor(DType dtype, const std::vector<int64_t>& shape);
 
 // ---- schemas ----
-Status expect_arity(const OpDesc& op, size_t inputs, size_t outputs);
 // `name` is the operand's name in the kernel dialect, e.g. "bias".
 Status expect_tensor(const OpDesc& op, const char* name, const TensorDesc& got,
                      const TensorDesc& want);  // dtype and shape
@@ -42,9 +41,6 @@ Status expect_rank(const OpDesc& op, const char* name, const TensorDesc& got, in
 Status broadcast_shape(const OpDesc& op, const TensorDesc& x, const TensorDesc& y, TensorDesc* out);
 
 bool same_tensor_type(const TensorDesc& a, const TensorDesc& b);  // dtype and shape
-
-// may_alias of an operation whose outputs need memory of their own.
-bool never_alias(const OpDesc& op, int out, int in);
 
 // ---- supported() ----
 // Contiguous, and every address a multiple of the element size: what all kernels here need.

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "runtime/tensor_desc.h"
+#include "op/tensor_desc.h"
 
 namespace aicf {
 

@@ -151,7 +151,7 @@ Status copy_cpu(const OpDesc& op, const LaunchContext&) {
 Status transpose_cpu(const OpDesc& op, const LaunchContext&) {
   const TensorDesc &x = op.inputs[0], &y = op.outputs[0];
   if (y.numel() == 0) return Status::ok();
-  const std::vector<int64_t>& perm = op.attrs.ints(AttrKey::perm);
+  const std::vector<int64_t>& perm = op.attrs.get(kPerm);
   StridedShape<1> shape;
   for (int d = 0; d < y.rank; ++d)
     shape.append(y.shape[d], {broadcast_stride(x, x.rank, static_cast<int>(perm[d]))});

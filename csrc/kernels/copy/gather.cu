@@ -116,7 +116,7 @@ Status gather(const StridedShape<1>& shape, const OpDesc& op, const LaunchContex
 
 Status transpose_cuda(const OpDesc& op, const LaunchContext& ctx) {
   const TensorDesc &x = op.inputs[0], &y = op.outputs[0];
-  const std::vector<int64_t>& perm = op.attrs.ints(AttrKey::perm);
+  const std::vector<int64_t>& perm = op.attrs.get(kPerm);
   StridedShape<1> shape;
   for (int d = 0; d < y.rank; ++d)
     shape.append(y.shape[d], {broadcast_stride(x, x.rank, static_cast<int>(perm[static_cast<size_t>(d)]))});

@@ -1,14 +1,13 @@
 // Data movement: copy and cast, transpose, broadcast.
 #include "kernels/common/rows.h"
 #include "kernels/copy/launch.h"
-#include "runtime/registry.h"
+#include "op/registry.h"
 
 namespace aicf {
 namespace {
 
 // (x) -> (y), one shape, any two dtypes.
 Status check_copy(const OpDesc& op) {
-  AICF_TRY(expect_arity(op, 1, 1));
   TensorDesc y = op.inputs[0];
   y.dtype = op.outputs[0].dtype;
   return expect_tensor(op, "y", op.outputs[0], y);
@@ -16,9 +15,8 @@ Status check_copy(const OpDesc& op) {
 
 // (x) -> (y): y's dimension i is x's dimension perm[i].
 Status check_transpose(const OpDesc& op) {
-  AICF_TRY(expect_arity(op, 1, 1));
   const TensorDesc& x = op.inputs[0];
-  const std::vector<int64_t>& perm = op.attrs.ints(AttrKey::perm);
+  const std::vector<int64_t>& perm = op.attrs.get(kPerm);
   if (perm.size() != static_cast<size_t>(x.rank)) {
     return refuse(op, "perm: expected ", x.rank, " dimensions for x ", x.str(), ", got ", perm.size());
   }
@@ -37,7 +35,6 @@ Status check_transpose(const OpDesc& op) {
 
 // (x) -> (y): x's shape, aligned at the last dimension, broadcasts to y's.
 Status check_broadcast(const OpDesc& op) {
-  AICF_TRY(expect_arity(op, 1, 1));
   const TensorDesc &x = op.inputs[0], &y = op.outputs[0];
   bool fits = x.rank <= y.rank;
   for (int i = 1; fits && i <= x.rank; ++i) {
@@ -49,24 +46,39 @@ Status check_broadcast(const OpDesc& op) {
 }
 
 constexpr KernelVariant kVariants[] = {
-    skippable_cuda_row("copy_cuda", OpKind::Copy, kSmAny, AICF_CUDA_LAUNCH(copy_cuda), needs_dense),
-    cpu_row("copy_cpu", OpKind::Copy, copy_cpu),
-    cuda_row("transpose_cuda", OpKind::Transpose, kSmAny, AICF_CUDA_LAUNCH(transpose_cuda), needs_dense),
-    cpu_row("transpose_cpu", OpKind::Transpose, transpose_cpu),
-    cuda_row("broadcast_cuda", OpKind::Broadcast, kSmAny, AICF_CUDA_LAUNCH(broadcast_cuda), needs_dense),
-    cpu_row("broadcast_cpu", OpKind::Broadcast, broadcast_cpu),
-};
-
-constexpr OpSchema kSchemas[] = {
-    {OpKind::Copy, 0, 0, check_copy, never_alias},
-    {OpKind::Transpose, attr_bit(AttrKey::perm), attr_bit(AttrKey::perm), check_transpose, never_alias},
-    {OpKind::Broadcast, 0, 0, check_broadcast, never_alias},
+    skippable_cuda_row("copy_cuda", "copy", kSmAny, AICF_CUDA(prepare_op<copy_cuda>), needs_dense),
+    cpu_row("copy_cpu", "copy", prepare_op<copy_cpu>),
+    cuda_row("transpose_cuda", "transpose", kSmAny, AICF_CUDA(prepare_op<transpose_cuda>), needs_dense),
+    cpu_row("transpose_cpu", "transpose", prepare_op<transpose_cpu>),
+    cuda_row("broadcast_cuda", "broadcast", kSmAny, AICF_CUDA(prepare_op<broadcast_cuda>), needs_dense),
+    cpu_row("broadcast_cpu", "broadcast", prepare_op<broadcast_cpu>),
 };
 
 }  // namespace
 
 void register_copy(KernelRegistry& registry) {
-  for (const OpSchema& schema : kSchemas) registry.add(schema);
+  registry.add(OpSchema{
+      25, "Copy", "copy", "x, cast to the element type of y", {{"x"}}, {{"y"}}, {}, {}, "", check_copy});
+  registry.add(OpSchema{26,
+                        "Transpose",
+                        "transpose",
+                        "dimension i of y is dimension perm[i] of x",
+                        {{"x"}},
+                        {{"y"}},
+                        {required(kPerm)},
+                        {},
+                        "",
+                        check_transpose});
+  registry.add(OpSchema{27,
+                        "Broadcast",
+                        "broadcast",
+                        "x repeated to the shape of y, as NumPy does",
+                        {{"x"}},
+                        {{"y"}},
+                        {},
+                        {},
+                        "",
+                        check_broadcast});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 }
 

@@ -97,30 +97,27 @@ Status run_binary(const OpDesc& op) {
 
 }  // namespace
 
-Status eltwise_cpu(const OpDesc& op, const LaunchContext&) {
-  switch (op.kind) {
-#define X(kind, name, formula) \
-  case OpKind::kind:           \
+Status run_eltwise_cpu(const EltwiseLaunch& launch, const LaunchContext&) {
+  const OpDesc& op = launch.desc;
+  switch (launch.op) {
+#define X(number, kind, name, doc, formula) \
+  case EltwiseOp::kind:                     \
     return run_unary<ops::name>(op);
     AICF_UNARY_OPS(X)
 #undef X
-#define X(kind, name, formula) \
-  case OpKind::kind:           \
+#define X(number, kind, name, doc, formula) \
+  case EltwiseOp::kind:                     \
     return run_binary<ops::name>(op);
     AICF_BINARY_OPS(X)
 #undef X
-#define X(kind, name, formula) \
-  case OpKind::kind:           \
+#define X(number, kind, name, doc, formula) \
+  case EltwiseOp::kind:                     \
     return run_same_shape<ops::name>(op);
     AICF_BACKWARD_OPS(X)
 #undef X
-    default:
-      return Status::invalid(std::string(op_name(op.kind)) + " is no elementwise operation");
+    case EltwiseOp::BiasAdd:  // a bias is a row that broadcasts over the leading dimensions
+      break;
   }
-}
-
-// A bias is a row that broadcasts over the leading dimensions.
-Status bias_add_cpu(const OpDesc& op, const LaunchContext&) {
   return with_float_type(op.outputs[0].dtype,
                          [&](auto tag) { binary_broadcast<ops::add, typename decltype(tag)::type>(op); });
 }

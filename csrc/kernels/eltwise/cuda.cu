@@ -117,49 +117,47 @@ Status launch_pair(const OpDesc& op, const LaunchContext& ctx) {
     return launch_binary<T, W, Op>(op, ctx);
 }
 
-// The op named by op.kind, W elements at a time.
+// W elements at a time.
 template <class T, int W>
-Status run(const OpDesc& op, const LaunchContext& ctx) {
+Status run(const EltwiseLaunch& launch, const LaunchContext& ctx) {
+  const OpDesc& op = launch.desc;
   if (op.outputs[0].numel() == 0) return Status::ok();
-  switch (op.kind) {
-#define X(kind, name, formula) \
-  case OpKind::kind:           \
+  switch (launch.op) {
+#define X(number, kind, name, doc, formula) \
+  case EltwiseOp::kind:                     \
     return launch_unary<T, W, ops::name>(op, ctx);
     AICF_UNARY_OPS(X)
 #undef X
-#define X(kind, name, formula) \
-  case OpKind::kind:           \
+#define X(number, kind, name, doc, formula) \
+  case EltwiseOp::kind:                     \
     return launch_pair<T, W, ops::name>(op, ctx);
     AICF_BINARY_OPS(X)
 #undef X
-#define X(kind, name, formula) \
-  case OpKind::kind:           \
+#define X(number, kind, name, doc, formula) \
+  case EltwiseOp::kind:                     \
     return launch_binary<T, W, ops::name>(op, ctx);
     AICF_BACKWARD_OPS(X)
 #undef X
-    case OpKind::BiasAdd:
-      return launch_bias_add<T, W>(op, ctx);
-    default:
-      return Status::invalid(std::string(op_name(op.kind)) + " is not an elementwise op");
+    case EltwiseOp::BiasAdd:
+      break;
   }
+  return launch_bias_add<T, W>(op, ctx);
 }
 
 }  // namespace
 
-Status eltwise_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  return with_float_type(op.outputs[0].dtype,
-                         [&](auto tag) { return run<typename decltype(tag)::type, 1>(op, ctx); });
+Status run_eltwise_cuda(const EltwiseLaunch& launch, const LaunchContext& ctx) {
+  return with_float_type(launch.desc.outputs[0].dtype,
+                         [&](auto tag) { return run<typename decltype(tag)::type, 1>(launch, ctx); });
 }
 
-Status eltwise_vec4_cuda(const OpDesc& op, const LaunchContext& ctx) { return run<float, 4>(op, ctx); }
-
-Status eltwise_half2_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  if (op.outputs[0].dtype == DType::BF16) return run<__nv_bfloat16, 2>(op, ctx);
-  return run<__half, 2>(op, ctx);
+Status run_eltwise_vec4_cuda(const EltwiseLaunch& launch, const LaunchContext& ctx) {
+  return run<float, 4>(launch, ctx);
 }
 
-Status bias_add_cuda(const OpDesc& op, const LaunchContext& ctx) { return eltwise_cuda(op, ctx); }
-Status bias_add_vec4_cuda(const OpDesc& op, const LaunchContext& ctx) { return eltwise_vec4_cuda(op, ctx); }
-Status bias_add_half2_cuda(const OpDesc& op, const LaunchContext& ctx) { return eltwise_half2_cuda(op, ctx); }
+Status run_eltwise_half2_cuda(const EltwiseLaunch& launch, const LaunchContext& ctx) {
+  if (launch.desc.outputs[0].dtype == DType::BF16) return run<__nv_bfloat16, 2>(launch, ctx);
+  return run<__half, 2>(launch, ctx);
+}
 
 }  // namespace aicf

@@ -1,21 +1,29 @@
-// Launchers of the elementwise family. Each serves every op of ops.h by op.kind, and bias_add.
+// The elementwise family, ready to launch. Each function serves every op of ops.h, and bias_add.
 #pragma once
-#include "runtime/kernel.h"
+#include "kernels/eltwise/ops.h"
+#include "op/variant.h"
 
 namespace aicf {
 
-// Any float dtype; binary ops broadcast.
-Status eltwise_cpu(const OpDesc& op, const LaunchContext& ctx);
-Status bias_add_cpu(const OpDesc& op, const LaunchContext& ctx);
+enum class EltwiseOp {
+#define X(number, kind, name, doc, formula) kind,
+  AICF_BINARY_OPS(X) AICF_UNARY_OPS(X) AICF_BACKWARD_OPS(X)
+#undef X
+      BiasAdd
+};
+
+struct EltwiseLaunch {
+  EltwiseOp op;
+  OpDesc desc;
+};
+EltwiseLaunch eltwise_launch(const OpDesc& op);
 
 // Any float dtype; binary ops broadcast.
-Status eltwise_cuda(const OpDesc& op, const LaunchContext& ctx);
-Status bias_add_cuda(const OpDesc& op, const LaunchContext& ctx);
-// f32, no broadcasting, numel % 4 == 0 (bias_add: N % 4 == 0), every operand aligned to 16 bytes.
-Status eltwise_vec4_cuda(const OpDesc& op, const LaunchContext& ctx);
-Status bias_add_vec4_cuda(const OpDesc& op, const LaunchContext& ctx);
+Status run_eltwise_cpu(const EltwiseLaunch& launch, const LaunchContext& ctx);
+Status run_eltwise_cuda(const EltwiseLaunch& launch, const LaunchContext& ctx);
+// f32, no broadcasting, numel % 4 == 0 (bias_add: n % 4 == 0), every operand aligned to 16 bytes.
+Status run_eltwise_vec4_cuda(const EltwiseLaunch& launch, const LaunchContext& ctx);
 // f16 or bf16, no broadcasting, even last dimension, every operand aligned to 4 bytes.
-Status eltwise_half2_cuda(const OpDesc& op, const LaunchContext& ctx);
-Status bias_add_half2_cuda(const OpDesc& op, const LaunchContext& ctx);
+Status run_eltwise_half2_cuda(const EltwiseLaunch& launch, const LaunchContext& ctx);
 
 }  // namespace aicf

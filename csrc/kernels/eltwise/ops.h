@@ -1,4 +1,4 @@
-// Every elementwise formula, once, for both devices. Adding an elementwise op: its OpKind, and its line here.
+// Every elementwise formula, once, for both devices. Adding an elementwise op: its line here.
 //
 // Formulas are templates over the compute type C (float, or double for f64 tensors); f16 and bf16 are
 // computed in float and rounded once. They follow torch at the special values: relu(NaN) = NaN, relu_bwd
@@ -7,8 +7,7 @@
 #include <cmath>
 
 #include "kernels/common/vector_math.h"
-#include "runtime/attr_pack.h"
-#include "runtime/op_kind.h"
+#include "op/attrs.h"
 
 #ifdef __CUDACC__
 #define AICF_HD __host__ __device__ __forceinline__
@@ -18,32 +17,35 @@
 
 // clang-format off: it takes the products of a formula for pointer declarations
 
-// kind, kernel-dialect name, formula of x
-#define AICF_UNARY_OPS(X)                                                                  \
-  X(EltwiseNeg, neg, -x)                                                                   \
-  X(EltwiseRelu, relu, x <= C(0) ? C(0) : x)                                               \
-  X(EltwiseGelu, gelu, C(0.5) * x * (C(1) + scalar::erf(x * kSqrtHalf<C>)))                \
-  X(EltwiseGeluTanh, gelu_tanh, C(0.5) * x * (C(1) + scalar::tanh(gelu_tanh_argument(x)))) \
-  X(EltwiseSilu, silu, x / (C(1) + scalar::exp(-x)))                                       \
-  X(EltwiseTanh, tanh, scalar::tanh(x))                                                    \
-  X(EltwiseSigmoid, sigmoid, C(1) / (C(1) + scalar::exp(-x)))
+// number and name in aicf_mlir.OpKind, name in the kernel dialect, doc, formula of x
+#define AICF_UNARY_OPS(X)                                                                          \
+  X(8, EltwiseNeg, neg, "-x", -x)                                                                  \
+  X(1, EltwiseRelu, relu, "max(x, 0); NaN passes", x <= C(0) ? C(0) : x)                           \
+  X(9, EltwiseGelu, gelu, "x Phi(x), by erf", C(0.5) * x * (C(1) + scalar::erf(x * kSqrtHalf<C>))) \
+  X(10, EltwiseGeluTanh, gelu_tanh, "the approximation of gelu by tanh",                           \
+    C(0.5) * x * (C(1) + scalar::tanh(gelu_tanh_argument(x))))                                     \
+  X(11, EltwiseSilu, silu, "x sigmoid(x)", x / (C(1) + scalar::exp(-x)))                           \
+  X(12, EltwiseTanh, tanh, "tanh(x)", scalar::tanh(x))                                             \
+  X(13, EltwiseSigmoid, sigmoid, "1 / (1 + exp(-x))", C(1) / (C(1) + scalar::exp(-x)))
 
-// kind, kernel-dialect name, formula of x and y; operands broadcast
-#define AICF_BINARY_OPS(X)  \
-  X(EltwiseAdd, add, x + y) \
-  X(EltwiseSub, sub, x - y) \
-  X(EltwiseMul, mul, x * y) \
-  X(EltwiseDiv, div, x / y)
+// … formula of x and y; operands broadcast
+#define AICF_BINARY_OPS(X)                                          \
+  X(0, EltwiseAdd, add, "x + y, broadcasting as NumPy does", x + y) \
+  X(5, EltwiseSub, sub, "x - y, broadcasting as NumPy does", x - y) \
+  X(6, EltwiseMul, mul, "x * y, broadcasting as NumPy does", x * y) \
+  X(7, EltwiseDiv, div, "x / y, broadcasting as NumPy does", x / y)
 
-// kind, kernel-dialect name, formula of dy and of the value saved by the forward op: its result y for relu,
-// tanh and sigmoid, its input x for gelu, gelu_tanh and silu
-#define AICF_BACKWARD_OPS(X)                                 \
-  X(ReluBwd, relu_bwd, saved <= C(0) ? C(0) : dy)            \
-  X(TanhBwd, tanh_bwd, dy * (C(1) - saved * saved))          \
-  X(SigmoidBwd, sigmoid_bwd, dy * (C(1) - saved) * saved)    \
-  X(GeluBwd, gelu_bwd, dy * gelu_slope(saved))               \
-  X(GeluTanhBwd, gelu_tanh_bwd, dy * gelu_tanh_slope(saved)) \
-  X(SiluBwd, silu_bwd, dy * silu_slope(saved))
+// … formula of dy and of the value saved by the forward op: its result y for relu, tanh and sigmoid, its input x
+// for gelu, gelu_tanh and silu
+#define AICF_BACKWARD_OPS(X)                                                                       \
+  X(14, ReluBwd, relu_bwd, "gradient of relu from dy and its result", saved <= C(0) ? C(0) : dy)   \
+  X(18, TanhBwd, tanh_bwd, "gradient of tanh from dy and its result", dy * (C(1) - saved * saved)) \
+  X(19, SigmoidBwd, sigmoid_bwd, "gradient of sigmoid from dy and its result",                     \
+    dy * (C(1) - saved) * saved)                                                                   \
+  X(15, GeluBwd, gelu_bwd, "gradient of gelu from dy and its operand", dy * gelu_slope(saved))     \
+  X(16, GeluTanhBwd, gelu_tanh_bwd, "gradient of gelu_tanh from dy and its operand",               \
+    dy * gelu_tanh_slope(saved))                                                                   \
+  X(17, SiluBwd, silu_bwd, "gradient of silu from dy and its operand", dy * silu_slope(saved))
 
 // value of `act` and `act_grad`, forward name, backward name: the epilogues of gemm_epilogue
 #define AICF_ACTIVATIONS(X)             \
@@ -57,6 +59,21 @@
 // clang-format on
 
 namespace aicf {
+
+enum class Act : int64_t {
+  None,
+#define X(value, forward, backward) value,
+  AICF_ACTIVATIONS(X)
+#undef X
+};
+inline Names names_of(Act) {
+  static const std::vector<const char*> names = {"none",
+#define X(value, forward, backward) #forward,
+                                                 AICF_ACTIVATIONS(X)
+#undef X
+  };
+  return names;
+}
 
 // The math functions of either device, chosen by type; on the host those of float vectorise.
 namespace scalar {
@@ -117,27 +134,27 @@ AICF_HD C silu_slope(C x) {
 // One functor per op, e.g. ops::relu{}(x), ops::add{}(x, y), ops::relu_bwd{}(dy, saved).
 namespace ops {
 
-#define X(kind, name, formula)        \
-  struct name {                       \
-    template <class C>                \
-    AICF_HD C operator()(C x) const { \
-      return formula;                 \
-    }                                 \
+#define X(number, kind, name, doc, formula) \
+  struct name {                             \
+    template <class C>                      \
+    AICF_HD C operator()(C x) const {       \
+      return formula;                       \
+    }                                       \
   };
 AICF_UNARY_OPS(X)
 #undef X
 
-#define X(kind, name, formula)             \
-  struct name {                            \
-    template <class C>                     \
-    AICF_HD C operator()(C x, C y) const { \
-      return formula;                      \
-    }                                      \
+#define X(number, kind, name, doc, formula) \
+  struct name {                             \
+    template <class C>                      \
+    AICF_HD C operator()(C x, C y) const {  \
+      return formula;                       \
+    }                                       \
   };
 AICF_BINARY_OPS(X)
 #undef X
 
-#define X(kind, name, formula)                  \
+#define X(number, kind, name, doc, formula)     \
   struct name {                                 \
     template <class C>                          \
     AICF_HD C operator()(C dy, C saved) const { \

@@ -2,52 +2,46 @@
 #include "kernels/common/rows.h"
 #include "kernels/eltwise/launch.h"
 #include "kernels/eltwise/ops.h"
-#include "runtime/registry.h"
+#include "op/registry.h"
 
 namespace aicf {
 namespace {
 
 // (x) -> (y), one float dtype, one shape.
 Status check_unary(const OpDesc& op) {
-  AICF_TRY(expect_arity(op, 1, 1));
-  AICF_TRY(expect_float(op, "x", op.inputs[0]));
-  return expect_tensor(op, "y", op.outputs[0], op.inputs[0]);
+  AICF_TRY(expect_float(op, "x", op.in("x")));
+  return expect_tensor(op, "y", op.out("y"), op.in("x"));
 }
 
 // (x, y) -> (z), one float dtype, z has the broadcast shape.
 Status check_binary(const OpDesc& op) {
-  AICF_TRY(expect_arity(op, 2, 1));
-  const TensorDesc &x = op.inputs[0], &y = op.inputs[1];
+  const TensorDesc &x = op.in("x"), &y = op.in("y");
   AICF_TRY(expect_float(op, "x", x));
   AICF_TRY(expect_dtype(op, "y", y, x.dtype));
   TensorDesc z;
   AICF_TRY(broadcast_shape(op, x, y, &z));
-  return expect_tensor(op, "z", op.outputs[0], z);
+  return expect_tensor(op, "z", op.out("z"), z);
 }
 
 // (dy, saved) -> (dx), one float dtype, one shape.
 Status check_backward(const OpDesc& op) {
-  AICF_TRY(expect_arity(op, 2, 1));
-  AICF_TRY(expect_float(op, "dy", op.inputs[0]));
-  AICF_TRY(expect_tensor(op, "saved value", op.inputs[1], op.inputs[0]));
-  return expect_tensor(op, "dx", op.outputs[0], op.inputs[0]);
+  AICF_TRY(expect_float(op, "dy", op.in("dy")));
+  AICF_TRY(expect_tensor(op, "saved value", op.in("saved"), op.in("dy")));
+  return expect_tensor(op, "dx", op.out("dx"), op.in("dy"));
 }
 
-// (x[.., N], b[N]) -> (y[.., N]), one float dtype.
+// (x[.., N], bias[N]) -> (y[.., N]), one float dtype.
 Status check_bias_add(const OpDesc& op) {
-  AICF_TRY(expect_arity(op, 2, 1));
-  const TensorDesc& x = op.inputs[0];
+  const TensorDesc& x = op.in("x");
   AICF_TRY(expect_float(op, "x", x));
   if (x.rank == 0) return refuse(op, "x: expected rank 1 or more, got ", x.str());
-  AICF_TRY(expect_tensor(op, "b", op.inputs[1], expected_tensor(x.dtype, {x.shape[x.rank - 1]})));
-  return expect_tensor(op, "y", op.outputs[0], x);
+  AICF_TRY(expect_tensor(op, "bias", op.in("bias"), expected_tensor(x.dtype, {x.shape[x.rank - 1]})));
+  return expect_tensor(op, "y", op.out("y"), x);
 }
 
-bool alias_same_type(const OpDesc& op, int out, int in) {
+bool alias_same_type(const OpDesc& op, size_t out, size_t in) {
   return same_tensor_type(op.outputs[out], op.inputs[in]);
 }
-
-bool alias_bias_add(const OpDesc&, int, int in) { return in == 0; }
 
 Status needs_no_broadcasting(const OpDesc& op) {
   for (const TensorDesc& x : op.inputs) {
@@ -80,7 +74,7 @@ Status supports_half2(const OpDesc& op) {
 
 Status supports_bias_add_vec4(const OpDesc& op) {
   AICF_TRY(supports_dtype<DType::F32>(op));
-  if (op.inputs[1].shape[0] % 4 != 0)
+  if (op.in("bias").shape[0] % 4 != 0)
     return decline("needs a last dimension divisible by 4, got ", op.outputs[0].str());
   return needs_alignment(op, 16);
 }
@@ -93,38 +87,73 @@ Status supports_vec4(const OpDesc& op) {
   return needs_alignment(op, 16);
 }
 
-// The rows of one op: vectorised first, then one per dtype, then the CPU. `family` names the launchers.
-#define AICF_ELTWISE_ROWS(name, kind, family, half2, vec4)                                             \
-  cuda_row(name "_f16_half2", kind, kSmAny, AICF_CUDA_LAUNCH(family##_half2_cuda), half2<DType::F16>), \
-      cuda_row(name "_bf16_half2", kind, kSmBFloat16, AICF_CUDA_LAUNCH(family##_half2_cuda),           \
-               half2<DType::BF16>),                                                                    \
-      cuda_row(name "_f32_vec4", kind, kSmAny, AICF_CUDA_LAUNCH(family##_vec4_cuda), vec4),            \
-      AICF_CUDA_FLOAT_ROWS(name, kind, family##_cuda, nullptr), cpu_row(name "_cpu", kind, family##_cpu)
+// The rows of one op: vectorised first, then one per dtype, then the CPU. `family` names the functions.
+#define AICF_ELTWISE_ROWS(op, family, half2, vec4)                                                     \
+  cuda_row(op "_f16_half2", op, kSmAny, AICF_CUDA(family##_half2_cuda), half2<DType::F16>),            \
+      cuda_row(op "_bf16_half2", op, kSmBFloat16, AICF_CUDA(family##_half2_cuda), half2<DType::BF16>), \
+      cuda_row(op "_f32_vec4", op, kSmAny, AICF_CUDA(family##_vec4_cuda), vec4),                       \
+      AICF_CUDA_FLOAT_ROWS(op, family##_cuda, nullptr), cpu_row(op "_cpu", op, family##_cpu)
+
+constexpr Prepare eltwise_cuda = AICF_CUDA((prepare_with<eltwise_launch, run_eltwise_cuda>));
+constexpr Prepare eltwise_vec4_cuda = AICF_CUDA((prepare_with<eltwise_launch, run_eltwise_vec4_cuda>));
+constexpr Prepare eltwise_half2_cuda = AICF_CUDA((prepare_with<eltwise_launch, run_eltwise_half2_cuda>));
+constexpr Prepare eltwise_cpu = prepare_with<eltwise_launch, run_eltwise_cpu>;
 
 constexpr KernelVariant kVariants[] = {
-#define X(kind, name, formula) AICF_ELTWISE_ROWS(#name, OpKind::kind, eltwise, supports_half2, supports_vec4),
+#define X(number, kind, name, doc, formula) AICF_ELTWISE_ROWS(#name, eltwise, supports_half2, supports_vec4),
     AICF_BINARY_OPS(X) AICF_UNARY_OPS(X) AICF_BACKWARD_OPS(X)
 #undef X
-        AICF_ELTWISE_ROWS("bias_add", OpKind::BiasAdd, bias_add, supports_bias_add_half2,
-                          supports_bias_add_vec4),
+        AICF_ELTWISE_ROWS("bias_add", eltwise, supports_bias_add_half2, supports_bias_add_vec4),
 };
 
-constexpr OpSchema kSchemas[] = {
-#define X(kind, name, formula) {OpKind::kind, 0, 0, check_binary, alias_same_type},
-    AICF_BINARY_OPS(X)
-#undef X
-#define X(kind, name, formula) {OpKind::kind, 0, 0, check_unary, alias_same_type},
-        AICF_UNARY_OPS(X)
-#undef X
-#define X(kind, name, formula) {OpKind::kind, 0, 0, check_backward, alias_same_type},
-            AICF_BACKWARD_OPS(X)
-#undef X
-                {OpKind::BiasAdd, 0, 0, check_bias_add, alias_bias_add}};
+OpSchema unary(int number, const char* kind, const char* name, const char* doc) {
+  return {number, kind, name, doc, {{"x"}}, {{"y"}}, {}, {{"y", "x"}}, "", check_unary};
+}
+
+OpSchema binary(int number, const char* kind, const char* name, const char* doc) {
+  return {number, kind,         name,           doc, {{"x"}, {"y"}}, {{"z"}}, {}, {{"z", "x"}, {"z", "y"}},
+          "",     check_binary, alias_same_type};
+}
+
+OpSchema backward(int number, const char* kind, const char* name, const char* doc) {
+  return {
+      number, kind,          name, doc, {{"dy"}, {"saved"}}, {{"dx"}}, {}, {{"dx", "dy"}, {"dx", "saved"}},
+      "",     check_backward};
+}
 
 }  // namespace
 
+EltwiseLaunch eltwise_launch(const OpDesc& op) {
+  const std::string name = op.schema->name;
+  EltwiseOp found = EltwiseOp::BiasAdd;
+#define X(number, kind, text, doc, formula) \
+  if (name == #text) found = EltwiseOp::kind;
+  AICF_BINARY_OPS(X)
+  AICF_UNARY_OPS(X) AICF_BACKWARD_OPS(X)
+#undef X
+      return {found, op};
+}
+
 void register_eltwise(KernelRegistry& registry) {
-  for (const OpSchema& schema : kSchemas) registry.add(schema);
+#define X(number, kind, name, doc, formula) registry.add(binary(number, #kind, #name, doc));
+  AICF_BINARY_OPS(X)
+#undef X
+#define X(number, kind, name, doc, formula) registry.add(unary(number, #kind, #name, doc));
+  AICF_UNARY_OPS(X)
+#undef X
+#define X(number, kind, name, doc, formula) registry.add(backward(number, #kind, #name, doc));
+  AICF_BACKWARD_OPS(X)
+#undef X
+  registry.add(OpSchema{4,
+                        "BiasAdd",
+                        "bias_add",
+                        "x[.., n] + bias[n]",
+                        {{"x"}, {"bias"}},
+                        {{"y"}},
+                        {},
+                        {{"y", "x"}},
+                        "",
+                        check_bias_add});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 }
 

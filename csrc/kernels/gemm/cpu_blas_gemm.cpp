@@ -55,10 +55,9 @@ size_t gemm_cpu_blas_workspace(const OpDesc& op) {
   return needs_panel(p) ? static_cast<size_t>(panel_rows(p) * p.n) * dtype_size(p.dtype) : 0;
 }
 
-Status gemm_cpu_blas(const OpDesc& op, const LaunchContext& ctx) {
+Status gemm_cpu_blas(const GemmProblem& p, const LaunchContext& ctx) {
   if (!blas_loaded())
     return Status::state("no BLAS library is loaded; import aicf_mlir, which loads that of scipy-openblas32");
-  const GemmProblem p = gemm_problem(op);
   void* panel = needs_panel(p) ? ctx.workspace : nullptr;
   if (p.dtype == DType::F32) {
     run(p, static_cast<float*>(panel));

@@ -70,8 +70,7 @@ void run(const GemmProblem& p) {
 
 }  // namespace
 
-Status gemm_cpu_plain(const OpDesc& op, const LaunchContext&) {
-  const GemmProblem p = gemm_problem(op);
+Status gemm_cpu_plain(const GemmProblem& p, const LaunchContext&) {
   return with_float_type(p.dtype, [&](auto tag) { run<typename decltype(tag)::type>(p); });
 }
 

@@ -1,22 +1,31 @@
-// Launchers of gemm and gemm_epilogue; each serves both (gemm is the epilogue with nothing in it). See
+// Kernels of gemm and gemm_epilogue; each serves both (gemm is the epilogue with nothing in it). See
 // problem.h for the meaning.
 #pragma once
-#include "runtime/kernel.h"
+#include "kernels/gemm/problem.h"
 
 namespace aicf {
 
 // f32 and f64 through the loaded BLAS, then one pass over the result for the epilogue.
-Status gemm_cpu_blas(const OpDesc& op, const LaunchContext& ctx);
+Status gemm_cpu_blas(const GemmProblem& p, const LaunchContext& ctx);
 size_t gemm_cpu_blas_workspace(const OpDesc& op);
 // Any float dtype, no library.
-Status gemm_cpu_plain(const OpDesc& op, const LaunchContext& ctx);
+Status gemm_cpu_plain(const GemmProblem& p, const LaunchContext& ctx);
+
+// The tile of the result that a block of threads computes.
+struct TiledGemm {
+  GemmProblem problem;
+  int side;
+  std::string choice() const { return std::to_string(side) + "x" + std::to_string(side); }
+};
+// The largest tiles that still give every multiprocessor of a large chip one.
+TiledGemm tensor_core_gemm(const OpDesc& op);
 
 // f16 and bf16 on tensor cores with f32 accumulators; any sizes.
-Status gemm_tc_cuda(const OpDesc& op, const LaunchContext& ctx);
+Status gemm_tc_cuda(const TiledGemm& gemm, const LaunchContext& ctx);
 // f32 through shared memory, one block of threads per 64x64 or 32x32 tile of the result; any sizes.
-Status gemm_tiled_64x64_cuda(const OpDesc& op, const LaunchContext& ctx);
-Status gemm_tiled_32x32_cuda(const OpDesc& op, const LaunchContext& ctx);
+Status gemm_tiled_64x64_cuda(const GemmProblem& p, const LaunchContext& ctx);
+Status gemm_tiled_32x32_cuda(const GemmProblem& p, const LaunchContext& ctx);
 // f32 and f64, one thread per element of the result; any sizes.
-Status gemm_naive_cuda(const OpDesc& op, const LaunchContext& ctx);
+Status gemm_naive_cuda(const GemmProblem& p, const LaunchContext& ctx);
 
 }  // namespace aicf

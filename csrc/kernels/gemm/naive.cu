@@ -34,8 +34,7 @@ __global__ void gemm_naive_kernel(const __grid_constant__ GemmProblem p, int64_t
 
 }  // namespace
 
-Status gemm_naive_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  const GemmProblem p = gemm_problem(op);
+Status gemm_naive_cuda(const GemmProblem& p, const LaunchContext& ctx) {
   if (p.batch * p.m == 0) return Status::ok();
   const int64_t across = p.n > 0 ? ceil_div<int64_t>(p.n, kTile) : 1;
   const dim3 grid(static_cast<unsigned>(ceil_div<int64_t>(p.m, kTile) * across), 1,

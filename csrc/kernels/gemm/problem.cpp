@@ -3,13 +3,13 @@
 namespace aicf {
 
 GemmProblem gemm_problem(const OpDesc& op) {
-  const TensorDesc &a = op.inputs[0], &b = op.inputs[1], &out = op.outputs[0];
+  const TensorDesc &a = op.in("a"), &b = op.in("b"), &out = op.out("out");
   GemmProblem p{};
   p.dtype = out.dtype;
   p.batch = 1;
   for (int i = 0; i < out.rank - 2; ++i) p.batch *= out.shape[i];
-  p.trans_a = op.attrs.flag(AttrKey::trans_a);
-  p.trans_b = op.attrs.flag(AttrKey::trans_b);
+  p.trans_a = op.attrs.get(kTransA);
+  p.trans_b = op.attrs.get(kTransB);
   p.m = out.shape[out.rank - 2];
   p.n = out.shape[out.rank - 1];
   p.k = a.shape[a.rank - (p.trans_a ? 2 : 1)];
@@ -19,13 +19,13 @@ GemmProblem gemm_problem(const OpDesc& op) {
   p.b = b.data;
   p.out = out.data;
 
-  size_t input = 2, output = 1;
-  if (op.attrs.flag(AttrKey::bias)) p.bias = op.inputs[input++].data;
-  p.act = op.attrs.act(AttrKey::act);
-  p.act_grad = op.attrs.act(AttrKey::act_grad);
-  if (p.act_grad != Act::None) p.saved = op.inputs[input++].data;
-  if (op.attrs.flag(AttrKey::pre)) p.pre = op.outputs[output++].data;
-  if (op.attrs.flag(AttrKey::bias_grad)) p.bias_grad = op.outputs[output++].data;
+  if (op.schema->inputs.size() == 2) return p;  // gemm
+  p.act = op.attrs.get(kAct);
+  p.act_grad = op.attrs.get(kActGrad);
+  if (op.has_in("bias")) p.bias = op.in("bias").data;
+  if (op.has_in("saved")) p.saved = op.in("saved").data;
+  if (op.has_out("pre")) p.pre = op.out("pre").data;
+  if (op.has_out("bias_grad")) p.bias_grad = op.out("bias_grad").data;
   return p;
 }
 

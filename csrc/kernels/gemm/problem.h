@@ -3,9 +3,13 @@
 #pragma once
 #include <cstdint>
 
-#include "runtime/kernel.h"
+#include "kernels/eltwise/ops.h"
+#include "op/variant.h"
 
 namespace aicf {
+
+constexpr Attr<bool> kTransA{"trans_a", false}, kTransB{"trans_b", false};
+constexpr Attr<Act> kAct{"act", Act::None}, kActGrad{"act_grad", Act::None};
 
 // Row-major, contiguous. For each of `batch` independent products, and i < m, j < n, l < k:
 //   op(a)[i, l] = trans_a ? a[l, i] : a[i, l]      lda = trans_a ? m : k elements between rows of a

@@ -134,29 +134,29 @@ Status run(const GemmProblem& p, const LaunchContext& ctx) {
   return p.trans_b ? run<T, S, false, true, W>(p, ctx) : run<T, S, false, false, W>(p, ctx);
 }
 
-// The largest tiles that still give every multiprocessor of a large chip one.
 template <class T, int W>
-Status run(const GemmProblem& p, const LaunchContext& ctx) {
-  constexpr int64_t kMultiprocessors = 132;
-  auto fills = [&](int64_t side) {
-    return ceil_div<int64_t>(p.m, side) * ceil_div<int64_t>(p.n, side) * p.batch >= kMultiprocessors;
-  };
-  if (fills(128)) return run<T, Shape<128, 128, 32, 64, 32, 3>, W>(p, ctx);
-  if (fills(64)) return run<T, Shape<64, 64, 32, 32, 32, 3>, W>(p, ctx);
-  return run<T, Shape<32, 32, 64, 16, 16, 3>, W>(p, ctx);
+Status run(const TiledGemm& gemm, const LaunchContext& ctx) {
+  switch (gemm.side) {
+    case 128:
+      return run<T, Shape<128, 128, 32, 64, 32, 3>, W>(gemm.problem, ctx);
+    case 64:
+      return run<T, Shape<64, 64, 32, 32, 32, 3>, W>(gemm.problem, ctx);
+    default:
+      return run<T, Shape<32, 32, 64, 16, 16, 3>, W>(gemm.problem, ctx);
+  }
 }
 
 template <class T>
-Status run(const OpDesc& op, const LaunchContext& ctx) {
-  const GemmProblem p = gemm_problem(op);
+Status run(const TiledGemm& gemm, const LaunchContext& ctx) {
+  const GemmProblem& p = gemm.problem;
   if (p.batch * p.m == 0) return Status::ok();
-  return rows_are_aligned<T>(op, p) ? run<T, kWidest<T>>(p, ctx) : run<T, 1>(p, ctx);
+  return rows_are_aligned<T>(p) ? run<T, kWidest<T>>(gemm, ctx) : run<T, 1>(gemm, ctx);
 }
 
 }  // namespace
 
-Status gemm_tc_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  return op.outputs[0].dtype == DType::BF16 ? run<__nv_bfloat16>(op, ctx) : run<__half>(op, ctx);
+Status gemm_tc_cuda(const TiledGemm& gemm, const LaunchContext& ctx) {
+  return gemm.problem.dtype == DType::BF16 ? run<__nv_bfloat16>(gemm, ctx) : run<__half>(gemm, ctx);
 }
 
 }  // namespace aicf

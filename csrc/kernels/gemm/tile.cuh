@@ -135,12 +135,11 @@ struct RowSums {
 
 // Whether every row of every operand starts at a multiple of 16 bytes, so that all accesses can be that wide.
 template <class T>
-bool rows_are_aligned(const OpDesc& op, const GemmProblem& p) {
+bool rows_are_aligned(const GemmProblem& p) {
   if (p.lda % kWidest<T> != 0 || p.ldb % kWidest<T> != 0 || p.n % kWidest<T> != 0) return false;
-  for (const TensorDesc& x : op.inputs)
-    if (reinterpret_cast<uintptr_t>(x.data) % 16 != 0) return false;
-  for (const TensorDesc& x : op.outputs)
-    if (reinterpret_cast<uintptr_t>(x.data) % 16 != 0) return false;
+  for (const void* x : {p.a, p.b, p.bias, p.saved, static_cast<const void*>(p.out),
+                        static_cast<const void*>(p.pre), static_cast<const void*>(p.bias_grad)})
+    if (reinterpret_cast<uintptr_t>(x) % 16 != 0) return false;
   return true;
 }
 

@@ -144,20 +144,19 @@ Status run(const GemmProblem& p, const LaunchContext& ctx) {
 }
 
 template <class S>
-Status run(const OpDesc& op, const LaunchContext& ctx) {
-  const GemmProblem p = gemm_problem(op);
+Status run(const GemmProblem& p, const LaunchContext& ctx) {
   if (p.batch * p.m == 0) return Status::ok();
-  return rows_are_aligned<float>(op, p) ? run<S, 4>(p, ctx) : run<S, 1>(p, ctx);
+  return rows_are_aligned<float>(p) ? run<S, 4>(p, ctx) : run<S, 1>(p, ctx);
 }
 
 }  // namespace
 
-Status gemm_tiled_64x64_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  return run<Shape<64, 64, 16, 8, 4, 1, 3>>(op, ctx);
+Status gemm_tiled_64x64_cuda(const GemmProblem& p, const LaunchContext& ctx) {
+  return run<Shape<64, 64, 16, 8, 4, 1, 3>>(p, ctx);
 }
 
-Status gemm_tiled_32x32_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  return run<Shape<32, 32, 32, 4, 4, 4, 4>>(op, ctx);
+Status gemm_tiled_32x32_cuda(const GemmProblem& p, const LaunchContext& ctx) {
+  return run<Shape<32, 32, 32, 4, 4, 4, 4>>(p, ctx);
 }
 
 }  // namespace aicf

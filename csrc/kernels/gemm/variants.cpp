@@ -5,14 +5,14 @@
 #include "kernels/common/rows.h"
 #include "kernels/gemm/launch.h"
 #include "kernels/gemm/problem.h"
-#include "runtime/registry.h"
+#include "op/registry.h"
 
 namespace aicf {
 namespace {
 
 // (a, b) -> (out): rank 2 or more, equal leading dimensions, op(a)[m, k] op(b)[k, n] -> out[m, n].
 Status check_product(const OpDesc& op) {
-  const TensorDesc &a = op.inputs[0], &b = op.inputs[1];
+  const TensorDesc &a = op.in("a"), &b = op.in("b");
   AICF_TRY(expect_float(op, "a", a));
   AICF_TRY(expect_dtype(op, "b", b, a.dtype));
   if (a.rank < 2) return refuse(op, "a: expected rank 2 or more, got ", a.str());
@@ -21,7 +21,7 @@ Status check_product(const OpDesc& op) {
     if (a.shape[i] != b.shape[i])
       return refuse(op, "expected equal leading dimensions, got a ", a.str(), " and b ", b.str());
   }
-  bool trans_a = op.attrs.flag(AttrKey::trans_a), trans_b = op.attrs.flag(AttrKey::trans_b);
+  const bool trans_a = op.attrs.get(kTransA), trans_b = op.attrs.get(kTransB);
   int64_t m = a.shape[a.rank - (trans_a ? 1 : 2)], k_a = a.shape[a.rank - (trans_a ? 2 : 1)];
   int64_t n = b.shape[b.rank - (trans_b ? 2 : 1)], k_b = b.shape[b.rank - (trans_b ? 1 : 2)];
   if (k_a != k_b) {
@@ -32,39 +32,29 @@ Status check_product(const OpDesc& op) {
   TensorDesc out = a;
   out.shape[a.rank - 2] = m;
   out.shape[a.rank - 1] = n;
-  return expect_tensor(op, "out", op.outputs[0], out);
-}
-
-Status check_gemm(const OpDesc& op) {
-  AICF_TRY(expect_arity(op, 2, 1));
-  return check_product(op);
+  return expect_tensor(op, "out", op.out("out"), out);
 }
 
 // (a, b, [bias], [saved]) -> (out, [pre], [bias_grad]).
 Status check_gemm_epilogue(const OpDesc& op) {
-  bool bias = op.attrs.flag(AttrKey::bias), pre = op.attrs.flag(AttrKey::pre),
-       bias_grad = op.attrs.flag(AttrKey::bias_grad);
-  bool act = op.attrs.act(AttrKey::act) != Act::None, act_grad = op.attrs.act(AttrKey::act_grad) != Act::None;
+  const bool act = op.attrs.get(kAct) != Act::None, act_grad = op.attrs.get(kActGrad) != Act::None;
+  const bool bias = op.has_in("bias");
   if (act_grad && (act || bias)) {
     return refuse(op, "act_grad: expected neither act nor bias beside it, got ", act ? "act" : "",
                   act && bias ? " and " : "", bias ? "bias" : "");
   }
-  AICF_TRY(expect_arity(op, 2 + size_t{bias} + size_t{act_grad}, 1 + size_t{pre} + size_t{bias_grad}));
+  if (act_grad != op.has_in("saved"))
+    return refuse(op, "saved: expected ", act_grad ? "the value that act_grad takes" : "act_grad beside it",
+                  ", got none");
   AICF_TRY(check_product(op));
-  const TensorDesc& out = op.outputs[0];
+  const TensorDesc& out = op.out("out");
   if (bias)
-    AICF_TRY(expect_tensor(op, "bias", op.inputs[2], expected_tensor(out.dtype, {out.shape[out.rank - 1]})));
-  if (act_grad) AICF_TRY(expect_tensor(op, "saved", op.inputs[2], out));
-  if (pre) AICF_TRY(expect_tensor(op, "pre", op.outputs[1], out));
-  if (!bias_grad) return Status::ok();
+    AICF_TRY(expect_tensor(op, "bias", op.in("bias"), expected_tensor(out.dtype, {out.shape[out.rank - 1]})));
+  if (act_grad) AICF_TRY(expect_tensor(op, "saved", op.in("saved"), out));
+  if (op.has_out("pre")) AICF_TRY(expect_tensor(op, "pre", op.out("pre"), out));
+  if (!op.has_out("bias_grad")) return Status::ok();
   if (out.rank != 2) return refuse(op, "bias_grad: expected operands of rank 2, got out ", out.str());
-  return expect_tensor(op, "bias_grad", op.outputs[1 + size_t{pre}],
-                       expected_tensor(out.dtype, {out.shape[0]}));
-}
-
-// Each element of `saved` is read by the thread that then writes the same element of `out`.
-bool alias_saved(const OpDesc& op, int out, int in) {
-  return out == 0 && in == 2 && op.attrs.act(AttrKey::act_grad) != Act::None;
+  return expect_tensor(op, "bias_grad", op.out("bias_grad"), expected_tensor(out.dtype, {out.shape[0]}));
 }
 
 Status supports_blas(const OpDesc& op) {
@@ -91,35 +81,61 @@ Status supports_tiled_64x64(const OpDesc& op) {
 }
 
 // In order of preference. Tensor cores and asynchronous copies to shared memory need sm_80.
-#define AICF_GEMM_ROWS(name, kind)                                                                      \
-  cuda_row(name "_f16_tc", kind, 80, AICF_CUDA_LAUNCH(gemm_tc_cuda), supports_dtype<DType::F16>),       \
-      cuda_row(name "_bf16_tc", kind, 80, AICF_CUDA_LAUNCH(gemm_tc_cuda), supports_dtype<DType::BF16>), \
-      cuda_row(name "_f32_tiled_64x64", kind, 80, AICF_CUDA_LAUNCH(gemm_tiled_64x64_cuda),              \
-               supports_tiled_64x64),                                                                   \
-      cuda_row(name "_f32_tiled_32x32", kind, 80, AICF_CUDA_LAUNCH(gemm_tiled_32x32_cuda),              \
-               supports_dtype<DType::F32>),                                                             \
-      cuda_row(name "_f32_naive", kind, kSmAny, AICF_CUDA_LAUNCH(gemm_naive_cuda),                      \
-               supports_dtype<DType::F32>),                                                             \
-      cuda_row(name "_f64_naive", kind, kSmAny, AICF_CUDA_LAUNCH(gemm_naive_cuda),                      \
-               supports_dtype<DType::F64>),                                                             \
-      cpu_row(name "_cpu_blas", kind, gemm_cpu_blas, supports_blas, gemm_cpu_blas_workspace),           \
-      cpu_row(name "_cpu_plain", kind, gemm_cpu_plain)
+constexpr Prepare tensor_cores = AICF_CUDA((prepare_with<tensor_core_gemm, gemm_tc_cuda>));
+constexpr Prepare tiled_64x64 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_64x64_cuda>));
+constexpr Prepare tiled_32x32 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_32x32_cuda>));
+constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>));
 
-constexpr KernelVariant kVariants[] = {
-    AICF_GEMM_ROWS("gemm", OpKind::Gemm),
-    AICF_GEMM_ROWS("gemm_epilogue", OpKind::GemmEpilogue),
-};
+#define AICF_GEMM_ROWS(op)                                                                  \
+  cuda_row(op "_f16_tc", op, 80, tensor_cores, supports_dtype<DType::F16>),                 \
+      cuda_row(op "_bf16_tc", op, 80, tensor_cores, supports_dtype<DType::BF16>),           \
+      cuda_row(op "_f32_tiled_64x64", op, 80, tiled_64x64, supports_tiled_64x64),           \
+      cuda_row(op "_f32_tiled_32x32", op, 80, tiled_32x32, supports_dtype<DType::F32>),     \
+      cuda_row(op "_f32_naive", op, kSmAny, naive, supports_dtype<DType::F32>),             \
+      cuda_row(op "_f64_naive", op, kSmAny, naive, supports_dtype<DType::F64>),             \
+      cpu_row(op "_cpu_blas", op, prepare_with<gemm_problem, gemm_cpu_blas>, supports_blas, \
+              gemm_cpu_blas_workspace),                                                     \
+      cpu_row(op "_cpu_plain", op, prepare_with<gemm_problem, gemm_cpu_plain>)
 
-constexpr uint32_t kTransposes = attr_bit(AttrKey::trans_a) | attr_bit(AttrKey::trans_b);
-constexpr uint32_t kEpilogue = attr_bit(AttrKey::bias) | attr_bit(AttrKey::act) |
-                               attr_bit(AttrKey::act_grad) | attr_bit(AttrKey::pre) |
-                               attr_bit(AttrKey::bias_grad);
+constexpr KernelVariant kVariants[] = {AICF_GEMM_ROWS("gemm"), AICF_GEMM_ROWS("gemm_epilogue")};
+
+constexpr const char* kNumerics =
+    "sums in f32 (f64 for f64), in an order that the kernel fixes; each result rounded once";
 
 }  // namespace
 
+TiledGemm tensor_core_gemm(const OpDesc& op) {
+  constexpr int64_t kMultiprocessors = 132;
+  const GemmProblem p = gemm_problem(op);
+  const auto fills = [&](int64_t side) {
+    return (p.m + side - 1) / side * ((p.n + side - 1) / side) * p.batch >= kMultiprocessors;
+  };
+  return {p, fills(128) ? 128 : fills(64) ? 64 : 32};
+}
+
 void register_gemm(KernelRegistry& registry) {
-  registry.add(OpSchema{OpKind::Gemm, kTransposes, 0, check_gemm, never_alias});
-  registry.add(OpSchema{OpKind::GemmEpilogue, kTransposes | kEpilogue, 0, check_gemm_epilogue, alias_saved});
+  registry.add(OpSchema{2,
+                        "Gemm",
+                        "gemm",
+                        "op(a) op(b), of rank 2, or more with equal leading dimensions",
+                        {{"a"}, {"b"}},
+                        {{"out"}},
+                        {optional(kTransA), optional(kTransB)},
+                        {},
+                        kNumerics,
+                        check_product});
+  registry.add(
+      OpSchema{3,
+               "GemmEpilogue",
+               "gemm_epilogue",
+               "z = op(a) op(b) [+ bias]; pre = z; out = act(z), or the gradient of act_grad from z and "
+               "saved; bias_grad = sums of op(a) along k",
+               {{"a"}, {"b"}, maybe("bias"), maybe("saved")},
+               {{"out"}, maybe("pre"), maybe("bias_grad")},
+               {optional(kTransA), optional(kTransB), optional(kAct), optional(kActGrad)},
+               {{"out", "saved"}},  // each element is read by the thread that then writes it
+               kNumerics,
+               check_gemm_epilogue});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 }
 

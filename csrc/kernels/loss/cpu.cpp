@@ -79,22 +79,20 @@ void row_grad(const CrossEntropyParams& p, const T* x, int64_t target, Compute<T
 }
 
 // 2 for a sum, 2 / numel for a mean.
-double mse_factor(const OpDesc& op, int64_t n) {
-  return op.attrs.reduction() == Reduction::Mean ? 2.0 / static_cast<double>(n) : 2.0;
-}
+double mse_factor(const OpDesc& op, int64_t n) { return takes_mean(op) ? 2.0 / static_cast<double>(n) : 2.0; }
 
 }  // namespace
 
 Status mse_loss_cpu(const OpDesc& op, const LaunchContext&) {
-  const int64_t n = op.inputs[0].numel();
+  const int64_t n = op.in("y").numel();
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const T *y = elements<T>(op.inputs[0]), *t = elements<T>(op.inputs[1]);
+    const T *y = elements<T>(op.in("y")), *t = elements<T>(op.in("t"));
     double total = sum_terms<Compute<T>>(n, [=](int64_t i) {
       const Compute<T> difference = widen(y[i]) - widen(t[i]);
       return difference * difference;
     });
-    if (op.attrs.reduction() == Reduction::Mean) total /= static_cast<double>(n);
+    if (takes_mean(op)) total /= static_cast<double>(n);
     *op.outputs[0].ptr<T>() = narrow_double<T>(total);
   });
 }
@@ -104,19 +102,19 @@ Status mse_grad_cpu(const OpDesc& op, const LaunchContext&) {
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = Compute<T>;
-    const T *y = elements<T>(op.inputs[1]), *t = elements<T>(op.inputs[2]);
+    const T *y = elements<T>(op.in("y")), *t = elements<T>(op.in("t"));
     T* dy = op.outputs[0].ptr<T>();
-    const C factor = static_cast<C>(mse_factor(op, n) * widen(*elements<T>(op.inputs[0])));
+    const C factor = static_cast<C>(mse_factor(op, n) * widen(*elements<T>(op.in("dloss"))));
     for (int64_t i = 0; i < n; ++i) dy[i] = narrow<T>(factor * (widen(y[i]) - widen(t[i])));
   });
 }
 
 Status cross_entropy_cpu(const OpDesc& op, const LaunchContext&) {
-  const CrossEntropyParams p = cross_entropy_params(op, 0);
-  const void* targets = op.inputs[1].data;
+  const CrossEntropyParams p = cross_entropy_params(op);
+  const void* targets = op.in("target").data;
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const T* logits = elements<T>(op.inputs[0]);
+    const T* logits = elements<T>(op.in("logits"));
     double total = 0;
     for (int64_t row = 0; row < p.rows; ++row) {
       const int64_t target = class_of(p, targets, row);
@@ -127,13 +125,13 @@ Status cross_entropy_cpu(const OpDesc& op, const LaunchContext&) {
 }
 
 Status cross_entropy_grad_cpu(const OpDesc& op, const LaunchContext&) {
-  const CrossEntropyParams p = cross_entropy_params(op, 1);
-  const void* targets = op.inputs[2].data;
+  const CrossEntropyParams p = cross_entropy_params(op);
+  const void* targets = op.in("target").data;
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const T* logits = elements<T>(op.inputs[1]);
+    const T* logits = elements<T>(op.in("logits"));
     T* dlogits = op.outputs[0].ptr<T>();
-    const auto factor = static_cast<Compute<T>>(widen(*elements<T>(op.inputs[0])) / divisor(p, targets));
+    const auto factor = static_cast<Compute<T>>(widen(*elements<T>(op.in("dloss"))) / divisor(p, targets));
     for (int64_t row = 0; row < p.rows; ++row)
       row_grad(p, logits + row * p.classes, class_of(p, targets, row), factor, dlogits + row * p.classes);
   });

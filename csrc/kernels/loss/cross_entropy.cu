@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kGradThreads)
 }  // namespace
 
 Status cross_entropy_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  const CrossEntropyParams p = cross_entropy_params(op, 0);
+  const CrossEntropyParams p = cross_entropy_params(op);
   const Split split = cross_entropy_split(p);
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -149,16 +149,16 @@ Status cross_entropy_cuda(const OpDesc& op, const LaunchContext& ctx) {
     auto* kernel = p.classes <= kLongestWarpClasses ? cross_entropy_kernel<T, kWarp>
                                                     : cross_entropy_kernel<T, kLossThreads>;
     AICF_TRY(launch(ctx, static_cast<unsigned>(split.parts), kLossThreads, 0, kernel, to,
-                    op.inputs[0].ptr<const T>(), static_cast<const void*>(op.inputs[1].data), p,
+                    op.in("logits").ptr<const T>(), static_cast<const void*>(op.in("target").data), p,
                     split.length));
     return add_loss_parts(ctx, to, split);
   });
 }
 
 Status cross_entropy_grad_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  const CrossEntropyParams p = cross_entropy_params(op, 1);
+  const CrossEntropyParams p = cross_entropy_params(op);
   if (p.rows * p.classes == 0) return Status::ok();
-  const void* targets = op.inputs[2].data;
+  const void* targets = op.in("target").data;
   int64_t* counted = nullptr;
   if (counts_targets_first(p)) {
     counted = static_cast<int64_t*>(ctx.workspace);
@@ -170,8 +170,8 @@ Status cross_entropy_grad_cuda(const OpDesc& op, const LaunchContext& ctx) {
     auto* kernel = warps ? cross_entropy_grad_kernel<T, kWarp> : cross_entropy_grad_kernel<T, kGradThreads>;
     const int64_t threads = p.rows * (warps ? kWarp : kGradThreads);
     return launch(ctx, grid_stride_blocks(threads, kGradThreads), kGradThreads, 0, kernel,
-                  op.outputs[0].ptr<T>(), op.inputs[0].ptr<const T>(), op.inputs[1].ptr<const T>(), targets,
-                  static_cast<const int64_t*>(counted), p);
+                  op.outputs[0].ptr<T>(), op.in("dloss").ptr<const T>(), op.in("logits").ptr<const T>(),
+                  targets, static_cast<const int64_t*>(counted), p);
   });
 }
 

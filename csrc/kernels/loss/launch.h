@@ -1,7 +1,7 @@
 // Launchers of the losses and their gradients; any float dtype, deterministic. See params.h for the meaning
 // of cross entropy.
 #pragma once
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf {
 

@@ -41,7 +41,7 @@ __global__ void add_loss_parts_kernel(LossDestination<T> to, int64_t count) {
 template <class T>
 LossDestination<T> loss_destination(const OpDesc& op, const LaunchContext& ctx, const Split& split) {
   auto* parts = split.parts > 1 ? static_cast<LossPart<Compute<T>>*>(ctx.workspace) : nullptr;
-  return {op.outputs[0].ptr<T>(), parts, op.attrs.reduction() == Reduction::Mean};
+  return {op.out("loss").ptr<T>(), parts, takes_mean(op)};
 }
 
 template <class T>

@@ -56,8 +56,8 @@ bool aligned(std::initializer_list<const void*> pointers) {
 Status mse_loss_cuda(const OpDesc& op, const LaunchContext& ctx) {
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const T *y = op.inputs[0].ptr<const T>(), *t = op.inputs[1].ptr<const T>();
-    const int64_t n = op.inputs[0].numel();
+    const T *y = op.in("y").ptr<const T>(), *t = op.in("t").ptr<const T>();
+    const int64_t n = op.in("y").numel();
     const Split split = mse_split(n);
     const LossDestination<T> to = loss_destination<T>(op, ctx, split);
     constexpr int kWide = kWidest<T>;
@@ -72,12 +72,12 @@ Status mse_loss_cuda(const OpDesc& op, const LaunchContext& ctx) {
 Status mse_grad_cuda(const OpDesc& op, const LaunchContext& ctx) {
   const int64_t n = op.outputs[0].numel();
   if (n == 0) return Status::ok();
-  const double factor = op.attrs.reduction() == Reduction::Mean ? 2.0 / static_cast<double>(n) : 2.0;
+  const double factor = takes_mean(op) ? 2.0 / static_cast<double>(n) : 2.0;
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* dy = op.outputs[0].ptr<T>();
-    const T *dloss = op.inputs[0].ptr<const T>(), *y = op.inputs[1].ptr<const T>(),
-            *t = op.inputs[2].ptr<const T>();
+    const T *dloss = op.in("dloss").ptr<const T>(), *y = op.in("y").ptr<const T>(),
+            *t = op.in("t").ptr<const T>();
     constexpr int kWide = kWidest<T>;
     const bool wide = n % kWide == 0 && aligned({dy, y, t});
     const int64_t vectors = wide ? n / kWide : n;

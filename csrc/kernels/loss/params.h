@@ -2,11 +2,21 @@
 #pragma once
 #include <cstdint>
 
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf {
 
-constexpr int64_t kDefaultIgnoreIndex = -100;  // torch's
+enum class Reduction : int64_t { Mean, Sum };
+inline Names names_of(Reduction) {
+  static const std::vector<const char*> names = {"mean", "sum"};
+  return names;
+}
+
+constexpr Attr<Reduction> kReduction{"reduction", Reduction::Mean};
+constexpr Attr<int64_t> kIgnoreIndex{"ignore_index", -100};  // torch's
+constexpr Attr<double> kLabelSmoothing{"label_smoothing", 0.0};
+
+inline bool takes_mean(const OpDesc& op) { return op.attrs.get(kReduction) == Reduction::Mean; }
 
 // loss = mean or sum over the rows whose target is not ignore_index of
 //   (1 - label_smoothing) * -log p[target] + label_smoothing / classes * sum over c of -log p[c],   p =
@@ -21,17 +31,16 @@ struct CrossEntropyParams {
   bool wide_targets;  // i64, else i32
 };
 
-// `logits` is input 0 of cross_entropy and input 1 of cross_entropy_grad; the targets follow it.
-inline CrossEntropyParams cross_entropy_params(const OpDesc& op, int logits) {
-  const AttrPack& attrs = op.attrs;
+// Of cross_entropy and of its gradient.
+inline CrossEntropyParams cross_entropy_params(const OpDesc& op) {
+  const TensorDesc& logits = op.in("logits");
   CrossEntropyParams p;
-  p.rows = op.inputs[logits].shape[0];
-  p.classes = op.inputs[logits].shape[1];
-  p.ignore_index =
-      attrs.has(AttrKey::ignore_index) ? attrs.integer(AttrKey::ignore_index) : kDefaultIgnoreIndex;
-  p.label_smoothing = attrs.number(AttrKey::label_smoothing);
-  p.mean = attrs.reduction() == Reduction::Mean;
-  p.wide_targets = op.inputs[logits + 1].dtype == DType::I64;
+  p.rows = logits.shape[0];
+  p.classes = logits.shape[1];
+  p.ignore_index = op.attrs.get(kIgnoreIndex);
+  p.label_smoothing = op.attrs.get(kLabelSmoothing);
+  p.mean = takes_mean(op);
+  p.wide_targets = op.in("target").dtype == DType::I64;
   return p;
 }
 

@@ -30,14 +30,13 @@ inline size_t loss_parts_bytes(const Split& split) {
   return split.parts > 1 ? static_cast<size_t>(split.parts) * sizeof(LossPart<double>) : 0;
 }
 inline size_t mse_loss_cuda_workspace(const OpDesc& op) {
-  return loss_parts_bytes(mse_split(op.inputs[0].numel()));
+  return loss_parts_bytes(mse_split(op.in("y").numel()));
 }
-inline size_t mse_grad_cuda_workspace(const OpDesc&) { return 0; }
 inline size_t cross_entropy_cuda_workspace(const OpDesc& op) {
-  return loss_parts_bytes(cross_entropy_split(cross_entropy_params(op, 0)));
+  return loss_parts_bytes(cross_entropy_split(cross_entropy_params(op)));
 }
 inline size_t cross_entropy_grad_cuda_workspace(const OpDesc& op) {
-  return counts_targets_first(cross_entropy_params(op, 1)) ? sizeof(int64_t) : 0;
+  return counts_targets_first(cross_entropy_params(op)) ? sizeof(int64_t) : 0;
 }
 
 }  // namespace aicf

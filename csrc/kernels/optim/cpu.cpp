@@ -14,18 +14,7 @@ namespace {
 
 using namespace cpu;
 
-double scalar_at(const OpDesc& op, int64_t input, int64_t element = 0) {
-  return elements<double>(op.inputs[static_cast<size_t>(input)])[element];
-}
-
-// `count` operands from `first` on, as `tensor` reads them.
-template <size_t Count>
-std::array<double, Count> scalars_of(const OpDesc& op, int64_t first, int64_t count, int64_t tensor) {
-  std::array<double, Count> values{};
-  for (int64_t i = 0; i < count; ++i)
-    values[static_cast<size_t>(i)] = scalar_at(op, first + i, element_of(op, first + i, tensor));
-  return values;
-}
+double f64_at(const void* scalar) { return *static_cast<const double*>(scalar); }
 
 // The loops are functions of their own, over the compute type: one compilation for f32, f16 and bf16, in
 // which the rule is seen to stay the same throughout.
@@ -41,115 +30,73 @@ template <class C, bool momentum>
   }
 }
 
-// The old and the new values of one tensor; vmax is null without amsgrad.
-template <class T>
-struct AdamTensor {
-  const T *p, *g, *m, *v, *vmax;
-  T *new_p, *new_m, *new_v, *new_vmax;
-};
-
 template <class C, bool amsgrad>
-[[gnu::noinline]] void adam_loop(AdamRule<C> rule, int64_t n, AdamTensor<C> t) {
+[[gnu::noinline]] void adam_loop(AdamRule<C> rule, int64_t n, const C* const* from, C* const* to) {
+  const C *p = from[0], *g = from[1], *m = from[2], *v = from[3], *vmax = amsgrad ? from[4] : nullptr;
+  C *new_p = to[0], *new_m = to[2], *new_v = to[3], *new_vmax = amsgrad ? to[4] : nullptr;
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    C weight = t.p[i], first = t.m[i], second = t.v[i], largest = amsgrad ? t.vmax[i] : C(0);
-    rule(weight, t.g[i], first, second, largest);
-    t.new_p[i] = weight;
-    t.new_m[i] = first;
-    t.new_v[i] = second;
-    if (amsgrad) t.new_vmax[i] = largest;
+    C weight = p[i], first = m[i], second = v[i], largest = amsgrad ? vmax[i] : C(0);
+    rule(weight, g[i], first, second, largest);
+    new_p[i] = weight;
+    new_m[i] = first;
+    new_v[i] = second;
+    if (amsgrad) new_vmax[i] = largest;
   }
+}
+
+// Calls `loop(count, from, to)` for parts of a tensor, in the compute type; `to` of g is null.
+template <class T, size_t STATES, class Loop>
+void for_each_part(const TensorUpdate& update, Loop loop) {
+  using C = Compute<T>;
+  Chunk<T> old_parts[STATES], new_parts[STATES];
+  for_each_chunk<T>(update.numel, [&](int64_t start, int64_t count) {
+    const C* from[STATES];
+    C* to[STATES] = {};
+    const auto target = [&](size_t s) { return static_cast<T*>(update.new_values[s]) + start; };
+    for (size_t s = 0; s < STATES; ++s) {
+      from[s] = old_parts[s].load(static_cast<const T*>(update.old_values[s]) + start, count);
+      if (s != 1) to[s] = new_parts[s].target(target(s));
+    }
+    loop(count, from, to);
+    for (size_t s = 0; s < STATES; ++s)
+      if (s != 1) new_parts[s].store(target(s), count);
+  });
 }
 
 template <class T, bool momentum>
-void sgd_tensor(const SgdRule<Compute<T>>& rule, int64_t n, const T* p, const T* g, const T* buf, T* new_p,
-                T* new_buf) {
+void sgd(const Updates& updates) {
   using C = Compute<T>;
-  Chunk<T> weights, gradients, buffers, new_weights, new_buffers;
-  for_each_chunk<T>(n, [&](int64_t start, int64_t count) {
-    sgd_loop<C, momentum>(rule, count, weights.load(p + start, count), gradients.load(g + start, count),
-                          momentum ? buffers.load(buf + start, count) : nullptr,
-                          new_weights.target(new_p + start),
-                          momentum ? new_buffers.target(new_buf + start) : nullptr);
-    new_weights.store(new_p + start, count);
-    if (momentum) new_buffers.store(new_buf + start, count);
-  });
-}
-
-template <class T, bool amsgrad>
-void adam_tensor(const AdamRule<Compute<T>>& rule, int64_t n, const AdamTensor<T>& t) {
-  Chunk<T> p, g, m, v, vmax, new_p, new_m, new_v, new_vmax;
-  for_each_chunk<T>(n, [&](int64_t start, int64_t count) {
-    AdamTensor<Compute<T>> part{};
-    part.p = p.load(t.p + start, count);
-    part.g = g.load(t.g + start, count);
-    part.m = m.load(t.m + start, count);
-    part.v = v.load(t.v + start, count);
-    if (amsgrad) part.vmax = vmax.load(t.vmax + start, count);
-    part.new_p = new_p.target(t.new_p + start);
-    part.new_m = new_m.target(t.new_m + start);
-    part.new_v = new_v.target(t.new_v + start);
-    if (amsgrad) part.new_vmax = new_vmax.target(t.new_vmax + start);
-    adam_loop<Compute<T>, amsgrad>(rule, count, part);
-    new_p.store(t.new_p + start, count);
-    new_m.store(t.new_m + start, count);
-    new_v.store(t.new_v + start, count);
-    if (amsgrad) new_vmax.store(t.new_vmax + start, count);
-  });
-}
-
-template <class T>
-void sgd(const OpDesc& op) {
-  const SgdLayout layout(op);
-  const std::vector<int64_t>& groups = op.attrs.ints(AttrKey::groups);
-  const int64_t n = layout.tensors;
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t first = layout.first_scalar(groups[i]);
-    const auto scalars = scalars_of<4>(op, first, layout.momentum ? 4 : 2, i);
-    const double step =
-        layout.momentum ? elements<float>(op.inputs[first + 4])[element_of(op, first + 4, i)] : 0;
-    const SgdRule<Compute<T>> rule(scalars.data(), step, layout.momentum, op.attrs.flag(AttrKey::nesterov),
-                                   op.attrs.flag(AttrKey::maximize));
-    const int64_t size = op.inputs[i].numel();
-    const T *p = elements<T>(op.inputs[i]), *g = elements<T>(op.inputs[n + i]);
-    T* new_p = op.outputs[i].ptr<T>();
-    if (layout.momentum) {
-      sgd_tensor<T, true>(rule, size, p, g, elements<T>(op.inputs[2 * n + i]), new_p,
-                          op.outputs[n + i].ptr<T>());
-    } else {
-      sgd_tensor<T, false>(rule, size, p, g, nullptr, new_p, nullptr);
-    }
+  constexpr size_t kStates = momentum ? 3 : 2;
+  for (const TensorUpdate& update : updates.tensors) {
+    double scalars[4] = {};
+    for (size_t i = 0; i < (momentum ? 4 : 2); ++i) scalars[i] = f64_at(update.scalars[i]);
+    const double step = momentum ? *static_cast<const float*>(update.scalars[4]) : 0;
+    const SgdRule<C> rule(scalars, step, momentum, updates.nesterov, updates.maximize);
+    for_each_part<T, kStates>(update, [&](int64_t n, const C* const* from, C* const* to) {
+      sgd_loop<C, momentum>(rule, n, from[0], from[1], momentum ? from[kStates - 1] : nullptr, to[0],
+                            momentum ? to[kStates - 1] : nullptr);
+    });
   }
 }
 
-template <class T>
-void adam(const OpDesc& op) {
-  const AdamLayout layout(op);
-  const std::vector<int64_t>& groups = op.attrs.ints(AttrKey::groups);
-  const int64_t n = layout.tensors;
-  const std::vector<int64_t>& indices = op.attrs.ints(AttrKey::indices);
-  std::optional<AdamRule<Compute<T>>> rule;
+template <class T, bool amsgrad>
+void adam(const Updates& updates) {
+  using C = Compute<T>;
+  std::optional<AdamRule<C>> rule;
+  const TensorUpdate* last = nullptr;
   std::array<double, 7> scalars{};
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t first = layout.first_scalar(groups[i]);
+  for (const TensorUpdate& update : updates.tensors) {
     // Tensors of one group that are at one step, nearly all, share their rule.
-    if (!rule || groups[i] != groups[i - 1] || scalar_at(op, first + 5, indices[i]) != scalars[5] ||
-        scalar_at(op, first + 6, indices[i]) != scalars[6]) {
-      scalars = scalars_of<7>(op, first, 7, i);
-      rule.emplace(scalars.data(), layout.amsgrad, op.attrs.flag(AttrKey::decoupled),
-                   op.attrs.flag(AttrKey::maximize));
+    if (!last || last->scalars[0] != update.scalars[0] || f64_at(update.scalars[5]) != scalars[5] ||
+        f64_at(update.scalars[6]) != scalars[6]) {
+      for (size_t i = 0; i < scalars.size(); ++i) scalars[i] = f64_at(update.scalars[i]);
+      rule.emplace(scalars.data(), amsgrad, updates.decoupled, updates.maximize);
     }
-    const auto in = [&](int64_t state) { return elements<T>(op.inputs[state * n + i]); };
-    const auto out = [&](int64_t state) { return op.outputs[state * n + i].ptr<T>(); };
-    AdamTensor<T> tensor{in(0), in(1), in(2), in(3), nullptr, out(0), out(1), out(2), nullptr};
-    const int64_t size = op.inputs[i].numel();
-    if (layout.amsgrad) {
-      tensor.vmax = in(4);
-      tensor.new_vmax = out(3);
-      adam_tensor<T, true>(*rule, size, tensor);
-    } else {
-      adam_tensor<T, false>(*rule, size, tensor);
-    }
+    last = &update;
+    for_each_part<T, amsgrad ? 5 : 4>(update, [&](int64_t n, const C* const* from, C* const* to) {
+      adam_loop<C, amsgrad>(*rule, n, from, to);
+    });
   }
 }
 
@@ -161,16 +108,18 @@ double inverse_bias_correction(double beta, double t, double pin) {
 }  // namespace
 
 Status advance_cpu(const OpDesc& op, const LaunchContext&) {
-  const float* step = elements<float>(op.inputs[0]);
-  float* advanced = op.outputs[0].ptr<float>();
-  const int64_t n = op.inputs[0].shape[0];
-  if (op.outputs.size() == 1) {
+  const TensorDesc& counts = op.in("step");
+  const float* step = elements<float>(counts);
+  float* advanced = op.out("step").ptr<float>();
+  const int64_t n = counts.shape[0];
+  if (!op.has_in("beta1")) {
     for (int64_t i = 0; i < n; ++i) advanced[i] = step[i] + 1;
     return Status::ok();
   }
-  const double beta1 = scalar_at(op, 1), beta2 = scalar_at(op, 2);
-  const double bc1_pin = scalar_at(op, 3), bc2_pin = scalar_at(op, 4);
-  double *bc1_inv = op.outputs[1].ptr<double>(), *bc2_inv = op.outputs[2].ptr<double>();
+  const auto scalar = [&](const char* name) { return f64_at(op.in(name).data); };
+  const double beta1 = scalar("beta1"), beta2 = scalar("beta2");
+  const double bc1_pin = scalar("bc1_pin"), bc2_pin = scalar("bc2_pin");
+  double *bc1_inv = op.out("bc1_inv").ptr<double>(), *bc2_inv = op.out("bc2_inv").ptr<double>();
   // Nearly always all counts are the same: powers are computed once for each run of equal ones.
   float last = std::numeric_limits<float>::quiet_NaN();
   double inverse1 = 0, inverse2 = 0;
@@ -187,12 +136,18 @@ Status advance_cpu(const OpDesc& op, const LaunchContext&) {
   return Status::ok();
 }
 
-Status sgd_step_cpu(const OpDesc& op, const LaunchContext&) {
-  return with_float_type(op.outputs[0].dtype, [&](auto tag) { sgd<typename decltype(tag)::type>(op); });
+Status sgd_step_cpu(const Updates& updates, const LaunchContext&) {
+  return with_float_type(updates.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    updates.has_state ? sgd<T, true>(updates) : sgd<T, false>(updates);
+  });
 }
 
-Status adam_step_cpu(const OpDesc& op, const LaunchContext&) {
-  return with_float_type(op.outputs[0].dtype, [&](auto tag) { adam<typename decltype(tag)::type>(op); });
+Status adam_step_cpu(const Updates& updates, const LaunchContext&) {
+  return with_float_type(updates.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    updates.has_state ? adam<T, true>(updates) : adam<T, false>(updates);
+  });
 }
 
 }  // namespace aicf

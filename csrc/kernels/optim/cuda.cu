@@ -56,10 +56,10 @@ struct Adam {
   }
 };
 
-template <class Method, class Layout>
-Status update(const OpDesc& op, const LaunchContext& ctx, const Method& method, const Layout& layout) {
-  const auto tensors = update_tensors<Method>(op, layout);
-  return with_float_type(op.outputs[0].dtype, [&](auto tag) {
+template <class Method>
+Status update(const Updates& updates, const LaunchContext& ctx, const Method& method) {
+  const auto tensors = update_tensors<Method>(updates);
+  return with_float_type(updates.dtype, [&](auto tag) {
     return update_all<Method, typename decltype(tag)::type>(ctx, method, tensors);
   });
 }
@@ -92,35 +92,31 @@ __global__ void advance_kernel(AdvanceArguments a, const int64_t* unless) {
 
 Status advance_cuda(const OpDesc& op, const LaunchContext& ctx) {
   AdvanceArguments a{};
-  a.step = op.inputs[0].ptr<const float>();
-  a.advanced = op.outputs[0].ptr<float>();
-  a.count = op.inputs[0].numel();
-  if (op.outputs.size() > 1) {
-    const auto scalar = [&](size_t i) { return op.inputs[i].ptr<const double>(); };
-    a.beta1 = scalar(1);
-    a.beta2 = scalar(2);
-    a.bc1_pin = scalar(3);
-    a.bc2_pin = scalar(4);
-    a.bc1_inv = op.outputs[1].ptr<double>();
-    a.bc2_inv = op.outputs[2].ptr<double>();
+  a.step = op.in("step").ptr<const float>();
+  a.advanced = op.out("step").ptr<float>();
+  a.count = op.in("step").numel();
+  if (op.has_in("beta1")) {
+    const auto scalar = [&](const char* name) { return op.in(name).ptr<const double>(); };
+    a.beta1 = scalar("beta1");
+    a.beta2 = scalar("beta2");
+    a.bc1_pin = scalar("bc1_pin");
+    a.bc2_pin = scalar("bc2_pin");
+    a.bc1_inv = op.out("bc1_inv").ptr<double>();
+    a.bc2_inv = op.out("bc2_inv").ptr<double>();
   }
   constexpr int64_t kThreads = 128;
   return launch(ctx, static_cast<unsigned>(ceil_div(a.count, kThreads)), static_cast<int>(kThreads), 0,
                 advance_kernel, a, ctx.unless);
 }
 
-Status sgd_step_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  const SgdLayout layout(op);
-  const bool nesterov = op.attrs.flag(AttrKey::nesterov), maximize = op.attrs.flag(AttrKey::maximize);
-  return layout.momentum ? update(op, ctx, Sgd<true>{nesterov, maximize}, layout)
-                         : update(op, ctx, Sgd<false>{nesterov, maximize}, layout);
+Status sgd_step_cuda(const Updates& u, const LaunchContext& ctx) {
+  return u.has_state ? update(u, ctx, Sgd<true>{u.nesterov, u.maximize})
+                     : update(u, ctx, Sgd<false>{u.nesterov, u.maximize});
 }
 
-Status adam_step_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  const AdamLayout layout(op);
-  const bool decoupled = op.attrs.flag(AttrKey::decoupled), maximize = op.attrs.flag(AttrKey::maximize);
-  return layout.amsgrad ? update(op, ctx, Adam<true>{decoupled, maximize}, layout)
-                        : update(op, ctx, Adam<false>{decoupled, maximize}, layout);
+Status adam_step_cuda(const Updates& u, const LaunchContext& ctx) {
+  return u.has_state ? update(u, ctx, Adam<true>{u.decoupled, u.maximize})
+                     : update(u, ctx, Adam<false>{u.decoupled, u.maximize});
 }
 
 }  // namespace aicf

@@ -1,50 +1,40 @@
 // The operands of sgd_step and adam_step by name, and their scalars combined, for both devices. One launch
 // updates every tensor.
 #pragma once
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/eltwise/ops.h"  // AICF_HD
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf {
 
-// Where each operand lies in op.inputs and op.outputs of a launch over n tensors in g groups. Of what a group
-// counts for each of its parameters (step, bc1_inv, bc2_inv), tensor i reads element indices[i].
-// Inputs:  p[n], g[n], [buf[n]],            then for each group: lr, weight_decay, [momentum, dampening,
-// step[..]]. Outputs: p[n], [buf[n]].
-struct SgdLayout {
-  int64_t tensors, groups;
-  bool momentum;
-  explicit SgdLayout(const OpDesc& op);
-  int64_t states() const { return momentum ? 3 : 2; }   // p, g, [buf]
-  int64_t scalars() const { return momentum ? 5 : 2; }  // per group
-  int64_t inputs() const { return states() * tensors + scalars() * groups; }
-  int64_t outputs() const { return (states() - 1) * tensors; }
-  int64_t first_scalar(int64_t group) const { return states() * tensors + scalars() * group; }
+inline const Attr<std::vector<int64_t>> kGroups{"groups", std::nullopt}, kIndices{"indices", std::nullopt};
+constexpr Attr<bool> kMaximize{"maximize", false}, kNesterov{"nesterov", false},
+    kDecoupled{"decoupled", false};
+
+constexpr size_t kMostStates = 5, kMostScalars = 7;
+
+// One tensor of a launch that updates many: its values and their new ones, which may be the same memory, and
+// the scalars of its group.
+struct TensorUpdate {
+  std::array<const void*, kMostStates> old_values{};  // p, g, and the optimizer's own
+  std::array<void*, kMostStates> new_values{};        // that of g is null
+  std::array<const void*, kMostScalars> scalars{};
+  int64_t numel = 0;
 };
 
-// Inputs:  p[n], g[n], m[n], v[n], [vmax[n]], then for each group: lr, beta1, beta2, eps, weight_decay,
-// bc1_inv[..], bc2_inv[..]. Outputs: p[n], m[n], v[n], [vmax[n]].
-struct AdamLayout {
-  int64_t tensors, groups;
-  bool amsgrad;
-  explicit AdamLayout(const OpDesc& op);
-  int64_t states() const { return amsgrad ? 5 : 4; }
-  int64_t scalars() const { return 7; }
-  int64_t inputs() const { return states() * tensors + scalars() * groups; }
-  int64_t outputs() const { return (states() - 1) * tensors; }
-  int64_t first_scalar(int64_t group) const { return states() * tensors + scalars() * group; }
+// sgd_step and adam_step, read once. Tensors without elements are left out.
+struct Updates {
+  DType dtype = DType::F32;
+  std::vector<TensorUpdate> tensors;
+  bool has_state = false;  // the optional one: SGD's momentum buffer, Adam's maximum
+  bool nesterov = false, decoupled = false, maximize = false;
 };
-
-// Number of groups: the largest group index plus one; 0 without tensors.
-int64_t group_count(const OpDesc& op);
-
-// The element of a group's operand that `tensor` reads: the only one of a scalar, its own of a vector.
-inline int64_t element_of(const OpDesc& op, int64_t input, int64_t tensor) {
-  if (op.inputs[static_cast<size_t>(input)].rank == 0) return 0;
-  return op.attrs.ints(AttrKey::indices)[static_cast<size_t>(tensor)];
-}
+Updates sgd_updates(const OpDesc& op);
+Updates adam_updates(const OpDesc& op);
 
 // The update rules on one element, in the compute type C of the tensors; torch's single-tensor formulas. The
 // scalars of a group are combined in f64 and rounded once to C. What a flag can do as a factor is one: a

@@ -138,31 +138,21 @@ Status update_all(const LaunchContext& ctx, const Method& method,
   return Status::ok();
 }
 
-// The tensors of a launch that have elements. Inputs lie state by state; outputs likewise, without g.
-template <class Method, class Layout>
-std::vector<UpdateTensor<Method::kStates, Method::kScalars>> update_tensors(const OpDesc& op,
-                                                                            const Layout& layout) {
+// The tensors of `updates` as the kernels' argument.
+template <class Method>
+std::vector<UpdateTensor<Method::kStates, Method::kScalars>> update_tensors(const Updates& updates) {
   std::vector<UpdateTensor<Method::kStates, Method::kScalars>> tensors;
-  const std::vector<int64_t>& groups = op.attrs.ints(AttrKey::groups);
-  for (int64_t i = 0; i < layout.tensors; ++i) {
+  for (const TensorUpdate& update : updates.tensors) {
     UpdateTensor<Method::kStates, Method::kScalars> tensor{};
-    tensor.numel = op.inputs[static_cast<size_t>(i)].numel();
-    if (tensor.numel == 0) continue;
+    tensor.numel = update.numel;
     tensor.aligned = true;
     for (int s = 0; s < Method::kStates; ++s) {
-      const int64_t result = s == 0 ? 0 : s - 1;
-      tensor.old_values[s] = op.inputs[static_cast<size_t>(s * layout.tensors + i)].data;
-      tensor.new_values[s] =
-          s == 1 ? nullptr : op.outputs[static_cast<size_t>(result * layout.tensors + i)].data;
+      tensor.old_values[s] = update.old_values[s];
+      tensor.new_values[s] = update.new_values[s];
       for (const void* p : {tensor.old_values[s], static_cast<const void*>(tensor.new_values[s])})
         tensor.aligned &= reinterpret_cast<uintptr_t>(p) % 16 == 0;
     }
-    const int64_t scalar = layout.first_scalar(groups[static_cast<size_t>(i)]);
-    for (int k = 0; k < Method::kScalars; ++k) {
-      const TensorDesc& operand = op.inputs[static_cast<size_t>(scalar + k)];
-      const size_t element = static_cast<size_t>(element_of(op, scalar + k, i));
-      tensor.scalars[k] = operand.ptr<const char>() + element * dtype_size(operand.dtype);
-    }
+    for (int k = 0; k < Method::kScalars; ++k) tensor.scalars[k] = update.scalars[k];
     tensors.push_back(tensor);
   }
   return tensors;

@@ -2,7 +2,7 @@
 #include "kernels/common/rows.h"
 #include "kernels/optim/launch.h"
 #include "kernels/optim/step.h"
-#include "runtime/registry.h"
+#include "op/registry.h"
 
 namespace aicf {
 namespace {
@@ -15,162 +15,189 @@ Status check_vector(const OpDesc& op, const std::string& name, const TensorDesc&
   return refuse(op, name, ": expected ", dtype_name(dtype), "[n] with n of 1 or more, got ", vector.str());
 }
 
-// step: f32[n], n >= 1; the scalars: f64[]; the corrections: f64[n].
+// step: f32[n], n >= 1; the scalars: f64[]; the corrections: f64[n]. With beta1 come all the others.
 Status check_advance(const OpDesc& op) {
-  bool corrections = op.inputs.size() != 1 || op.outputs.size() != 1;
-  AICF_TRY(corrections ? expect_arity(op, 5, 3) : expect_arity(op, 1, 1));
-  const TensorDesc& step = op.inputs[0];
+  const TensorDesc& step = op.in("step");
   AICF_TRY(check_vector(op, "step", step, DType::F32));
-  AICF_TRY(expect_tensor(op, "step'", op.outputs[0], step));
-  if (!corrections) return Status::ok();
-  const char* inputs[] = {"step", "beta1", "beta2", "bc1_pin", "bc2_pin"};
-  for (int i = 1; i < 5; ++i) AICF_TRY(expect_tensor(op, inputs[i], op.inputs[i], kScalar));
-  const TensorDesc inverse = expected_tensor(DType::F64, {step.shape[0]});
-  AICF_TRY(expect_tensor(op, "bc1_inv", op.outputs[1], inverse));
-  return expect_tensor(op, "bc2_inv", op.outputs[2], inverse);
-}
-
-// groups: one index per tensor, no index left out (each group has its scalars among the operands).
-Status check_groups(const OpDesc& op) {
-  const std::vector<int64_t>& groups = op.attrs.ints(AttrKey::groups);
-  if (groups.empty()) return refuse(op, "groups: expected the group of each tensor, got an empty list");
-  for (int64_t group : groups) {
-    if (group < 0 || group >= static_cast<int64_t>(groups.size())) {
-      return refuse(op, "groups: expected indices from 0 to ", groups.size() - 1, " for ", groups.size(),
-                    " tensors, got ", group);
-    }
+  AICF_TRY(expect_tensor(op, "step'", op.out("step"), step));
+  const bool corrections = op.has_in("beta1");
+  for (const char* name : {"beta1", "beta2", "bc1_pin", "bc2_pin"}) {
+    if (op.has_in(name) != corrections)
+      return refuse(op, name, ": expected beta1, beta2, bc1_pin and bc2_pin, or none of them");
+    if (corrections) AICF_TRY(expect_tensor(op, name, op.in(name), kScalar));
   }
-  std::vector<bool> used(static_cast<size_t>(group_count(op)), false);
-  for (int64_t group : groups) used[static_cast<size_t>(group)] = true;
-  for (size_t i = 0; i < used.size(); ++i) {
-    if (!used[i]) return refuse(op, "groups: expected every group to have a tensor, got none in group ", i);
+  const TensorDesc inverse = expected_tensor(DType::F64, {step.shape[0]});
+  for (const char* name : {"bc1_inv", "bc2_inv"}) {
+    if (op.has_out(name) != corrections)
+      return refuse(op, name, ": expected ", corrections ? "one tensor beside beta1" : "beta1 beside it",
+                    ", got none");
+    if (corrections) AICF_TRY(expect_tensor(op, name, op.out(name), inverse));
   }
   return Status::ok();
 }
 
-// indices: one per tensor, each an element of operand `offset` among those of the tensor's group: `name`.
-template <class Layout>
-Status check_indices(const OpDesc& op, const Layout& layout, const char* name, int64_t offset) {
-  const std::vector<int64_t>& indices = op.attrs.ints(AttrKey::indices);
-  const std::vector<int64_t>& groups = op.attrs.ints(AttrKey::groups);
-  if (indices.size() != groups.size()) {
+// groups: for each tensor the position of its scalars; no scalar is left out.
+Status check_groups(const OpDesc& op) {
+  const std::vector<int64_t>& groups = op.attrs.get(kGroups);
+  const size_t tensors = op.ins("p").size(), count = op.ins("lr").size();
+  if (groups.empty() || groups.size() != tensors)
+    return refuse(op, "groups: expected the group of each of ", tensors, " tensors, got ", groups.size());
+  std::vector<bool> used(count, false);
+  for (const int64_t group : groups) {
+    if (group < 0 || group >= static_cast<int64_t>(count))
+      return refuse(op, "groups: expected indices from 0 to ", static_cast<int64_t>(count) - 1,
+                    ", one for each lr, got ", group);
+    used[static_cast<size_t>(group)] = true;
+  }
+  for (size_t i = 0; i < count; ++i)
+    if (!used[i]) return refuse(op, "groups: expected every group to have a tensor, got none in group ", i);
+  return Status::ok();
+}
+
+// indices: one per tensor, each an element of the vector `name` of the tensor's group.
+Status check_indices(const OpDesc& op, const char* name) {
+  const std::vector<int64_t>&indices = op.attrs.get(kIndices), &groups = op.attrs.get(kGroups);
+  if (indices.size() != groups.size())
     return refuse(op, "indices: expected an element of ", name, " for each of ", groups.size(),
                   " tensors, got ", indices.size());
-  }
   for (size_t i = 0; i < indices.size(); ++i) {
-    const TensorDesc& vector = op.inputs[static_cast<size_t>(layout.first_scalar(groups[i]) + offset)];
-    if (indices[i] < 0 || indices[i] >= vector.shape[0]) {
+    const TensorDesc& vector = op.ins(name)[static_cast<size_t>(groups[i])];
+    if (indices[i] < 0 || indices[i] >= vector.shape[0])
       return refuse(op, "indices: expected an element of ", name, " ", vector.str(), " of group ", groups[i],
                     ", got ", indices[i], " for tensor ", i);
-    }
   }
   return Status::ok();
 }
 
-// Tensor i of each state and each result has the type of parameter i; all parameters have one float dtype.
-Status check_states(const OpDesc& op, int64_t tensors, const std::vector<const char*>& inputs,
-                    const std::vector<const char*>& outputs) {
-  for (int64_t i = 0; i < tensors; ++i) {
-    const TensorDesc& p = op.inputs[i];
-    std::string at = "[" + std::to_string(i) + "]";
-    AICF_TRY(expect_float(op, ("p" + at).c_str(), p));
-    AICF_TRY(expect_dtype(op, ("p" + at).c_str(), p, op.inputs[0].dtype));
-    for (size_t s = 1; s < inputs.size(); ++s)
-      AICF_TRY(expect_tensor(op, (inputs[s] + at).c_str(), op.inputs[s * tensors + i], p));
-    for (size_t s = 0; s < outputs.size(); ++s)
-      AICF_TRY(expect_tensor(op, (outputs[s] + at).c_str(), op.outputs[s * tensors + i], p));
+// As many tensors of each name as there are of `like`.
+Status check_count(const OpDesc& op, const char* name, const char* like) {
+  const size_t expected = op.ins(like).size(), got = op.ins(name).size();
+  if (got == expected) return Status::ok();
+  return refuse(op, name, ": expected ", expected, ", as many as of ", like, ", got ", got);
+}
+
+// Every tensor of p and g, of the states and of the results has the type of its parameter; all parameters
+// have one float dtype.
+Status check_tensors(const OpDesc& op, const std::vector<const char*>& states) {
+  const Tensors p = op.ins("p");
+  for (const char* name : states) AICF_TRY(check_count(op, name, "p"));
+  for (size_t i = 0; i < p.size(); ++i) {
+    const std::string at = "[" + std::to_string(i) + "]";
+    AICF_TRY(expect_float(op, ("p" + at).c_str(), p[i]));
+    AICF_TRY(expect_dtype(op, ("p" + at).c_str(), p[i], p[0].dtype));
+    for (const char* name : states) AICF_TRY(expect_tensor(op, (name + at).c_str(), op.ins(name)[i], p[i]));
+    for (const char* name : states)
+      if (std::string(name) != "g")
+        AICF_TRY(expect_tensor(op, (name + ("'" + at)).c_str(), op.outs(name)[i], p[i]));
   }
   return Status::ok();
 }
 
-Status check_scalar(const OpDesc& op, const char* name, int64_t group, int64_t index) {
-  std::string full = std::string(name) + " of group " + std::to_string(group);
-  return expect_tensor(op, full.c_str(), op.inputs[index], kScalar);
+// One scalar a group.
+Status check_scalars(const OpDesc& op, const std::vector<const char*>& names) {
+  for (const char* name : names) {
+    AICF_TRY(check_count(op, name, "lr"));
+    for (size_t group = 0; group < op.ins(name).size(); ++group)
+      AICF_TRY(expect_tensor(op, (name + ("[" + std::to_string(group) + "]")).c_str(), op.ins(name)[group],
+                             kScalar));
+  }
+  return Status::ok();
+}
+
+// A vector a group.
+Status check_vectors(const OpDesc& op, const char* name, DType dtype) {
+  AICF_TRY(check_count(op, name, "lr"));
+  for (size_t group = 0; group < op.ins(name).size(); ++group)
+    AICF_TRY(check_vector(op, name + ("[" + std::to_string(group) + "]"), op.ins(name)[group], dtype));
+  return Status::ok();
 }
 
 Status check_sgd_step(const OpDesc& op) {
   AICF_TRY(check_groups(op));
-  SgdLayout layout(op);
-  AICF_TRY(expect_arity(op, layout.inputs(), layout.outputs()));
-  std::vector<const char*> inputs = {"p", "g"}, outputs = {"p'"};
-  if (layout.momentum) {
-    inputs.push_back("buf");
-    outputs.push_back("buf'");
-  } else if (op.attrs.flag(AttrKey::nesterov)) {
-    return refuse(op, "nesterov: expected momentum beside it, got none");
-  } else if (op.attrs.has(AttrKey::indices)) {
-    return refuse(op, "indices: expected momentum beside it, got none");
+  AICF_TRY(check_scalars(op, {"lr", "weight_decay"}));
+  if (op.has_in("buf")) {
+    AICF_TRY(check_tensors(op, {"p", "g", "buf"}));
+    AICF_TRY(check_scalars(op, {"momentum", "dampening"}));
+    AICF_TRY(check_vectors(op, "step", DType::F32));
+    return check_indices(op, "step");
   }
-  AICF_TRY(check_states(op, layout.tensors, inputs, outputs));
-  const char* names[] = {"lr", "weight_decay", "momentum", "dampening"};
-  for (int64_t group = 0; group < layout.groups; ++group) {
-    int64_t first = layout.first_scalar(group);
-    for (int i = 0; i < (layout.momentum ? 4 : 2); ++i)
-      AICF_TRY(check_scalar(op, names[i], group, first + i));
-    if (!layout.momentum) continue;
-    AICF_TRY(check_vector(op, "step of group " + std::to_string(group), op.inputs[first + 4], DType::F32));
-  }
-  return layout.momentum ? check_indices(op, layout, "step", 4) : Status::ok();
+  AICF_TRY(check_tensors(op, {"p", "g"}));
+  for (const char* name : {"momentum", "dampening", "step"})
+    if (op.has_in(name)) return refuse(op, name, ": expected buf beside it, got none");
+  if (op.attrs.get(kNesterov)) return refuse(op, "nesterov: expected buf beside it, got none");
+  if (op.attrs.has(kIndices)) return refuse(op, "indices: expected buf beside it, got none");
+  return Status::ok();
 }
 
 Status check_adam_step(const OpDesc& op) {
   AICF_TRY(check_groups(op));
-  AdamLayout layout(op);
-  AICF_TRY(expect_arity(op, layout.inputs(), layout.outputs()));
-  std::vector<const char*> inputs = {"p", "g", "m", "v"}, outputs = {"p'", "m'", "v'"};
-  if (layout.amsgrad) {
-    inputs.push_back("vmax");
-    outputs.push_back("vmax'");
-  }
-  AICF_TRY(check_states(op, layout.tensors, inputs, outputs));
-  const char* names[] = {"lr", "beta1", "beta2", "eps", "weight_decay"};
-  for (int64_t group = 0; group < layout.groups; ++group) {
-    const int64_t first = layout.first_scalar(group);
-    for (int i = 0; i < 5; ++i) AICF_TRY(check_scalar(op, names[i], group, first + i));
-    const std::string of_group = " of group " + std::to_string(group);
-    AICF_TRY(check_vector(op, "bc1_inv" + of_group, op.inputs[first + 5], DType::F64));
-    AICF_TRY(expect_tensor(op, ("bc2_inv" + of_group).c_str(), op.inputs[first + 6], op.inputs[first + 5]));
-  }
-  return check_indices(op, layout, "bc1_inv", 5);
+  AICF_TRY(check_scalars(op, {"lr", "beta1", "beta2", "eps", "weight_decay"}));
+  std::vector<const char*> states = {"p", "g", "m", "v"};
+  if (op.has_in("vmax")) states.push_back("vmax");
+  AICF_TRY(check_tensors(op, states));
+  AICF_TRY(check_vectors(op, "bc1_inv", DType::F64));
+  AICF_TRY(check_count(op, "bc2_inv", "lr"));
+  for (size_t group = 0; group < op.ins("lr").size(); ++group)
+    AICF_TRY(expect_tensor(op, ("bc2_inv[" + std::to_string(group) + "]").c_str(), op.ins("bc2_inv")[group],
+                           op.ins("bc1_inv")[group]));
+  return check_indices(op, "bc1_inv");
 }
 
-// step' with step.
-bool alias_step(const OpDesc&, int out, int in) { return out == 0 && in == 0; }
-
-// p'[i] with p[i], and each new state with its old one: outputs are in the order of the inputs without g.
-bool alias_states(const OpDesc& op, int out, int in) {
-  int64_t tensors = static_cast<int64_t>(op.attrs.ints(AttrKey::groups).size());
-  int64_t state = out / tensors;
-  return in == (state == 0 ? 0 : state + 1) * tensors + out % tensors;
-}
+constexpr Prepare sgd_cuda = AICF_CUDA((prepare_with<sgd_updates, sgd_step_cuda>));
+constexpr Prepare adam_cuda = AICF_CUDA((prepare_with<adam_updates, adam_step_cuda>));
 
 constexpr KernelVariant kVariants[] = {
-    skippable_cuda_row("advance_cuda", OpKind::Advance, kSmAny, AICF_CUDA_LAUNCH(advance_cuda), needs_dense),
-    cpu_row("advance_cpu", OpKind::Advance, advance_cpu),
-    AICF_CUDA_FLOAT_ROWS_BY(skippable_cuda_row, "sgd_step", OpKind::SgdStep, sgd_step_cuda, nullptr),
-    cpu_row("sgd_step_cpu", OpKind::SgdStep, sgd_step_cpu),
-    AICF_CUDA_FLOAT_ROWS_BY(skippable_cuda_row, "adam_step", OpKind::AdamStep, adam_step_cuda, nullptr),
-    cpu_row("adam_step_cpu", OpKind::AdamStep, adam_step_cpu),
+    skippable_cuda_row("advance_cuda", "advance", kSmAny, AICF_CUDA(prepare_op<advance_cuda>), needs_dense),
+    cpu_row("advance_cpu", "advance", prepare_op<advance_cpu>),
+    AICF_CUDA_FLOAT_ROWS_BY(skippable_cuda_row, "sgd_step", "sgd_step", sgd_cuda, nullptr),
+    cpu_row("sgd_step_cpu", "sgd_step", prepare_with<sgd_updates, sgd_step_cpu>),
+    AICF_CUDA_FLOAT_ROWS_BY(skippable_cuda_row, "adam_step", "adam_step", adam_cuda, nullptr),
+    cpu_row("adam_step_cpu", "adam_step", prepare_with<adam_updates, adam_step_cpu>),
 };
 
-constexpr uint32_t kGroups = attr_bit(AttrKey::groups);
-constexpr uint32_t kIndices = attr_bit(AttrKey::indices);
-constexpr uint32_t kMaximize = attr_bit(AttrKey::maximize);
-
-constexpr OpSchema kSchemas[] = {
-    {OpKind::Advance, 0, 0, check_advance, alias_step},
-    {OpKind::SgdStep,
-     kGroups | kIndices | kMaximize | attr_bit(AttrKey::momentum) | attr_bit(AttrKey::nesterov), kGroups,
-     check_sgd_step, alias_states},
-    {OpKind::AdamStep,
-     kGroups | kIndices | kMaximize | attr_bit(AttrKey::amsgrad) | attr_bit(AttrKey::decoupled),
-     kGroups | kIndices, check_adam_step, alias_states},
-};
+constexpr const char* kNumerics =
+    "scalars combined in f64 and rounded once, the update in f32 (f64 for f64); torch's single-tensor "
+    "formulas";
 
 }  // namespace
 
 void register_optim(KernelRegistry& registry) {
-  for (const OpSchema& schema : kSchemas) registry.add(schema);
+  registry.add(
+      OpSchema{28,
+               "Advance",
+               "advance",
+               "step + 1 for each parameter of a group, and the inverse bias corrections of that step",
+               {{"step"}, maybe("beta1"), maybe("beta2"), maybe("bc1_pin"), maybe("bc2_pin")},
+               {{"step"}, maybe("bc1_inv"), maybe("bc2_inv")},
+               {},
+               {{"step", "step"}},
+               "corrections in f64",
+               check_advance});
+  registry.add(
+      OpSchema{29,
+               "SgdStep",
+               "sgd_step",
+               "SGD over many tensors: groups says which scalars each has, indices which element of step",
+               {many("p"), many("g"), many("buf"), many("lr"), many("weight_decay"), many("momentum"),
+                many("dampening"), many("step")},
+               {many("p"), many("buf")},
+               {required(kGroups), optional(kIndices), optional(kNesterov), optional(kMaximize)},
+               {{"p", "p"}, {"buf", "buf"}},
+               kNumerics,
+               check_sgd_step});
+  registry.add(
+      OpSchema{30,
+               "AdamStep",
+               "adam_step",
+               "Adam over many tensors: groups says which scalars each has, indices which element of the "
+               "corrections",
+               {many("p"), many("g"), many("m"), many("v"), many("vmax"), many("lr"), many("beta1"),
+                many("beta2"), many("eps"), many("weight_decay"), many("bc1_inv"), many("bc2_inv")},
+               {many("p"), many("m"), many("v"), many("vmax")},
+               {required(kGroups), required(kIndices), optional(kDecoupled), optional(kMaximize)},
+               {{"p", "p"}, {"m", "m"}, {"v", "v"}, {"vmax", "vmax"}},
+               kNumerics,
+               check_adam_step});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 }
 

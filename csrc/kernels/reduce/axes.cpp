@@ -6,7 +6,7 @@ namespace aicf {
 
 SumAxes sum_axes(const OpDesc& op) {
   const TensorDesc& x = op.inputs[0];
-  const std::vector<int64_t>& dims = op.attrs.ints(AttrKey::dims);
+  const std::vector<int64_t>& dims = op.attrs.get(kDims);
   SumAxes axes{};
   axes.kept_size = axes.summed_size = 1;
   axes.inner_summed = true;
@@ -34,10 +34,6 @@ SumAxes sum_axes(const OpDesc& op) {
     stride *= axis.size;
   }
   return axes;
-}
-
-double sum_scale(const OpDesc& op) {
-  return op.attrs.has(AttrKey::scale) ? op.attrs.number(AttrKey::scale) : 1.0;
 }
 
 }  // namespace aicf

@@ -3,9 +3,12 @@
 #pragma once
 #include <cstdint>
 
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf {
+
+inline const Attr<std::vector<int64_t>> kDims{"dims", std::nullopt};
+constexpr Attr<double> kScale{"scale", 1.0};
 
 struct Axis {
   int64_t size;
@@ -22,6 +25,5 @@ struct SumAxes {
 };
 
 SumAxes sum_axes(const OpDesc& op);
-double sum_scale(const OpDesc& op);  // the attribute scale, 1 if absent
 
 }  // namespace aicf

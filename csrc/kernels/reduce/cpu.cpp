@@ -57,7 +57,7 @@ void sum_columns_of(const SumAxes& axes, double scale, const T* x, T* y) {
 Status reduce_sum_cpu(const OpDesc& op, const LaunchContext&) {
   const SumAxes axes = sum_axes(op);
   if (axes.kept_size == 0) return Status::ok();
-  const double scale = sum_scale(op);
+  const double scale = op.attrs.get(kScale);
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T* x = elements<T>(op.inputs[0]);

@@ -133,7 +133,7 @@ Status reduce_sum_cuda(const OpDesc& op, const LaunchContext& ctx) {
                        axes.kept_size,
                        axes.summed_size,
                        sum_split(axes),
-                       sum_scale(op)};
+                       op.attrs.get(kScale)};
   return with_float_type(op.inputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     return counts_in_32_bits(op.inputs[0].numel()) ? run<T, uint32_t>(op, ctx, axes, s)

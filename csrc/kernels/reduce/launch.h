@@ -1,6 +1,6 @@
 // Launchers of reduce_sum: any float dtype; fixed order of summation, so the same bits every time.
 #pragma once
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf {
 

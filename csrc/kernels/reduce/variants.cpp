@@ -2,7 +2,7 @@
 #include "kernels/common/rows.h"
 #include "kernels/reduce/launch.h"
 #include "kernels/reduce/split.h"
-#include "runtime/registry.h"
+#include "op/registry.h"
 
 namespace aicf {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 Status check_dims(const OpDesc& op) {
   const TensorDesc& x = op.inputs[0];
   int64_t previous = -1;
-  for (int64_t dim : op.attrs.ints(AttrKey::dims)) {
+  for (int64_t dim : op.attrs.get(kDims)) {
     if (dim < 0 || dim >= x.rank)
       return refuse(op, "dims: expected dimensions from 0 to ", x.rank - 1, " of ", x.str(), ", got ", dim);
     if (dim <= previous)
@@ -24,14 +24,13 @@ Status check_dims(const OpDesc& op) {
 
 // (x) -> (y): y has x's shape with the summed dimensions removed, or kept with size 1.
 Status check_reduce_sum(const OpDesc& op) {
-  AICF_TRY(expect_arity(op, 1, 1));
   const TensorDesc &x = op.inputs[0], &y = op.outputs[0];
   AICF_TRY(expect_float(op, "x", x));
   AICF_TRY(check_dims(op));
   TensorDesc removed = x, kept = x;
   removed.rank = 0;
   size_t next = 0;
-  const std::vector<int64_t>& dims = op.attrs.ints(AttrKey::dims);
+  const std::vector<int64_t>& dims = op.attrs.get(kDims);
   for (int i = 0; i < x.rank; ++i) {
     if (next < dims.size() && dims[next] == i) {
       kept.shape[i] = 1;
@@ -44,17 +43,24 @@ Status check_reduce_sum(const OpDesc& op) {
   return refuse(op, "y: expected ", removed.str(), " or ", kept.str(), ", got ", y.str());
 }
 
-constexpr OpKind kKind = OpKind::ReduceSum;
 constexpr KernelVariant kVariants[] = {
-    AICF_CUDA_FLOAT_ROWS("reduce_sum", kKind, reduce_sum_cuda, reduce_sum_cuda_workspace),
-    cpu_row("reduce_sum_cpu", kKind, reduce_sum_cpu),
+    AICF_CUDA_FLOAT_ROWS("reduce_sum", prepare_op<reduce_sum_cuda>, reduce_sum_cuda_workspace),
+    cpu_row("reduce_sum_cpu", "reduce_sum", prepare_op<reduce_sum_cpu>),
 };
 
 }  // namespace
 
 void register_reduce(KernelRegistry& registry) {
-  registry.add(OpSchema{kKind, attr_bit(AttrKey::dims) | attr_bit(AttrKey::scale), attr_bit(AttrKey::dims),
-                        check_reduce_sum, never_alias});
+  registry.add(OpSchema{20,
+                        "ReduceSum",
+                        "reduce_sum",
+                        "scale times the sum of x over dims",
+                        {{"x"}},
+                        {{"y"}},
+                        {required(kDims), optional(kScale)},
+                        {},
+                        "sums in an order that the kernel fixes",
+                        check_reduce_sum});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 }
 

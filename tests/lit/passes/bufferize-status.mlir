@@ -4,17 +4,17 @@
 // Checks hand their status on; the last one writes it to its slot, which outlives the step.
 // CHECK-LABEL: plan.program @chain
 // CHECK:         plan.slot @failed : memref<3xi64> status "failed"
-// CHECK:         plan.launch @k0 "check_index_cpu" check_index(@failed, @t) -> (@v0) {classes = 2, code = 1}
-// CHECK-NEXT:    plan.launch @k1 "check_finite_cpu" check_finite(@v0, @w) -> (@failed) {code = 2} after @k0
-// CHECK-NEXT:    plan.launch @k2 "neg_cpu" neg(@w) -> (@w) unless @failed after @k1
+// CHECK:         plan.launch @k0 "check_index_cpu" check_index status(@failed) target(@t) -> status(@v0) {classes = 2, code = 1}
+// CHECK-NEXT:    plan.launch @k1 "check_finite_cpu" check_finite status(@v0) x(@w) -> status(@failed) {code = 2} after @k0
+// CHECK-NEXT:    plan.launch @k2 "neg_cpu" neg x(@w) -> y(@w) unless @failed after @k1
 func.func @chain(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
     %t: tensor<4xi64> {aicf.role = "input", aicf.name = "t"},
     %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
-  %s1 = kernel.check_index %s, %t {classes = 2, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
-  %s2 = kernel.check_finite %s1, %w {code = 2} : (tensor<3xi64>, tensor<4xf32>) -> tensor<3xi64>
-  %w1 = kernel.neg %w : tensor<4xf32>
+  %s1 = kernel.check_index status(%s) target(%t) {classes = 2, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+  %s2 = kernel.check_finite status(%s1) x(%w) {code = 2} : (tensor<3xi64>, tensor<4xf32>) -> tensor<3xi64>
+  %w1 = kernel.neg x(%w) : tensor<4xf32>
   func.return %w1, %s2 : tensor<4xf32>, tensor<3xi64>
 }
 
@@ -23,12 +23,12 @@ func.func @chain(
 // What is computed before the checks, or is read by more than updates, waits in a temporary: it is not skipped, the
 // copy is.
 // CHECK-LABEL: plan.program @forward
-// CHECK:         plan.launch @k0 "neg_cpu" neg(@m) -> (@[[EARLY:.*]])
-// CHECK-NEXT:    plan.launch @k1 "check_index_cpu" check_index(@failed, @t) -> (@failed)
-// CHECK-NEXT:    plan.launch @k2 "neg_cpu" neg(@w) -> (@[[READ:.*]])
-// CHECK-NEXT:    plan.launch @k3 "relu_cpu" relu(@[[READ]]) -> (@y)
-// CHECK-NEXT:    plan.launch @k4 "copy_cpu" copy(@[[EARLY]]) -> (@m) unless @failed
-// CHECK-NEXT:    plan.launch @k5 "copy_cpu" copy(@[[READ]]) -> (@w) unless @failed
+// CHECK:         plan.launch @k0 "neg_cpu" neg x(@m) -> y(@[[EARLY:.*]])
+// CHECK-NEXT:    plan.launch @k1 "check_index_cpu" check_index status(@failed) target(@t) -> status(@failed)
+// CHECK-NEXT:    plan.launch @k2 "neg_cpu" neg x(@w) -> y(@[[READ:.*]])
+// CHECK-NEXT:    plan.launch @k3 "relu_cpu" relu x(@[[READ]]) -> y(@y)
+// CHECK-NEXT:    plan.launch @k4 "copy_cpu" copy x(@[[EARLY]]) -> y(@m) unless @failed
+// CHECK-NEXT:    plan.launch @k5 "copy_cpu" copy x(@[[READ]]) -> y(@w) unless @failed
 func.func @forward(
     %m: tensor<4xf32> {aicf.role = "state", aicf.name = "m"},
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
@@ -36,10 +36,10 @@ func.func @forward(
     %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "m"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w"},
         tensor<4xf32> {aicf.role = "output", aicf.name = "y"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
-  %m1 = kernel.neg %m : tensor<4xf32>
-  %s1 = kernel.check_index %s, %t {classes = 2, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
-  %w1 = kernel.neg %w : tensor<4xf32>
-  %y = kernel.relu %w1 : tensor<4xf32>
+  %m1 = kernel.neg x(%m) : tensor<4xf32>
+  %s1 = kernel.check_index status(%s) target(%t) {classes = 2, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+  %w1 = kernel.neg x(%w) : tensor<4xf32>
+  %y = kernel.relu x(%w1) : tensor<4xf32>
   func.return %m1, %w1, %y, %s1 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<3xi64>
 }
 
@@ -47,11 +47,11 @@ func.func @forward(
 
 // Without a check the status stays as it is, and still skips: another plan over the same memory may have failed.
 // CHECK-LABEL: plan.program @no_check
-// CHECK:         plan.launch @k0 "neg_cpu" neg(@w) -> (@w) unless @failed
+// CHECK:         plan.launch @k0 "neg_cpu" neg x(@w) -> y(@w) unless @failed
 func.func @no_check(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
     %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
-  %w1 = kernel.neg %w : tensor<4xf32>
+  %w1 = kernel.neg x(%w) : tensor<4xf32>
   func.return %w1, %s : tensor<4xf32>, tensor<3xi64>
 }

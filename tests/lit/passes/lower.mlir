@@ -2,9 +2,9 @@
 
 // A linear layer is a product with the transposed weight, then the bias.
 // CHECK-LABEL: func.func @linear
-// CHECK-NEXT:    %y = kernel.gemm %x, %w {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
-// CHECK-NEXT:    %[[Y:.*]] = kernel.bias_add %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
-// CHECK-NEXT:    %z = kernel.gemm %x, %w {trans_b = true} :
+// CHECK-NEXT:    %y = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// CHECK-NEXT:    %[[Y:.*]] = kernel.bias_add x(%y) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK-NEXT:    %z = kernel.gemm a(%x) b(%w) {trans_b = true} :
 // CHECK-NEXT:    func.return %[[Y]], %z
 func.func @linear(%x: tensor<4x8xf32>, %w: tensor<2x8xf32>, %b: tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
   %y = nn.linear %x, %w, %b : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x2xf32>
@@ -17,11 +17,11 @@ func.func @linear(%x: tensor<4x8xf32>, %w: tensor<2x8xf32>, %b: tensor<2xf32>) -
 // Leading dimensions are folded into rows, so that every linear layer is one 2-D product; none are one row.
 // CHECK-LABEL: func.func @ranks
 // CHECK-NEXT:    %[[ROWS:.*]] = kernel.reshape %x : (tensor<3x4x8xf32>) -> tensor<12x8xf32>
-// CHECK-NEXT:    %[[GEMM:.*]] = kernel.gemm %[[ROWS]], %w {trans_b = true} : (tensor<12x8xf32>, tensor<2x8xf32>) -> tensor<12x2xf32>
-// CHECK-NEXT:    %[[BIAS:.*]] = kernel.bias_add %[[GEMM]], %b
+// CHECK-NEXT:    %[[GEMM:.*]] = kernel.gemm a(%[[ROWS]]) b(%w) {trans_b = true} : (tensor<12x8xf32>, tensor<2x8xf32>) -> tensor<12x2xf32>
+// CHECK-NEXT:    %[[BIAS:.*]] = kernel.bias_add x(%[[GEMM]]) bias(%b)
 // CHECK-NEXT:    %[[Y:.*]] = kernel.reshape %[[BIAS]] : (tensor<12x2xf32>) -> tensor<3x4x2xf32>
 // CHECK-NEXT:    %[[ROW:.*]] = kernel.reshape %v : (tensor<8xf32>) -> tensor<1x8xf32>
-// CHECK-NEXT:    %[[PRODUCT:.*]] = kernel.gemm %[[ROW]], %w {trans_b = true} : (tensor<1x8xf32>, tensor<2x8xf32>) -> tensor<1x2xf32>
+// CHECK-NEXT:    %[[PRODUCT:.*]] = kernel.gemm a(%[[ROW]]) b(%w) {trans_b = true} : (tensor<1x8xf32>, tensor<2x8xf32>) -> tensor<1x2xf32>
 // CHECK-NEXT:    %[[Z:.*]] = kernel.reshape %[[PRODUCT]] : (tensor<1x2xf32>) -> tensor<2xf32>
 // CHECK-NEXT:    func.return %[[Y]], %[[Z]]
 func.func @ranks(%x: tensor<3x4x8xf32>, %v: tensor<8xf32>, %w: tensor<2x8xf32>, %b: tensor<2xf32>) -> (tensor<3x4x2xf32>, tensor<2xf32>) {
@@ -33,8 +33,8 @@ func.func @ranks(%x: tensor<3x4x8xf32>, %v: tensor<8xf32>, %w: tensor<2x8xf32>, 
 // -----
 
 // CHECK-LABEL: func.func @matmul
-// CHECK-NEXT:    %c = kernel.gemm %a, %b {trans_a = true} : (tensor<3x8x4xf64>, tensor<3x8x2xf64>) -> tensor<3x4x2xf64>
-// CHECK-NEXT:    %d = kernel.gemm %a, %a {trans_b = true} :
+// CHECK-NEXT:    %c = kernel.gemm a(%a) b(%b) {trans_a = true} : (tensor<3x8x4xf64>, tensor<3x8x2xf64>) -> tensor<3x4x2xf64>
+// CHECK-NEXT:    %d = kernel.gemm a(%a) b(%a) {trans_b = true} :
 func.func @matmul(%a: tensor<3x8x4xf64>, %b: tensor<3x8x2xf64>) -> (tensor<3x4x2xf64>, tensor<3x8x8xf64>) {
   %c = nn.matmul %a, %b {trans_a = true} : (tensor<3x8x4xf64>, tensor<3x8x2xf64>) -> tensor<3x4x2xf64>
   %d = nn.matmul %a, %a {trans_b = true} : (tensor<3x8x4xf64>, tensor<3x8x4xf64>) -> tensor<3x8x8xf64>
@@ -45,23 +45,23 @@ func.func @matmul(%a: tensor<3x8x4xf64>, %b: tensor<3x8x2xf64>) -> (tensor<3x4x2
 
 // The exact gelu and its approximation are two launches; both pass their name on to the gradient.
 // CHECK-LABEL: func.func @elementwise
-// CHECK-NEXT:    %0 = kernel.gelu %x : tensor<4xf16>
-// CHECK-NEXT:    %1 = kernel.gelu_tanh %0 : tensor<4xf16>
-// CHECK-NEXT:    %2 = kernel.gelu_bwd %1, %x : tensor<4xf16>
-// CHECK-NEXT:    %3 = kernel.gelu_tanh_bwd %2, %x : tensor<4xf16>
-// CHECK-NEXT:    %4 = kernel.relu %3 : tensor<4xf16>
-// CHECK-NEXT:    %5 = kernel.relu_bwd %4, %4 : tensor<4xf16>
-// CHECK-NEXT:    %6 = kernel.silu %5 : tensor<4xf16>
-// CHECK-NEXT:    %7 = kernel.silu_bwd %6, %6 : tensor<4xf16>
-// CHECK-NEXT:    %8 = kernel.tanh %7 : tensor<4xf16>
-// CHECK-NEXT:    %9 = kernel.tanh_bwd %8, %8 : tensor<4xf16>
-// CHECK-NEXT:    %10 = kernel.sigmoid %9 : tensor<4xf16>
-// CHECK-NEXT:    %11 = kernel.sigmoid_bwd %10, %10 : tensor<4xf16>
-// CHECK-NEXT:    %12 = kernel.neg %11 : tensor<4xf16>
-// CHECK-NEXT:    %13 = kernel.add %12, %x : tensor<4xf16>
-// CHECK-NEXT:    %14 = kernel.sub %13, %x : tensor<4xf16>
-// CHECK-NEXT:    %15 = kernel.mul %14, %x : tensor<4xf16>
-// CHECK-NEXT:    %16 = kernel.div %15, %s : (tensor<4xf16>, tensor<f16>) -> tensor<4xf16>
+// CHECK-NEXT:    %0 = kernel.gelu x(%x) : tensor<4xf16>
+// CHECK-NEXT:    %1 = kernel.gelu_tanh x(%0) : tensor<4xf16>
+// CHECK-NEXT:    %2 = kernel.gelu_bwd dy(%1) saved(%x) : tensor<4xf16>
+// CHECK-NEXT:    %3 = kernel.gelu_tanh_bwd dy(%2) saved(%x) : tensor<4xf16>
+// CHECK-NEXT:    %4 = kernel.relu x(%3) : tensor<4xf16>
+// CHECK-NEXT:    %5 = kernel.relu_bwd dy(%4) saved(%4) : tensor<4xf16>
+// CHECK-NEXT:    %6 = kernel.silu x(%5) : tensor<4xf16>
+// CHECK-NEXT:    %7 = kernel.silu_bwd dy(%6) saved(%6) : tensor<4xf16>
+// CHECK-NEXT:    %8 = kernel.tanh x(%7) : tensor<4xf16>
+// CHECK-NEXT:    %9 = kernel.tanh_bwd dy(%8) saved(%8) : tensor<4xf16>
+// CHECK-NEXT:    %10 = kernel.sigmoid x(%9) : tensor<4xf16>
+// CHECK-NEXT:    %11 = kernel.sigmoid_bwd dy(%10) saved(%10) : tensor<4xf16>
+// CHECK-NEXT:    %12 = kernel.neg x(%11) : tensor<4xf16>
+// CHECK-NEXT:    %13 = kernel.add x(%12) y(%x) : tensor<4xf16>
+// CHECK-NEXT:    %14 = kernel.sub x(%13) y(%x) : tensor<4xf16>
+// CHECK-NEXT:    %15 = kernel.mul x(%14) y(%x) : tensor<4xf16>
+// CHECK-NEXT:    %16 = kernel.div x(%15) y(%s) : (tensor<4xf16>, tensor<f16>) -> tensor<4xf16>
 func.func @elementwise(%x: tensor<4xf16>, %s: tensor<f16>) -> tensor<4xf16> {
   %0 = nn.gelu %x : tensor<4xf16>
   %1 = nn.gelu %0 {approximate = "tanh"} : tensor<4xf16>
@@ -88,13 +88,13 @@ func.func @elementwise(%x: tensor<4xf16>, %s: tensor<f16>) -> tensor<4xf16> {
 // A mean is a sum with a scale; a cast is a copy; dimensions that are kept are in the result type.
 // CHECK-LABEL: func.func @shapes
 // CHECK-NEXT:    %c = kernel.constant {value = 0.5} : tensor<f32>
-// CHECK-NEXT:    %sum = kernel.reduce_sum %x {dims = array<i64: 0>} : (tensor<4x8xf32>) -> tensor<1x8xf32>
-// CHECK-NEXT:    %mean = kernel.reduce_sum %x {dims = array<i64: 0, 1>, scale = 0.03125} : (tensor<4x8xf32>) -> tensor<f32>
-// CHECK-NEXT:    %transpose = kernel.transpose %x {perm = array<i64: 1, 0>} : (tensor<4x8xf32>) -> tensor<8x4xf32>
-// CHECK-NEXT:    %broadcast = kernel.broadcast %c : (tensor<f32>) -> tensor<4x8xf32>
-// CHECK-NEXT:    %cast = kernel.copy %x : (tensor<4x8xf32>) -> tensor<4x8xbf16>
+// CHECK-NEXT:    %sum = kernel.reduce_sum x(%x) {dims = array<i64: 0>} : (tensor<4x8xf32>) -> tensor<1x8xf32>
+// CHECK-NEXT:    %mean = kernel.reduce_sum x(%x) {dims = array<i64: 0, 1>, scale = 0.03125} : (tensor<4x8xf32>) -> tensor<f32>
+// CHECK-NEXT:    %transpose = kernel.transpose x(%x) {perm = array<i64: 1, 0>} : (tensor<4x8xf32>) -> tensor<8x4xf32>
+// CHECK-NEXT:    %broadcast = kernel.broadcast x(%c) : (tensor<f32>) -> tensor<4x8xf32>
+// CHECK-NEXT:    %cast = kernel.copy x(%x) : (tensor<4x8xf32>) -> tensor<4x8xbf16>
 // CHECK-NEXT:    %flat = kernel.reshape %x : (tensor<4x8xf32>) -> tensor<32xf32>
-// CHECK-NEXT:    %double = kernel.add %flat, %flat : tensor<32xf32>
+// CHECK-NEXT:    %double = kernel.add x(%flat) y(%flat) : tensor<32xf32>
 // CHECK-NEXT:    func.return %sum, %mean, %transpose, %broadcast, %cast, %double
 func.func @shapes(%x: tensor<4x8xf32>) -> (tensor<1x8xf32>, tensor<f32>, tensor<8x4xf32>, tensor<4x8xf32>, tensor<4x8xbf16>, tensor<32xf32>) {
   %c = nn.constant {value = 0.5} : tensor<f32>
@@ -112,10 +112,10 @@ func.func @shapes(%x: tensor<4x8xf32>) -> (tensor<1x8xf32>, tensor<f32>, tensor<
 
 // Attributes of losses are written out, defaults too.
 // CHECK-LABEL: func.func @losses
-// CHECK:         %mse = kernel.mse_loss %y, %y {reduction = "mean"} :
-// CHECK-NEXT:    %dmse = kernel.mse_grad %mse, %y, %y {reduction = "sum"} :
-// CHECK-NEXT:    %ce = kernel.cross_entropy %y, %t {ignore_index = -100, label_smoothing = 0.0, reduction = "mean"} :
-// CHECK-NEXT:    %dce = kernel.cross_entropy_grad %ce, %y, %t {ignore_index = 1, label_smoothing = 0.1, reduction = "sum"} :
+// CHECK:         %mse = kernel.mse_loss y(%y) t(%y) {reduction = "mean"} :
+// CHECK-NEXT:    %dmse = kernel.mse_grad dloss(%mse) y(%y) t(%y) {reduction = "sum"} :
+// CHECK-NEXT:    %ce = kernel.cross_entropy logits(%y) target(%t) {ignore_index = -100, label_smoothing = 0.0, reduction = "mean"} :
+// CHECK-NEXT:    %dce = kernel.cross_entropy_grad dloss(%ce) logits(%y) target(%t) {ignore_index = 1, label_smoothing = 0.1, reduction = "sum"} :
 func.func @losses(%y: tensor<4x8xf32>, %t: tensor<4xi64>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
   %mse = nn.mse_loss %y, %y : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<f32>
   %dmse = nn.mse_loss_grad %mse, %y, %y {reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
@@ -128,10 +128,10 @@ func.func @losses(%y: tensor<4x8xf32>, %t: tensor<4xi64>) -> (tensor<4x8xf32>, t
 
 // Updates: the tensors first, then the scalars of their group.
 // CHECK-LABEL: func.func @updates
-// CHECK:         %s, %b1, %b2 = kernel.advance %step, %h, %h, %pin, %pin :
-// CHECK-NEXT:    %p1 = kernel.sgd_step %p, %g, %lr, %h {groups = array<i64: 0>, maximize = true} :
-// CHECK-NEXT:    %p2, %buf = kernel.sgd_step %p1, %g, %m, %lr, %h, %mu, %h, %s {groups = array<i64: 0>, indices = array<i64: 0>, momentum = true, nesterov = true} :
-// CHECK-NEXT:    %p3, %m3, %v3, %x3 = kernel.adam_step %p2, %g, %m, %buf, %m, %lr, %h, %h, %h, %h, %b1, %b2 {amsgrad = true, decoupled = true, groups = array<i64: 0>, indices = array<i64: 2>} :
+// CHECK:         %s, %b1, %b2 = kernel.advance step(%step) beta1(%h) beta2(%h) bc1_pin(%pin) bc2_pin(%pin) -> step, bc1_inv, bc2_inv :
+// CHECK-NEXT:    %p1 = kernel.sgd_step p(%p) g(%g) lr(%lr) weight_decay(%h) {groups = array<i64: 0>, maximize = true} :
+// CHECK-NEXT:    %p2, %buf = kernel.sgd_step p(%p1) g(%g) buf(%m) lr(%lr) weight_decay(%h) momentum(%mu) dampening(%h) step(%s) {groups = array<i64: 0>, indices = array<i64: 0>, nesterov = true} :
+// CHECK-NEXT:    %p3, %m3, %v3, %x3 = kernel.adam_step p(%p2) g(%g) m(%m) v(%buf) vmax(%m) lr(%lr) beta1(%h) beta2(%h) eps(%h) weight_decay(%h) bc1_inv(%b1) bc2_inv(%b2) {decoupled = true, groups = array<i64: 0>, indices = array<i64: 2>} :
 func.func @updates(%p: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %lr: tensor<f64>, %mu: tensor<f64>, %h: tensor<f64>, %pin: tensor<f64>, %step: tensor<3xf32>) -> tensor<4xf32> {
   %s, %b1, %b2 = optim.advance %step, %h, %h, %pin, %pin : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf64>, tensor<3xf64>)
   %p1 = optim.sgd %p, %g, %lr, %h {maximize = true} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
@@ -146,13 +146,13 @@ func.func @updates(%p: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %lr:
 // a reshape, but not an argument that stays as it is.
 // CHECK-LABEL: func.func @results
 // CHECK-NEXT:    %c = kernel.constant {value = 1.0}
-// CHECK-NEXT:    %y = kernel.relu %x
+// CHECK-NEXT:    %y = kernel.relu x(%x)
 // CHECK-NEXT:    %flat = kernel.reshape %x
-// CHECK-NEXT:    %[[ARGUMENT:.*]] = kernel.copy %x : tensor<2x2xf32>
-// CHECK-NEXT:    %[[CONSTANT:.*]] = kernel.copy %c : tensor<f32>
-// CHECK-NEXT:    %[[ALIAS:.*]] = kernel.copy %flat : tensor<4xf32>
-// CHECK-NEXT:    %[[SECOND:.*]] = kernel.copy %y : tensor<2x2xf32>
-// CHECK-NEXT:    %[[OTHER:.*]] = kernel.copy %p : tensor<2x2xf32>
+// CHECK-NEXT:    %[[ARGUMENT:.*]] = kernel.copy x(%x) : tensor<2x2xf32>
+// CHECK-NEXT:    %[[CONSTANT:.*]] = kernel.copy x(%c) : tensor<f32>
+// CHECK-NEXT:    %[[ALIAS:.*]] = kernel.copy x(%flat) : tensor<4xf32>
+// CHECK-NEXT:    %[[SECOND:.*]] = kernel.copy x(%y) : tensor<2x2xf32>
+// CHECK-NEXT:    %[[OTHER:.*]] = kernel.copy x(%p) : tensor<2x2xf32>
 // CHECK-NEXT:    func.return %[[ARGUMENT]], %[[CONSTANT]], %[[ALIAS]], %y, %[[SECOND]], %p, %[[OTHER]]
 func.func @results(
     %x: tensor<2x2xf32> {aicf.role = "input", aicf.name = "x"},
@@ -172,8 +172,8 @@ func.func @results(
 
 // Checks are launches; a status that is returned as it came needs none.
 // CHECK-LABEL: func.func @checks
-// CHECK-NEXT:    %[[INDEX:.*]] = kernel.check_index %s, %t {classes = 2, code = 1, ignore_index = -1}
-// CHECK-NEXT:    %[[FINITE:.*]] = kernel.check_finite %[[INDEX]], %x {code = 2}
+// CHECK-NEXT:    %[[INDEX:.*]] = kernel.check_index status(%s) target(%t) {classes = 2, code = 1, ignore_index = -1}
+// CHECK-NEXT:    %[[FINITE:.*]] = kernel.check_finite status(%[[INDEX]]) x(%x) {code = 2}
 // CHECK-NEXT:    func.return %[[FINITE]]
 // CHECK-LABEL: func.func @unchecked
 // CHECK-NEXT:    func.return %s

@@ -24,7 +24,7 @@ plan.program @persistent target "cpu" {
   plan.slot @c0 : memref<f32> const 1.0
   plan.slot @y : memref<100xf32> output "y"
   plan.slot @v0 : memref<10x10xf32> input alias @x
-  plan.launch @k0 "mul_cpu" mul(@x, @c0) -> (@y)
+  plan.launch @k0 "mul_cpu" mul x(@x) y(@c0) -> z(@y)
 }
 
 // -----
@@ -38,11 +38,11 @@ plan.program @persistent target "cpu" {
 // CHECK-NEXT:    plan.slot @v2 in @temp[512] : memref<2x64xf32> temp alias @v1
 // CHECK-NEXT:    plan.slot @v3 in @temp[0] : memref<64xf32> temp live 2..4
 // CHECK-NEXT:    plan.slot @v4 in @temp[256] : memref<f32> temp live 3..4
-// CHECK:         plan.launch @k0 "broadcast_cpu" broadcast(@x) -> (@v0)
-// CHECK-NEXT:    plan.launch @k1 "neg_cpu" neg(@v0) -> (@v1) after @k0
-// CHECK-NEXT:    plan.launch @k2 "broadcast_cpu" broadcast(@x) -> (@v3) after @k1
-// CHECK-NEXT:    plan.launch @k3 "reduce_sum_cpu" reduce_sum(@v2) -> (@v4) {dims = array<i64: 0, 1>} after @k1
-// CHECK-NEXT:    plan.launch @k4 "add_cpu" add(@v3, @v4) -> (@y) after @k2, @k3
+// CHECK:         plan.launch @k0 "broadcast_cpu" broadcast x(@x) -> y(@v0)
+// CHECK-NEXT:    plan.launch @k1 "neg_cpu" neg x(@v0) -> y(@v1) after @k0
+// CHECK-NEXT:    plan.launch @k2 "broadcast_cpu" broadcast x(@x) -> y(@v3) after @k1
+// CHECK-NEXT:    plan.launch @k3 "reduce_sum_cpu" reduce_sum x(@v2) -> y(@v4) {dims = array<i64: 0, 1>} after @k1
+// CHECK-NEXT:    plan.launch @k4 "add_cpu" add x(@v3) y(@v4) -> z(@y) after @k2, @k3
 plan.program @temporaries target "cpu" {
   plan.slot @x : memref<f32> input "x"
   plan.slot @y : memref<64xf32> output "y"
@@ -51,11 +51,11 @@ plan.program @temporaries target "cpu" {
   plan.slot @v2 : memref<2x64xf32> temp alias @v1
   plan.slot @v3 : memref<64xf32> temp
   plan.slot @v4 : memref<f32> temp
-  plan.launch @k0 "broadcast_cpu" broadcast(@x) -> (@v0)
-  plan.launch @k1 "neg_cpu" neg(@v0) -> (@v1) after @k0
-  plan.launch @k2 "broadcast_cpu" broadcast(@x) -> (@v3)
-  plan.launch @k3 "reduce_sum_cpu" reduce_sum(@v2) -> (@v4) {dims = array<i64: 0, 1>} after @k1
-  plan.launch @k4 "add_cpu" add(@v3, @v4) -> (@y) after @k2, @k3
+  plan.launch @k0 "broadcast_cpu" broadcast x(@x) -> y(@v0)
+  plan.launch @k1 "neg_cpu" neg x(@v0) -> y(@v1) after @k0
+  plan.launch @k2 "broadcast_cpu" broadcast x(@x) -> y(@v3)
+  plan.launch @k3 "reduce_sum_cpu" reduce_sum x(@v2) -> y(@v4) {dims = array<i64: 0, 1>} after @k1
+  plan.launch @k4 "add_cpu" add x(@v3) y(@v4) -> z(@y) after @k2, @k3
 }
 
 // -----
@@ -65,14 +65,14 @@ plan.program @temporaries target "cpu" {
 // CHECK:         plan.arena @temp 512
 // CHECK:         plan.slot @w0 in @temp[0] : memref<300xi8> temp live 0..0
 // CHECK-NEXT:    plan.slot @w1 in @temp[0] : memref<400xi8> temp live 1..1
-// CHECK-NEXT:    plan.launch @k0 "relu_cpu" relu(@x) -> (@y) workspace @w0
-// CHECK-NEXT:    plan.launch @k1 "neg_cpu" neg(@x) -> (@z) workspace @w1 after @k0
+// CHECK-NEXT:    plan.launch @k0 "relu_cpu" relu x(@x) -> y(@y) workspace @w0
+// CHECK-NEXT:    plan.launch @k1 "neg_cpu" neg x(@x) -> y(@z) workspace @w1 after @k0
 plan.program @workspace target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @y : memref<4xf32> output "y"
   plan.slot @z : memref<4xf32> output "z"
   plan.slot @w0 : memref<300xi8> temp
   plan.slot @w1 : memref<400xi8> temp
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@y) workspace @w0
-  plan.launch @k1 "neg_cpu" neg(@x) -> (@z) workspace @w1
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@y) workspace @w0
+  plan.launch @k1 "neg_cpu" neg x(@x) -> y(@z) workspace @w1
 }

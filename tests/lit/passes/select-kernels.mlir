@@ -8,23 +8,23 @@
 // SM90-LABEL: func.func @choose
 // SM90-SAME:    attributes {aicf.target = "sm_90"}
 func.func @choose(%a: tensor<64x64xf32>, %h: tensor<64x64xf16>, %o: tensor<64x63xf16>, %d: tensor<64x64xf64>) -> tensor<f32> {
-  // CPU-NEXT:  kernel.gemm %a, %a id "gemm_cpu_blas" :
-  // SM90-NEXT: kernel.gemm %a, %a id "gemm_f32_tiled_32x32" :
-  %0 = kernel.gemm %a, %a : tensor<64x64xf32>
-  // CPU-NEXT:  kernel.gemm %h, %h id "gemm_cpu_plain" :
-  // SM90-NEXT: kernel.gemm %h, %h id "gemm_f16_tc" :
-  %1 = kernel.gemm %h, %h : tensor<64x64xf16>
-  // CPU-NEXT:  kernel.gemm %d, %d id "gemm_cpu_blas" :
-  // SM90-NEXT: kernel.gemm %d, %d id "gemm_f64_naive" :
-  %2 = kernel.gemm %d, %d : tensor<64x64xf64>
+  // CPU-NEXT:  kernel.gemm a(%a) b(%a) id "gemm_cpu_blas" :
+  // SM90-NEXT: kernel.gemm a(%a) b(%a) id "gemm_f32_tiled_32x32" :
+  %0 = kernel.gemm a(%a) b(%a) : tensor<64x64xf32>
+  // CPU-NEXT:  kernel.gemm a(%h) b(%h) id "gemm_cpu_plain" :
+  // SM90-NEXT: kernel.gemm a(%h) b(%h) id "gemm_f16_tc" :
+  %1 = kernel.gemm a(%h) b(%h) : tensor<64x64xf16>
+  // CPU-NEXT:  kernel.gemm a(%d) b(%d) id "gemm_cpu_blas" :
+  // SM90-NEXT: kernel.gemm a(%d) b(%d) id "gemm_f64_naive" :
+  %2 = kernel.gemm a(%d) b(%d) : tensor<64x64xf64>
   // Two halves at a time need an even last dimension, and no broadcasting.
-  // CPU-NEXT:  kernel.relu %h id "relu_cpu" :
-  // SM90-NEXT: kernel.relu %h id "relu_f16_half2" :
-  %3 = kernel.relu %h : tensor<64x64xf16>
-  // CPU-NEXT:  kernel.relu %o id "relu_cpu" :
-  // SM90-NEXT: kernel.relu %o id "relu_f16" :
-  %4 = kernel.relu %o : tensor<64x63xf16>
-  // SM90-NEXT: kernel.reduce_sum %a {dims = array<i64: 0, 1>} id "reduce_sum_f32" :
-  %5 = kernel.reduce_sum %a {dims = array<i64: 0, 1>} : (tensor<64x64xf32>) -> tensor<f32>
+  // CPU-NEXT:  kernel.relu x(%h) id "relu_cpu" :
+  // SM90-NEXT: kernel.relu x(%h) id "relu_f16_half2" :
+  %3 = kernel.relu x(%h) : tensor<64x64xf16>
+  // CPU-NEXT:  kernel.relu x(%o) id "relu_cpu" :
+  // SM90-NEXT: kernel.relu x(%o) id "relu_f16" :
+  %4 = kernel.relu x(%o) : tensor<64x63xf16>
+  // SM90-NEXT: kernel.reduce_sum x(%a) {dims = array<i64: 0, 1>} id "reduce_sum_f32" :
+  %5 = kernel.reduce_sum x(%a) {dims = array<i64: 0, 1>} : (tensor<64x64xf32>) -> tensor<f32>
   func.return %5 : tensor<f32>
 }

@@ -13,6 +13,6 @@ func.func @f(%x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"})
 func.func @f(%x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"})
     -> (tensor<4xf32> {aicf.role = "output", aicf.name = "y"}) {
   // expected-error@+1 {{'kernel.relu' is not legal after stage 'nn', which leaves ops of builtin, func, nn only}}
-  %y = kernel.relu %x : tensor<4xf32>
+  %y = kernel.relu x(%x) : tensor<4xf32>
   func.return %y : tensor<4xf32>
 }

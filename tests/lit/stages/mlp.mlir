@@ -5,13 +5,13 @@
 // RUN: aicf-opt --stage kernel --target sm_90 %examples/mlp.mlir | filecheck %s --check-prefix=KERNEL
 // RUN: aicf-opt --stage plan=target=sm_90 %examples/mlp.mlir | filecheck %s --check-prefix=PLAN
 
-// FORWARD:      %a = kernel.gemm_epilogue %x, %w0, %b0 {act = "relu", bias = true, trans_b = true}
-// FORWARD-NEXT: %y = kernel.gemm_epilogue %a, %w1, %b1 {bias = true, trans_b = true}
-// FORWARD-NEXT: kernel.mse_loss %y, %t
+// FORWARD:      %a = kernel.gemm_epilogue a(%x) b(%w0) bias(%b0) -> out {act = "relu", trans_b = true}
+// FORWARD-NEXT: %y = kernel.gemm_epilogue a(%a) b(%w1) bias(%b1) -> out {trans_b = true}
+// FORWARD-NEXT: kernel.mse_loss y(%y) t(%t)
 // FORWARD-NOT:  kernel
 
 // One op, one launch.
-// LOWERED:      kernel.gemm %x, %w0 {trans_b = true}
+// LOWERED:      kernel.gemm a(%x) b(%w0) {trans_b = true}
 // LOWERED-NEXT: kernel.bias_add
 // LOWERED-NEXT: kernel.relu
 // LOWERED-NEXT: kernel.gemm
@@ -24,8 +24,8 @@
 
 // The activation survives for the backward pass, its gradient runs in a gemm, biases get theirs from the gemm
 // of the weights, and all parameters are updated by one launch.
-// FUSED:      %a = kernel.gemm_epilogue %x, %w0, %b0 {act = "relu", bias = true, trans_b = true}
-// FUSED:      kernel.gemm_epilogue {{.*}}, %a {bias_grad = true, trans_a = true}
+// FUSED:      %a = kernel.gemm_epilogue a(%x) b(%w0) bias(%b0) -> out {act = "relu", trans_b = true}
+// FUSED:      kernel.gemm_epilogue a({{.*}}) b(%a) -> out, bias_grad {trans_a = true}
 // FUSED:      kernel.gemm_epilogue {{.*}}, %w1, %a {act_grad = "relu"}
 // FUSED:      kernel.gemm_epilogue {{.*}}, %x {bias_grad = true, trans_a = true}
 // FUSED:      kernel.adam_step
@@ -42,4 +42,4 @@
 // PLAN:       plan.slot @_0.bias in @param[262144] : memref<256xf32> param "0.bias"
 // PLAN:       plan.slot @_2.weight in @param[263168] : memref<256x256xf32> param "2.weight"
 // PLAN:       plan.slot @loss in @output[0] : memref<f32> output "loss"
-// PLAN:       plan.launch @k0 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue(@x, @_0.weight, @_0.bias)
+// PLAN:       plan.launch @k0 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue a(@x) b(@_0.weight) bias(@_0.bias)

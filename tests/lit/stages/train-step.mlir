@@ -16,10 +16,10 @@
 // STEP-NEXT: %w0.next, %w0.exp_avg.next, %w0.exp_avg_sq.next = optim.adam %w0, %dw0, {{.*}} {index = 0, decoupled = true}
 
 // CPU:  plan.program @train_step target "cpu" peak [[#]] {
-// CPU:  plan.launch @k0 "gemm_epilogue_cpu_blas" gemm_epilogue(@x, @_0.weight, @_0.bias)
+// CPU:  plan.launch @k0 "gemm_epilogue_cpu_blas" gemm_epilogue a(@x) b(@_0.weight) bias(@_0.bias)
 // CUDA: plan.program @train_step target "sm_90" peak [[#]] {
-// CUDA: plan.launch @k0 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue(@x, @_0.weight, @_0.bias)
-// CUDA: plan.launch @k7 "advance_cuda" advance(@step, @beta1, @beta2, @bc1_pin, @bc2_pin) -> (@step, @bc1_inv, @bc2_inv)
+// CUDA: plan.launch @k0 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue a(@x) b(@_0.weight) bias(@_0.bias)
+// CUDA: plan.launch @k7 "advance_cuda" advance step(@step) beta1(@beta1) beta2(@beta2) bc1_pin(@bc1_pin) bc2_pin(@bc2_pin) -> step(@step) bc1_inv(@bc1_inv) bc2_inv(@bc2_inv)
 
 // AGREE:     name                 dtype    difference  allowed  verdict
 // AGREE:     loss {{.*}} ok

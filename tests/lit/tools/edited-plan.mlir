@@ -21,7 +21,7 @@
 // EDITED-NEXT: y     float32 {{.*}} ok
 
 // DEVICE:      <stdin>:[[#]]:5: error: 'plan.launch' op @k0: kernel 'gemm_f16_tc' cannot run gemm({{.*}}) on cpu: runs on cuda
-// DEVICE-NEXT: plan.launch @k0 "gemm_f16_tc" gemm(@x
+// DEVICE-NEXT: plan.launch @k0 "gemm_f16_tc" gemm a(@x
 // UNKNOWN:     error: 'plan.launch' op @k0: {{.*}}gemm_cpu_fast
 // OTHER:       error: 'plan.launch' op @k2: {{.*}}tanh_cpu
 // TARGET:      error: 'plan.program' op the plan is for target sm_90 and does not run on cpu: make one with aicf-opt --stage plan --target cpu

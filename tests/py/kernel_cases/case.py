@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aicf_mlir.dialects.registry import Counts, Use
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 
 Array = npt.NDArray[Any]
 Spec = tuple[str, tuple[int, ...]]
+
+NAMES = {dtype: name for name, dtype in NUMPY_TYPES.items()}
 
 FLOATS = ("f32", "f64", "f16", "bf16")
 DIMS = (1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 127, 129)
@@ -33,9 +36,16 @@ class Case:
     inputs: Sequence[Array]
     outputs: Sequence[Spec]
     attrs: dict[str, Any] = field(default_factory=dict[str, Any])
+    counts: Counts | None = None
+    """How many tensors each operand and each result has; None where each has one."""
     exact: bool = False
     each: bool = False
     scale: float = 0.0
+
+    def use(self, op: str) -> Use:
+        """As the registry takes it."""
+        inputs = [(NAMES[array.dtype], array.shape) for array in self.inputs]
+        return Use.of(op, inputs, list(self.outputs), self.attrs, self.counts)
 
 
 class Maker:

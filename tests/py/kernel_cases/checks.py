@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from aicf_mlir.dialects.registry import schemas
 from kernel_cases.case import NON_FINITE, Array, Case, Maker, Spec
 
 STATUS: Spec = ("i64", (3,))
@@ -39,18 +40,22 @@ def check_finite(make: Maker) -> Iterator[Case]:
     def tensors() -> list[Array]:
         return [make.normal(*shape) for shape in shapes]
 
-    attrs = {"code": 3}
-    yield Case("finite", [FINE, *tensors()], [STATUS], attrs)
-    yield Case("failed before", [FAILED, *tensors()], [STATUS], attrs)
+    yield _case("finite", FINE, tensors())
+    yield _case("failed before", FAILED, tensors())
     extremes = make.special()[: -len(NON_FINITE)]
-    yield Case("extremes", [FINE, extremes[np.isfinite(extremes.astype(np.float64))]], [STATUS], attrs)
+    yield _case("extremes", FINE, [extremes[np.isfinite(extremes.astype(np.float64))]])
     for number, (index, shape) in itertools.product(NON_FINITE, enumerate(shapes)):
         size = int(np.prod(shape))
         for at in sorted({0, size // 2, size - 1} if size else set[int]()):
             values = tensors()
             values[index].flat[at] = number
             values[-1].flat[-1] = np.nan  # a later one does not count
-            yield Case(f"{number} in {index} at {at}", [FINE, *values], [STATUS], attrs)
+            yield _case(f"{number} in {index} at {at}", FINE, values)
     values = tensors()
     values[0][...] = np.nan
-    yield Case("failed before and again", [FAILED, *values], [STATUS], attrs)
+    yield _case("failed before and again", FAILED, values)
+
+
+def _case(label: str, status: Array, values: list[Array]) -> Case:
+    counts = schemas()["check_finite"].counts({"status": 1, "x": len(values)})
+    return Case(label, [status, *values], [STATUS], {"code": 3}, counts)

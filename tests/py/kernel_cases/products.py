@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from aicf_mlir.dialects.registry import Counts, schemas
 from kernel_cases.case import DIMS, Array, Case, Maker
 from kernel_cases.elementwise import ACTIVATIONS, special_gradients
 
@@ -47,7 +48,7 @@ def gemm(make: Maker) -> Iterator[Case]:
 
 
 def gemm_epilogue(make: Maker) -> Iterator[Case]:
-    options: list[dict[str, Any]] = [
+    options: list[dict[str, Any]] = [  # operands and results beside a, b and out, and attributes
         {}, {"bias": True}, {"bias": True, "pre": True}, {"pre": True, "act": "gelu"}, {"bias_grad": True},
         *({"bias": True, "act": act} for act in ACTIVATIONS),
         {"bias": True, "act": "silu", "pre": True, "bias_grad": True},
@@ -93,7 +94,15 @@ def _epilogue(
         outputs.append(make.out(m))
     label = f"{'integers' if integers else 'normal'} {batch} {m}x{n}x{k} {ta:d}{tb:d} {option}"
     exact = integers and {option.get("act", "none"), option.get("act_grad", "none")} <= {"none", "relu"}
-    return Case(label, inputs, outputs, option | _transposed(ta, tb), exact=exact, scale=math.sqrt(k))
+    attrs = {name: value for name, value in option.items() if name in ("act", "act_grad")}
+    return Case(
+        label, inputs, outputs, attrs | _transposed(ta, tb), _counts(option), exact=exact, scale=math.sqrt(k)
+    )
+
+
+def _counts(option: dict[str, Any]) -> Counts:
+    given = {"a": 1, "b": 1, "bias": int("bias" in option), "saved": int("act_grad" in option)}
+    return schemas()["gemm_epilogue"].counts(given, [name for name in ("pre", "bias_grad") if name in option])
 
 
 def _special_epilogues(make: Maker) -> Iterator[Case]:
@@ -102,13 +111,12 @@ def _special_epilogues(make: Maker) -> Iterator[Case]:
     n = special.size
     for act in ACTIVATIONS:
         a, b = make.cast(np.zeros((5, 3))), make.cast(np.zeros((3, n)))
-        attrs = {"bias": True, "act": act, "pre": True}
-        yield Case(
-            f"special values {act}", [a, b, special], [make.out(5, n), make.out(5, n)], attrs, each=True
-        )
+        counts = _counts({"bias": True, "pre": True})
+        outputs = [make.out(5, n), make.out(5, n)]
+        yield Case(f"special values {act}", [a, b, special], outputs, {"act": act}, counts, each=True)
         for i, (dy, saved) in enumerate(special_gradients(make)):
             m = dy.size
             operands = [dy.reshape(m, 1), make.cast([[1.0]]), saved.reshape(m, 1)]
-            yield Case(
-                f"special values {act} gradient {i}", operands, [make.out(m, 1)], {"act_grad": act}, each=True
-            )
+            option = {"act_grad": act}
+            label = f"special values {act} gradient {i}"
+            yield Case(label, operands, [make.out(m, 1)], option, _counts(option), each=True)

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from aicf_mlir.dialects.registry import Counts, schemas
 from kernel_cases.case import Array, Case, Maker, Spec
 
 TENSORS = [(1,), (), (17, 33), (0, 3), (64, 65), (8,), (3,)]
 GROUPS = [0, 1, 0, 0, 1, 2, 0]
 INDICES = [2, 0, 0, 3, 1, 4, 1]
 """The element of each tensor in the vectors of its group, which have five."""
+SCALARS = ("beta1", "beta2", "bc1_pin", "bc2_pin")
 SPIKES = [0.0, -0.0, 1e-12, -1e-6, 1e-3, 1.0, -30.0, 200.0]
 
 
@@ -27,7 +29,13 @@ def advance(make: Maker) -> Iterator[Case]:
         outputs: list[Spec] = [("f32", step.shape)] + [("f64", step.shape)] * (2 if count == 5 else 0)
         for pins in ((math.nan, math.nan), (0.5, math.nan), (math.nan, 7.0)) if count == 5 else ((),):
             scalars = [np.array(x) for x in (0.9, 0.999, *pins)] if count == 5 else []
-            yield Case(f"{len(steps)} from {steps[0]} {pins}", [step, *scalars], outputs, each=True)
+            names = SCALARS if count == 5 else ()
+            counts = schemas()["advance"].counts(
+                {"step": 1, **dict.fromkeys(names, 1)}, ("bc1_inv", "bc2_inv") if count == 5 else ()
+            )
+            yield Case(
+                f"{len(steps)} from {steps[0]} {pins}", [step, *scalars], outputs, {}, counts, each=True
+            )
 
 
 def _gradients(make: Maker, label: str) -> list[Array]:
@@ -45,6 +53,11 @@ def _by_index(group: int, chosen: tuple[int, ...], value: float, other: float, d
     return vector
 
 
+def _counts(op: str, states: tuple[str, ...], scalars: tuple[str, ...]) -> Counts:
+    given = {**dict.fromkeys(states, len(TENSORS)), **dict.fromkeys(scalars, 1 + max(GROUPS))}
+    return schemas()[op].counts(given)
+
+
 def sgd_step(make: Maker) -> Iterator[Case]:
     flags = itertools.product((False, True), repeat=3)
     firsts = ((), tuple(range(len(TENSORS))), (0, 4))  # the tensors that take their first step
@@ -60,15 +73,19 @@ def sgd_step(make: Maker) -> Iterator[Case]:
                 for i, shape in enumerate(TENSORS)
             ]
         scalars = ((0.1, 0.0, 0.9, 0.0), (0.01, 0.1, 0.5, 0.3), (0.0, 0.0, 0.0, 1.0))
-        for group, (lr, decay, mu, dampening) in enumerate(scalars):
-            inputs += [np.array(lr), np.array(decay)]
-            if momentum:
-                inputs += [np.array(mu), np.array(dampening), _by_index(group, first, 1.0, 5.0, np.float32)]
-        attrs = {"groups": GROUPS, "momentum": momentum, "nesterov": nesterov, "maximize": maximize}
+        names = ("lr", "weight_decay", "momentum", "dampening")[: 4 if momentum else 2]
+        for of_name, _ in zip(zip(*scalars, strict=True), names, strict=False):
+            inputs += [np.array(value) for value in of_name]
+        if momentum:
+            inputs += [_by_index(group, first, 1.0, 5.0, np.float32) for group in range(3)]
+        attrs: dict[str, Any] = {"groups": GROUPS, "nesterov": nesterov, "maximize": maximize}
         if momentum:
             attrs["indices"] = INDICES
+        states = ("p", "g", "buf") if momentum else ("p", "g")
+        counts = _counts("sgd_step", states, (*names, "step") if momentum else names)
         outputs = [make.out(*shape) for shape in TENSORS] * (2 if momentum else 1)
-        yield Case(f"{grads} {attrs} first={first}", inputs, outputs, attrs, scale=1.0)
+        label = f"{grads} {momentum} {attrs} first={first}"
+        yield Case(label, inputs, outputs, attrs, counts, scale=1.0)
 
 
 def adam_step(make: Maker) -> Iterator[Case]:
@@ -96,16 +113,20 @@ def adam_step(make: Maker) -> Iterator[Case]:
             m = [make.cast(3e3 * make.normal(*shape).astype(np.float64)) for shape in TENSORS]
         inputs = [*p, *g, *m, *v, *(vmax if amsgrad else [])]
         late = (2, 4)  # tensors at a later step than the others of their groups
-        for group, (*scalars, inverse1, inverse2) in enumerate(
-            (
-                (1e-3, 0.9, 0.999, 1e-8, 0.0, 10.0, 1000.0),
-                (0.1, 0.5, 0.9, 1e-3, 0.1, 2.0, 1.5),
-                (0.0, 0.0, 0.5, 1e-6, 0.5, 1.0, 2.0),
-            )
-        ):
-            inputs += [np.array(value) for value in scalars]
-            inputs += [_by_index(group, late, 1.25, value, np.float64) for value in (inverse1, inverse2)]
-        attrs = {"groups": GROUPS, "indices": INDICES, "amsgrad": amsgrad}
+        groups = (
+            (1e-3, 0.9, 0.999, 1e-8, 0.0, 10.0, 1000.0),
+            (0.1, 0.5, 0.9, 1e-3, 0.1, 2.0, 1.5),
+            (0.0, 0.0, 0.5, 1e-6, 0.5, 1.0, 2.0),
+        )
+        *scalars, inverses1, inverses2 = zip(*groups, strict=True)
+        inputs += [np.array(value) for of_name in scalars for value in of_name]
+        for inverses in (inverses1, inverses2):
+            inputs += [_by_index(g, late, 1.25, value, np.float64) for g, value in enumerate(inverses)]
+        attrs: dict[str, Any] = {"groups": GROUPS, "indices": INDICES}
         attrs |= {"decoupled": decoupled, "maximize": maximize}
+        states = ("p", "g", "m", "v", *(("vmax",) if amsgrad else ()))
+        names = ("lr", "beta1", "beta2", "eps", "weight_decay", "bc1_inv", "bc2_inv")
         outputs = [make.out(*shape) for shape in TENSORS] * (4 if amsgrad else 3)
-        yield Case(f"{grads} {attrs}", inputs, outputs, attrs, each=grads != "normal")
+        label = f"{grads} {amsgrad} {attrs}"
+        counts = _counts("adam_step", states, names)
+        yield Case(label, inputs, outputs, attrs, counts, each=grads != "normal")

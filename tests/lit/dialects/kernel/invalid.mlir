@@ -3,73 +3,73 @@
 
 %x, %w = "test.op"() : () -> (tensor<4x8xf32>, tensor<2x9xf32>)
 // expected-error@below {{gemm: expected equal inner dimensions, got 8 of a f32[4, 8] and 9 of b f32[2, 9] transposed}}
-%y = kernel.gemm %x, %w {trans_b = true} : (tensor<4x8xf32>, tensor<2x9xf32>) -> tensor<4x2xf32>
+%y = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<4x8xf32>, tensor<2x9xf32>) -> tensor<4x2xf32>
 
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xf32>
 // expected-error@below {{relu: y: expected f32[4, 8], got f32[8, 4]}}
-%y = kernel.relu %x : (tensor<4x8xf32>) -> tensor<8x4xf32>
+%y = kernel.relu x(%x) : (tensor<4x8xf32>) -> tensor<8x4xf32>
 
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xf32>
-// expected-error@below {{relu: expected 1 input and 1 output, got 2 inputs and 1 output}}
-%y = kernel.relu %x, %x : tensor<4x8xf32>
+// expected-error@below {{relu has no operand 'extra' here; it takes x(…)}}
+%y = kernel.relu x(%x) extra(%x) : tensor<4x8xf32>
 
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xf32>
 // expected-error@below {{relu has no attribute trans_a; it takes none}}
-%y = kernel.relu %x {trans_a = true} : tensor<4x8xf32>
+%y = kernel.relu x(%x) {trans_a = true} : tensor<4x8xf32>
 
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xf32>
-// expected-error@below {{no operation has an attribute 'nonsense'}}
-%y = kernel.relu %x {nonsense = true} : tensor<4x8xf32>
+// expected-error@below {{relu has no attribute nonsense; it takes none}}
+%y = kernel.relu x(%x) {nonsense = true} : tensor<4x8xf32>
 
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xf32>
 // expected-error@below {{reduce_sum needs the attribute dims}}
-%y = kernel.reduce_sum %x : (tensor<4x8xf32>) -> tensor<8xf32>
+%y = kernel.reduce_sum x(%x) : (tensor<4x8xf32>) -> tensor<8xf32>
 
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xf32>
 // expected-error@below {{reduce_sum: dims: expected ascending dimensions without repetition, got 0 after 1}}
-%y = kernel.reduce_sum %x {dims = array<i64: 1, 0>} : (tensor<4x8xf32>) -> tensor<f32>
+%y = kernel.reduce_sum x(%x) {dims = array<i64: 1, 0>} : (tensor<4x8xf32>) -> tensor<f32>
 
 // -----
 
 %x, %b = "test.op"() : () -> (tensor<4x8xf32>, tensor<8xf32>)
 // expected-error@below {{attribute 'act': attribute 'act' is one of none, relu, gelu, gelu_tanh, silu, tanh, sigmoid; got 'softmax'}}
-%y = kernel.gemm_epilogue %x, %x, %b {trans_b = true, bias = true, act = "softmax"} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<8xf32>) -> tensor<4x4xf32>
+%y = kernel.gemm_epilogue a(%x) b(%x) bias(%b) -> out {trans_b = true, act = "softmax"} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<8xf32>) -> tensor<4x4xf32>
 
 // -----
 
 %x, %b = "test.op"() : () -> (tensor<4x8xf32>, tensor<4xf32>)
-// expected-error@below {{attribute 'bias': expected a bool, got 1 of type int}}
-%y = kernel.gemm_epilogue %x, %x, %b {trans_b = true, bias = 1} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4xf32>) -> tensor<4x4xf32>
+// expected-error@below {{attribute 'trans_b': expected a bool, got 1 of type int}}
+%y = kernel.gemm_epilogue a(%x) b(%x) bias(%b) -> out {trans_b = 1} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4xf32>) -> tensor<4x4xf32>
 
 // -----
 
 %x, %b = "test.op"() : () -> (tensor<4x8xf32>, tensor<4xf32>)
-// expected-error@below {{attribute 'bias' must be true, false, an integer, a float, a string or array<i64: ...>, got dense<1> : tensor<1xi32>}}
-%y = kernel.gemm_epilogue %x, %x, %b {trans_b = true, bias = dense<1> : tensor<1xi32>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4xf32>) -> tensor<4x4xf32>
+// expected-error@below {{attribute 'trans_b' must be true, false, an integer, a float, a string or array<i64: ...>, got dense<1> : tensor<1xi32>}}
+%y = kernel.gemm_epilogue a(%x) b(%x) bias(%b) -> out {trans_b = dense<1> : tensor<1xi32>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4xf32>) -> tensor<4x4xf32>
 
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xi16>
 // expected-error@below {{expected element type f16, bf16, f32, f64, i32 or i64, got tensor<4x8xi16>}}
-%y = kernel.copy %x : (tensor<4x8xi16>) -> tensor<4x8xf32>
+%y = kernel.copy x(%x) : (tensor<4x8xi16>) -> tensor<4x8xf32>
 
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xf32>
 // expected-error@below {{add: z: expected f32[4, 8], got f16[4, 8]}}
-%y = kernel.add %x, %x : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf16>
+%y = kernel.add x(%x) y(%x) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf16>
 
 // -----
 
@@ -97,7 +97,7 @@
 
 %x = "test.op"() : () -> tensor<?x8xf32>
 // expected-error@below {{expected static shapes, got tensor<?x8xf32>}}
-%y = kernel.relu %x : tensor<?x8xf32>
+%y = kernel.relu x(%x) : tensor<?x8xf32>
 
 // -----
 
@@ -108,11 +108,11 @@
 // -----
 
 %p, %h = "test.op"() : () -> (tensor<4xf32>, tensor<f64>)
-// expected-error@below {{sgd_step: groups: expected indices from 0 to 0 for 1 tensors, got 1}}
-%q = kernel.sgd_step %p, %p, %h, %h {groups = array<i64: 1>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+// expected-error@below {{sgd_step: groups: expected indices from 0 to 0, one for each lr, got 1}}
+%q = kernel.sgd_step p(%p) g(%p) lr(%h) weight_decay(%h) {groups = array<i64: 1>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
 
 // -----
 
 %s, %i = "test.op"() : () -> (tensor<3xi64>, tensor<4xi64>)
 // expected-error@below {{check_index needs the attribute classes}}
-%t = kernel.check_index %s, %i {code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+%t = kernel.check_index status(%s) target(%i) {code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>

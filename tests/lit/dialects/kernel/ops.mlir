@@ -15,107 +15,107 @@
 %r = kernel.reshape %n : (tensor<3x4x8xbf16>) -> tensor<12x8xbf16>
 
 // Arithmetic, broadcasting as NumPy does
-// CHECK: %add = kernel.add %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
-%add = kernel.add %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
-// CHECK: %sub = kernel.sub %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
-%sub = kernel.sub %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
-// CHECK: %mul = kernel.mul %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
-%mul = kernel.mul %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
-// CHECK: %div = kernel.div %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
-%div = kernel.div %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
-// CHECK: %neg = kernel.neg %n : tensor<3x4x8xbf16>
-%neg = kernel.neg %n : tensor<3x4x8xbf16>
+// CHECK: %add = kernel.add x(%y) y(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+%add = kernel.add x(%y) y(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK: %sub = kernel.sub x(%y) y(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+%sub = kernel.sub x(%y) y(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK: %mul = kernel.mul x(%y) y(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+%mul = kernel.mul x(%y) y(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK: %div = kernel.div x(%y) y(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+%div = kernel.div x(%y) y(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK: %neg = kernel.neg x(%n) : tensor<3x4x8xbf16>
+%neg = kernel.neg x(%n) : tensor<3x4x8xbf16>
 
 // Activations and their gradients
-// CHECK: %relu = kernel.relu %x : tensor<4x8xf32>
-%relu = kernel.relu %x : tensor<4x8xf32>
-// CHECK: %gelu = kernel.gelu %x : tensor<4x8xf32>
-%gelu = kernel.gelu %x : tensor<4x8xf32>
-// CHECK: %gelu_tanh = kernel.gelu_tanh %x : tensor<4x8xf32>
-%gelu_tanh = kernel.gelu_tanh %x : tensor<4x8xf32>
-// CHECK: %silu = kernel.silu %x : tensor<4x8xf32>
-%silu = kernel.silu %x : tensor<4x8xf32>
-// CHECK: %tanh = kernel.tanh %x : tensor<4x8xf32>
-%tanh = kernel.tanh %x : tensor<4x8xf32>
-// CHECK: %sigmoid = kernel.sigmoid %x : tensor<4x8xf32>
-%sigmoid = kernel.sigmoid %x : tensor<4x8xf32>
-// CHECK: %relu_bwd = kernel.relu_bwd %x, %relu : tensor<4x8xf32>
-%relu_bwd = kernel.relu_bwd %x, %relu : tensor<4x8xf32>
-// CHECK: %gelu_bwd = kernel.gelu_bwd %x, %x : tensor<4x8xf32>
-%gelu_bwd = kernel.gelu_bwd %x, %x : tensor<4x8xf32>
-// CHECK: %gelu_tanh_bwd = kernel.gelu_tanh_bwd %x, %x : tensor<4x8xf32>
-%gelu_tanh_bwd = kernel.gelu_tanh_bwd %x, %x : tensor<4x8xf32>
-// CHECK: %silu_bwd = kernel.silu_bwd %x, %x : tensor<4x8xf32>
-%silu_bwd = kernel.silu_bwd %x, %x : tensor<4x8xf32>
-// CHECK: %tanh_bwd = kernel.tanh_bwd %x, %tanh : tensor<4x8xf32>
-%tanh_bwd = kernel.tanh_bwd %x, %tanh : tensor<4x8xf32>
-// CHECK: %sigmoid_bwd = kernel.sigmoid_bwd %x, %sigmoid : tensor<4x8xf32>
-%sigmoid_bwd = kernel.sigmoid_bwd %x, %sigmoid : tensor<4x8xf32>
+// CHECK: %relu = kernel.relu x(%x) : tensor<4x8xf32>
+%relu = kernel.relu x(%x) : tensor<4x8xf32>
+// CHECK: %gelu = kernel.gelu x(%x) : tensor<4x8xf32>
+%gelu = kernel.gelu x(%x) : tensor<4x8xf32>
+// CHECK: %gelu_tanh = kernel.gelu_tanh x(%x) : tensor<4x8xf32>
+%gelu_tanh = kernel.gelu_tanh x(%x) : tensor<4x8xf32>
+// CHECK: %silu = kernel.silu x(%x) : tensor<4x8xf32>
+%silu = kernel.silu x(%x) : tensor<4x8xf32>
+// CHECK: %tanh = kernel.tanh x(%x) : tensor<4x8xf32>
+%tanh = kernel.tanh x(%x) : tensor<4x8xf32>
+// CHECK: %sigmoid = kernel.sigmoid x(%x) : tensor<4x8xf32>
+%sigmoid = kernel.sigmoid x(%x) : tensor<4x8xf32>
+// CHECK: %relu_bwd = kernel.relu_bwd dy(%x) saved(%relu) : tensor<4x8xf32>
+%relu_bwd = kernel.relu_bwd dy(%x) saved(%relu) : tensor<4x8xf32>
+// CHECK: %gelu_bwd = kernel.gelu_bwd dy(%x) saved(%x) : tensor<4x8xf32>
+%gelu_bwd = kernel.gelu_bwd dy(%x) saved(%x) : tensor<4x8xf32>
+// CHECK: %gelu_tanh_bwd = kernel.gelu_tanh_bwd dy(%x) saved(%x) : tensor<4x8xf32>
+%gelu_tanh_bwd = kernel.gelu_tanh_bwd dy(%x) saved(%x) : tensor<4x8xf32>
+// CHECK: %silu_bwd = kernel.silu_bwd dy(%x) saved(%x) : tensor<4x8xf32>
+%silu_bwd = kernel.silu_bwd dy(%x) saved(%x) : tensor<4x8xf32>
+// CHECK: %tanh_bwd = kernel.tanh_bwd dy(%x) saved(%tanh) : tensor<4x8xf32>
+%tanh_bwd = kernel.tanh_bwd dy(%x) saved(%tanh) : tensor<4x8xf32>
+// CHECK: %sigmoid_bwd = kernel.sigmoid_bwd dy(%x) saved(%sigmoid) : tensor<4x8xf32>
+%sigmoid_bwd = kernel.sigmoid_bwd dy(%x) saved(%sigmoid) : tensor<4x8xf32>
 
 // Products
-// CHECK: %bias_add = kernel.bias_add %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
-%bias_add = kernel.bias_add %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
-// CHECK: %gemm = kernel.gemm %x, %w {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// CHECK: %bias_add = kernel.bias_add x(%y) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+%bias_add = kernel.bias_add x(%y) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK: %gemm = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 // GENERIC: %gemm = "kernel.gemm"(%x, %w) {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
-%gemm = kernel.gemm %x, %w {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
-// CHECK: %batched = kernel.gemm %n, %d : (tensor<3x4x8xbf16>, tensor<3x8x5xbf16>) -> tensor<3x4x5xbf16>
-%batched = kernel.gemm %n, %d : (tensor<3x4x8xbf16>, tensor<3x8x5xbf16>) -> tensor<3x4x5xbf16>
+%gemm = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// CHECK: %batched = kernel.gemm a(%n) b(%d) : (tensor<3x4x8xbf16>, tensor<3x8x5xbf16>) -> tensor<3x4x5xbf16>
+%batched = kernel.gemm a(%n) b(%d) : (tensor<3x4x8xbf16>, tensor<3x8x5xbf16>) -> tensor<3x4x5xbf16>
 
 // An epilogue: bias and activation, and the value before the activation as second result
-// CHECK: %out, %pre = kernel.gemm_epilogue %x, %w, %b {act = "gelu", bias = true, pre = true, trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
-%out, %pre = kernel.gemm_epilogue %x, %w, %b {act = "gelu", bias = true, pre = true, trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
+// CHECK: %out, %pre = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out, pre {act = "gelu", trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
+%out, %pre = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out, pre {act = "gelu", trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
 
 // The gradient of an activation in the product that makes its dy; the gradient of a bias beside that of a weight
-// CHECK: %dx = kernel.gemm_epilogue %y, %w, %relu {act_grad = "relu"} : (tensor<4x2xf32>, tensor<2x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-%dx = kernel.gemm_epilogue %y, %w, %relu {act_grad = "relu"} : (tensor<4x2xf32>, tensor<2x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-// CHECK: %dw, %db = kernel.gemm_epilogue %y, %x {bias_grad = true, trans_a = true} : (tensor<4x2xf32>, tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>)
-%dw, %db = kernel.gemm_epilogue %y, %x {bias_grad = true, trans_a = true} : (tensor<4x2xf32>, tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>)
+// CHECK: %dx = kernel.gemm_epilogue a(%y) b(%w) saved(%relu) -> out {act_grad = "relu"} : (tensor<4x2xf32>, tensor<2x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+%dx = kernel.gemm_epilogue a(%y) b(%w) saved(%relu) -> out {act_grad = "relu"} : (tensor<4x2xf32>, tensor<2x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK: %dw, %db = kernel.gemm_epilogue a(%y) b(%x) -> out, bias_grad {trans_a = true} : (tensor<4x2xf32>, tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>)
+%dw, %db = kernel.gemm_epilogue a(%y) b(%x) -> out, bias_grad {trans_a = true} : (tensor<4x2xf32>, tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>)
 
 // Reductions and losses
-// CHECK: %sum = kernel.reduce_sum %n {dims = array<i64: 0, 2>, scale = 0.125} : (tensor<3x4x8xbf16>) -> tensor<4xbf16>
-%sum = kernel.reduce_sum %n {dims = array<i64: 0, 2>, scale = 0.125} : (tensor<3x4x8xbf16>) -> tensor<4xbf16>
-// CHECK: %kept = kernel.reduce_sum %n {dims = array<i64: 0, 2>} : (tensor<3x4x8xbf16>) -> tensor<1x4x1xbf16>
-%kept = kernel.reduce_sum %n {dims = array<i64: 0, 2>} : (tensor<3x4x8xbf16>) -> tensor<1x4x1xbf16>
-// CHECK: %mse = kernel.mse_loss %x, %x {reduction = "mean"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<f32>
-%mse = kernel.mse_loss %x, %x {reduction = "mean"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<f32>
-// CHECK: %dmse = kernel.mse_grad %s, %x, %x {reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-%dmse = kernel.mse_grad %s, %x, %x {reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-// CHECK: %ce = kernel.cross_entropy %x, %i {ignore_index = -100, label_smoothing = 0.1, reduction = "mean"} : (tensor<4x8xf32>, tensor<4xi64>) -> tensor<f32>
-%ce = kernel.cross_entropy %x, %i {ignore_index = -100, label_smoothing = 0.1, reduction = "mean"} : (tensor<4x8xf32>, tensor<4xi64>) -> tensor<f32>
-// CHECK: %dce = kernel.cross_entropy_grad %s, %x, %i {ignore_index = 0, reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>
-%dce = kernel.cross_entropy_grad %s, %x, %i {ignore_index = 0, reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>
+// CHECK: %sum = kernel.reduce_sum x(%n) {dims = array<i64: 0, 2>, scale = 0.125} : (tensor<3x4x8xbf16>) -> tensor<4xbf16>
+%sum = kernel.reduce_sum x(%n) {dims = array<i64: 0, 2>, scale = 0.125} : (tensor<3x4x8xbf16>) -> tensor<4xbf16>
+// CHECK: %kept = kernel.reduce_sum x(%n) {dims = array<i64: 0, 2>} : (tensor<3x4x8xbf16>) -> tensor<1x4x1xbf16>
+%kept = kernel.reduce_sum x(%n) {dims = array<i64: 0, 2>} : (tensor<3x4x8xbf16>) -> tensor<1x4x1xbf16>
+// CHECK: %mse = kernel.mse_loss y(%x) t(%x) {reduction = "mean"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<f32>
+%mse = kernel.mse_loss y(%x) t(%x) {reduction = "mean"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<f32>
+// CHECK: %dmse = kernel.mse_grad dloss(%s) y(%x) t(%x) {reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+%dmse = kernel.mse_grad dloss(%s) y(%x) t(%x) {reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK: %ce = kernel.cross_entropy logits(%x) target(%i) {ignore_index = -100, label_smoothing = 0.1, reduction = "mean"} : (tensor<4x8xf32>, tensor<4xi64>) -> tensor<f32>
+%ce = kernel.cross_entropy logits(%x) target(%i) {ignore_index = -100, label_smoothing = 0.1, reduction = "mean"} : (tensor<4x8xf32>, tensor<4xi64>) -> tensor<f32>
+// CHECK: %dce = kernel.cross_entropy_grad dloss(%s) logits(%x) target(%i) {ignore_index = 0, reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>
+%dce = kernel.cross_entropy_grad dloss(%s) logits(%x) target(%i) {ignore_index = 0, reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>
 
 // Moves
-// CHECK: %copy = kernel.copy %x : (tensor<4x8xf32>) -> tensor<4x8xf16>
-%copy = kernel.copy %x : (tensor<4x8xf32>) -> tensor<4x8xf16>
-// CHECK: %transpose = kernel.transpose %n {perm = array<i64: 2, 0, 1>} : (tensor<3x4x8xbf16>) -> tensor<8x3x4xbf16>
-%transpose = kernel.transpose %n {perm = array<i64: 2, 0, 1>} : (tensor<3x4x8xbf16>) -> tensor<8x3x4xbf16>
-// CHECK: %broadcast = kernel.broadcast %b : (tensor<2xf32>) -> tensor<4x2xf32>
-%broadcast = kernel.broadcast %b : (tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK: %copy = kernel.copy x(%x) : (tensor<4x8xf32>) -> tensor<4x8xf16>
+%copy = kernel.copy x(%x) : (tensor<4x8xf32>) -> tensor<4x8xf16>
+// CHECK: %transpose = kernel.transpose x(%n) {perm = array<i64: 2, 0, 1>} : (tensor<3x4x8xbf16>) -> tensor<8x3x4xbf16>
+%transpose = kernel.transpose x(%n) {perm = array<i64: 2, 0, 1>} : (tensor<3x4x8xbf16>) -> tensor<8x3x4xbf16>
+// CHECK: %broadcast = kernel.broadcast x(%b) : (tensor<2xf32>) -> tensor<4x2xf32>
+%broadcast = kernel.broadcast x(%b) : (tensor<2xf32>) -> tensor<4x2xf32>
 
 // Updates: tensors first, then the scalars of each param group
-// CHECK: %step1 = kernel.advance %step : tensor<2xf32>
-%step1 = kernel.advance %step : tensor<2xf32>
-// CHECK: %step2, %bc1, %bc2 = kernel.advance %step, %h, %h, %h, %h : (tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<2xf32>, tensor<2xf64>, tensor<2xf64>)
-%step2, %bc1, %bc2 = kernel.advance %step, %h, %h, %h, %h : (tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<2xf32>, tensor<2xf64>, tensor<2xf64>)
-// CHECK: %p1 = kernel.sgd_step %x, %x, %h, %h {groups = array<i64: 0>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>) -> tensor<4x8xf32>
-%p1 = kernel.sgd_step %x, %x, %h, %h {groups = array<i64: 0>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>) -> tensor<4x8xf32>
-// CHECK: %p2, %q2, %buf, %buf2 = kernel.sgd_step %x, %b, %x, %b, %x, %b, %h, %h, %h, %h, %step1, %h, %h, %h, %h, %step1 {groups = array<i64: 0, 1>, indices = array<i64: 1, 0>, momentum = true} : (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>)
-%p2, %q2, %buf, %buf2 = kernel.sgd_step %x, %b, %x, %b, %x, %b, %h, %h, %h, %h, %step1, %h, %h, %h, %h, %step1 {groups = array<i64: 0, 1>, indices = array<i64: 1, 0>, momentum = true} : (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>)
-// CHECK: %p3, %m3, %v3 = kernel.adam_step %x, %x, %x, %x, %h, %h, %h, %h, %h, %bc1, %bc2 {decoupled = true, groups = array<i64: 0>, indices = array<i64: 1>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
-%p3, %m3, %v3 = kernel.adam_step %x, %x, %x, %x, %h, %h, %h, %h, %h, %bc1, %bc2 {decoupled = true, groups = array<i64: 0>, indices = array<i64: 1>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+// CHECK: %step1 = kernel.advance step(%step) -> step : tensor<2xf32>
+%step1 = kernel.advance step(%step) -> step : tensor<2xf32>
+// CHECK: %step2, %bc1, %bc2 = kernel.advance step(%step) beta1(%h) beta2(%h) bc1_pin(%h) bc2_pin(%h) -> step, bc1_inv, bc2_inv : (tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<2xf32>, tensor<2xf64>, tensor<2xf64>)
+%step2, %bc1, %bc2 = kernel.advance step(%step) beta1(%h) beta2(%h) bc1_pin(%h) bc2_pin(%h) -> step, bc1_inv, bc2_inv : (tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<2xf32>, tensor<2xf64>, tensor<2xf64>)
+// CHECK: %p1 = kernel.sgd_step p(%x) g(%x) lr(%h) weight_decay(%h) {groups = array<i64: 0>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>) -> tensor<4x8xf32>
+%p1 = kernel.sgd_step p(%x) g(%x) lr(%h) weight_decay(%h) {groups = array<i64: 0>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>) -> tensor<4x8xf32>
+// CHECK: %p2, %q2, %buf, %buf2 = kernel.sgd_step p(%x, %b) g(%x, %b) buf(%x, %b) lr(%h, %h) weight_decay(%h, %h) momentum(%h, %h) dampening(%h, %h) step(%step1, %step1) {groups = array<i64: 0, 1>, indices = array<i64: 1, 0>} : (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>)
+%p2, %q2, %buf, %buf2 = kernel.sgd_step p(%x, %b) g(%x, %b) buf(%x, %b) lr(%h, %h) weight_decay(%h, %h) momentum(%h, %h) dampening(%h, %h) step(%step1, %step1) {groups = array<i64: 0, 1>, indices = array<i64: 1, 0>} : (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>)
+// CHECK: %p3, %m3, %v3 = kernel.adam_step p(%x) g(%x) m(%x) v(%x) lr(%h) beta1(%h) beta2(%h) eps(%h) weight_decay(%h) bc1_inv(%bc1) bc2_inv(%bc2) {decoupled = true, groups = array<i64: 0>, indices = array<i64: 1>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+%p3, %m3, %v3 = kernel.adam_step p(%x) g(%x) m(%x) v(%x) lr(%h) beta1(%h) beta2(%h) eps(%h) weight_decay(%h) bc1_inv(%bc1) bc2_inv(%bc2) {decoupled = true, groups = array<i64: 0>, indices = array<i64: 1>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
 
 // What select-kernels adds
-// CHECK: %chosen = kernel.relu %x id "relu_f32_vec4" : tensor<4x8xf32>
+// CHECK: %chosen = kernel.relu x(%x) id "relu_f32_vec4" : tensor<4x8xf32>
 // GENERIC: %chosen = "kernel.relu"(%x) <{kernel_id = "relu_f32_vec4"}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
-%chosen = kernel.relu %x id "relu_f32_vec4" : tensor<4x8xf32>
-// CHECK: %scratch = kernel.gemm %x, %w {trans_b = true} id "gemm_of_elsewhere" workspace 1024 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+%chosen = kernel.relu x(%x) id "relu_f32_vec4" : tensor<4x8xf32>
+// CHECK: %scratch = kernel.gemm a(%x) b(%w) {trans_b = true} id "gemm_of_elsewhere" workspace 1024 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 // GENERIC: %scratch = "kernel.gemm"(%x, %w) <{kernel_id = "gemm_of_elsewhere", workspace = 1024 : i64}> {trans_b = true} :
-%scratch = kernel.gemm %x, %w {trans_b = true} id "gemm_of_elsewhere" workspace 1024 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+%scratch = kernel.gemm a(%x) b(%w) {trans_b = true} id "gemm_of_elsewhere" workspace 1024 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 
 // Checks: a status from the one before
 %status = "test.op"() : () -> tensor<3xi64>
-// CHECK: %index = kernel.check_index %status, %i {classes = 2, code = 1, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
-%index = kernel.check_index %status, %i {classes = 2, code = 1, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
-// CHECK: %finite = kernel.check_finite %index, %s, %x {code = 2} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
-%finite = kernel.check_finite %index, %s, %x {code = 2} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
+// CHECK: %index = kernel.check_index status(%status) target(%i) {classes = 2, code = 1, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+%index = kernel.check_index status(%status) target(%i) {classes = 2, code = 1, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+// CHECK: %finite = kernel.check_finite status(%index) x(%s, %x) {code = 2} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
+%finite = kernel.check_finite status(%index) x(%s, %x) {code = 2} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>

@@ -196,7 +196,7 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<4xf32> temp
   // expected-error@below {{@k0 uses @y, which is no slot of this plan}}
-  plan.launch @k0 "relu_cpu" relu(@y) -> (@v)
+  plan.launch @k0 "relu_cpu" relu x(@y) -> y(@v)
 }
 
 // -----
@@ -204,7 +204,7 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   // expected-error@below {{@k0 writes @x; input slots are only read}}
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@x)
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@x)
 }
 
 // -----
@@ -213,7 +213,7 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @c : memref<4xf32> const 1.0
   // expected-error@below {{@k0 writes @c; const slots are only read}}
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@c)
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@c)
 }
 
 // -----
@@ -221,8 +221,8 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<4xf32> temp
-  // expected-error@below {{@k0: there is no op 'softplus'; known are}}
-  plan.launch @k0 "softplus_cpu" softplus(@x) -> (@v)
+  // expected-error@below {{there is no op 'softplus'; known are}}
+  plan.launch @k0 "softplus_cpu" softplus x(@x) -> y(@v)
 }
 
 // -----
@@ -231,7 +231,7 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<5xf32> temp
   // expected-error@below {{@k0: relu: y: expected f32[4], got f32[5]}}
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@v)
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@v)
 }
 
 // -----
@@ -240,7 +240,7 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<4xf32> temp
   // expected-error@below {{@k0: kernel 'relu_f32_vec4' cannot run relu(f32[4]) -> (f32[4]) on cpu: runs on cuda}}
-  plan.launch @k0 "relu_f32_vec4" relu(@x) -> (@v)
+  plan.launch @k0 "relu_f32_vec4" relu x(@x) -> y(@v)
 }
 
 // -----
@@ -248,8 +248,8 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<4xf32> temp
-  // expected-error@below {{@k0: no operation has an attribute 'slope'}}
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@v) {slope = 0.5}
+  // expected-error@below {{@k0: relu has no attribute slope; it takes none}}
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@v) {slope = 0.5}
 }
 
 // -----
@@ -258,7 +258,7 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<4xf32> temp
   // expected-error@below {{attribute 'slope' must be true, false, an integer, a float, a string or array<i64: ...>, got [1 : i64]}}
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@v) {slope = [1]}
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@v) {slope = [1]}
 }
 
 // -----
@@ -268,7 +268,7 @@ plan.program @p target "cpu" {
   plan.slot @w : memref<64xi8> output "w"
   plan.slot @v : memref<4xf32> temp
   // expected-error@below {{the workspace @w of @k0 must be a temp slot}}
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@v) workspace @w
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@v) workspace @w
 }
 
 // -----
@@ -277,7 +277,7 @@ plan.program @p target "cpu" {
   plan.slot @v : memref<4xf32> temp
   plan.slot @y : memref<4xf32> output "y"
   // expected-error@below {{@k0 reads @v, which no earlier launch has written}}
-  plan.launch @k0 "relu_cpu" relu(@v) -> (@y)
+  plan.launch @k0 "relu_cpu" relu x(@v) -> y(@y)
 }
 
 // -----
@@ -287,7 +287,7 @@ plan.program @p target "cpu" {
   plan.slot @y : memref<4xf32> output "y"
   // expected-error@below {{no launch writes @z}}
   plan.slot @z : memref<4xf32> output "z"
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@y)
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@y)
 }
 
 // -----
@@ -295,9 +295,9 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @p : memref<4xf32> param "p"
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@p)
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@p)
   // expected-error@below {{@k1 writes @p, which @k0 has already updated in this step}}
-  plan.launch @k1 "neg_cpu" neg(@x) -> (@p) after @k0
+  plan.launch @k1 "neg_cpu" neg x(@x) -> y(@p) after @k0
 }
 
 // -----
@@ -305,9 +305,9 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @a : memref<4x4xf32> input "a"
   plan.slot @v : memref<4x4xf32> temp
-  plan.launch @k0 "copy_cpu" copy(@a) -> (@v)
+  plan.launch @k0 "copy_cpu" copy x(@a) -> y(@v)
   // expected-error@below {{@k1 reads @v and writes @v in the same memory, which gemm cannot do}}
-  plan.launch @k1 "gemm_cpu_plain" gemm(@a, @v) -> (@v) after @k0
+  plan.launch @k1 "gemm_cpu_plain" gemm a(@a) b(@v) -> out(@v) after @k0
 }
 
 // -----
@@ -316,9 +316,9 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<4xf32> temp
   plan.slot @y : memref<4xf32> output "y"
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@v)
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@v)
   // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
-  plan.launch @k1 "neg_cpu" neg(@v) -> (@y)
+  plan.launch @k1 "neg_cpu" neg x(@v) -> y(@y)
 }
 
 // -----
@@ -327,9 +327,9 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @p : memref<4xf32> param "p"
   plan.slot @y : memref<4xf32> output "y"
-  plan.launch @k0 "relu_cpu" relu(@p) -> (@y)
+  plan.launch @k0 "relu_cpu" relu x(@p) -> y(@y)
   // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
-  plan.launch @k1 "neg_cpu" neg(@x) -> (@p)
+  plan.launch @k1 "neg_cpu" neg x(@x) -> y(@p)
 }
 
 // -----
@@ -338,7 +338,7 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @y : memref<4xf32> output "y"
   // expected-error@below {{@k0 is after @k0, which is no earlier launch}}
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@y) after @k0
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@y) after @k0
 }
 
 // -----
@@ -351,8 +351,8 @@ plan.program @p target "cpu" peak 768 {
   // expected-error@below {{@v is live 0..1, got 0..0}}
   plan.slot @v in @temp[0] : memref<4xf32> temp live 0..0
   plan.slot @y in @output[0] : memref<4xf32> output "y"
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@v)
-  plan.launch @k1 "neg_cpu" neg(@v) -> (@y) after @k0
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@v)
+  plan.launch @k1 "neg_cpu" neg x(@v) -> y(@y) after @k0
 }
 
 // -----
@@ -374,9 +374,9 @@ plan.program @p target "cpu" peak 768 {
   // expected-error@below {{@w overlaps @v in memory while both are live}}
   plan.slot @w in @temp[0] : memref<4xf32> temp live 1..2
   plan.slot @y in @output[0] : memref<4xf32> output "y"
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@v)
-  plan.launch @k1 "neg_cpu" neg(@x) -> (@w) after @k0
-  plan.launch @k2 "add_cpu" add(@v, @w) -> (@y) after @k1
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@v)
+  plan.launch @k1 "neg_cpu" neg x(@x) -> y(@w) after @k0
+  plan.launch @k2 "add_cpu" add x(@v) y(@w) -> z(@y) after @k1
 }
 
 // -----
@@ -390,7 +390,7 @@ plan.program @p target "cpu" peak 768 {
   plan.slot @v in @temp[0] : memref<64xf32> temp live 0..0
   plan.slot @w in @temp[0] : memref<64xf32> temp live 0..0
   // expected-error@below {{@k0 writes @v and @w, which overlap in memory}}
-  plan.launch @k0 "sgd_step_cpu" sgd_step(@x, @x, @x, @x, @lr, @lr) -> (@v, @w) {groups = array<i64: 0, 0>}
+  plan.launch @k0 "sgd_step_cpu" sgd_step p(@x, @x) g(@x, @x) lr(@lr) weight_decay(@lr) -> p(@v, @w) {groups = array<i64: 0, 0>}
 }
 
 // -----
@@ -415,7 +415,7 @@ plan.program @p target cpu {
 // -----
 
 // expected-error@below {{'plan.launch' expects parent op 'plan.program'}}
-plan.launch @k0 "relu_cpu" relu(@x) -> (@y)
+plan.launch @k0 "relu_cpu" relu x(@x) -> y(@y)
 
 // -----
 
@@ -468,10 +468,10 @@ plan.program @p target "cpu" {
   plan.slot @v : memref<64xf32> temp
   plan.slot @y : memref<64xf32> output "y"
   plan.slot @z : memref<64xf32> output "z"
-  plan.launch @k0 "neg_cpu" neg(@x) -> (@v)
-  plan.launch @k1 "relu_cpu" relu(@x) -> (@y) workspace @v after @k0
+  plan.launch @k0 "neg_cpu" neg x(@x) -> y(@v)
+  plan.launch @k1 "relu_cpu" relu x(@x) -> y(@y) workspace @v after @k0
   // expected-error@below {{@k2 reads @v, which is the workspace of @k1}}
-  plan.launch @k2 "relu_cpu" relu(@v) -> (@z) after @k1
+  plan.launch @k2 "relu_cpu" relu x(@v) -> y(@z) after @k1
 }
 
 // -----
@@ -482,10 +482,10 @@ plan.program @p target "cpu" {
   plan.slot @v : memref<64xf32> temp
   plan.slot @y : memref<64xf32> output "y"
   plan.slot @z : memref<64xf32> output "z"
-  plan.launch @k0 "neg_cpu" neg(@x) -> (@v)
-  plan.launch @k1 "relu_cpu" relu(@v) -> (@z) after @k0
+  plan.launch @k0 "neg_cpu" neg x(@x) -> y(@v)
+  plan.launch @k1 "relu_cpu" relu x(@v) -> y(@z) after @k0
   // expected-error@below {{@k2 must be after @k0: they use the same memory, and one of them writes it}}
-  plan.launch @k2 "relu_cpu" relu(@x) -> (@y) workspace @v
+  plan.launch @k2 "relu_cpu" relu x(@x) -> y(@y) workspace @v
 }
 
 // -----
@@ -494,7 +494,7 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<64xf32> input "x"
   plan.slot @y : memref<64xf32> output "y"
   // expected-error@below {{the workspace @y of @k0 must be a temp slot}}
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@y) workspace @y
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@y) workspace @y
 }
 
 // -----
@@ -503,7 +503,7 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<64xf32> input "x"
   plan.slot @v : memref<64xf32> temp
   // expected-error@below {{@k0 writes @v and @v, which overlap in memory}}
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@v) workspace @v
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@v) workspace @v
 }
 
 // -----
@@ -513,10 +513,10 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<4xf32> temp
   plan.slot @y : memref<4xf32> output "y"
-  plan.launch @k0 "neg_cpu" neg(@x) -> (@v)
+  plan.launch @k0 "neg_cpu" neg x(@x) -> y(@v)
   // expected-error@below {{@k1 writes @v, which holds the result of @k0: only a launch that reads it may overwrite it; give the new value a slot of its own}}
-  plan.launch @k1 "relu_cpu" relu(@x) -> (@v) after @k0
-  plan.launch @k2 "relu_cpu" relu(@v) -> (@y) after @k1
+  plan.launch @k1 "relu_cpu" relu x(@x) -> y(@v) after @k0
+  plan.launch @k2 "relu_cpu" relu x(@v) -> y(@y) after @k1
 }
 
 // -----
@@ -532,7 +532,7 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   // expected-error@below {{expected @g to be named after a param; there is none named "x"}}
   plan.slot @g : memref<4xf32> grad "x"
-  plan.launch @k0 "relu_cpu" relu(@x) -> (@g)
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@g)
 }
 
 // -----
@@ -564,7 +564,7 @@ plan.program @p target "cpu" {
   plan.slot @s : memref<3xi64> status "failed"
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 writes @step; expected `unless @s`: the checks may fail}}
-  plan.launch @k0 "advance_cpu" advance(@step) -> (@step)
+  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step)
 }
 
 // -----
@@ -572,7 +572,7 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 is skipped by @step; there is no status in this plan}}
-  plan.launch @k0 "advance_cpu" advance(@step) -> (@step) unless @step
+  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) unless @step
 }
 
 // -----
@@ -580,7 +580,7 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 uses @gone, which is no slot of this plan}}
-  plan.launch @k0 "advance_cpu" advance(@step) -> (@step) unless @gone
+  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) unless @gone
 }
 
 // -----
@@ -589,7 +589,7 @@ plan.program @p target "cpu" {
   plan.slot @s : memref<3xi64> status "failed"
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 is skipped by @step; there is the status @s}}
-  plan.launch @k0 "advance_cpu" advance(@step) -> (@step) unless @step
+  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) unless @step
 }
 
 // -----
@@ -599,7 +599,7 @@ plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<4xf32> temp
   // expected-error@below {{@k0 may be skipped, which would leave @v without a value; only param, buffer, state, meta slots keep their old one}}
-  plan.launch @k0 "neg_cpu" neg(@x) -> (@v) unless @s
+  plan.launch @k0 "neg_cpu" neg x(@x) -> y(@v) unless @s
 }
 
 // -----
@@ -609,8 +609,8 @@ plan.program @p target "cpu" {
   plan.slot @t : memref<4xi64> input "t"
   plan.slot @step : memref<1xf32> state "step"
   // expected-error@below {{@k0 comes before @k1, which computes @s}}
-  plan.launch @k0 "advance_cpu" advance(@step) -> (@step) unless @s
-  plan.launch @k1 "check_index_cpu" check_index(@s, @t) -> (@s) {classes = 2, code = 1} after @k0
+  plan.launch @k0 "advance_cpu" advance step(@step) -> step(@step) unless @s
+  plan.launch @k1 "check_index_cpu" check_index status(@s) target(@t) -> status(@s) {classes = 2, code = 1} after @k0
 }
 
 // -----
@@ -619,9 +619,9 @@ plan.program @p target "cpu" {
   plan.slot @s : memref<3xi64> status "failed"
   plan.slot @t : memref<4xi64> input "t"
   plan.slot @step : memref<1xf32> state "step"
-  plan.launch @k0 "check_index_cpu" check_index(@s, @t) -> (@s) {classes = 2, code = 1}
+  plan.launch @k0 "check_index_cpu" check_index status(@s) target(@t) -> status(@s) {classes = 2, code = 1}
   // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
-  plan.launch @k1 "advance_cpu" advance(@step) -> (@step) unless @s
+  plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) unless @s
 }
 
 // -----
@@ -630,5 +630,5 @@ plan.program @p target "cpu" {
   plan.slot @s : memref<3xi64> status "failed"
   plan.slot @t : memref<3xi64> input "t"
   // expected-error@below {{@k0 writes a status; only check_index and check_finite tell the host of it}}
-  plan.launch @k0 "copy_cpu" copy(@t) -> (@s)
+  plan.launch @k0 "copy_cpu" copy x(@t) -> y(@s)
 }

@@ -36,16 +36,16 @@ plan.program @planned target "cpu" peak 2304 {
   plan.slot @v2 in @temp[256] : memref<64xi8> temp live 0..0
   // CHECK-NEXT: plan.slot @loss in @output[0] : memref<f32> output "loss"
   plan.slot @loss in @output[0] : memref<f32> output "loss"
-  // CHECK-NEXT: plan.launch @k0 "add_cpu" add(@v0, @"a b") -> (@v1) workspace @v2
+  // CHECK-NEXT: plan.launch @k0 "add_cpu" add x(@v0) y(@"a b") -> z(@v1) workspace @v2
   // GENERIC:    "plan.launch"() <{sym_name = "k0", kernel_id = "add_cpu", op = "add", inputs = [@v0, @"a b"], outputs = [@v1], attrs = {}, workspace = @v2}> : () -> ()
-  plan.launch @k0 "add_cpu" add(@v0, @"a b") -> (@v1) workspace @v2
-  // CHECK-NEXT: plan.launch @k1 "reduce_sum_cpu" reduce_sum(@v1) -> (@loss) {dims = array<i64: 0>, scale = 0.03125} after @k0
+  plan.launch @k0 "add_cpu" add x(@v0) y(@"a b") -> z(@v1) workspace @v2
+  // CHECK-NEXT: plan.launch @k1 "reduce_sum_cpu" reduce_sum x(@v1) -> y(@loss) {dims = array<i64: 0>, scale = 0.03125} after @k0
   // GENERIC:    attrs = {dims = array<i64: 0>, scale = 3.125000e-02 : f64}, after = [@k0]}> : () -> ()
-  plan.launch @k1 "reduce_sum_cpu" reduce_sum(@v1) -> (@loss) {dims = array<i64: 0>, scale = 0.03125} after @k0
-  // CHECK-NEXT: plan.launch @k2 "advance_cpu" advance(@step) -> (@step)
-  plan.launch @k2 "advance_cpu" advance(@step) -> (@step)
-  // CHECK-NEXT: plan.launch @k3 "sgd_step_cpu" sgd_step(@_0.weight, @"a b", @lr, @lr) -> (@_0.weight) {groups = array<i64: 0>} after @k0, @k2
-  plan.launch @k3 "sgd_step_cpu" sgd_step(@_0.weight, @"a b", @lr, @lr) -> (@_0.weight) {groups = array<i64: 0>} after @k0, @k2
+  plan.launch @k1 "reduce_sum_cpu" reduce_sum x(@v1) -> y(@loss) {dims = array<i64: 0>, scale = 0.03125} after @k0
+  // CHECK-NEXT: plan.launch @k2 "advance_cpu" advance step(@step) -> step(@step)
+  plan.launch @k2 "advance_cpu" advance step(@step) -> step(@step)
+  // CHECK-NEXT: plan.launch @k3 "sgd_step_cpu" sgd_step p(@_0.weight) g(@"a b") lr(@lr) weight_decay(@lr) -> p(@_0.weight) {groups = array<i64: 0>} after @k0, @k2
+  plan.launch @k3 "sgd_step_cpu" sgd_step p(@_0.weight) g(@"a b") lr(@lr) weight_decay(@lr) -> p(@_0.weight) {groups = array<i64: 0>} after @k0, @k2
 }
 
 // Without: before plan-memory.
@@ -55,8 +55,8 @@ plan.program @unplanned target "sm_90" attributes {owner = "me"} {
   plan.slot @x : memref<4x8xbf16> input "x"
   // CHECK-NEXT: plan.slot @v : memref<4x8xbf16> temp attributes {note = "kept"}
   plan.slot @v : memref<4x8xbf16> temp attributes {note = "kept"}
-  // CHECK-NEXT: plan.launch @k0 "relu_bf16_half2" relu(@x) -> (@v) attributes {note}
-  plan.launch @k0 "relu_bf16_half2" relu(@x) -> (@v) attributes {note}
+  // CHECK-NEXT: plan.launch @k0 "relu_bf16_half2" relu x(@x) -> y(@v) attributes {note}
+  plan.launch @k0 "relu_bf16_half2" relu x(@x) -> y(@v) attributes {note}
 }
 
 // CHECK:        plan.program @empty target "cpu" {
@@ -71,8 +71,8 @@ plan.program @checked target "cpu" {
   plan.slot @step : memref<1xf32> state "step"
   // CHECK:      plan.slot @failed : memref<3xi64> status "failed"
   plan.slot @failed : memref<3xi64> status "failed"
-  plan.launch @k0 "check_index_cpu" check_index(@failed, @t) -> (@failed) {classes = 2, code = 1}
-  // CHECK:      plan.launch @k1 "advance_cpu" advance(@step) -> (@step) unless @failed after @k0
+  plan.launch @k0 "check_index_cpu" check_index status(@failed) target(@t) -> status(@failed) {classes = 2, code = 1}
+  // CHECK:      plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) unless @failed after @k0
   // GENERIC:    attrs = {}, unless = @failed, after = [@k0]}> : () -> ()
-  plan.launch @k1 "advance_cpu" advance(@step) -> (@step) unless @failed after @k0
+  plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) unless @failed after @k0
 }

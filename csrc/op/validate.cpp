@@ -1,7 +1,6 @@
-#include "runtime/validate.h"
+#include "op/validate.h"
 
 #include <cstdint>
-#include <limits>
 
 namespace aicf {
 namespace {
@@ -43,21 +42,6 @@ Status check_strides(const TensorDesc& t) {
                          list(t.shape, rank) + ", expected " + list(expected, rank) + "; call .contiguous()");
 }
 
-Status check_address(const TensorDesc& t, Device& device) {
-  const size_t bytes = t.bytes();
-  if (!t.data) return bytes ? Status::invalid("null data for " + t.str()) : Status::ok();
-  if (address(t.data) % dtype_size(t.dtype) != 0)
-    return Status::invalid("misaligned: the address is not a multiple of " +
-                           std::to_string(dtype_size(t.dtype)) + ", the size of " + dtype_name(t.dtype) +
-                           " in bytes");
-  if (!bytes) return Status::ok();
-  if (address(t.data) > std::numeric_limits<uintptr_t>::max() - bytes)
-    return Status::invalid("the address plus " + std::to_string(bytes) +
-                           " bytes is beyond the end of memory");
-  AICF_TRY(device.check_pointer(t.data));
-  return device.check_pointer(t.ptr<char>() + bytes - 1);
-}
-
 Status named(const OpDesc& op, size_t i, const Status& status) {
   return status.is_ok() ? status : status.at(operand_name(op, i));
 }
@@ -93,13 +77,7 @@ Status check_layout(const OpDesc& op) {
   return Status::ok();
 }
 
-Status check_memory(const OpDesc& op, Device& device) {
-  for (size_t i = 0; i < operand_count(op); ++i)
-    AICF_TRY(named(op, i, check_address(operand(op, i), device)));
-  return Status::ok();
-}
-
-Status check_aliasing(const OpDesc& op, const OpSchema& schema) {
+Status check_aliasing(const OpDesc& op) {
   for (size_t out = 0; out < op.outputs.size(); ++out) {
     const TensorDesc& o = op.outputs[out];
     const std::string name = "output " + std::to_string(out);
@@ -113,9 +91,9 @@ Status check_aliasing(const OpDesc& op, const OpSchema& schema) {
       if (o.data != i.data || o.bytes() != i.bytes())
         return Status::invalid(name + " overlaps input " + std::to_string(in) +
                                " in part; give it its own memory");
-      if (!schema.may_alias || !schema.may_alias(op, static_cast<int>(out), static_cast<int>(in)))
+      if (!may_alias(op, out, in))
         return Status::invalid(name + " is the memory of input " + std::to_string(in) + ", and " +
-                               op_name(op.kind) + " cannot run in place on it; give it its own memory");
+                               op.schema->name + " cannot run in place on it; give it its own memory");
     }
   }
   return Status::ok();

@@ -4,7 +4,7 @@
 // class attributes, and tensors' memory. Nothing here runs Python code except Entry::Call and an unusual
 // tp_getattro.
 
-#include "bindings_watch_entries.h"
+#include "bindings/watch_entries.h"
 
 namespace aicf::bindings {
 namespace {

@@ -1,8 +1,8 @@
-#include "bindings.h"
+#include "bindings/bindings.h"
+#include "op/registry.h"
+#include "op/validate.h"
 #include "runtime/dispatch.h"
 #include "runtime/recording.h"
-#include "runtime/registry.h"
-#include "runtime/validate.h"
 
 namespace aicf::bindings {
 namespace {
@@ -59,13 +59,14 @@ void take(const std::vector<const DescribedTensor*>& tensors, std::vector<Tensor
 
 std::string op_call(py::handle kind, const std::vector<const DescribedTensor*>& inputs,
                     const std::vector<const DescribedTensor*>& outputs, const py::dict& attrs,
-                    const std::string& kernel_id, uintptr_t stream) {
+                    const std::string& kernel_id, uintptr_t stream, py::handle counts) {
   OpDesc op;
   std::vector<std::shared_ptr<void>> owners;  // released with the GIL held
-  op.kind = parse_kind(kind);
+  op.schema = &parse_schema(kind);
   take(inputs, &op.inputs, &owners);
   take(outputs, &op.outputs, &owners);
-  op.attrs = parse_attrs(attrs, Subject::Call);
+  parse_counts(counts, &op, Subject::Call);
+  op.attrs = parse_attrs(*op.schema, attrs, Subject::Call);
   const KernelVariant* ran = nullptr;
   Status status = Status::ok();
   {
@@ -110,7 +111,7 @@ void bind_calls(py::module_& m) {
       .def_property_readonly("alignment", [](const DescribedTensor& t) { return t.desc.alignment; })
       .def("__repr__", [](const DescribedTensor& t) { return "TensorDesc(" + t.desc.str() + ")"; });
   m.def("op_call", &op_call, py::arg("kind"), py::arg("inputs"), py::arg("outputs"), py::arg("attrs"),
-        py::arg("kernel_id") = "", py::arg("stream") = 0);
+        py::arg("kernel_id") = "", py::arg("stream") = 0, py::arg("counts") = py::none());
 
   py::class_<RecordedGraph>(m, "Graph");
   m.def(

@@ -1,4 +1,4 @@
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf {
 

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "device/device.h"
-#include "runtime/kernel.h"
+#include "op/variant.h"
 
 namespace aicf {
 
@@ -18,11 +17,8 @@ uint32_t address_alignment(const void* data);
 
 // Rank, dimensions, sizes and strides of every operand. Needs no memory.
 Status check_layout(const OpDesc& op);
-// Every operand on `device`, not null where it has elements, a multiple of its element size, and readable
-// there.
-Status check_memory(const OpDesc& op, Device& device);
 // No output overlaps another output; none overlaps an input, except exactly where the schema allows it.
-Status check_aliasing(const OpDesc& op, const OpSchema& schema);
+Status check_aliasing(const OpDesc& op);
 
 // "cpu" or "cuda:0".
 std::string device_name(DeviceType type, int index);

@@ -1,4 +1,4 @@
-#include "bindings.h"
+#include "bindings/bindings.h"
 #include "device/buffer.h"
 #include "kernels/common/cpu_blas.h"
 #include "runtime/cpu_level.h"

@@ -1,33 +1,24 @@
-#include "runtime/registry.h"
+#include "op/registry.h"
 
 #include <stdexcept>
 
 namespace aicf {
 namespace {
 
-std::string attr_names(uint32_t bits) {
-  std::string names;
-  for (size_t i = 0; i < kAttrCount; ++i) {
-    const AttrKey key = static_cast<AttrKey>(i);
-    if (bits & attr_bit(key)) names += (names.empty() ? "" : ", ") + std::string(attr_name(key));
-  }
-  return names;
-}
-
 // "gemm(f32[4, 8], f32[8, 2]) -> (f32[4, 2])"
 std::string signature(const OpDesc& op) {
-  std::string text = std::string(op_name(op.kind)) + "(";
+  std::string text = std::string(op.schema->name) + "(";
   for (size_t i = 0; i < op.inputs.size(); ++i) text += (i ? ", " : "") + op.inputs[i].str();
   text += ") -> (";
   for (size_t i = 0; i < op.outputs.size(); ++i) text += (i ? ", " : "") + op.outputs[i].str();
   return text + ")";
 }
 
-std::string kernels_of(const std::vector<KernelVariant>& variants, OpKind kind) {
+std::string kernels_of(const std::vector<KernelVariant>& variants, const OpSchema& schema) {
   std::string names;
   for (const KernelVariant& v : variants)
-    if (v.kind == kind) names += (names.empty() ? "" : ", ") + std::string(v.name);
-  return std::string(op_name(kind)) + " has " + (names.empty() ? "no kernel" : names);
+    if (v.schema == &schema) names += (names.empty() ? "" : ", ") + std::string(v.name);
+  return std::string(schema.name) + " has " + (names.empty() ? "no kernel" : names);
 }
 
 }  // namespace
@@ -41,35 +32,49 @@ KernelRegistry& KernelRegistry::get() {
   return registry;
 }
 
-void KernelRegistry::add(const OpSchema& schema) {
-  if (!op_name(schema.kind))
-    throw std::logic_error("schema for a number that is no OpKind: " +
-                           std::to_string(static_cast<int>(schema.kind)));
-  if (this->schema(schema.kind))
-    throw std::logic_error("the schema of " + std::string(op_name(schema.kind)) + " is registered twice");
-  schemas_.push_back(schema);
+void KernelRegistry::add(OpSchema schema) {
+  for (const OpSchema& other : schemas_)
+    if (other.number == schema.number || std::string(other.name) == schema.name)
+      throw std::logic_error("the schema of " + std::string(schema.name) +
+                             " is registered twice, or has the number " + std::to_string(schema.number) +
+                             " of " + other.name);
+  for (const OperandRow& row : schema.outputs) {
+    bool named = row.count != Count::Many;
+    for (const OperandRow& input : schema.inputs) named |= std::string(input.name) == row.name;
+    if (!named)
+      throw std::logic_error("the results '" + std::string(row.name) + "' of " + schema.name +
+                             " have no operands to be counted by");
+  }
+  schemas_.push_back(std::move(schema));
 }
 
-void KernelRegistry::add(const KernelVariant& variant) {
+void KernelRegistry::add(KernelVariant variant) {
   if (find(variant.name))
     throw std::logic_error("kernel '" + std::string(variant.name) + "' is registered twice");
-  if (!schema(variant.kind))
+  variant.schema = schema(variant.op);
+  if (!variant.schema)
     throw std::logic_error("kernel '" + std::string(variant.name) +
-                           "' is registered before the schema of its kind");
+                           "' is registered before the schema of its op");
   variants_.push_back(variant);
 }
 
-std::string KernelRegistry::replace_cpu_launchers(KernelLauncher (*find)(const char* name)) {
+std::string KernelRegistry::replace_cpu_kernels(Prepare (*find)(const char* name)) {
   for (const KernelVariant& v : variants_)
     if (v.device == DeviceType::Cpu && !find(v.name)) return v.name;
   for (KernelVariant& v : variants_)
-    if (v.device == DeviceType::Cpu) v.launch = find(v.name);
+    if (v.device == DeviceType::Cpu) v.prepare = find(v.name);
   return "";
 }
 
-const OpSchema* KernelRegistry::schema(OpKind kind) const {
+const OpSchema* KernelRegistry::schema(const std::string& name) const {
   for (const OpSchema& s : schemas_)
-    if (s.kind == kind) return &s;
+    if (name == s.name) return &s;
+  return nullptr;
+}
+
+const OpSchema* KernelRegistry::schema(int64_t number) const {
+  for (const OpSchema& s : schemas_)
+    if (s.number == number) return &s;
   return nullptr;
 }
 
@@ -77,20 +82,6 @@ const KernelVariant* KernelRegistry::find(const std::string& name) const {
   for (const KernelVariant& v : variants_)
     if (name == v.name) return &v;
   return nullptr;
-}
-
-Status KernelRegistry::check(const OpDesc& op) const {
-  const OpSchema* s = schema(op.kind);
-  if (!s)
-    return Status::invalid("kind " + std::to_string(static_cast<int64_t>(op.kind)) +
-                           " is no operation; the kinds are those of aicf_mlir.OpKind");
-  const std::string name = op_name(op.kind);
-  if (const uint32_t unknown = op.attrs.present() & ~s->attrs)
-    return Status::invalid(name + " has no attribute " + attr_names(unknown) + "; " +
-                           (s->attrs ? "it takes " + attr_names(s->attrs) : "it takes none"));
-  if (const uint32_t missing = s->required & ~op.attrs.present())
-    return Status::invalid(name + " needs the attribute " + attr_names(missing));
-  return s->check(op);
 }
 
 Status KernelRegistry::accepts(const KernelVariant& variant, const OpDesc& op, const Target& target) const {
@@ -103,14 +94,13 @@ Status KernelRegistry::accepts(const KernelVariant& variant, const OpDesc& op, c
 
 Status KernelRegistry::select(const OpDesc& op, const Target& target, const std::string& name,
                               const KernelVariant** out) const {
-  AICF_TRY(check(op));
   if (!name.empty()) {
     const KernelVariant* named = find(name);
     if (!named)
-      return Status::unsupported("no kernel is called '" + name + "'; " + kernels_of(variants_, op.kind));
-    if (named->kind != op.kind)
-      return Status::unsupported("kernel '" + name + "' runs " + op_name(named->kind) + "; " +
-                                 kernels_of(variants_, op.kind));
+      return Status::unsupported("no kernel is called '" + name + "'; " + kernels_of(variants_, *op.schema));
+    if (named->schema != op.schema)
+      return Status::unsupported("kernel '" + name + "' runs " + named->op + "; " +
+                                 kernels_of(variants_, *op.schema));
     const Status reason = accepts(*named, op, target);
     if (!reason.is_ok())
       return Status::unsupported("kernel '" + name + "' cannot run " + signature(op) + " on " + target.str() +
@@ -120,7 +110,7 @@ Status KernelRegistry::select(const OpDesc& op, const Target& target, const std:
   }
   std::string reasons;
   for (const KernelVariant& v : variants_) {
-    if (v.kind != op.kind) continue;
+    if (v.schema != op.schema) continue;
     const Status reason = accepts(v, op, target);
     if (reason.is_ok()) {
       *out = &v;
@@ -130,6 +120,15 @@ Status KernelRegistry::select(const OpDesc& op, const Target& target, const std:
   }
   return Status::unsupported("no kernel runs " + signature(op) + " on " + target.str() +
                              (reasons.empty() ? "; none is registered" : "; candidates:" + reasons));
+}
+
+Status prepare_kernel(const KernelVariant& variant, const OpDesc& op, LaunchPointer* out) {
+  const std::string id = variant.name;
+  if (!variant.prepare) return Status::unsupported("kernel '" + id + "' is not in this build");
+  AICF_TRY(variant.prepare(variant, op, out));
+  const std::string& name = (*out)->name();
+  if (name == id || name.rfind(id + "[", 0) == 0) return Status::ok();
+  return Status::unsupported("kernel '" + id + "' made a launch of '" + name + "' ready instead of its own");
 }
 
 }  // namespace aicf

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "bindings.h"
-#include "bindings_tensor_place.h"
+#include "bindings/bindings.h"
+#include "bindings/tensor_place.h"
 
 namespace aicf::bindings {
 

@@ -1,8 +1,7 @@
 // The module `_C`: no kernels, no branch per operation, no shape inference. Its surface in types:
 // aicf_mlir/_C.pyi.
-#include "bindings.h"
-
-#include "runtime/registry.h"
+#include "bindings/bindings.h"
+#include "op/registry.h"
 
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Kernels, devices and the executor of AICF.";

@@ -1,4 +1,4 @@
-#include "runtime/tensor_desc.h"
+#include "op/tensor_desc.h"
 
 namespace aicf {
 namespace {

@@ -1,6 +1,7 @@
-#include "bindings.h"
+#include "bindings/bindings.h"
 #include "device/device.h"
-#include "runtime/validate.h"
+#include "op/registry.h"
+#include "op/validate.h"
 
 namespace aicf::bindings {
 namespace {
@@ -51,27 +52,27 @@ Status read_ints(py::handle values, std::vector<int64_t>* out) {
   return Status::ok();
 }
 
-Status read_attr(AttrKey key, py::handle value, AttrPack* out) {
-  switch (attr_type(key)) {
+Status read_attr(const AttrRow& row, py::handle value, Attrs* out) {
+  switch (row.type) {
     case AttrType::Bool:
       if (!PyBool_Check(value.ptr())) return Status::invalid("expected a bool, " + got(value));
-      return out->set_bool(key, value.cast<bool>());
+      return out->set_bool(row, value.cast<bool>());
     case AttrType::Int: {
       int64_t number = 0;
       AICF_TRY(read_int(value, &number));
-      return out->set_int(key, number);
+      return out->set_int(row, number);
     }
     case AttrType::Float:
       if (!PyFloat_Check(value.ptr()) && !is_int(value))
         return Status::invalid("expected a float, " + got(value));
-      return out->set_float(key, value.cast<double>());
+      return out->set_float(row, value.cast<double>());
     case AttrType::Enum:
       if (!PyUnicode_Check(value.ptr())) return Status::invalid("expected a string, " + got(value));
-      return out->set_enum(key, value.cast<std::string>());
+      return out->set_enum(row, value.cast<std::string>());
     case AttrType::Ints: {
       std::vector<int64_t> numbers;
       AICF_TRY(read_ints(value, &numbers));
-      return out->set_ints(key, std::move(numbers));
+      return out->set_ints(row, std::move(numbers));
     }
   }
   return Status::ok();
@@ -104,14 +105,20 @@ void raise_if(const Status& status, Subject subject) {
   throw py::error_already_set();
 }
 
-OpKind parse_kind(py::handle kind) {
+const OpSchema& parse_schema(py::handle op) {
+  const KernelRegistry& registry = KernelRegistry::get();
+  const OpSchema* schema = nullptr;
   int64_t number = 0;
-  if (is_int(kind) && read_int(kind, &number).is_ok() && number >= 0 && number <= INT32_MAX) {
-    const OpKind parsed = static_cast<OpKind>(number);
-    if (op_name(parsed)) return parsed;
+  if (PyUnicode_Check(op.ptr())) {
+    schema = registry.schema(op.cast<std::string>());
+  } else if (is_int(op) && read_int(op, &number).is_ok()) {
+    schema = registry.schema(number);
   }
-  raise_if(Status::invalid("the kind of an operation is one of aicf_mlir.OpKind, " + got(kind)));
-  return OpKind{};
+  if (!schema)
+    raise_if(Status::invalid(
+        "the kind of an operation is one of aicf_mlir.OpKind, or its name in the kernel dialect, " +
+        got(op)));
+  return *schema;
 }
 
 DType parse_dtype(const std::string& text) {
@@ -146,25 +153,44 @@ void* parse_address(py::handle value, const char* what) {
   return nullptr;
 }
 
-AttrPack parse_attrs(const py::dict& attrs, Subject subject) {
-  AttrPack pack;
+Attrs parse_attrs(const OpSchema& schema, const py::dict& attrs, Subject subject) {
+  Attrs parsed;
   for (const auto& [name, value] : attrs) {
     const std::string text = py::str(name);
-    AttrKey key{};
-    if (!parse_attr_key(text, &key))
-      raise_if(Status::invalid("no operation has an attribute '" + text + "'"), subject);
-    const Status status = read_attr(key, value, &pack);
+    const AttrRow* row = schema.attr(text);
+    if (!row) {
+      std::string known;
+      for (const AttrRow& other : schema.attrs)
+        known += (known.empty() ? "" : ", ") + std::string(other.name);
+      raise_if(Status::invalid(std::string(schema.name) + " has no attribute " + text + "; it takes " +
+                               (known.empty() ? "none" : known)),
+               subject);
+    }
+    const Status status = read_attr(*row, value, &parsed);
     if (!status.is_ok()) raise_if(status.at("attribute '" + text + "'"), subject);
   }
-  return pack;
+  return parsed;
 }
 
-OpDesc parse_op(py::handle kind, const py::list& inputs, const py::list& outputs, const py::dict& attrs) {
+void parse_counts(py::handle counts, OpDesc* op, Subject subject) {
+  if (counts.is_none()) {
+    raise_if(count_operands(op), subject);
+    return;
+  }
+  const auto pair = counts.cast<py::tuple>();
+  if (pair.size() != 2) raise_if(Status::invalid("counts are a pair, of inputs and of outputs"), subject);
+  op->input_counts = parse_ints(pair[0], "counts of inputs");
+  op->output_counts = parse_ints(pair[1], "counts of outputs");
+}
+
+OpDesc parse_op(py::handle schema, const py::list& inputs, const py::list& outputs, const py::dict& attrs,
+                py::handle counts) {
   OpDesc op;
-  op.kind = parse_kind(kind);
+  op.schema = &parse_schema(schema);
   op.inputs = parse_tensors(inputs, "input ");
   op.outputs = parse_tensors(outputs, "output ");
-  op.attrs = parse_attrs(attrs, Subject::Op);
+  parse_counts(counts, &op, Subject::Op);
+  op.attrs = parse_attrs(*op.schema, attrs, Subject::Op);
   return op;
 }
 

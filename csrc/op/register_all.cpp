@@ -1,6 +1,6 @@
 // The only place of registration. Families in the order of a train step; within a family the order of rows is
 // preference.
-#include "runtime/registry.h"
+#include "op/registry.h"
 
 namespace aicf {
 

@@ -1,5 +1,6 @@
-#include "bindings.h"
 #include "runtime/executor.h"
+
+#include "bindings/bindings.h"
 
 namespace aicf::bindings {
 namespace {
@@ -75,15 +76,26 @@ std::vector<SlotSpec> parse_slots(const py::object& values) {
 }
 
 LaunchSpec parse_launch(const py::dict& row) {
-  for (const char* key : {"kind", "kernel_id", "inputs", "outputs", "attrs"})
+  for (const char* key : {"op", "kernel_id", "inputs", "outputs", "counts", "attrs"})
     if (!row.contains(key))
       raise_if(Status::invalid("a launch needs the key '" + std::string(key) + "'"), Subject::Plan);
   LaunchSpec spec;
-  spec.kind = parse_kind(row["kind"]);
+  if (row.contains("symbol")) spec.symbol = py::str(row["symbol"]);
+  if (row.contains("origin")) spec.origin = py::str(row["origin"]);
+  if (row.contains("after"))
+    for (const int64_t position : parse_ints(row["after"], "after"))
+      spec.after.push_back(static_cast<size_t>(position));
+  spec.schema = &parse_schema(row["op"]);
   spec.kernel_id = py::str(row["kernel_id"]);
   spec.inputs = parse_slots(row["inputs"]);
   spec.outputs = parse_slots(row["outputs"]);
-  spec.attrs = parse_attrs(row["attrs"], Subject::Plan);
+  if (!row["counts"].is_none()) {
+    OpDesc counted;  // only for its counts
+    parse_counts(row["counts"], &counted, Subject::Plan);
+    spec.input_counts = counted.input_counts;
+    spec.output_counts = counted.output_counts;
+  }
+  spec.attrs = parse_attrs(*spec.schema, row["attrs"], Subject::Plan);
   if (row.contains("workspace") && !row["workspace"].is_none()) {
     const auto workspace = row["workspace"].cast<py::tuple>();
     if (workspace.size() != 3)

@@ -1,4 +1,4 @@
-// Between Python and the runtime: what the bindings_*.cpp files share. Only they know pybind11.
+// Between Python and the runtime: what the files of this folder share. Only they know pybind11.
 #pragma once
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "device/device.h"
-#include "runtime/kernel.h"
-#include "runtime/status.h"
+#include "op/status.h"
+#include "op/variant.h"
 
 namespace aicf::bindings {
 
@@ -22,16 +22,19 @@ void raise_if(const Status& status, Subject subject = Subject::Call);
 
 // Python values to those of the runtime. Each raises through raise_if() with the name, what was expected and
 // what was got.
-OpKind parse_kind(py::handle kind);
+const OpSchema& parse_schema(py::handle op);  // by number (aicf_mlir.OpKind) or by name
 DType parse_dtype(const std::string& text);
 int64_t parse_int(py::handle value, const char* what);
 std::vector<int64_t> parse_ints(py::handle values, const char* what);
 void* parse_address(py::handle value, const char* what);
-AttrPack parse_attrs(const py::dict& attrs, Subject subject);
+Attrs parse_attrs(const OpSchema& schema, const py::dict& attrs, Subject subject);
 inline void* as_stream(uintptr_t stream) { return reinterpret_cast<void*>(stream); }
 
+// How many tensors each row of the schema has, of inputs and of outputs; None where each has one.
+void parse_counts(py::handle counts, OpDesc* op, Subject subject);
 // An operation without memory, from lists of (dtype, shape).
-OpDesc parse_op(py::handle kind, const py::list& inputs, const py::list& outputs, const py::dict& attrs);
+OpDesc parse_op(py::handle op, const py::list& inputs, const py::list& outputs, const py::dict& attrs,
+                py::handle counts);
 
 Device& device_named(const std::string& name);
 

@@ -1,0 +1,51 @@
+"""Operands by name in text: ` p(%w0, %b0) g(%dw0, %db0) lr(%lr)`, in the order of the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.utils.mlir_lexer import MLIRTokenKind
+
+from aicf_mlir.dialects.registry import Operand
+
+Item = TypeVar("Item")
+
+
+def print_segments(
+    printer: Printer, items: Mapping[str, Sequence[Item]], print_item: Callable[[Item], object]
+) -> None:
+    """Print ` name(item, …)` for each operand that is there."""
+    for name, listed in items.items():
+        if listed:
+            printer.print_string(f" {name}")
+            with printer.in_parens():
+                printer.print_list(listed, print_item)
+
+
+def parse_segments(
+    parser: Parser, op: str, rows: Sequence[Operand], parse_item: Callable[[], Item]
+) -> dict[str, list[Item]]:
+    """The items of each operand of `op` that is there; errors at the name that is wrong or missing."""
+    values: dict[str, list[Item]] = {}
+    for row in rows:
+        position = parser.pos
+        if parser.parse_optional_keyword(row.name) is not None:
+            values[row.name] = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parse_item)
+            if row.count != "many" and len(values[row.name]) != 1:
+                parser.raise_error(f"{op}: '{row.name}' is one tensor, got {len(values[row.name])}", position)
+        elif row.count == "one":
+            listing = ", ".join(f"{other.name}(…)" for other in rows)
+            parser.raise_error(f"{op}: expected '{row.name}(…)'; its operands are {listing}", position)
+    _refuse_others(parser, op, rows)
+    return values
+
+
+def _refuse_others(parser: Parser, op: str, rows: Sequence[Operand]) -> None:
+    """Raise where another `name(` follows: one that the op does not have, has twice, or has earlier."""
+    token = parser._current_token  # pyright: ignore[reportPrivateUsage]
+    if token.kind is MLIRTokenKind.BARE_IDENT and token.span.input.at(token.span.end) == "(":
+        listing = ", ".join(f"{row.name}(…)" for row in rows)
+        parser.raise_error(f"{op} has no operand '{token.text}' here; it takes {listing}", parser.pos)

@@ -1,0 +1,125 @@
+#include "op/attrs.h"
+
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+namespace aicf {
+namespace {
+
+const char* type_name(AttrType type) {
+  switch (type) {
+    case AttrType::Bool:
+      return "a bool";
+    case AttrType::Int:
+      return "an int";
+    case AttrType::Float:
+      return "a float";
+    case AttrType::Enum:
+      return "a string";
+    case AttrType::Ints:
+      return "a list of ints";
+  }
+  return "";
+}
+
+std::string quoted(const AttrRow& row) { return "attribute '" + std::string(row.name) + "'"; }
+
+std::string list(Names names) {
+  std::string text;
+  for (const char* name : names) text += (text.empty() ? "" : ", ") + std::string(name);
+  return text;
+}
+
+}  // namespace
+
+std::string AttrRow::str() const {
+  std::ostringstream text;
+  text << name << ": ";
+  switch (type) {
+    case AttrType::Bool:
+      text << "bool";
+      if (has_default) text << " = " << (integer ? "true" : "false");
+      break;
+    case AttrType::Int:
+      text << "int";
+      if (has_default) text << " = " << integer;
+      break;
+    case AttrType::Float:
+      text << "float";
+      if (has_default) text << " = " << number;
+      break;
+    case AttrType::Enum:
+      text << "one of " << list(*names);
+      if (has_default) text << " = " << (*names)[static_cast<size_t>(integer)];
+      break;
+    case AttrType::Ints:
+      text << "ints";
+  }
+  return text.str();
+}
+
+const Attrs::Value* Attrs::find(const char* name) const {
+  for (const Value& value : values_)
+    if (value.row->name == name || !std::strcmp(value.row->name, name)) return &value;
+  return nullptr;
+}
+
+const std::vector<int64_t>& Attrs::get(const Attr<std::vector<int64_t>>& attr) const {
+  static const std::vector<int64_t> none;
+  const Value* value = find(attr.name);
+  return value ? value->ints : none;
+}
+
+Status Attrs::claim(const AttrRow& row, AttrType type, Value** out) {
+  if (row.type != type)
+    return Status::invalid(quoted(row) + " is " + type_name(row.type) + ", got " + type_name(type));
+  Value value{};
+  value.row = &row;
+  values_.push_back(std::move(value));
+  *out = &values_.back();
+  return Status::ok();
+}
+
+Status Attrs::set_bool(const AttrRow& row, bool v) {
+  Value* value = nullptr;
+  AICF_TRY(claim(row, AttrType::Bool, &value));
+  value->integer = v;
+  return Status::ok();
+}
+
+Status Attrs::set_int(const AttrRow& row, int64_t v) {
+  Value* value = nullptr;
+  AICF_TRY(claim(row, AttrType::Int, &value));
+  value->integer = v;
+  return Status::ok();
+}
+
+Status Attrs::set_float(const AttrRow& row, double v) {
+  if (!std::isfinite(v))
+    return Status::invalid(quoted(row) + " must be a finite number, got " + std::to_string(v));
+  Value* value = nullptr;
+  AICF_TRY(claim(row, AttrType::Float, &value));
+  value->number = v;
+  return Status::ok();
+}
+
+Status Attrs::set_enum(const AttrRow& row, const std::string& v) {
+  Value* value = nullptr;
+  AICF_TRY(claim(row, AttrType::Enum, &value));
+  for (size_t i = 0; i < row.names->size(); ++i) {
+    if ((*row.names)[i] != v) continue;
+    value->integer = static_cast<int64_t>(i);
+    return Status::ok();
+  }
+  return Status::invalid(quoted(row) + " is one of " + list(*row.names) + "; got '" + v + "'");
+}
+
+Status Attrs::set_ints(const AttrRow& row, std::vector<int64_t> v) {
+  Value* value = nullptr;
+  AICF_TRY(claim(row, AttrType::Ints, &value));
+  value->ints = std::move(v);
+  return Status::ok();
+}
+
+}  // namespace aicf

@@ -1,0 +1,47 @@
+// The one truth on kernels: every schema and every variant, registered once by register_all.cpp.
+#pragma once
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "op/variant.h"
+
+namespace aicf {
+
+class KernelRegistry {
+ public:
+  static KernelRegistry& get();  // filled by register_all() on first use
+
+  void add(OpSchema schema);        // throws on a number or a name that is already there
+  void add(KernelVariant variant);  // throws on a name that is already there; order is preference
+
+  // Each CPU kernel is made ready by what `find` has for its name; the first name for which it has nothing,
+  // and then nothing is changed. Empty on success.
+  std::string replace_cpu_kernels(Prepare (*find)(const char* name));
+
+  const std::deque<OpSchema>& schemas() const { return schemas_; }
+  const OpSchema* schema(const std::string& name) const;
+  const OpSchema* schema(int64_t number) const;
+  const KernelVariant* find(const std::string& name) const;
+  const std::vector<KernelVariant>& variants() const { return variants_; }
+
+  // Whether `variant` runs `op` on `target`; the reason if not. Does not ask whether this build can launch
+  // it.
+  Status accepts(const KernelVariant& variant, const OpDesc& op, const Target& target) const;
+  // The named variant, or the first that accepts `op`, which check_op accepts; the error lists every
+  // candidate with its reason.
+  Status select(const OpDesc& op, const Target& target, const std::string& name,
+                const KernelVariant** out) const;
+
+ private:
+  std::deque<OpSchema> schemas_;  // their addresses stay
+  std::vector<KernelVariant> variants_;
+};
+
+// Makes a launch of `variant` ready. Refuses what is not in this build, and a launch that names another
+// kernel.
+Status prepare_kernel(const KernelVariant& variant, const OpDesc& op, LaunchPointer* out);
+
+void register_all(KernelRegistry& registry);
+
+}  // namespace aicf

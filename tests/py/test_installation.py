@@ -45,6 +45,22 @@ def test_xdsl_opt_runs_the_passes(example: Path, passes: str) -> None:
     assert printed(BIN / "xdsl-opt", input=theirs).strip() == theirs.strip()
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_xdsl_opt_lowers_and_fuses_a_forward_pass(example: Path) -> None:
+    assert "kernel.gemm_epilogue" in printed(BIN / "xdsl-opt", example, "-p", "lower,fuse")
+
+
+def test_xdsl_opt_passes_options_on() -> None:
+    """The spelling that both tools have: xDSL wants a value for every option, also for one that is on or off."""
+    passes = (
+        "autodiff,apply-optimizer{kind=sgd momentum=true nesterov=true},lower,fuse,"
+        'select-kernels{target="sm_90"}'
+    )
+    theirs = printed(BIN / "xdsl-opt", EXAMPLES[0], "-p", passes)
+    assert theirs.strip() == printed(BIN / "aicf-opt", EXAMPLES[0], "-p", passes).strip()
+    assert "nesterov = true" in theirs and 'aicf.target = "sm_90"' in theirs
+
+
 def test_info_tells_every_row() -> None:
     lines = printed(BIN / "aicf", "info").splitlines()
     assert [line.split()[0] for line in lines] == list(aicf.ROWS)

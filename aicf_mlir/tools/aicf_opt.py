@@ -5,140 +5,57 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from io import StringIO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
-from xdsl.printer import Printer
 from xdsl.utils.exceptions import DiagnosticException
 
 from aicf_mlir.diagnostics import Diagnostic, LocatedError, Locator, Source
 from aicf_mlir.dialects.registry import check_target
 from aicf_mlir.errors import AicfError, VerifyError
 from aicf_mlir.parsing import make_context, parse_source
-from aicf_mlir.pipeline import (
-    PassSpecError,
-    available_passes,
-    describe_options,
-    describe_pass,
-    parse_passes,
-    run_passes,
-)
-from aicf_mlir.stages import STAGES, Stage, check_legal, stage_range
-from aicf_mlir.tools.command_line import (
-    FAILED,
-    INTERNAL,
-    OK,
-    ToolParser,
-    VersionAction,
-    guarded,
-    internal_error,
-)
+from aicf_mlir.pipeline import PassSpecError, PassTable, available_passes, run_passes
+from aicf_mlir.stages import check_legal
+from aicf_mlir.tools.command_line import FAILED, INTERNAL, OK, guarded, internal_error
 from aicf_mlir.tools.expected import check_expected, expected_diagnostics
+from aicf_mlir.tools.opt_options import BOOLEANS, Step, build_parser, build_steps, list_passes, named_passes
+from aicf_mlir.tools.printing import Dumps, Form
 from aicf_mlir.tools.source import read_source, split_source, write_output
 from aicf_mlir.tools.timing import Timing
 from aicf_mlir.verify import verify_module
 
-DESCRIPTION = """\
-Read a file of AICF dialects, run passes on it in the order typed, and print the result.
 
-  aicf-opt --lower --fuse examples/mlp.mlir
-  aicf-opt --stage plan --target sm_90 examples/train_step.mlir
-  aicf-opt -p "lower,fuse,select-kernels{target=sm_90}" -o out.mlir model.mlir
-"""
-
-
-@dataclass(frozen=True)
-class Step:
-    """Passes to run, and the stage that they complete, if any."""
-
-    passes: tuple[ModulePass, ...]
-    stage: Stage | None = None
-
-
-SWITCHES = {
-    "--verify-diagnostics": "check messages against // expected-error {{…}}; without, print them and exit 0",
-    "--split-input-file": "treat the pieces between // ----- lines one by one",
-    "--allow-unregistered-dialect": "accept ops of unknown dialects",
-    "--print-ir-after-all": "print the module after each pass, to standard error",
-    "--print-op-generic": "print the generic form",
-    "--print-debuginfo": "print locations",
-    "--timing": "print a table of times, to standard error",
-    "--list-passes": "print every pass with its options",
-    "--debug": "show the Python traceback of an internal error",
-}
-
-
-def build_parser() -> ToolParser:
-    """The options of aicf-opt."""
-    passes = available_passes()
-    stages = "\n".join(f"  {stage.name:8} {stage.meaning:45} {','.join(stage.passes)}" for stage in STAGES)
-    epilog = f"passes, each a flag (--list-passes describes them):\n  {' '.join(passes)}\n\nstages:\n{stages}"
-    parser = ToolParser("aicf-opt", passes=passes, description=DESCRIPTION, epilog=epilog)
-    add = parser.add_argument
-    add("input", nargs="?", default="-", metavar="FILE", help="input, - for standard input (default)")
-    add("-o", dest="output", default="-", metavar="FILE", help="output, - for standard output (default)")
-    steps = add("-p", "--passes", dest="steps", action="append", metavar="LIST")
-    steps.type, steps.help = (
-        _passes,
-        'passes to run, as "a,b{x=1 y=2}"; pass flags and -p run in the order typed',
+def build_dumps(options: argparse.Namespace, form: Form, passes: PassTable) -> Dumps:
+    """What the options ask to print around passes; raises `PassSpecError` for a pass that is not there."""
+    before = named_passes(options.print_ir_before, passes)
+    after = named_passes(options.print_ir_after, passes)
+    every_change = options.print_ir_after_change and not after
+    return Dumps(
+        form.text,
+        passes if options.print_ir_before_all else before,
+        passes if options.print_ir_after_all or every_change else after,
+        options.print_ir_after_change,
     )
-    steps = add("--stage", dest="steps", action="append", metavar="NAME[=target=T]")
-    steps.type, steps.help = _stage, "run the whole pipeline up to this stage"
-    add("--target", default="cpu", metavar="T", help="target of --stage: cpu (default), sm_80, sm_90, …")
-    verify = add("--verify-each", action=argparse.BooleanOptionalAction, default=True)
-    verify.help = "verify after each pass (default)"
-    for switch, meaning in SWITCHES.items():
-        add(switch, action="store_true", help=meaning)
-    add("--version", action=VersionAction)
-    return parser
-
-
-def _passes(text: str) -> tuple[str, str]:
-    return "passes", text
-
-
-def _stage(text: str) -> tuple[str, str]:
-    return "stage", text
-
-
-def build_steps(requests: Sequence[tuple[str, str]], target: str) -> list[Step]:
-    """The passes and stages that the command line asks for, in order."""
-    steps: list[Step] = []
-    for kind, text in requests:
-        if kind == "passes":
-            steps.append(Step(parse_passes(text)))
-            continue
-        name, _, option = text.partition("=")
-        key, _, value = option.partition("=")
-        if option and (key != "target" or not value):
-            raise PassSpecError(f"stage '{name}' takes one option, target=…, not '{option}'")
-        try:
-            rows = stage_range(name)
-        except ValueError as error:
-            raise PassSpecError(str(error)) from None
-        steps += [Step(parse_passes(row.pass_list(value or target)), row) for row in rows]
-    return steps
-
-
-def list_passes() -> str:
-    """Every pass: name, first line of its description, options."""
-    lines: list[str] = []
-    for name, load in available_passes().items():
-        lines.append(f"--{name}\n    {describe_pass(name)}\n    {describe_options(load())}\n")
-    return "".join(lines)
 
 
 class Run:
     """One run of the tool: the command line, the passes and the times."""
 
-    def __init__(self, options: argparse.Namespace, steps: Sequence[Step], command: Sequence[str]):
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        steps: Sequence[Step],
+        form: Form,
+        dumps: Dumps,
+        command: Sequence[str],
+    ):
         self.options = options
         self.command = command
         self.internal = False
         self.steps = steps
+        self.form = form
+        self.dumps = dumps
         self.timing = Timing()
 
     def run(self) -> int:
@@ -176,7 +93,7 @@ class Run:
                 verify_module(parsed.module)
             self.transform(context, parsed.module)
             with self.timing.measure("print"):
-                return self.text(parsed.module), []
+                return self.form.text(parsed.module), []
         except LocatedError as error:
             return None, [error.diagnostic]
         except (DiagnosticException, AicfError) as error:
@@ -188,42 +105,43 @@ class Run:
 
     def transform(self, context: Context, module: ModuleOp) -> None:
         """Run all steps on `module`."""
-        verify_each: bool = self.options.verify_each
         for step in self.steps:
-            run_passes(context, module, step.passes, verify_each=verify_each, after_each=self.after_pass)
+            run_passes(
+                context,
+                module,
+                step.passes,
+                verify_each=self.options.verify_each,
+                before_each=self.dumps.before_pass,
+                after_each=self.after_pass,
+            )
             if step.stage is not None:
                 check_legal(module, step.stage)
 
     def after_pass(self, done: ModulePass, module: ModuleOp, seconds: float) -> None:
         """Count the time of a pass and dump its result if asked to."""
         self.timing.add(done.name, seconds)
-        if self.options.print_ir_after_all:
-            sys.stderr.write(f"// -----// IR dump after {done.name} //----- //\n{self.text(module)}\n")
-
-    def text(self, module: ModuleOp) -> str:
-        """The module as the command line wants it printed."""
-        stream = StringIO()
-        generic, locations = self.options.print_op_generic, self.options.print_debuginfo
-        Printer(stream, print_generic_format=generic, print_debuginfo=locations).print_op(module)
-        return stream.getvalue() + "\n"
+        self.dumps.after_pass(done, module)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool; returns 0, 1 for refused input, 2 for a wrong command line, 70 for a bug."""
-    parser = build_parser()
+    passes = available_passes()
+    parser = build_parser(passes)
     command = sys.argv[1:] if arguments is None else arguments
-    options = parser.parse(command)
+    options = parser.parse([BOOLEANS.get(argument, argument) for argument in command])
+    form = Form(options.print_op_generic, options.print_debuginfo, options.elide)
 
     def tool() -> int:
         if options.list_passes:
-            write_output("-", list_passes())
+            write_output("-", list_passes(passes))
             return OK
         try:
             check_target(options.target)
-            steps = build_steps(options.steps or (), options.target)
+            steps = build_steps(options.steps or (), options.target, passes)
+            dumps = build_dumps(options, form, passes)
         except (PassSpecError, VerifyError) as error:
             parser.error(str(error))
-        return Run(options, steps, ["aicf-opt", *command]).run()
+        return Run(options, steps, form, dumps, ["aicf-opt", *command]).run()
 
     return guarded(tool, "aicf-opt", command, debug=options.debug)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -16,10 +18,19 @@ from aicf_mlir.dialects.registry import check_target
 from aicf_mlir.errors import AicfError, VerifyError
 from aicf_mlir.parsing import make_context, parse_source
 from aicf_mlir.pipeline import PassSpecError, PassTable, available_passes, run_passes
+from aicf_mlir.plugins import PluginError, origin_of, with_outside_passes
 from aicf_mlir.stages import check_legal
-from aicf_mlir.tools.command_line import FAILED, INTERNAL, OK, guarded, internal_error
+from aicf_mlir.tools.command_line import FAILED, INTERNAL, OK, ToolParser, guarded, internal_error
 from aicf_mlir.tools.expected import check_expected, expected_diagnostics
-from aicf_mlir.tools.opt_options import BOOLEANS, Step, build_parser, build_steps, list_passes, named_passes
+from aicf_mlir.tools.opt_options import (
+    BOOLEANS,
+    Step,
+    build_parser,
+    build_steps,
+    list_passes,
+    named_passes,
+    plugins_of,
+)
 from aicf_mlir.tools.printing import Dumps, Form
 from aicf_mlir.tools.source import read_source, split_source, write_output
 from aicf_mlir.tools.timing import Timing
@@ -39,27 +50,22 @@ def build_dumps(options: argparse.Namespace, form: Form, passes: PassTable) -> D
     )
 
 
+@dataclass
 class Run:
     """One run of the tool: the command line, the passes and the times."""
 
-    def __init__(
-        self,
-        options: argparse.Namespace,
-        steps: Sequence[Step],
-        form: Form,
-        dumps: Dumps,
-        command: Sequence[str],
-    ):
-        self.options = options
-        self.command = command
-        self.internal = False
-        self.steps = steps
-        self.form = form
-        self.dumps = dumps
-        self.timing = Timing()
+    command: Sequence[str]
+    options: argparse.Namespace
+    passes: PassTable
+    steps: Sequence[Step]
+    form: Form
+    dumps: Dumps
+    timing: Timing = field(default_factory=Timing)
+    running: ModulePass | None = None
+    internal: bool = False
 
     def run(self) -> int:
-        """Treat every piece of the input. Messages go to standard error; after one no output file is written."""
+        """Treat every piece of the input. Messages go to standard error; after an error no output file is written."""
         whole = read_source(self.options.input)
         announced = self.options.verify_diagnostics and bool(expected_diagnostics(whole))
         texts: list[str] = []
@@ -72,7 +78,7 @@ class Run:
                 texts += map(str, found)
             else:
                 sys.stderr.write("".join(map(str, found)))
-                failed |= bool(found)
+                failed |= any(one.severity == "error" for one in found)
             if text is not None:
                 texts.append(text)
         if self.options.timing:
@@ -82,8 +88,9 @@ class Run:
         return INTERNAL if self.internal else FAILED if failed else OK
 
     def treat(self, source: Source) -> tuple[str | None, list[Diagnostic]]:
-        """Parse, verify, transform and print one piece; what stopped it is returned beside."""
+        """Parse, verify, transform and print one piece; remarks and what stopped it are returned beside."""
         locator = Locator(source, {})
+        found: list[Diagnostic] = []
         try:
             context = make_context(allow_unregistered=self.options.allow_unregistered_dialect)
             with self.timing.measure("parse"):
@@ -93,15 +100,17 @@ class Run:
                 verify_module(parsed.module)
             self.transform(context, parsed.module)
             with self.timing.measure("print"):
-                return self.form.text(parsed.module), []
+                return self.form.text(parsed.module), found
         except LocatedError as error:
-            return None, [error.diagnostic]
+            return None, [*found, error.diagnostic]
         except (DiagnosticException, AicfError) as error:
-            return None, [locator.describe(error)]
+            return None, [*found, locator.describe(error)]
         except Exception as error:  # noqa: BLE001 - a bug of ours: reported with its reproducer, exit code 70
             self.internal = True
             place, debug = locator.describe(error).place, self.options.debug
-            return None, [internal_error(error, place, self.command, source, debug=debug)]
+            owner = origin_of(self.passes[self.running.name]) if self.running is not None else "AICF"
+            bug = internal_error(error, place, self.command, source, debug=debug, owner=owner)
+            return None, [*found, bug]
 
     def transform(self, context: Context, module: ModuleOp) -> None:
         """Run all steps on `module`."""
@@ -111,39 +120,51 @@ class Run:
                 module,
                 step.passes,
                 verify_each=self.options.verify_each,
-                before_each=self.dumps.before_pass,
+                before_each=self.before_pass,
                 after_each=self.after_pass,
             )
             if step.stage is not None:
                 check_legal(module, step.stage)
 
+    def before_pass(self, coming: ModulePass, module: ModuleOp) -> None:
+        """Dump the module if asked to."""
+        self.dumps.before_pass(coming, module)
+        self.running = coming
+
     def after_pass(self, done: ModulePass, module: ModuleOp, seconds: float) -> None:
         """Count the time of a pass and dump its result if asked to."""
+        self.running = None
         self.timing.add(done.name, seconds)
         self.dumps.after_pass(done, module)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool; returns 0, 1 for refused input, 2 for a wrong command line, 70 for a bug."""
-    passes = available_passes()
-    parser = build_parser(passes)
     command = sys.argv[1:] if arguments is None else arguments
-    options = parser.parse([BOOLEANS.get(argument, argument) for argument in command])
-    form = Form(options.print_op_generic, options.print_debuginfo, options.elide)
+    debug = "--debug" in command
 
     def tool() -> int:
-        if options.list_passes:
-            write_output("-", list_passes(passes))
-            return OK
         try:
+            passes = with_outside_passes(available_passes(), plugins_of(command))
+            parser = build_parser(passes)
+        except PluginError as error:
+            if debug:
+                traceback.print_exception(error)
+            ToolParser("aicf-opt").error(str(error))
+        options = parser.parse([BOOLEANS.get(argument, argument) for argument in command])
+        try:
+            if options.list_passes:
+                write_output("-", list_passes(passes))
+                return OK
             check_target(options.target)
             steps = build_steps(options.steps or (), options.target, passes)
+            form = Form(options.print_op_generic, options.print_debuginfo, options.elide)
             dumps = build_dumps(options, form, passes)
-        except (PassSpecError, VerifyError) as error:
+        except (PassSpecError, PluginError, VerifyError) as error:
             parser.error(str(error))
-        return Run(options, steps, form, dumps, ["aicf-opt", *command]).run()
+        return Run(["aicf-opt", *command], options, passes, steps, form, dumps).run()
 
-    return guarded(tool, "aicf-opt", command, debug=options.debug)
+    return guarded(tool, "aicf-opt", command, debug=debug)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from aicf_mlir.pipeline import (
     describe_pass,
     parse_passes,
 )
+from aicf_mlir.plugins import OutsidePass, PluginError, origin_of
 from aicf_mlir.stages import STAGES, Stage, stage_range
 from aicf_mlir.tools.command_line import ToolParser, VersionAction
 
@@ -53,10 +54,13 @@ SWITCHES = {
     "--print-debuginfo": "print locations",
     "--timing": "print a table of times, to standard error",
     "--list-passes": "print every pass with its options",
-    "--debug": "show the Python traceback of an internal error",
+    "--debug": "show the Python traceback of an internal error, and of a plugin that fails to load",
 }
 
+PLUGIN = "--load-pass-plugin"
+
 WITH_VALUE: Mapping[str, tuple[str, str]] = {
+    PLUGIN: ("PLUGIN", "take further passes from PATH.py or a module; docs/tools.md has an example"),
     "--print-ir-before": ("PASSES", "print the module before each of these passes (a,b), to standard error"),
     "--print-ir-after": ("PASSES", "print the module after each of these passes (a,b), to standard error"),
 }
@@ -90,8 +94,21 @@ def spellings(option: str) -> list[str]:
     return [option, f"--mlir-{option.removeprefix('--')}"] if option in PREFIXED else [option]
 
 
+def plugins_of(command: Sequence[str]) -> list[str]:
+    """The plugins that a command line names: their passes must be there before it can be read."""
+    scan = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    scan.add_argument(PLUGIN, dest="plugins", action="append", default=[])
+    try:
+        return scan.parse_known_args(command)[0].plugins
+    except argparse.ArgumentError:  # an option without its value: the parser of all options says so
+        return []
+
+
 def build_parser(passes: PassTable) -> ToolParser:
-    """The options of aicf-opt; each of `passes` is a flag."""
+    """The options of aicf-opt; each of `passes` is a flag.
+
+    Raises `PluginError` for a pass with the name of an option.
+    """
     stages = "\n".join(f"  {stage.name:8} {stage.meaning:45} {','.join(stage.passes)}" for stage in STAGES)
     epilog = f"passes, each a flag (--list-passes describes them):\n  {' '.join(passes)}\n\nstages:\n{stages}"
     parser = ToolParser("aicf-opt", passes=passes, description=DESCRIPTION, epilog=epilog)
@@ -117,6 +134,9 @@ def build_parser(passes: PassTable) -> ToolParser:
     elide = add(*spellings("--elide-elementsattrs-if-larger"), dest="elide", metavar="N", type=_count)
     elide.help = "leave out the elements of literals with more than N, unless all are the same"
     add("--version", action=VersionAction)
+    for name, load in passes.items():
+        if parser.has_option(f"--{name}"):
+            raise PluginError(f"pass '{name}' of {origin_of(load)} is called as an option is: rename it")
     return parser
 
 
@@ -178,8 +198,9 @@ def named_passes(texts: Sequence[str], passes: PassTable) -> frozenset[str]:
 
 
 def list_passes(passes: PassTable) -> str:
-    """Every pass: name, first line of its description, options."""
+    """Every pass: name, first line of its description, options, and whose it is if not AICF's."""
     lines: list[str] = []
     for name, load in passes.items():
-        lines.append(f"--{name}\n    {describe_pass(name, passes)}\n    {describe_options(load())}\n")
-    return "".join(lines)
+        lines += [f"--{name}", f"    {describe_pass(name, passes)}", f"    {describe_options(load())}"]
+        lines += [f"    from {load.origin}"] if isinstance(load, OutsidePass) else []
+    return "".join(f"{line}\n" for line in lines)

@@ -63,3 +63,8 @@ def select_kernel(
     A `kernel_id` is kept if it is supported. Raises SelectionError with the reason of every candidate.
     """
     return _C.select_kernel(op_kind(op_name), list(inputs), list(outputs), dict(attrs), target, kernel_id)
+
+
+def kernels_of(op_name: str) -> list[_C.KernelVariant]:
+    """The kernels of an op, of all devices, in order of preference."""
+    return [variant for variant in _C.kernel_variants() if variant["op"] == op_name]

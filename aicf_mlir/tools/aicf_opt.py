@@ -6,19 +6,23 @@ import argparse
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.exceptions import DiagnosticException
 
+from aicf_mlir import remarks
 from aicf_mlir.diagnostics import Diagnostic, LocatedError, Locator, Source
 from aicf_mlir.dialects.registry import check_target
 from aicf_mlir.errors import AicfError, VerifyError
 from aicf_mlir.parsing import make_context, parse_source
 from aicf_mlir.pipeline import PassSpecError, PassTable, available_passes, run_passes
 from aicf_mlir.plugins import PluginError, origin_of, with_outside_passes
+from aicf_mlir.remarks import Note
 from aicf_mlir.stages import check_legal
 from aicf_mlir.tools.command_line import FAILED, INTERNAL, OK, ToolParser, guarded, internal_error
 from aicf_mlir.tools.expected import check_expected, expected_diagnostics
@@ -48,6 +52,24 @@ def build_dumps(options: argparse.Namespace, form: Form, passes: PassTable) -> D
         passes if options.print_ir_after_all or every_change else after,
         options.print_ir_after_change,
     )
+
+
+@dataclass(frozen=True)
+class RemarkList:
+    """A listener that keeps remarks as messages, each at its place in the input."""
+
+    locator: Locator
+    found: list[Diagnostic]
+
+    def __call__(self, op: Operation, message: str, notes: tuple[Note, ...]) -> None:
+        """Keep one remark."""
+        explained = tuple(
+            Diagnostic("note", text, replace(self.locator.place_of(other), text=None))
+            for other, text in notes
+        )
+        self.found.append(
+            Diagnostic("remark", f"'{op.name}' op {message}", self.locator.place_of(op), explained)
+        )
 
 
 @dataclass
@@ -98,7 +120,8 @@ class Run:
             locator = parsed.locator
             with self.timing.measure("verify the input"):
                 verify_module(parsed.module)
-            self.transform(context, parsed.module)
+            with remarks.heard_by(RemarkList(locator, found)) if self.options.remarks else nullcontext():
+                self.transform(context, parsed.module)
             with self.timing.measure("print"):
                 return self.form.text(parsed.module), found
         except LocatedError as error:

@@ -52,6 +52,7 @@ SWITCHES = {
     " alone, look at each pass",
     "--print-op-generic": "print the generic form",
     "--print-debuginfo": "print locations",
+    "--remarks": "say what was not fused, which preferred kernels were declined, and why, to standard error",
     "--timing": "print a table of times, to standard error",
     "--list-passes": "print every pass with its options",
     "--debug": "show the Python traceback of an internal error, and of a plugin that fails to load",

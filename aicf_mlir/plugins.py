@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import get_type_hints
 
 from xdsl.passes import ModulePass
 
@@ -62,6 +63,12 @@ class OutsidePass:
             raise PluginError(
                 f"pass '{self.flag}' of {self.origin}: {loaded.__name__} has the name {name!r}; give both one name"
             )
+        try:
+            get_type_hints(loaded)
+        except Exception as error:
+            raise PluginError(
+                f"pass '{self.flag}' of {self.origin}: the type of an option cannot be read: {error}"
+            ) from error
         return loaded
 
 
@@ -71,7 +78,10 @@ def with_outside_passes(tree: PassTable, plugins: Iterable[str] = ()) -> PassTab
     Raises `PluginError` for a plugin that cannot be loaded, and for a second pass of one name.
     """
     table = dict(tree)
-    for outside in (*installed_passes(), *(one for plugin in plugins for one in load_plugin(plugin))):
+    for outside in (
+        *installed_passes(),
+        *(one for plugin in dict.fromkeys(plugins) for one in load_plugin(plugin)),
+    ):
         if _FLAG.fullmatch(outside.flag) is None:
             raise PluginError(
                 f"{outside.origin} has a pass {outside.flag!r}: a name is lower-case words joined by '-'"

@@ -123,6 +123,16 @@ def test_two_plugins_with_one_pass_are_refused_by_name(tmp_path: Path) -> None:
         with_outside_passes({}, paths)
 
 
+def test_a_plugin_that_is_named_twice_is_one(tmp_path: Path) -> None:
+    assert list(with_outside_passes({}, [plugin(tmp_path)] * 2)) == ["rename-all"]
+
+
+def test_an_option_of_a_type_that_is_not_there(tmp_path: Path) -> None:
+    path = plugin(tmp_path, text=PASS.format(cls="A", name="rename-all").replace("int | None", "Number"))
+    with pytest.raises(PluginError, match="the type of an option cannot be read: name 'Number'"):
+        parse_passes("rename-all", with_outside_passes({}, [path]))
+
+
 def opt(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     try:
         code = aicf_opt.main(arguments)

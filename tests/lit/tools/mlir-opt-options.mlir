@@ -18,7 +18,7 @@
 // RUN: aicf-opt %s --mlir-elide-elementsattrs-if-larger 4 | filecheck %s --check-prefix=WHOLE
 // RUN: aicf-opt --help | filecheck %s --check-prefix=HELP
 
-// CHECK:     func.func private @literals
+// CHECK:     func.func private @four
 // CHECK:     %a = nn.relu
 // CHECK-NOT: nn.relu
 
@@ -42,10 +42,13 @@
 // ONE:         // -----// IR dump after cse //----- //
 // ONE-NOT:     IR dump
 
-// DEBUGINFO:   nn.relu %x : tensor<4xf32> loc("{{.*}}mlir-opt-options.mlir":[[# @LINE + 17]]:8)
+// DEBUGINFO:   nn.relu %x : tensor<4xf32> loc("{{.*}}mlir-opt-options.mlir":[[# @LINE + 23]]:8)
 // OPFORM:      "nn.relu"(%x)
-// ELIDED:      four = dense_resource<__elided__> : tensor<4xi32>, list = [dense_resource<__elided__> : tensor<4xi32>], same = dense<1> : tensor<8xi32>, three = dense<[1, 2, 3]> : tensor<3xi32>
-// WHOLE:       four = dense<[1, 2, 3, 4]> : tensor<4xi32>
+// ELIDED:      @four(){{.*}} attributes {a = dense_resource<__elided__> : tensor<4xi32>}
+// ELIDED:      @list(){{.*}} attributes {a = [dense_resource<__elided__> : tensor<4xi32>]}
+// ELIDED:      @same(){{.*}} attributes {a = dense<1> : tensor<8xi32>}
+// ELIDED:      @three(){{.*}} attributes {a = dense<[1, 2, 3]> : tensor<3xi32>}
+// WHOLE:       @four(){{.*}} attributes {a = dense<[1, 2, 3, 4]> : tensor<4xi32>}
 
 // HELP: --pass-pipeline PIPELINE
 // HELP: --print-ir-before-all, --mlir-print-ir-before-all
@@ -56,7 +59,10 @@
 // HELP: --print-ir-before PASSES, --mlir-print-ir-before PASSES
 // HELP: --print-ir-after PASSES, --mlir-print-ir-after PASSES
 // HELP: --elide-elementsattrs-if-larger N, --mlir-elide-elementsattrs-if-larger N
-func.func private @literals() attributes {four = dense<[1, 2, 3, 4]> : tensor<4xi32>, list = [dense<[1, 2, 3, 4]> : tensor<4xi32>], same = dense<1> : tensor<8xi32>, three = dense<[1, 2, 3]> : tensor<3xi32>}
+func.func private @four() attributes {a = dense<[1, 2, 3, 4]> : tensor<4xi32>}
+func.func private @list() attributes {a = [dense<[1, 2, 3, 4]> : tensor<4xi32>]}
+func.func private @same() attributes {a = dense<1> : tensor<8xi32>}
+func.func private @three() attributes {a = dense<[1, 2, 3]> : tensor<3xi32>}
 
 func.func @twice(%x: tensor<4xf32>) -> tensor<4xf32> {
   %a = nn.relu %x : tensor<4xf32>

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -54,20 +54,31 @@ STOCK_PASSES = {
 }
 
 
+PassTable = Mapping[str, Callable[[], type[ModulePass]]]
+"""Loaders of passes by flag."""
+
+
 def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:
-    """Loaders of all passes by flag: AICF's in the order of the pipeline, then those of xDSL."""
+    """The passes of the tree: AICF's in the order of the pipeline, then those of xDSL."""
     return {**get_all_passes(), **{flag: stock.load for flag, stock in STOCK_PASSES.items()}}
 
 
-def describe_pass(flag: str) -> str:
-    """What a pass does, in one line."""
+def describe_pass(flag: str, passes: PassTable | None = None) -> str:
+    """What a pass of `passes` (those of the tree) does, in one line."""
     if (stock := STOCK_PASSES.get(flag)) is not None:
         return stock.meaning
-    return " ".join((available_passes()[flag]().__doc__ or "").strip().split("\n\n")[0].split())
+    table = available_passes() if passes is None else passes
+    return " ".join((table[flag]().__doc__ or "").strip().split("\n\n")[0].split())
 
 
 class PassSpecError(AicfError):
     """A list of passes that cannot be understood: syntax, pass name, option name or option value."""
+
+
+class BeforePass(Protocol):
+    """Called before a pass runs."""
+
+    def __call__(self, coming: ModulePass, module: ModuleOp) -> None: ...
 
 
 class AfterPass(Protocol):
@@ -76,8 +87,8 @@ class AfterPass(Protocol):
     def __call__(self, done: ModulePass, module: ModuleOp, seconds: float) -> None: ...
 
 
-def parse_passes(text: str) -> tuple[ModulePass, ...]:
-    """The passes that `text` describes; raises `PassSpecError`."""
+def parse_passes(text: str, passes: PassTable | None = None) -> tuple[ModulePass, ...]:
+    """What `text` describes, of `passes` (those of the tree); raises `PassSpecError`."""
     try:
         specs = tuple(parse_pipeline(text))
     except (ArgSpecParseError, ParseError) as error:
@@ -86,16 +97,21 @@ def parse_passes(text: str) -> tuple[ModulePass, ...]:
             f"cannot read the pass list {text!r}: write name{{option=value option=value}}, with quotes around"
             f" values that hold anything but letters, digits, '_' and '-'\n{details.rstrip()}"
         ) from None
-    return tuple(build_pass(spec) for spec in specs)
+    table = available_passes() if passes is None else passes
+    return tuple(build_pass(spec, table) for spec in specs)
 
 
-def build_pass(spec: ArgSpec) -> ModulePass:
-    """The pass that `spec` describes, its options checked."""
-    passes = available_passes()
-    if spec.name not in passes:
-        near = get_close_matches(spec.name, passes, 3)
+def check_pass_name(name: str, passes: PassTable) -> None:
+    """Raise `PassSpecError` for a pass that is not among `passes`; says which name is near."""
+    if name not in passes:
+        near = get_close_matches(name, passes, 3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known passes: {', '.join(passes)}"
-        raise PassSpecError(f"unknown pass '{spec.name}'; {hint}")
+        raise PassSpecError(f"unknown pass '{name}'; {hint}")
+
+
+def build_pass(spec: ArgSpec, passes: PassTable) -> ModulePass:
+    """The pass that `spec` describes, its options checked."""
+    check_pass_name(spec.name, passes)
     pass_type = passes[spec.name]()
     types = get_type_hints(pass_type)
     options = {field.name: types[field.name] for field in fields(pass_type)}
@@ -159,10 +175,13 @@ def run_passes(
     passes: Sequence[ModulePass],
     *,
     verify_each: bool = True,
+    before_each: BeforePass | None = None,
     after_each: AfterPass | None = None,
 ) -> None:
     """Run `passes` on `module` in place, verifying after each; errors carry the pass name as a note."""
     for current in passes:
+        if before_each is not None:
+            before_each(current, module)
         start = perf_counter()
         with _noted(f"while running pass '{current.name}'"):
             current.apply(context, module)

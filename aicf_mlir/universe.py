@@ -1,4 +1,9 @@
-"""What AICF adds to xDSL; the entry point `xdsl.universe` makes plain `xdsl-opt` see it too."""
+"""What AICF adds to xDSL. The entry point `xdsl.universe` makes `xdsl-opt` and xDSL's other tools see it too.
+
+xDSL refuses an installation where two universes have a dialect or a pass of the same name, so ours holds what is
+AICF's own: canonicalize, cse and dce are there from xDSL, and passes from outside the tree have universes of
+their own.
+"""
 
 from xdsl.universe import Universe
 

@@ -18,6 +18,7 @@ import torch
 from torch.nn import functional
 
 from aicf_mlir import _C, OpKind, SelectionError, op_call
+from aicf_mlir.op_call import Operands
 
 LAUNCHES = 20  # in one graph
 WINDOWS = 9
@@ -31,8 +32,8 @@ class Row:
 
     label: str
     kind: int
-    inputs: list[Tensor]
-    outputs: list[Tensor]
+    inputs: Operands
+    outputs: Operands
     attrs: dict[str, Any]
     flops: int = 0
     kernels: tuple[str, ...] = ("",)
@@ -71,12 +72,12 @@ def products() -> Iterator[Row]:
     yield product(1024, 1024, 1024, bf16, trans_b=True)
     yield product(8192, 4096, 4096, bf16, trans_b=True)
     x, w, bias, out = make(64, 256), make(256, 256), make(256), make(64, 256)
-    yield Row("linear relu 64x256x256", OpKind.GemmEpilogue, [x, w, bias], [out],
-              {"trans_b": True, "bias": True, "act": "relu"}, 2 * 64 * 256 * 256,
+    yield Row("linear relu 64x256x256", OpKind.GemmEpilogue, {"a": x, "b": w, "bias": bias}, {"out": out},
+              {"trans_b": True, "act": "relu"}, 2 * 64 * 256 * 256,
               peer=lambda: functional.linear(x, w, bias).relu_())  # fmt: skip
     dy, dw, db = make(64, 256), make(256, 256), make(256)
-    yield Row("dW and db 256x256x64", OpKind.GemmEpilogue, [dy, x], [dw, db],
-              {"trans_a": True, "bias_grad": True}, 2 * 64 * 256 * 256)  # fmt: skip
+    yield Row("dW and db 256x256x64", OpKind.GemmEpilogue, {"a": dy, "b": x},
+              {"out": dw, "bias_grad": db}, {"trans_a": True}, 2 * 64 * 256 * 256)  # fmt: skip
 
 
 def others() -> Iterator[Row]:
@@ -103,14 +104,18 @@ def others() -> Iterator[Row]:
             torch.tensor(s, device="cuda", dtype=torch.float64)
             for s in (1e-3, 0.9, 0.999, 1e-8, 0.0, [10.0], [9e2])
         ]
-        yield Row(f"adam_step {shape}", OpKind.AdamStep, [p, g, m, v, *scalars], [p, m, v],
+        names = ("lr", "beta1", "beta2", "eps", "weight_decay", "bc1_inv", "bc2_inv")
+        operands = {"p": p, "g": g, "m": m, "v": v, **dict(zip(names, scalars, strict=True))}
+        yield Row(f"adam_step {shape}", OpKind.AdamStep, operands, {"p": p, "m": m, "v": v},
                   {"groups": [0], "indices": [0]})  # fmt: skip
     step = torch.ones(4, device="cuda")
     scalars = [
         torch.tensor(s, device="cuda", dtype=torch.float64) for s in (0.9, 0.999, float("nan"), float("nan"))
     ]
     results = [torch.empty(4, device="cuda", dtype=torch.float64) for _ in range(2)]
-    yield Row("advance", OpKind.Advance, [step, *scalars], [step, *results], {})
+    pins = dict(zip(("beta1", "beta2", "bc1_pin", "bc2_pin"), scalars, strict=True))
+    inverses = dict(zip(("bc1_inv", "bc2_inv"), results, strict=True))
+    yield Row("advance", OpKind.Advance, {"step": step, **pins}, {"step": step, **inverses}, {})
     for rows, classes in ((64, 10), (1024, 1000), (8192, 50304)):
         logits, target = make(rows, classes), torch.randint(classes, (rows,), device="cuda")
         loss, grad = make(1)[0], make(rows, classes)
@@ -175,7 +180,12 @@ def main() -> None:
     for row in (*products(), *others()):
         if not any(text in row.label for text in only):
             continue
-        size = sum(t.numel() * t.element_size() for t in (*row.inputs, *row.outputs))
+        tensors = [
+            t
+            for side in (row.inputs, row.outputs)
+            for t in (side.values() if isinstance(side, dict) else side)
+        ]
+        size = sum(t.numel() * t.element_size() for t in tensors)
         peer = f"{torchs(row.peer):9.2f}" if row.peer else "        –"
         for kernel in row.kernels:
             try:

@@ -178,3 +178,8 @@ def select_kernel(use: Use, target: str, kernel_id: str = "") -> tuple[str, int]
     A `kernel_id` is kept if it is supported. Raises SelectionError with the reason of every candidate.
     """
     return _C.select_kernel(*use.arguments, target, kernel_id, use.counts)
+
+
+def kernels_of(op_name: str) -> list[_C.KernelVariant]:
+    """The kernels of an op, of all devices, in order of preference."""
+    return [variant for variant in _C.kernel_variants() if variant["op"] == op_name]

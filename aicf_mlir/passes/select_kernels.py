@@ -5,6 +5,7 @@ The function remembers the target as `aicf.target`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -12,22 +13,54 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
+from aicf_mlir import remarks
 from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.errors import SelectionError, VerifyError
+from aicf_mlir.remarks import remark
 
 TARGET = "aicf.target"
+
+
+def kernel_for(op: KernelOp, target: str, wanted: str = "") -> tuple[str, int]:
+    """The kernel id of `op` on `target`, and the bytes of workspace that it needs.
+
+    Raises SelectionError with the reason where no kernel, or not the one that is `wanted`, runs the op.
+    """
+    return registry.select_kernel(op.use, target, wanted)
 
 
 def select(op: KernelOp, target: str) -> None:
     """Ask the registry for the kernel of `op` on `target`. An id that is already there is kept or refused."""
     wanted = op.kernel_id.data if op.kernel_id is not None else ""
     try:
-        kernel_id, workspace = registry.select_kernel(op.use, target, wanted)
+        kernel_id, workspace = kernel_for(op, target, wanted)
     except (SelectionError, VerifyError) as error:
         op.emit_error(f"no kernel for target {target}", error)
+    if not wanted and remarks.wanted():
+        for name, reason in declined(op, target, kernel_id):
+            remark(op, f"runs {kernel_id}; kernel {name} declined: {reason}")
     op.kernel_id = StringAttr(kernel_id)
     op.workspace = IntegerAttr(workspace, i64) if workspace else None
+
+
+def declined(op: KernelOp, target: str, chosen: str) -> Iterator[tuple[str, str]]:
+    """The kernels that are preferred to `chosen` on its device, each with the reason why it does not run `op`."""
+    kernels = registry.kernels_of(op.op_name)
+    device = next(kernel["device"] for kernel in kernels if kernel["name"] == chosen)
+    for kernel in kernels:
+        if kernel["name"] == chosen:
+            return
+        if kernel["device"] == device:
+            try:
+                kernel_for(op, target, kernel["name"])
+            except SelectionError as error:
+                yield kernel["name"], reason_of(error, target)
+
+
+def reason_of(error: SelectionError, target: str) -> str:
+    """What stood in a kernel's way: the end of the error, which begins with the kernel, the op and the target."""
+    return str(error).rpartition(f" on {target}: ")[2]
 
 
 @dataclass(frozen=True)

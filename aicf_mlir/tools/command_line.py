@@ -40,6 +40,10 @@ class ToolParser(argparse.ArgumentParser):
             self.error(self._explain(unknown[0], getattr(options, "input", "")))
         return options
 
+    def has_option(self, name: str) -> bool:
+        """Whether `--name` is an option."""
+        return name in self._option_string_actions
+
     def error(self, message: str) -> NoReturn:
         """One line on standard error, exit code 2."""
         self.exit(USAGE, f"{self.prog}: error: {message}\n")
@@ -134,16 +138,26 @@ def guarded(
 
 
 def internal_error(
-    error: BaseException, place: Place, command: Sequence[str], source: Source | None, *, debug: bool
+    error: BaseException,
+    place: Place,
+    command: Sequence[str],
+    source: Source | None,
+    *,
+    debug: bool,
+    owner: str = "AICF",
 ) -> Diagnostic:
-    """The message for an exception that no input should cause; it names the file that reproduces it."""
+    """The message for an exception that no input should cause; it names the file that reproduces it.
+
+    `owner` says in whose code it happened.
+    """
     if debug:
         traceback.print_exception(error)
     texts = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
     if (path := write_reproducer(error, command, source)) is not None:
         texts.append(f"command, traceback and input are in {path}: please send it with a report")
     message = (
-        f"internal error, {type(error).__name__}: {error} (a bug in AICF: --debug shows the Python traceback)"
+        f"internal error, {type(error).__name__}: {error}"
+        f" (a bug in {owner}: --debug shows the Python traceback)"
     )
     return Diagnostic("error", message, place, tuple(Diagnostic("note", text, place) for text in texts))
 

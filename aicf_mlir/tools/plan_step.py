@@ -109,7 +109,7 @@ class PlanStep:
             for _ in range(steps):
                 executor.run()
         _C.synchronize(self.device)
-        self._trace = executor.trace()
+        self._trace = executor.trace(choices=True)
         return self._read(arenas)
 
     def trace(self) -> list[str]:

@@ -138,9 +138,9 @@ Executor::Batch parse_batch(const py::tuple& addresses) {
   return batch;
 }
 
-std::vector<std::string> trace(Executor& executor) {
+std::vector<std::string> trace(Executor& executor, bool choices) {
   std::vector<std::string> names;
-  raise_if(executor.trace(&names));
+  raise_if(executor.trace(choices, &names));
   return names;
 }
 
@@ -230,7 +230,7 @@ void bind_executor(py::module_& m) {
           },
           py::arg("n") = 1, py::arg("stream") = 0, py::arg("batch") = py::tuple())
       .def("reset", [](Executor& e) { without_gil([&] { return e.reset(); }); })
-      .def("trace", &trace)
+      .def("trace", &trace, py::arg("choices") = false)
       .def("stats", &stats)
       .def_property_readonly("captured", &Executor::captured)
       .def_property_readonly("failed", &Executor::failed)

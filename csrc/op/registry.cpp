@@ -126,9 +126,9 @@ Status prepare_kernel(const KernelVariant& variant, const OpDesc& op, LaunchPoin
   const std::string id = variant.name;
   if (!variant.prepare) return Status::unsupported("kernel '" + id + "' is not in this build");
   AICF_TRY(variant.prepare(variant, op, out));
-  const std::string& name = (*out)->name();
-  if (name == id || name.rfind(id + "[", 0) == 0) return Status::ok();
-  return Status::unsupported("kernel '" + id + "' made a launch of '" + name + "' ready instead of its own");
+  if ((*out)->id() == id) return Status::ok();
+  return Status::unsupported("kernel '" + id + "' made a launch of '" + (*out)->id() +
+                             "' ready instead of its own");
 }
 
 }  // namespace aicf

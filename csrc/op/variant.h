@@ -30,15 +30,19 @@ constexpr int kStatusNumbers = 3;
 // operands, which must live as long.
 class LaunchState {
  public:
-  explicit LaunchState(std::string name) : name_(std::move(name)) {}
+  // `choice`: what the kernel has decided, or nothing.
+  LaunchState(std::string id, const std::string& choice)
+      : id_(std::move(id)), name_(choice.empty() ? id_ : id_ + "[" + choice + "]") {}
   virtual ~LaunchState() = default;
   // Enqueues the work on ctx.stream. No allocation on the device, no synchronisation.
   virtual Status launch(const LaunchContext& ctx) const = 0;
-  // The kernel that runs, and in brackets what it has chosen: "gemm_f16_tc[64x64]".
+  // The kernel that runs: "gemm_f16_tc".
+  const std::string& id() const { return id_; }
+  // With what it has chosen in brackets: "gemm_f16_tc[64x64]".
   const std::string& name() const { return name_; }
 
  private:
-  std::string name_;
+  std::string id_, name_;
 };
 
 struct KernelVariant;
@@ -60,10 +64,10 @@ struct KernelVariant {
   const OpSchema* schema = nullptr;  // of `op`; set by the registry
 };
 
-// "[…]" behind the kernel's name, of a state that has made a choice.
+// What a state has chosen, if it has a function for that.
 template <class State>
 auto choice_of(const State& state, int) -> decltype(state.choice()) {
-  return "[" + state.choice() + "]";
+  return state.choice();
 }
 template <class State>
 std::string choice_of(const State&, long) {
@@ -77,7 +81,7 @@ Status prepare_with(const KernelVariant& self, const OpDesc& op, LaunchPointer* 
   class Launch : public LaunchState {
    public:
     Launch(const char* name, State state)
-        : LaunchState(name + choice_of(state, 0)), state_(std::move(state)) {}
+        : LaunchState(name, choice_of(state, 0)), state_(std::move(state)) {}
     Status launch(const LaunchContext& ctx) const override { return run(state_, ctx); }
 
    private:

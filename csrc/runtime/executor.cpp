@@ -176,11 +176,11 @@ Status Executor::reset() {
   return Status::ok();
 }
 
-Status Executor::trace(std::vector<std::string>* out) {
+Status Executor::trace(bool choices, std::vector<std::string>* out) {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
   out->clear();
-  for (const LaunchState* launch : *last_trace_) out->push_back(launch->name());
+  for (const LaunchState* launch : *last_trace_) out->push_back(choices ? launch->name() : launch->id());
   return Status::ok();
 }
 

@@ -57,8 +57,8 @@ class Executor {
   Status replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)());
   Status reset();
   // What the launches enqueued by the last run, or recorded by the capture that was last replayed, call
-  // themselves; see LaunchState::name().
-  Status trace(std::vector<std::string>* out);
+  // themselves: the kernel ids, or with `choices` the names of their states.
+  Status trace(bool choices, std::vector<std::string>* out);
   Status stats(ExecutorStats* out);
   bool captured() const { return graph_ != nullptr; }
   // The code of the check that has failed, as far as the host can see without waiting; 0 while all is well.

@@ -122,10 +122,11 @@ def adams(make: Maker) -> Iterator[Case]:
         p, g, m = ([make.normal(*shape) for shape in shapes] for _ in range(3))
         v = [make.cast(make.normal(*shape).astype(np.float64) ** 2) for shape in shapes]
         scalars: list[Any] = [np.array(s) for s in (1e-3, 0.9, 0.999, 1e-8, 0.1)]
+        counts = ((count,) * 4 + (0,) + (1,) * 7, (count,) * 3 + (0,))
         scalars += [make.random.uniform(1.0, last, count) for last in (10.0, 900.0)]
         outputs = [make.out(*shape) for shape in shapes] * 3
         attrs = {"groups": [0] * count, "indices": list(reversed(range(count)))}
-        yield Case(f"{count} tensors", [*p, *g, *m, *v, *scalars], outputs, attrs, scale=1.0)
+        yield Case(f"{count} tensors", [*p, *g, *m, *v, *scalars], outputs, attrs, counts, scale=1.0)
 
 
 def indices(make: Maker) -> Iterator[Case]:
@@ -142,7 +143,7 @@ def finites(make: Maker) -> Iterator[Case]:
         tensors = [make.normal(size + i % 3) for i in range(count)]
         if wrong is not None:
             tensors[wrong][size - 1], tensors[wrong][size // 2] = np.nan, -np.inf
-        yield Case(f"{count} of {size}", [FINE, *tensors], [STATUS], {"code": 2})
+        yield Case(f"{count} of {size}", [FINE, *tensors], [STATUS], {"code": 2}, ((1, count), (1,)))
 
 
 LARGE = {

@@ -11,6 +11,7 @@ from xdsl.rewriter import InsertPoint
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.passes.fuse.missed import missed_bias_gradient
 from aicf_mlir.passes.fuse.views import viewed_as
 
 
@@ -49,9 +50,10 @@ class FuseBiasGradient(RewritePattern):
         if not isinstance(op, kernel.ReduceSumOp):
             return
         (dy,) = op.operands
-        if len(shape_of(dy)) != 2 or op.attrs["dims"] != [0] or op.attrs.get("scale", 1.0) != 1.0:
-            return
-        if (gemm := self.find_product(dy)) is None or (place := self.find_place(op, gemm)) is None:
+        gemm = self.find_product(dy)
+        plain = len(shape_of(dy)) == 2 and op.attrs["dims"] == [0] and op.attrs.get("scale", 1.0) == 1.0
+        if not plain or gemm is None or (place := self.find_place(op, gemm)) is None:
+            missed_bias_gradient(op, gemm)
             return
         sums = TensorType(element_type(dy), shape_of(dy)[1:])
         results = {"out": gemm.results[0].type, "bias_grad": sums}

@@ -15,17 +15,15 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.attributes import AttributeValue
 from aicf_mlir.dialects.base import element_type
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.passes.fuse.missed import Kind, missed_kinds, missed_updates
 
 UPDATES = (kernel.SgdStepOp, kernel.AdamStepOp)
 PER_TENSOR = ("groups", "indices")
 """The attributes that have an entry for each tensor."""
 TENSORS = frozenset({"p", "g", "m", "v", "vmax", "buf"})
 """The operands that have an entry for each tensor; the others have one for each group."""
-
-Kind = tuple[str, tuple[str, ...], tuple[tuple[str, AttributeValue], ...], str]
 
 
 def kind_of(op: KernelOp) -> Kind:
@@ -101,6 +99,7 @@ def fuse_updates(function: FuncOp) -> None:
         order[op] = position
         if isinstance(op, UPDATES):
             kinds.setdefault(kind_of(op), []).append(op)
+    missed_kinds(kinds)
     for updates in kinds.values():
         last = updates[-1]
         free = [
@@ -108,6 +107,7 @@ def fuse_updates(function: FuncOp) -> None:
             for update in updates
             if all(order[use.operation] > order[last] for result in update.results for use in result.uses)
         ]
+        missed_updates(updates, free, order)
         if len(free) < 2:
             continue
         merged = merge(free)

@@ -203,8 +203,8 @@ def _wrong_launch(
             if (why := fault(output, expected.values[result], expected.runs_of(result))) is None:
                 continue
             specs = [(dtype, tuple(shape)) for _, _, dtype, shape in launch["outputs"]]
-            launch = subject.launch_ops[index]
-            meant = meaning(op_name, inputs, launch.values, specs, counts=launch.counts)
+            text = subject.launch_ops[index]
+            meant = meaning(op_name, inputs, text.values, specs, counts=text.counts)
             agrees = all(fault(ours, wanted, []) is None for ours, wanted in zip(outputs, meant, strict=True))
             reason = (
                 "the plan gives it other operands or attributes"

@@ -1,0 +1,113 @@
+"""Why launches stay apart: the remarks of `fuse`. They change nothing, and cost nothing where nobody listens."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from xdsl.ir import Operation, SSAValue
+
+from aicf_mlir import remarks
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.attributes import AttributeValue
+from aicf_mlir.dialects.base import shape_of
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.remarks import Note, remark
+
+Kind = tuple[str, tuple[str, ...], tuple[tuple[str, AttributeValue], ...], str]
+"""What updates must have in common to be one launch: op, operands that are there, attributes, element type."""
+
+PRODUCTS = (kernel.GemmOp, kernel.GemmEpilogueOp)
+READ_AS = frozenset({"trans_a", "trans_b"})
+"""Attributes of a product that are no epilogue."""
+PLAIN = frozenset({"a", "b", "out"})
+"""Operands and results of a product that are no epilogue."""
+
+
+def missed_epilogue(op: Operation, chain: Sequence[SSAValue], reason: str = "") -> None:
+    """Say why `op` is no part of the epilogue of the product that `chain` leads to; nothing where it leads to none.
+
+    Without a `reason` it is an epilogue that is there already, or whoever else reads what `op` reads.
+    """
+    product = chain[-1].owner
+    if not remarks.wanted() or not isinstance(product, PRODUCTS):
+        return
+    readers = list(other_readers(op, chain))
+    if not reason and (taken := _epilogue(product)):
+        reason, readers = f"it has the epilogue {', '.join(taken)} already", []
+    reason = reason or "the value between them has another reader"
+    remark(op, f"is not fused into {product.name}: {reason}", (product, "the product"), *read_by(readers))
+
+
+def _epilogue(product: KernelOp) -> list[str]:
+    """What a product computes beside it."""
+    extra = [name for name, values in {**product.ins, **product.outs}.items() if values and name not in PLAIN]
+    return sorted({*product.attrs, *extra} - READ_AS)
+
+
+def other_readers(op: Operation, chain: Sequence[SSAValue]) -> Iterator[Operation]:
+    """Who reads the values of `chain`, but for `op` the first, and each link the next, once."""
+    for value, reader in zip(chain, (op, *(link.owner for link in chain)), strict=False):
+        users = [use.operation for use in value.uses]
+        if isinstance(reader, Operation) and reader in users:
+            users.remove(reader)
+        yield from users
+
+
+def read_by(readers: Iterable[Operation]) -> list[Note]:
+    """A note for each reader."""
+    return [(reader, f"read by {reader.name}") for reader in dict.fromkeys(readers)]
+
+
+def missed_bias_gradient(op: KernelOp, gemm: KernelOp | None) -> None:
+    """Say why `op` is no second result of `gemm`, or of any product that reads what it sums."""
+    (summed,) = op.operands
+    products = [use for use in summed.uses if isinstance(use.operation, PRODUCTS)]
+    if not remarks.wanted() or not products:
+        return
+    rank, dims, scale = len(shape_of(summed)), op.attrs["dims"], op.attrs.get("scale", 1.0)
+    conditions = {
+        "no kernel.gemm reads the summed value as its left operand with trans_a": gemm is None,
+        f"it sums a value of rank {rank}, a bias gradient one of rank 2": rank != 2,
+        f"it sums over dims {dims}, a bias gradient over [0]": dims != [0],
+        f"it scales the sum by {scale}, a bias gradient does not": scale != 1.0,
+        "an operand of the product is made after the sum, and the sum is read before the product": True,
+    }
+    reason = next(condition for condition, holds in conditions.items() if holds)
+    shown = [(gemm, "the product")] if gemm is not None else []
+    shown = shown or [(u.operation, f"read by {u.operation.name} as operand {u.index}") for u in products]
+    remark(op, f"is not fused into a product: {reason}", *shown)
+
+
+def missed_updates(
+    updates: Sequence[KernelOp], free: Collection[KernelOp], order: Mapping[Operation, int]
+) -> None:
+    """Say which of `updates` are not `free` to be merged into the last of them: their new values are read before."""
+    last = updates[-1]
+    for update in updates if remarks.wanted() else ():
+        if update not in free:
+            readers = [use.operation for result in update.results for use in result.uses]
+            early = sorted((op for op in readers if order[op] <= order[last]), key=order.__getitem__)
+            reason = "is not merged with the other updates: a new value is read before the last of them"
+            remark(update, reason, (last, "the last update"), *read_by(early))
+
+
+def missed_kinds(kinds: Mapping[Kind, Sequence[KernelOp]]) -> None:
+    """Say what keeps the updates of each further kind from being one launch with those of the first."""
+    for kind in list(kinds)[1:] if remarks.wanted() else ():
+        first = next(iter(kinds))
+        own, there = _facts(kind), _facts(first)
+        keys = [key for key in {**there, **own} if own.get(key) != there.get(key)]
+        told = ", ".join(f"{key} is {_shown(own.get(key))}, there {_shown(there.get(key))}" for key in keys)
+        remark(
+            kinds[kind][0], f"is not merged with {kinds[first][0].name}: {told}", (kinds[first][0], "there")
+        )
+
+
+def _facts(kind: Kind) -> dict[str, AttributeValue]:
+    name, operands, attrs, element = kind
+    states = ", ".join(operands)
+    return {"the op": name, "operands": states, "the element type": element, **dict(attrs)}
+
+
+def _shown(value: AttributeValue | None) -> str:
+    return "not set" if value is None else str(value).lower()

@@ -1,0 +1,43 @@
+"""Remarks: what a pass left undone, and the condition that stood in its way.
+
+A pass says `remark(op, "not fused …")`; whoever wants to know listens with `heard_by`, as `aicf-opt --remarks`
+does. Where nobody listens a remark is one look at a variable; a pass that must compute what it would say asks
+`wanted()` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from xdsl.ir import Operation
+
+Note = tuple[Operation, str]
+"""An op that explains a remark, and what it does there."""
+
+Listener = Callable[[Operation, str, tuple[Note, ...]], None]
+"""Called while the op still stands in the module: a pass may erase it later."""
+
+_LISTENER: ContextVar[Listener | None] = ContextVar("aicf_remarks", default=None)
+
+
+def wanted() -> bool:
+    """Whether anybody listens."""
+    return _LISTENER.get() is not None
+
+
+def remark(op: Operation, message: str, *notes: Note) -> None:
+    """Say `message` about `op` to whoever listens."""
+    if (listener := _LISTENER.get()) is not None:
+        listener(op, message, notes)
+
+
+@contextmanager
+def heard_by(listener: Listener) -> Generator[None]:
+    """Meanwhile, in this thread, `listener` is told every remark."""
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)

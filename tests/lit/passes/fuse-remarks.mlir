@@ -1,0 +1,123 @@
+// With --remarks: each pair of launches that fuse leaves apart, with the condition; and none for what it fuses.
+// RUN: aicf-opt %s --fuse --remarks --split-input-file --verify-diagnostics
+
+func.func @fused(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) -> tensor<4x2xf32> {
+  %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+  %z = kernel.bias_add x(%y) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+  %a = kernel.gelu x(%z) : tensor<4x2xf32>
+  func.return %a : tensor<4x2xf32>
+}
+
+// -----
+
+func.func @product_is_used(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
+  %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32> // expected-note {{the product}}
+  // expected-remark@below {{'kernel.bias_add' op is not fused into kernel.gemm: the value between them has another reader}}
+  %z = kernel.bias_add x(%y) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+  %n = kernel.neg x(%y) : tensor<4x2xf32> // expected-note {{read by kernel.neg}}
+  func.return %n, %z : tensor<4x2xf32>, tensor<4x2xf32>
+}
+
+// -----
+
+func.func @reshape_is_used(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) -> (tensor<2x2x2xf32>, tensor<2x2x2xf32>) {
+  %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32> // expected-note {{the product}}
+  %r = kernel.reshape %y : (tensor<4x2xf32>) -> tensor<2x2x2xf32>
+  // expected-remark@below {{'kernel.bias_add' op is not fused into kernel.gemm: the value between them has another reader}}
+  %z = kernel.bias_add x(%r) bias(%b) : (tensor<2x2x2xf32>, tensor<2xf32>) -> tensor<2x2x2xf32>
+  func.return %r, %z : tensor<2x2x2xf32>, tensor<2x2x2xf32> // expected-note {{read by func.return}}
+}
+
+// -----
+
+func.func @columns_are_split(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<4xf32>) -> tensor<2x4xf32> {
+  %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32> // expected-note {{the product}}
+  %r = kernel.reshape %y : (tensor<4x2xf32>) -> tensor<2x4xf32>
+  // expected-remark@below {{not fused into kernel.gemm: the reshape between them splits the columns that the bias is added to}}
+  %z = kernel.bias_add x(%r) bias(%b) : (tensor<2x4xf32>, tensor<4xf32>) -> tensor<2x4xf32>
+  func.return %z : tensor<2x4xf32>
+}
+
+// -----
+
+func.func @epilogue_is_taken(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) -> tensor<4x2xf32> {
+  %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32> // expected-note {{the product}}
+  %a = kernel.relu x(%y) : tensor<4x2xf32>
+  // expected-remark@below {{'kernel.tanh' op is not fused into kernel.gemm_epilogue: it has the epilogue act already}}
+  %c = kernel.tanh x(%a) : tensor<4x2xf32>
+  func.return %c : tensor<4x2xf32>
+}
+
+// -----
+
+// A value that no product makes is not half of a pair.
+func.func @no_product(%x: tensor<4x2xf32>, %b: tensor<2xf32>) -> (tensor<4x2xf32>, tensor<2xf32>) {
+  %z = kernel.bias_add x(%x) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+  %a = kernel.relu x(%z) : tensor<4x2xf32>
+  %s = kernel.reduce_sum x(%a) {dims = array<i64: 0>} : (tensor<4x2xf32>) -> tensor<2xf32>
+  func.return %a, %s : tensor<4x2xf32>, tensor<2xf32>
+}
+
+// -----
+
+func.func @gradient_is_used(%g: tensor<4x2xf32>, %w: tensor<2x8xf32>) -> tensor<4x8xf32> {
+  %dy = kernel.gemm a(%g) b(%w) : (tensor<4x2xf32>, tensor<2x8xf32>) -> tensor<4x8xf32> // expected-note {{the product}}
+  // expected-note@+2 {{read by kernel.silu_bwd}}
+  // expected-remark@+1 {{'kernel.silu_bwd' op is not fused into kernel.gemm: the value between them has another reader}}
+  %d = kernel.silu_bwd dy(%dy) saved(%dy) : tensor<4x8xf32>
+  func.return %d : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @product_on_the_other_side(%x: tensor<4x8xf32>, %dy: tensor<4x2xf32>) -> (tensor<8x2xf32>, tensor<2xf32>) {
+  %dw = kernel.gemm a(%x) b(%dy) {trans_a = true} : (tensor<4x8xf32>, tensor<4x2xf32>) -> tensor<8x2xf32> // expected-note {{read by kernel.gemm as operand 1}}
+  // expected-remark@below {{'kernel.reduce_sum' op is not fused into a product: no kernel.gemm reads the summed value as its left operand with trans_a}}
+  %db = kernel.reduce_sum x(%dy) {dims = array<i64: 0>} : (tensor<4x2xf32>) -> tensor<2xf32>
+  func.return %dw, %db : tensor<8x2xf32>, tensor<2xf32>
+}
+
+// -----
+
+func.func @other_sums(%dy: tensor<4x4xf32>, %n: tensor<2x4x4xf32>) -> (tensor<4x4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<2x4x4xf32>, tensor<4x4xf32>) {
+  %dw = kernel.gemm a(%dy) b(%dy) {trans_a = true} : tensor<4x4xf32>
+  %0 = kernel.reduce_sum x(%dy) {dims = array<i64: 1>} : (tensor<4x4xf32>) -> tensor<4xf32> // expected-remark {{it sums over dims [1], a bias gradient over [0]}}
+  // expected-remark@below {{it scales the sum by 0.5, a bias gradient does not}}
+  %1 = kernel.reduce_sum x(%dy) {dims = array<i64: 0>, scale = 0.5} : (tensor<4x4xf32>) -> tensor<4xf32>
+  %dv = kernel.gemm a(%n) b(%n) {trans_a = true} : tensor<2x4x4xf32>
+  // expected-remark@below {{it sums a value of rank 3, a bias gradient one of rank 2}}
+  %2 = kernel.reduce_sum x(%n) {dims = array<i64: 0>} : (tensor<2x4x4xf32>) -> tensor<4x4xf32>
+  func.return %dw, %0, %1, %dv, %2 : tensor<4x4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<2x4x4xf32>, tensor<4x4xf32>
+}
+
+// -----
+
+func.func @operand_needs_the_sum(%dy: tensor<4x2xf32>, %x: tensor<4x2xf32>) -> tensor<2x2xf32> {
+  // expected-remark@below {{an operand of the product is made after the sum, and the sum is read before the product}}
+  %db = kernel.reduce_sum x(%dy) {dims = array<i64: 0>} : (tensor<4x2xf32>) -> tensor<2xf32>
+  %y = kernel.bias_add x(%x) bias(%db) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+  %dw = kernel.gemm a(%dy) b(%y) {trans_a = true} : (tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<2x2xf32> // expected-note {{the product}}
+  func.return %dw : tensor<2x2xf32>
+}
+
+// -----
+
+func.func @kinds(%p: tensor<4xf32>, %q: tensor<4xf64>, %lr: tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf64>) {
+  %0 = kernel.sgd_step p(%p) g(%p) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  // expected-remark@below {{'kernel.sgd_step' op is not merged with kernel.sgd_step: maximize is true, there not set}}
+  %1 = kernel.sgd_step p(%p) g(%p) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>, maximize = true} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  // expected-remark@below {{'kernel.sgd_step' op is not merged with kernel.sgd_step: the element type is f64, there f32}}
+  %2 = kernel.sgd_step p(%q) g(%q) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4xf64>, tensor<4xf64>, tensor<f64>, tensor<f64>) -> tensor<4xf64>
+  func.return %0, %1, %2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf64>
+}
+
+// -----
+
+func.func @value_is_read(%p: tensor<4xf32>, %q: tensor<4xf32>, %lr: tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>) {
+  // expected-remark@below {{not merged with the other updates: a new value is read before the last of them}}
+  %0 = kernel.sgd_step p(%p) g(%p) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  // expected-note@+2 {{the last update}}
+  // expected-note@+1 {{read by kernel.sgd_step}}
+  %1 = kernel.sgd_step p(%q) g(%0) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  func.return %0, %1 : tensor<4xf32>, tensor<4xf32>
+}

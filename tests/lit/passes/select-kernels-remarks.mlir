@@ -1,0 +1,19 @@
+// With --remarks: each kernel of the target's device that is preferred to the one that runs, with its reason.
+// RUN: aicf-opt %s -p "select-kernels{target=sm_90}" --remarks --split-input-file --verify-diagnostics
+
+func.func @small(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  // expected-remark@+3 {{'kernel.gemm' op runs gemm_f32_tiled_32x32; kernel gemm_f16_tc declined: needs f16, got f32}}
+  // expected-remark@+2 {{'kernel.gemm' op runs gemm_f32_tiled_32x32; kernel gemm_bf16_tc declined: needs bf16, got f32}}
+  // expected-remark@+1 {{kernel gemm_f32_tiled_64x64 declined: too few tiles to fill the chip: needs m*n >= }}
+  %y = kernel.gemm a(%x) b(%x) : tensor<64x64xf32>
+  func.return %y : tensor<64x64xf32>
+}
+
+// -----
+
+// The first choice runs: nothing to say. An id that somebody has put there was not chosen here.
+func.func @first_choice(%x: tensor<64x64xf16>) -> (tensor<64x64xf16>, tensor<64x64xf16>) {
+  %y = kernel.relu x(%x) : tensor<64x64xf16>
+  %z = kernel.relu x(%x) id "relu_f16" : tensor<64x64xf16>
+  func.return %y, %z : tensor<64x64xf16>, tensor<64x64xf16>
+}

@@ -6,12 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
-from xdsl.printer import Printer
 from xdsl.utils.exceptions import DiagnosticException
 
 from aicf_mlir.diagnostics import Diagnostic, LocatedError, Locator, Source
@@ -26,6 +24,7 @@ from aicf_mlir.pipeline import (
     parse_passes,
     run_passes,
 )
+from aicf_mlir.printing import to_text
 from aicf_mlir.stages import STAGES, Stage, check_legal, stage_range
 from aicf_mlir.tools.command_line import (
     FAILED,
@@ -202,10 +201,8 @@ class Run:
 
     def text(self, module: ModuleOp) -> str:
         """The module as the command line wants it printed."""
-        stream = StringIO()
         generic, locations = self.options.print_op_generic, self.options.print_debuginfo
-        Printer(stream, print_generic_format=generic, print_debuginfo=locations).print_op(module)
-        return stream.getvalue() + "\n"
+        return to_text(module, generic=generic, locations=locations) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from io import StringIO
 
-from xdsl.printer import Printer
-
+from aicf_mlir.printing import to_text
 from aicf_mlir.tools.command_line import OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.source import write_output
 
@@ -46,9 +44,7 @@ def trace_to_text(function: str, name: str = "step", locations: bool = False) ->
     user = load_user_step(function)
     options = {"optimizer": user.optimizer, "name": name}
     traced = call_at(user.location, trace, user.model, user.loss_fn, user.batch, **options)
-    text = StringIO()
-    Printer(text, print_debuginfo=locations).print_op(traced.module)
-    return f"{text.getvalue()}\n"
+    return to_text(traced.module, locations=locations) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,7 +3,8 @@
 // RUN: aicf-opt %s --select-kernels=target=sm_90 --bufferize | filecheck %s
 
 // SELECT-LABEL: func.func @workspace
-// SELECT-NEXT:    %y = kernel.reduce_sum %x {dims = array<i64: 0, 1>} id "reduce_sum_f32" workspace [[BYTES:[0-9]+]] :
+// SELECT-NEXT:    %y = kernel.reduce_sum %x {dims = array<i64: 0, 1>} id "reduce_sum_f32" workspace [[BYTES:[0-9]+]]
+// SELECT-NEXT:      : (tensor<65536x4xf32>) -> tensor<f32>
 // CHECK-LABEL: plan.program @workspace target "sm_90" {
 // CHECK-NEXT:    plan.slot @x : memref<65536x4xf32> input "x"
 // CHECK-NEXT:    plan.slot @result0 : memref<f32> output "result0"

@@ -3,8 +3,11 @@
 
 // Two tensors of one group; the launch comes after the last gradient.
 // CHECK-LABEL: func.func @one_group
+// CHECK-NEXT:      tensor<4xf32>) {
 // CHECK-NEXT:    %h = kernel.neg %g
-// CHECK-NEXT:    %p1, %q1 = kernel.sgd_step %p, %q, %g, %h, %lr, %wd {groups = array<i64: 0, 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>)
+// CHECK-NEXT:    %p1, %q1 = kernel.sgd_step %p, %q, %g, %h, %lr, %wd {groups = array<i64: 0, 0>}
+// CHECK-NEXT:      : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> (tensor<4xf32>,
+// CHECK-NEXT:      tensor<4xf32>)
 // CHECK-NEXT:    func.return %p1, %q1
 func.func @one_group(%p: tensor<4xf32>, %q: tensor<4xf32>, %g: tensor<4xf32>, %lr: tensor<f64>, %wd: tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>) {
   %p1 = kernel.sgd_step %p, %g, %lr, %wd {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
@@ -17,7 +20,50 @@ func.func @one_group(%p: tensor<4xf32>, %q: tensor<4xf32>, %g: tensor<4xf32>, %l
 
 // Groups are told apart by their scalars; a launch that is merged already takes part. Each tensor keeps its counter.
 // CHECK-LABEL: func.func @groups
-// CHECK-NEXT:    %p1, %q1, %r1, %p2, %q2, %r2 = kernel.sgd_step %p, %q, %r, %g, %g, %g, %m, %n, %m, %lr, %mu, %mu, %mu, %s, %lr1, %mu, %mu, %mu, %s {groups = array<i64: 0, 1, 0>, indices = array<i64: 2, 0, 1>, momentum = true, nesterov = true} :
+// CHECK-NEXT:      %n: tensor<4xf32>, %lr: tensor<f64>, %lr1: tensor<f64>, %mu: tensor<f64>, %s: tensor<3xf32>) -> (tensor<4xf32>,
+// CHECK-NEXT:      tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+// CHECK-NEXT:    %p1, %q1, %r1, %p2, %q2, %r2 = kernel.sgd_step
+// CHECK-NEXT:      %p,
+// CHECK-NEXT:      %q,
+// CHECK-NEXT:      %r,
+// CHECK-NEXT:      %g,
+// CHECK-NEXT:      %g,
+// CHECK-NEXT:      %g,
+// CHECK-NEXT:      %m,
+// CHECK-NEXT:      %n,
+// CHECK-NEXT:      %m,
+// CHECK-NEXT:      %lr,
+// CHECK-NEXT:      %mu,
+// CHECK-NEXT:      %mu,
+// CHECK-NEXT:      %mu,
+// CHECK-NEXT:      %s,
+// CHECK-NEXT:      %lr1,
+// CHECK-NEXT:      %mu,
+// CHECK-NEXT:      %mu,
+// CHECK-NEXT:      %mu,
+// CHECK-NEXT:      %s
+// CHECK-NEXT:      {groups = array<i64: 0, 1, 0>, indices = array<i64: 2, 0, 1>, momentum = true, nesterov = true}
+// CHECK-NEXT:      : (
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<3xf32>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<3xf32>
+// CHECK-NEXT:      ) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
 // CHECK-NEXT:    func.return %p1, %p2, %q1, %q2, %r1, %r2
 func.func @groups(%p: tensor<4xf32>, %q: tensor<4xf32>, %r: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %n: tensor<4xf32>, %lr: tensor<f64>, %lr1: tensor<f64>, %mu: tensor<f64>, %s: tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
   %p1, %q1, %p2, %q2 = kernel.sgd_step %p, %q, %g, %g, %m, %n, %lr, %mu, %mu, %mu, %s, %lr1, %mu, %mu, %mu, %s {groups = array<i64: 0, 1>, indices = array<i64: 2, 0>, momentum = true, nesterov = true} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
@@ -29,7 +75,47 @@ func.func @groups(%p: tensor<4xf32>, %q: tensor<4xf32>, %r: tensor<4xf32>, %g: t
 
 // Adam: four columns of tensors, five with amsgrad.
 // CHECK-LABEL: func.func @adam
-// CHECK-NEXT:    %p1, %q1, %m1, %m2, %v1, %v2, %x1, %x2 = kernel.adam_step %p, %q, %g, %g, %m, %m, %v, %v, %x, %x, %lr, %h, %h, %h, %h, %c, %c {amsgrad = true, groups = array<i64: 0, 0>, indices = array<i64: 1, 0>} :
+// CHECK-NEXT:      %x: tensor<4xf32>, %lr: tensor<f64>, %h: tensor<f64>, %c: tensor<2xf64>) -> (tensor<4xf32>, tensor<4xf32>,
+// CHECK-NEXT:      tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+// CHECK-NEXT:    %p1, %q1, %m1, %m2, %v1, %v2, %x1, %x2 = kernel.adam_step
+// CHECK-NEXT:      %p,
+// CHECK-NEXT:      %q,
+// CHECK-NEXT:      %g,
+// CHECK-NEXT:      %g,
+// CHECK-NEXT:      %m,
+// CHECK-NEXT:      %m,
+// CHECK-NEXT:      %v,
+// CHECK-NEXT:      %v,
+// CHECK-NEXT:      %x,
+// CHECK-NEXT:      %x,
+// CHECK-NEXT:      %lr,
+// CHECK-NEXT:      %h,
+// CHECK-NEXT:      %h,
+// CHECK-NEXT:      %h,
+// CHECK-NEXT:      %h,
+// CHECK-NEXT:      %c,
+// CHECK-NEXT:      %c
+// CHECK-NEXT:      {amsgrad = true, groups = array<i64: 0, 0>, indices = array<i64: 1, 0>}
+// CHECK-NEXT:      : (
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<f64>,
+// CHECK-NEXT:        tensor<2xf64>,
+// CHECK-NEXT:        tensor<2xf64>
+// CHECK-NEXT:      ) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>)
 // CHECK-NEXT:    func.return %p1, %m1, %v1, %x1, %q1, %m2, %v2, %x2
 func.func @adam(%p: tensor<4xf32>, %q: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %v: tensor<4xf32>, %x: tensor<4xf32>, %lr: tensor<f64>, %h: tensor<f64>, %c: tensor<2xf64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
   %p1, %m1, %v1, %x1 = kernel.adam_step %p, %g, %m, %v, %x, %lr, %h, %h, %h, %h, %c, %c {amsgrad = true, groups = array<i64: 0>, indices = array<i64: 1>} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
@@ -41,9 +127,13 @@ func.func @adam(%p: tensor<4xf32>, %q: tensor<4xf32>, %g: tensor<4xf32>, %m: ten
 
 // Other attributes and other element types are launches of their own.
 // CHECK-LABEL: func.func @kinds
-// CHECK-NEXT:    %0 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>} : (tensor<4xf32>
-// CHECK-NEXT:    %1 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>, maximize = true} : (tensor<4xf32>
-// CHECK-NEXT:    %2 = kernel.sgd_step %q, %q, %lr, %lr {groups = array<i64: 0>} : (tensor<4xf64>
+// CHECK-NEXT:      tensor<4xf64>) {
+// CHECK-NEXT:    %0 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>}
+// CHECK-NEXT:      : (tensor<4xf32>
+// CHECK-NEXT:    %1 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>, maximize = true}
+// CHECK-NEXT:      : (tensor<4xf32>
+// CHECK-NEXT:    %2 = kernel.sgd_step %q, %q, %lr, %lr {groups = array<i64: 0>}
+// CHECK-NEXT:      : (tensor<4xf64>
 func.func @kinds(%p: tensor<4xf32>, %q: tensor<4xf64>, %lr: tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf64>) {
   %0 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
   %1 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>, maximize = true} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
@@ -55,8 +145,12 @@ func.func @kinds(%p: tensor<4xf32>, %q: tensor<4xf64>, %lr: tensor<f64>) -> (ten
 
 // An update whose new value is read before the last one stays where it is; the others are merged.
 // CHECK-LABEL: func.func @value_is_read
-// CHECK-NEXT:    %0 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>} :
-// CHECK-NEXT:    %1, %2 = kernel.sgd_step %q, %p, %q, %0, %lr, %lr {groups = array<i64: 0, 0>} :
+// CHECK-NEXT:      tensor<4xf32>) {
+// CHECK-NEXT:    %0 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>}
+// CHECK-NEXT:      : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+// CHECK-NEXT:    %1, %2 = kernel.sgd_step %q, %p, %q, %0, %lr, %lr {groups = array<i64: 0, 0>}
+// CHECK-NEXT:      : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> (tensor<4xf32>,
+// CHECK-NEXT:        tensor<4xf32>)
 // CHECK-NEXT:    func.return %0, %1, %2
 func.func @value_is_read(%p: tensor<4xf32>, %q: tensor<4xf32>, %lr: tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
   %0 = kernel.sgd_step %p, %p, %lr, %lr {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>

@@ -6,7 +6,9 @@
 // RUN: aicf-opt --stage plan=target=sm_90 %examples/mlp.mlir | filecheck %s --check-prefix=PLAN
 
 // FORWARD:      %a = kernel.gemm_epilogue %x, %w0, %b0 {act = "relu", bias = true, trans_b = true}
+// FORWARD-NEXT:        : (tensor<64x256xf32>, tensor<256x256xf32>, tensor<256xf32>) -> tensor<64x256xf32>
 // FORWARD-NEXT: %y = kernel.gemm_epilogue %a, %w1, %b1 {bias = true, trans_b = true}
+// FORWARD-NEXT:        : (tensor<64x256xf32>, tensor<256x256xf32>, tensor<256xf32>) -> tensor<64x256xf32>
 // FORWARD-NEXT: kernel.mse_loss %y, %t
 // FORWARD-NOT:  kernel
 
@@ -34,7 +36,8 @@
 // KERNEL:     %a = kernel.gemm_epilogue {{.*}} id "gemm_epilogue_f32_tiled_32x32"
 // KERNEL:     kernel.mse_grad {{.*}} id "mse_grad_f32"
 // KERNEL:     kernel.advance {{.*}} id "advance_cuda"
-// KERNEL:     kernel.adam_step {{.*}} id "adam_step_f32"
+// KERNEL:     kernel.adam_step
+// KERNEL:     id "adam_step_f32"
 
 // PLAN:       plan.program @mlp target "sm_90" peak [[#]] {
 // PLAN:       plan.arena @param 526336

@@ -13,7 +13,11 @@
 // STEP:      nn.cross_entropy_grad
 // STEP:      %dw0 = nn.matmul {{.*}}, %x {trans_a = true}
 // STEP:      %step.next, %bc1_inv.next, %bc2_inv.next = optim.advance %step,
-// STEP-NEXT: %w0.next, %w0.exp_avg.next, %w0.exp_avg_sq.next = optim.adam %w0, %dw0, {{.*}} {index = 0, decoupled = true}
+// STEP-NEXT:        : (tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<4xf32>, tensor<4xf64>,
+// STEP-NEXT:        tensor<4xf64>)
+// STEP-NEXT: %w0.next, %w0.exp_avg.next, %w0.exp_avg_sq.next = optim.adam
+// STEP-NEXT:   %w0, %dw0, {{.*}}
+// STEP-NEXT:   {index = 0, decoupled = true}
 
 // CPU:  plan.program @train_step target "cpu" peak [[#]] {
 // CPU:  plan.launch @k0 "gemm_epilogue_cpu_blas" gemm_epilogue(@x, @_0.weight, @_0.bias)

@@ -44,7 +44,8 @@ plan.program @planned target "cpu" peak 2304 {
   plan.launch @k1 "reduce_sum_cpu" reduce_sum(@v1) -> (@loss) {dims = array<i64: 0>, scale = 0.03125} after @k0
   // CHECK-NEXT: plan.launch @k2 "advance_cpu" advance(@step) -> (@step)
   plan.launch @k2 "advance_cpu" advance(@step) -> (@step)
-  // CHECK-NEXT: plan.launch @k3 "sgd_step_cpu" sgd_step(@_0.weight, @"a b", @lr, @lr) -> (@_0.weight) {groups = array<i64: 0>} after @k0, @k2
+  // CHECK-NEXT: plan.launch @k3 "sgd_step_cpu" sgd_step(@_0.weight, @"a b", @lr, @lr) -> (@_0.weight) {groups = array<i64: 0>}
+  // CHECK-NEXT:   after @k0, @k2
   plan.launch @k3 "sgd_step_cpu" sgd_step(@_0.weight, @"a b", @lr, @lr) -> (@_0.weight) {groups = array<i64: 0>} after @k0, @k2
 }
 

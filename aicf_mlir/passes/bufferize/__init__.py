@@ -9,6 +9,8 @@ kernel.reshape        alias of the slot that owns the memory
 other results         temporary; that of an operand which is not needed any more, if the op works in place
 workspace             temporary of its launch
 
+A temporary is called as the value in the text that is written there first: @dw1 for %dw1.
+
 Where the function returns a status, launches that write to an argument's slot are skipped if it has failed. So
 an update is computed in place only behind the checks, by a launch that computes nothing else.
 """
@@ -27,6 +29,7 @@ from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel, registry
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.names import printed_names
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.status_rules import KEPT_ROLES
@@ -69,6 +72,7 @@ class Bufferizer:
         self.terminator = return_op(function)
         self.target = target_of(function)
         self.uses = Uses(function)
+        self.names = printed_names(function)
         self.table = SlotTable()
         self.slot_of: dict[SSAValue, SlotOp] = {}
         self.launches: list[LaunchOp] = []
@@ -132,7 +136,7 @@ class Bufferizer:
         result = self.launched(value)
         if result in self.slot_of:
             refuse(self.terminator, "expected every result of a launch to be returned once; run lower first")
-        self.slot_of[result] = self.table.alias(slot, tensor_spec(result))
+        self.slot_of[result] = self.table.alias(slot, tensor_spec(result), self.names.get(result))
 
     def launched(self, value: SSAValue) -> OpResult:
         """The result of a launch whose memory `value` is."""
@@ -152,7 +156,7 @@ class Bufferizer:
             )
         in_place = self.status is None or result.op in self.skippable
         if in_place and result not in self.slot_of and self.uses.may_replace(result, argument):
-            self.slot_of[result] = self.table.alias(slot, tensor_spec(result))
+            self.slot_of[result] = self.table.alias(slot, tensor_spec(result), self.names.get(result))
         else:
             self.uses.keep(result)
             self.copies_at_end.append((value, slot))
@@ -163,7 +167,9 @@ class Bufferizer:
             case kernel.ConstantOp():
                 self.slot_of[op.output] = self.table.constant(op.number, op.spec)
             case kernel.ReshapeOp():
-                self.slot_of[op.output] = self.table.alias(self.slot_of[op.input], op.spec)
+                self.slot_of[op.output] = self.table.alias(
+                    self.slot_of[op.input], op.spec, self.names.get(op.output)
+                )
             case KernelOp():
                 self.launch(op)
             case ReturnOp():
@@ -179,22 +185,28 @@ class Bufferizer:
         for result in op.results:
             if result not in self.slot_of:
                 self.slot_of[result] = self.reused(op, result, taken) or self.table.temporary(
-                    tensor_spec(result)
+                    tensor_spec(result), self.names.get(result)
                 )
             taken.add(self.slot_of[result].root)
-        workspace = op.workspace.value.data if op.workspace is not None else 0
+        symbol = self.table.symbols.numbered("k")
         launch = LaunchOp(
-            self.table.symbols.numbered("k"),
+            symbol,
             op.kernel_id.data,
             op.op_name,
             [self.slot_of[value].symbol for value in op.operands],
             [self.slot_of[value].symbol for value in op.results],
             op.attrs,
-            self.table.temporary(("i8", (workspace,))).symbol if workspace else None,
+            self.scratch(symbol, op.workspace.value.data if op.workspace is not None else 0),
             self.status.symbol if self.status is not None and self.updates(op) else None,
         )
         launch.location = op.location
         self.launches.append(launch)
+
+    def scratch(self, launch: str, nbytes: int) -> str | None:
+        """The slot of the workspace of a launch; None if it needs none."""
+        if not nbytes:
+            return None
+        return self.table.temporary(("i8", (nbytes,)), f"{launch}.workspace").symbol
 
     def updates(self, op: KernelOp) -> bool:
         """Whether the launch of `op` writes to the slot of an argument."""
@@ -206,14 +218,13 @@ class Bufferizer:
             owner = self.uses.owner_of(operand)
             slot = self.slot_of[owner]
             if slot.role.data == "temp" and slot.root not in taken and self.uses.may_replace(result, owner):
-                return self.table.alias(slot, tensor_spec(result))
+                return self.table.alias(slot, tensor_spec(result), self.names.get(result))
         return None
 
     def copy(self, source: SlotOp, destination: SlotOp) -> None:
         """Append a launch that copies a slot."""
         inputs, outputs = [source.spec], [destination.spec]
         kernel_id, workspace = registry.select_kernel("copy", inputs, outputs, {}, self.target)
-        scratch = self.table.temporary(("i8", (workspace,))).symbol if workspace else None
         symbol = self.table.symbols.numbered("k")
         self.launches.append(
             LaunchOp(
@@ -223,7 +234,7 @@ class Bufferizer:
                 [source.symbol],
                 [destination.symbol],
                 {},
-                scratch,
+                self.scratch(symbol, workspace),
                 None if self.status is None else self.status.symbol,
             )
         )

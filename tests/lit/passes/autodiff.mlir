@@ -9,13 +9,13 @@
 // CHECK-NEXT:      tensor<2x8xf32> {aicf.role = "grad", aicf.name = "2.weight"}
 // CHECK-NEXT:    )
 // CHECK:         %loss = nn.mse_loss %y, %t
-// CHECK-NEXT:    %0 = nn.constant {value = 1.0} : tensor<f32>
-// CHECK-NEXT:    %1 = nn.mse_loss_grad %0, %y, %t : (tensor<f32>, tensor<3x2xf32>, tensor<3x2xf32>) -> tensor<3x2xf32>
-// CHECK-NEXT:    %2 = nn.matmul %1, %w1 : (tensor<3x2xf32>, tensor<2x8xf32>) -> tensor<3x8xf32>
-// CHECK-NEXT:    %dw1 = nn.matmul %1, %a {trans_a = true} : (tensor<3x2xf32>, tensor<3x8xf32>) -> tensor<2x8xf32>
-// CHECK-NEXT:    %3 = nn.relu_grad %2, %a : tensor<3x8xf32>
-// CHECK-NEXT:    %dw0 = nn.matmul %3, %x {trans_a = true} : (tensor<3x8xf32>, tensor<3x4xf32>) -> tensor<8x4xf32>
-// CHECK-NEXT:    %db0 = nn.sum %3 {dims = array<i64: 0>} : (tensor<3x8xf32>) -> tensor<8xf32>
+// CHECK-NEXT:    %dloss = nn.constant {value = 1.0} : tensor<f32>
+// CHECK-NEXT:    %dy = nn.mse_loss_grad %dloss, %y, %t : (tensor<f32>, tensor<3x2xf32>, tensor<3x2xf32>) -> tensor<3x2xf32>
+// CHECK-NEXT:    %da = nn.matmul %dy, %w1 : (tensor<3x2xf32>, tensor<2x8xf32>) -> tensor<3x8xf32>
+// CHECK-NEXT:    %dw1 = nn.matmul %dy, %a {trans_a = true} : (tensor<3x2xf32>, tensor<3x8xf32>) -> tensor<2x8xf32>
+// CHECK-NEXT:    %dh = nn.relu_grad %da, %a : tensor<3x8xf32>
+// CHECK-NEXT:    %dw0 = nn.matmul %dh, %x {trans_a = true} : (tensor<3x8xf32>, tensor<3x4xf32>) -> tensor<8x4xf32>
+// CHECK-NEXT:    %db0 = nn.sum %dh {dims = array<i64: 0>} : (tensor<3x8xf32>) -> tensor<8xf32>
 // CHECK-NEXT:    func.return %loss, %dw0, %db0, %dw1
 func.func @mlp(
     %x: tensor<3x4xf32> {aicf.role = "input", aicf.name = "x"},

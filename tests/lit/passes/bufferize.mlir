@@ -47,10 +47,10 @@ func.func @no_labels(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 // The old value is read after the new one is known: the update waits in a temporary.
 // CHECK-LABEL: plan.program @old_value_is_read
-// CHECK:         plan.slot @v0 : memref<4xf32> temp
-// CHECK-NEXT:    plan.launch @k0 "neg_cpu" neg(@p) -> (@v0)
-// CHECK-NEXT:    plan.launch @k1 "add_cpu" add(@p, @v0) -> (@y) after @k0
-// CHECK-NEXT:    plan.launch @k2 "copy_cpu" copy(@v0) -> (@p) after @k1
+// CHECK:         plan.slot @new : memref<4xf32> temp
+// CHECK-NEXT:    plan.launch @k0 "neg_cpu" neg(@p) -> (@new)
+// CHECK-NEXT:    plan.launch @k1 "add_cpu" add(@p, @new) -> (@y) after @k0
+// CHECK-NEXT:    plan.launch @k2 "copy_cpu" copy(@new) -> (@p) after @k1
 func.func @old_value_is_read(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "p"}, tensor<4xf32> {aicf.role = "output", aicf.name = "y"}) {
   %new = kernel.neg %p : tensor<4xf32>
@@ -62,8 +62,8 @@ func.func @old_value_is_read(%p: tensor<4xf32> {aicf.role = "param", aicf.name =
 
 // The op cannot work in place: a product reads its operands to the end.
 // CHECK-LABEL: plan.program @not_in_place
-// CHECK:         plan.launch @k0 "gemm_cpu_blas" gemm(@p, @p) -> (@v0)
-// CHECK-NEXT:    plan.launch @k1 "copy_cpu" copy(@v0) -> (@p) after @k0
+// CHECK:         plan.launch @k0 "gemm_cpu_blas" gemm(@p, @p) -> (@new)
+// CHECK-NEXT:    plan.launch @k1 "copy_cpu" copy(@new) -> (@p) after @k0
 func.func @not_in_place(%p: tensor<4x4xf32> {aicf.role = "param", aicf.name = "p"})
     -> (tensor<4x4xf32> {aicf.role = "update", aicf.name = "p"}) {
   %new = kernel.gemm %p, %p : tensor<4x4xf32>
@@ -120,11 +120,11 @@ func.func @temporaries(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
 // CHECK-LABEL: plan.program @constants_and_views
 // CHECK:         plan.slot @c0 : memref<f32> const 1.0
 // CHECK-NEXT:    plan.slot @c1 : memref<f32> const -0.0
-// CHECK-NEXT:    plan.slot @v0 : memref<2x2xf32> input alias @x
-// CHECK-NEXT:    plan.slot @v1 : memref<2x2xf32> temp
-// CHECK-NEXT:    plan.slot @v2 : memref<4xf32> temp alias @v1
-// CHECK-NEXT:    plan.launch @k0 "mul_cpu" mul(@v0, @c0) -> (@v1)
-// CHECK-NEXT:    plan.launch @k1 "add_cpu" add(@v2, @x) -> (@result0) after @k0
+// CHECK-NEXT:    plan.slot @v : memref<2x2xf32> input alias @x
+// CHECK-NEXT:    plan.slot @y : memref<2x2xf32> temp
+// CHECK-NEXT:    plan.slot @f : memref<4xf32> temp alias @y
+// CHECK-NEXT:    plan.launch @k0 "mul_cpu" mul(@v, @c0) -> (@y)
+// CHECK-NEXT:    plan.launch @k1 "add_cpu" add(@f, @x) -> (@result0) after @k0
 // CHECK-NEXT:    plan.launch @k2 "add_cpu" add(@c0, @c1) -> (@result1)
 func.func @constants_and_views(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<f32>) {
   %one = kernel.constant {value = 1.0} : tensor<f32>
@@ -143,9 +143,9 @@ func.func @constants_and_views(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<f32>
 
 // An alias of an argument that is updated keeps the old value in use.
 // CHECK-LABEL: plan.program @view_of_old_value
-// CHECK:         plan.launch @k0 "neg_cpu" neg(@p) -> (@v1)
-// CHECK-NEXT:    plan.launch @k1 "relu_cpu" relu(@v0) -> (@y)
-// CHECK-NEXT:    plan.launch @k2 "copy_cpu" copy(@v1) -> (@p) after @k0, @k1
+// CHECK:         plan.launch @k0 "neg_cpu" neg(@p) -> (@new)
+// CHECK-NEXT:    plan.launch @k1 "relu_cpu" relu(@view) -> (@y)
+// CHECK-NEXT:    plan.launch @k2 "copy_cpu" copy(@new) -> (@p) after @k0, @k1
 func.func @view_of_old_value(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "p"}, tensor<2x2xf32> {aicf.role = "output", aicf.name = "y"}) {
   %view = kernel.reshape %p : (tensor<4xf32>) -> tensor<2x2xf32>
@@ -159,11 +159,11 @@ func.func @view_of_old_value(%p: tensor<4xf32> {aicf.role = "param", aicf.name =
 // Launches wait for those whose results they read, and an update for every reader of the old value; an edge that
 // follows from others is left out.
 // CHECK-LABEL: plan.program @order
-// CHECK:         plan.launch @k0 "relu_cpu" relu(@p) -> (@v0)
-// CHECK-NEXT:    plan.launch @k1 "neg_cpu" neg(@p) -> (@v1)
-// CHECK-NEXT:    plan.launch @k2 "mul_cpu" mul(@v0, @v1) -> (@y) after @k0, @k1
+// CHECK:         plan.launch @k0 "relu_cpu" relu(@p) -> (@a)
+// CHECK-NEXT:    plan.launch @k1 "neg_cpu" neg(@p) -> (@b)
+// CHECK-NEXT:    plan.launch @k2 "mul_cpu" mul(@a, @b) -> (@y) after @k0, @k1
 // CHECK-NEXT:    plan.launch @k3 "sgd_step_cpu" sgd_step(@p, @y, @lr, @lr) -> (@p) {groups = array<i64: 0>} after @k2
-// CHECK-NEXT:    plan.launch @k4 "add_cpu" add(@v0, @p) -> (@z) after @k3
+// CHECK-NEXT:    plan.launch @k4 "add_cpu" add(@a, @p) -> (@z) after @k3
 func.func @order(%p: tensor<4xf32> {aicf.role = "param", aicf.name = "p"}, %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "p"}, tensor<4xf32> {aicf.role = "output", aicf.name = "y"}, tensor<4xf32> {aicf.role = "output", aicf.name = "z"}) {
   %a = kernel.relu %p : tensor<4xf32>

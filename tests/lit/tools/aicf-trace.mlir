@@ -17,7 +17,7 @@
 // CHECK-NEXT: %linear = nn.linear %image, %p0.weight, %p0.bias
 // CHECK-NEXT:        : (tensor<32x64xf32>, tensor<128x64xf32>, tensor<128xf32>) -> tensor<32x128xf32>
 // CHECK-NEXT: %gelu = nn.gelu %linear : tensor<32x128xf32>
-// CHECK:      %loss = nn.cross_entropy %linear_2, %label
+// CHECK:      %loss = nn.cross_entropy %linear2, %label
 // CHECK-NEXT: %check_index = nn.check_index %failed, %label {classes = 10, ignore_index = -100, code = 1}
 // CHECK-NEXT:        : (tensor<3xi64>, tensor<32xi64>) -> tensor<3xi64>
 // CHECK-NEXT: func.return %loss, %check_index : tensor<f32>, tensor<3xi64>

@@ -88,6 +88,10 @@ class Launch(TypedDict):
     workspace: tuple[str, int, int] | None
     unless: NotRequired[Slot | None]
     """The status: where its first number is not 0 the launch does nothing."""
+    symbol: NotRequired[str]
+    """Its name in the plan."""
+    origin: NotRequired[str]
+    """The user's line and layer, for messages; empty where they are not known."""
 
 MAX_RANK: int
 """The most dimensions that an operand of a kernel has."""

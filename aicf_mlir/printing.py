@@ -33,7 +33,7 @@ WIDTH = 120
 FILLED = 16
 """Longer lists have one item a line."""
 
-_BREAK = re.compile(r"( :| \{| [a-z]+)? *$")
+_BREAK = re.compile(r"(( :| \{| [a-z]+)|(?<!->)) *$|$")
 """Where a line may be broken, if what is printed ends so: a colon, brace or keyword then begins the next line."""
 _NUMBER = re.compile(r"[-+.\d][-+.\w]*")
 _LOCATIONS = (UnknownLoc, FileLineColLoc, NameLoc, FusedLoc, CallSiteLoc)
@@ -105,16 +105,14 @@ class WrappingPrinter(Printer):
             self._print_items(items, print_fn)
 
     def _print_items(self, items: Sequence[Item], print_fn: Callable[[Item], Any]) -> None:
+        """Print them on this line or, between no brackets, on the next one; else several a line, or one a line."""
         texts = self._measured(items, print_fn)
         is_delimited = self._last in ("(", "[", "{", "<")
         width = sum(map(len, texts)) + 2 * (len(texts) - 1)
-        is_filled = _is_filled(texts)
-        if (
-            self._held
-            and is_filled
-            and len(items) > 1
-            and self._column + width > WIDTH >= self._next_column + width
-        ):
+        is_plain = not any("{" in text or "\n" in text for text in texts)
+        is_filled = all(_NUMBER.fullmatch(text) for text in texts) or (is_plain and len(texts) <= FILLED)
+        fits_below = self._column + width > WIDTH >= self._next_column + width
+        if self._held and is_plain and fits_below:
             self._break()
         is_short = self._column + width <= WIDTH or (len(items) == 1 and not is_delimited)
         if is_short and not self._must_break:
@@ -140,7 +138,8 @@ class WrappingPrinter(Printer):
         """Print the items on as few lines as they fit in, beginning with this one."""
         for index, (item, text) in enumerate(zip(items, texts, strict=True)):
             self.print_string(", " if index else "")
-            if self._held and self._column + len(text) >= WIDTH:
+            fits_below = self._next_column + len(text) < WIDTH
+            if self._held and self._column + len(text) >= WIDTH and (index or fits_below):
                 self._break()
             with self.indented():
                 print_fn(item)
@@ -198,10 +197,3 @@ class WrappingPrinter(Printer):
             (text,) = self._measured([None], lambda _: print_it())
             if self._column + len(text) > WIDTH:
                 self._break()
-
-
-def _is_filled(texts: Sequence[str]) -> bool:
-    """Whether a list that does not fit has several items a line: short lists of plain items, and numbers."""
-    if all(_NUMBER.fullmatch(text) for text in texts):
-        return True
-    return len(texts) <= FILLED and not any("{" in text or "\n" in text for text in texts)

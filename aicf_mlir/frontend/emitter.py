@@ -16,8 +16,8 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.frontend.refused import Refused
-from aicf_mlir.frontend.source import SourceLocation, location_attribute
 from aicf_mlir.frontend.types import ELEMENT_TYPES
+from aicf_mlir.locations import SourceLocation, location_attribute
 
 
 class Emitter:

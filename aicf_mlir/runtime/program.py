@@ -12,6 +12,7 @@ from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.element_types import byte_size
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.errors import PlanError
+from aicf_mlir.locations import origin
 
 if TYPE_CHECKING:
     from aicf_mlir._C import Launch
@@ -116,4 +117,6 @@ def _launch(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> Launch:
         "attrs": launch.values,
         "workspace": workspace,
         "unless": None if launch.status is None else _place(slots[launch.status]),
+        "symbol": launch.symbol,
+        "origin": str(origin(launch) or ""),
     }

@@ -29,7 +29,9 @@ def build_parser() -> ToolParser:
         "-o", dest="output", metavar="FILE", default="-", help="output (default: standard output)"
     )
     parser.add_argument("--name", default="step", help="the name of the function (default: step)")
-    parser.add_argument("--locations", action="store_true", help="print the user's file and line of every op")
+    parser.add_argument(
+        "--locations", action="store_true", help="print the user's file, line and layer of every op"
+    )
     parser.add_argument("--debug", action="store_true", help="show the Python traceback of an internal error")
     parser.add_argument("--version", action=VersionAction)
     return parser

@@ -112,9 +112,9 @@ def test_what_fits_stays_on_its_line(text: str, expected: str) -> None:
 
 
 def test_a_list_is_broken_at_the_width() -> None:
-    operands = ", ".join(f"%a{i}" for i in range(30))
-    types = ", ".join(["i64"] * 30)
-    arguments = ", ".join(f"%a{i}: i64" for i in range(30))
+    operands = ", ".join(f"%a{i}" for i in range(60))
+    types = ", ".join(["i64"] * 60)
+    arguments = ", ".join(f"%a{i}: i64" for i in range(60))
     module = parse_module(
         f"func.func @f({arguments}) -> ({types}) {{\n  func.return {operands} : {types}\n}}"
     )
@@ -122,5 +122,5 @@ def test_a_list_is_broken_at_the_width() -> None:
     assert lines[1:4] == ["  func.func @f(", "    %a0: i64,", "    %a1: i64,"]
     at = lines.index("    func.return")
     assert lines[at + 1 : at + 3] == ["      %a0,", "      %a1,"]
-    assert lines[at + 30 : at + 33] == ["      %a29", "      : i64,", "      i64,"]
+    assert lines[at + 60 : at + 63] == ["      %a59", "      : i64,", "      i64,"]
     assert max(map(len, lines)) <= WIDTH

@@ -88,7 +88,7 @@ class Bufferizer:
         for op in self.function.body.block.ops:
             self.translate(op)
         for value, destination in self.copies_at_end:
-            self.copy(self.slot_of[value], destination)
+            self.copy(self.slot_of[value], destination, value)
         order_launches(self.launches, self.table.by_symbol)
         ops = [*self.table.by_symbol.values(), *self.launches]
         program = ProgramOp(self.function.sym_name.data, self.target, ops)
@@ -221,23 +221,25 @@ class Bufferizer:
                 return self.table.alias(slot, tensor_spec(result), self.names.get(result))
         return None
 
-    def copy(self, source: SlotOp, destination: SlotOp) -> None:
-        """Append a launch that copies a slot."""
+    def copy(self, source: SlotOp, destination: SlotOp, value: SSAValue) -> None:
+        """Append a launch that copies a slot, which holds `value`."""
         inputs, outputs = [source.spec], [destination.spec]
         kernel_id, workspace = registry.select_kernel("copy", inputs, outputs, {}, self.target)
         symbol = self.table.symbols.numbered("k")
-        self.launches.append(
-            LaunchOp(
-                symbol,
-                kernel_id,
-                "copy",
-                [source.symbol],
-                [destination.symbol],
-                {},
-                self.scratch(symbol, workspace),
-                None if self.status is None else self.status.symbol,
-            )
+        launch = LaunchOp(
+            symbol,
+            kernel_id,
+            "copy",
+            [source.symbol],
+            [destination.symbol],
+            {},
+            self.scratch(symbol, workspace),
+            None if self.status is None else self.status.symbol,
         )
+        launch.location = (
+            value.owner.location if isinstance(value.owner, Operation) else self.function.location
+        )
+        self.launches.append(launch)
 
 
 @dataclass(frozen=True)

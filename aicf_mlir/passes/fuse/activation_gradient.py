@@ -10,6 +10,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.locations import fused_location
 from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
 
 GRADIENTS: dict[type[KernelOp], str] = {
@@ -36,7 +37,7 @@ class FuseActivationGradient(RewritePattern):
         before, saved_rows = viewed_as(saved, gemm.results[0].type)
         attrs = {**gemm.attrs, "act_grad": activation}
         fused = kernel.GemmEpilogueOp.launch([*gemm.operands, saved_rows], gemm.result_types, **attrs)
-        fused.location = op.location
+        fused.location = fused_location(op, gemm)
         after, result = viewed_as(fused.results[0], op.results[0].type)
         rewriter.replace(op, [*before, fused, *after], [result])
         erase_dead_views(chain, rewriter)

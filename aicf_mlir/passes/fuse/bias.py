@@ -9,6 +9,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.base import shape_of
+from aicf_mlir.locations import fused_location
 from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
 
 
@@ -26,7 +27,7 @@ class FuseBias(RewritePattern):
             return
         attrs = {**gemm.attrs, "bias": True}
         fused = kernel.GemmEpilogueOp.launch([*gemm.operands, bias], gemm.result_types, **attrs)
-        fused.location = gemm.location
+        fused.location = fused_location(gemm, op)
         views, result = viewed_as(fused.results[0], op.results[0].type)
         rewriter.replace(op, [fused, *views], [result])
         erase_dead_views(chain, rewriter)

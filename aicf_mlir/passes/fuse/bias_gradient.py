@@ -10,6 +10,7 @@ from xdsl.rewriter import InsertPoint
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.base import element_type, shape_of
+from aicf_mlir.locations import fused_location
 from aicf_mlir.passes.fuse.views import viewed_as
 
 
@@ -54,7 +55,7 @@ class FuseBiasGradient(RewritePattern):
         sums = TensorType(element_type(dy), shape_of(dy)[1:])
         attrs = {**gemm.attrs, "bias_grad": True}
         fused = kernel.GemmEpilogueOp.launch(gemm.operands, [*gemm.result_types, sums], **attrs)
-        fused.location = gemm.location
+        fused.location = fused_location(gemm, op)
         views, total = viewed_as(fused.results[1], op.results[0].type)
         for new in (fused, *views):
             self.order[new] = self.order[place]

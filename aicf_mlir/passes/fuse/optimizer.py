@@ -18,6 +18,7 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.attributes import AttributeValue
 from aicf_mlir.dialects.base import element_type
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.locations import common_location
 
 UPDATES = (kernel.SgdStepOp, kernel.AdamStepOp)
 PER_TENSOR = ("groups", "indices")
@@ -77,7 +78,7 @@ def merge(updates: Sequence[KernelOp]) -> KernelOp:
     result_types = [value.type for index, column in enumerate(tensors) if index != 1 for value in column]
     attrs = {**updates[0].attrs, "groups": groups} | ({"indices": indices} if indices else {})
     merged = type(updates[0]).launch(operands, result_types, **attrs)
-    merged.location = updates[0].location
+    merged.location = common_location(updates)
     return merged
 
 

@@ -13,7 +13,8 @@
 // CHECK-NEXT:    plan.slot @output.temp : memref<4x4xf32> output "temp"
 // CHECK-NEXT:    plan.launch @k0 "add_cpu" add(@x, @a_b) -> (@output.temp)
 // CHECK-NEXT:    plan.launch @k1 "mse_loss_cpu" mse_loss(@output.temp, @_0.weight) -> (@loss) {reduction = "mean"} after @k0
-// CHECK-NEXT:    plan.launch @k2 "mse_grad_cpu" mse_grad(@loss, @_0.weight, @output.temp) -> (@_0.weight.grad) {reduction = "mean"} after @k1
+// CHECK-NEXT:    plan.launch @k2 "mse_grad_cpu" mse_grad(@loss, @_0.weight, @output.temp) -> (@_0.weight.grad) {reduction = "mean"}
+// CHECK-NEXT:      after @k1
 // CHECK-NEXT:    plan.launch @k3 "sgd_step_cpu" sgd_step(@_0.weight, @_0.weight.grad, @lr, @lr) -> (@_0.weight)
 // CHECK-NEXT:      {groups = array<i64: 0>} after @k2
 // CHECK-NEXT:  }

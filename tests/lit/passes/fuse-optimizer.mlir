@@ -23,25 +23,7 @@ func.func @one_group(%p: tensor<4xf32>, %q: tensor<4xf32>, %g: tensor<4xf32>, %l
 // CHECK-NEXT:      %n: tensor<4xf32>, %lr: tensor<f64>, %lr1: tensor<f64>, %mu: tensor<f64>, %s: tensor<3xf32>) -> (tensor<4xf32>,
 // CHECK-NEXT:      tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
 // CHECK-NEXT:    %p1, %q1, %r1, %p2, %q2, %r2 = kernel.sgd_step
-// CHECK-NEXT:      %p,
-// CHECK-NEXT:      %q,
-// CHECK-NEXT:      %r,
-// CHECK-NEXT:      %g,
-// CHECK-NEXT:      %g,
-// CHECK-NEXT:      %g,
-// CHECK-NEXT:      %m,
-// CHECK-NEXT:      %n,
-// CHECK-NEXT:      %m,
-// CHECK-NEXT:      %lr,
-// CHECK-NEXT:      %mu,
-// CHECK-NEXT:      %mu,
-// CHECK-NEXT:      %mu,
-// CHECK-NEXT:      %s,
-// CHECK-NEXT:      %lr1,
-// CHECK-NEXT:      %mu,
-// CHECK-NEXT:      %mu,
-// CHECK-NEXT:      %mu,
-// CHECK-NEXT:      %s
+// CHECK-NEXT:      %p, %q, %r, %g, %g, %g, %m, %n, %m, %lr, %mu, %mu, %mu, %s, %lr1, %mu, %mu, %mu, %s
 // CHECK-NEXT:      {groups = array<i64: 0, 1, 0>, indices = array<i64: 2, 0, 1>, momentum = true, nesterov = true}
 // CHECK-NEXT:      : (
 // CHECK-NEXT:        tensor<4xf32>,
@@ -78,23 +60,7 @@ func.func @groups(%p: tensor<4xf32>, %q: tensor<4xf32>, %r: tensor<4xf32>, %g: t
 // CHECK-NEXT:      %x: tensor<4xf32>, %lr: tensor<f64>, %h: tensor<f64>, %c: tensor<2xf64>) -> (tensor<4xf32>, tensor<4xf32>,
 // CHECK-NEXT:      tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
 // CHECK-NEXT:    %p1, %q1, %m1, %m2, %v1, %v2, %x1, %x2 = kernel.adam_step
-// CHECK-NEXT:      %p,
-// CHECK-NEXT:      %q,
-// CHECK-NEXT:      %g,
-// CHECK-NEXT:      %g,
-// CHECK-NEXT:      %m,
-// CHECK-NEXT:      %m,
-// CHECK-NEXT:      %v,
-// CHECK-NEXT:      %v,
-// CHECK-NEXT:      %x,
-// CHECK-NEXT:      %x,
-// CHECK-NEXT:      %lr,
-// CHECK-NEXT:      %h,
-// CHECK-NEXT:      %h,
-// CHECK-NEXT:      %h,
-// CHECK-NEXT:      %h,
-// CHECK-NEXT:      %c,
-// CHECK-NEXT:      %c
+// CHECK-NEXT:      %p, %q, %g, %g, %m, %m, %v, %v, %x, %x, %lr, %h, %h, %h, %h, %c, %c
 // CHECK-NEXT:      {amsgrad = true, groups = array<i64: 0, 0>, indices = array<i64: 1, 0>}
 // CHECK-NEXT:      : (
 // CHECK-NEXT:        tensor<4xf32>,

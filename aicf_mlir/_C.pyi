@@ -83,8 +83,9 @@ class ExecutorStats(TypedDict):
 
 class Launch(TypedDict):
     symbol: NotRequired[str]
+    """Its name in the plan."""
     origin: NotRequired[str]
-    """Where it comes from, for errors."""
+    """The user's line and layer, for messages; empty where they are not known."""
     op: int | str
     kernel_id: str
     inputs: Sequence[Slot]

@@ -9,12 +9,13 @@ from functools import cached_property
 from types import TracebackType
 from typing import Literal
 
-from xdsl.dialects.builtin import FileLineColLoc, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.utils.diagnostic import Diagnostic as XdslDiagnostic
 from xdsl.utils.exceptions import ParseError
 
 from aicf_mlir.errors import VerifyError
+from aicf_mlir.locations import SourceLocation, origin
 
 Severity = Literal["error", "warning", "note", "remark"]
 
@@ -143,16 +144,15 @@ class Locator:
         while op is not None:
             if (position := self.positions.get(op)) is not None:
                 return self.source.place(position, len(op.name))
-            if isinstance(op.location, FileLineColLoc):
-                return self._named(op.location)
+            if (found := origin(op)) is not None:
+                return self._named(found)
             op = op.parent_op()
         return Place(self.source.name)
 
-    def _named(self, location: FileLineColLoc) -> Place:
-        line, column = location.line.data, location.column.data
-        place = Place(location.filename.data, line, column)
+    def _named(self, location: SourceLocation) -> Place:
+        place = Place(location.file, location.line, location.column)
         if place.file == self.source.name:
-            return replace(place, text=self.source.line_text(line))
+            return replace(place, text=self.source.line_text(location.line))
         return place
 
     def describe(self, error: BaseException) -> Diagnostic:

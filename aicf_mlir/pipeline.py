@@ -17,7 +17,9 @@ from xdsl.utils.arg_spec import ArgSpec, ParameterListType, ParameterType, parse
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError
 from xdsl.utils.hints import isa, type_repr
 
+from aicf_mlir.diagnostics import failing_op
 from aicf_mlir.errors import AicfError
+from aicf_mlir.locations import origin
 from aicf_mlir.passes import get_all_passes
 from aicf_mlir.verify import verify_module
 
@@ -198,5 +200,8 @@ def _noted(note: str) -> Generator[None]:
     try:
         yield
     except Exception as error:
+        op = failing_op(error)
+        if op is not None and (where := origin(op)) is not None and where.layer:
+            error.add_note(f"at {where}")
         error.add_note(note)
         raise

@@ -37,6 +37,9 @@ from aicf_mlir.text_limits import (
 
 OpT = TypeVar("OpT", bound=Operation)
 
+_RESULTS = re.compile(r"[\s\w%.$:,#-]*+=\s*")
+"""`%a, %b:2 =`, perhaps on several lines."""
+
 
 class SafeLexer(MLIRLexer):
     """The lexer with a string rule that cannot backtrack: xDSL's is exponential on an unterminated string.
@@ -144,7 +147,7 @@ class SafeParser(Parser):
         start = self.pos
         if self._current_token.kind is not MLIRTokenKind.PERCENT_IDENT:
             return start
-        behind = re.compile(r"[^=\n]*=\s*").match(self.source.text, start)
+        behind = _RESULTS.match(self.source.text, start)
         return behind.end() if behind else start
 
     def _get_op_by_name(self, name: str) -> type[Operation]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import FileLineColLoc, FloatAttr, IntegerAttr, ModuleOp, i1
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, i1
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.irdl import OperandDef, VarOperandDef
 from xdsl.utils.exceptions import VerifyException
@@ -30,6 +30,7 @@ from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Sgd, parse_groups
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
 from aicf_mlir.dialects.signature import argument_labels
+from aicf_mlir.locations import origin
 
 UPDATES = ("advance", "sgd_step", "adam_step")
 """Launches of the optimizer; each reads its tensors first, then its hyperparameters."""
@@ -215,17 +216,15 @@ def _property_definitions(op: Operation) -> Iterator[tuple[str, Any]]:
 
 
 def _source(op: Operation) -> str | None:
-    if not isinstance(op.location, FileLineColLoc):
-        return None
-    return f"{op.location.filename.data}:{op.location.line.data}"
+    found = origin(op)
+    return found and found.file_and_line
 
 
 def _numbers_at(op: Operation) -> frozenset[float]:
     """The numbers that are written in the user's statement behind `op`, with either sign."""
-    if not isinstance(op.location, FileLineColLoc):
+    if (found := origin(op)) is None:
         return frozenset()
-    line = op.location.line.data
-    spans = [span for span in _numbers_of(op.location.filename.data) if span[0] <= line <= span[1]]
+    spans = [span for span in _numbers_of(found.file) if span[0] <= found.line <= span[1]]
     if not spans:
         return frozenset()
     return min(spans, key=lambda span: span[1] - span[0])[2]

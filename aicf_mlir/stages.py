@@ -14,6 +14,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.parsing import make_context
 from aicf_mlir.pipeline import parse_passes, run_passes
+from aicf_mlir.printing import to_text
 from aicf_mlir.verify import verify_module
 
 __all__ = [
@@ -110,7 +111,7 @@ class Snapshots(Mapping[str, ModuleOp]):
 
     def text(self, name: str) -> str:
         """The module after stage `name`, as text."""
-        return str(self[name])
+        return to_text(self[name])
 
 
 def run_stages(

@@ -10,6 +10,7 @@ from xdsl.printer import Printer
 from xdsl.utils.mlir_lexer import MLIRTokenKind
 
 from aicf_mlir.dialects.registry import Operand
+from aicf_mlir.printing import print_words
 
 Item = TypeVar("Item")
 
@@ -18,11 +19,13 @@ def print_segments(
     printer: Printer, items: Mapping[str, Sequence[Item]], print_item: Callable[[Item], object]
 ) -> None:
     """Print ` name(item, …)` for each operand that is there."""
-    for name, listed in items.items():
-        if listed:
-            printer.print_string(f" {name}")
-            with printer.in_parens():
-                printer.print_list(listed, print_item)
+
+    def print_segment(segment: tuple[str, Sequence[Item]]) -> None:
+        printer.print_string(segment[0])
+        with printer.in_parens():
+            printer.print_list(segment[1], print_item)
+
+    print_words(printer, [segment for segment in items.items() if segment[1]], print_segment)
 
 
 def parse_segments(
@@ -46,6 +49,7 @@ def parse_segments(
 def _refuse_others(parser: Parser, op: str, rows: Sequence[Operand]) -> None:
     """Raise where another `name(` follows: one that the op does not have, has twice, or has earlier."""
     token = parser._current_token  # pyright: ignore[reportPrivateUsage]
-    if token.kind is MLIRTokenKind.BARE_IDENT and token.span.input.at(token.span.end) == "(":
+    follows = token.span.input.at(token.span.end)
+    if token.kind is MLIRTokenKind.BARE_IDENT and follows == "(" and token.text != "loc":
         listing = ", ".join(f"{row.name}(…)" for row in rows)
         parser.raise_error(f"{op} has no operand '{token.text}' here; it takes {listing}", parser.pos)

@@ -16,9 +16,10 @@ from torch.fx import Node
 
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.model import free_name
-from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
 from aicf_mlir.frontend.types import describe, is_supported, supported_dtypes
+from aicf_mlir.locations import SourceLocation
 
 Role = Literal["param", "buffer"]
 

@@ -16,8 +16,8 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.frontend.refused import Refused
-from aicf_mlir.frontend.source import SourceLocation, location_attribute
 from aicf_mlir.frontend.types import ELEMENT_TYPES
+from aicf_mlir.locations import SourceLocation, location_attribute
 
 
 class Emitter:
@@ -33,14 +33,22 @@ class Emitter:
         """What the checks so far have found; None before the first."""
         self._first_status = first_status
         self._checks = 0
+        self._names: dict[str, int] = {}
 
     def insert(self, op: NNOp) -> SSAValue:
-        """Append `op` and return its result, named after the op."""
+        """Append `op` and return its result, named after the op: linear, linear1, …
+
+        Not linear_1: xDSL takes such an ending for one of its own and drops it, and %dlinear_1 would not be the
+        gradient of %linear_1.
+        """
         for value in (*op.operands, op.result):
             if len(shape_of(value)) > _C.MAX_RANK and not isinstance(op, nn.ReshapeOp):
                 raise Refused(f"{len(shape_of(value))} dimensions; supported are at most {_C.MAX_RANK}")
         op.location = location_attribute(self.location)
-        op.result.name_hint = op.name.rpartition(".")[2]
+        name = op.name.rpartition(".")[2]
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        op.result.name_hint = f"{name}{count or ''}"
         return self._builder.insert(op).result
 
     def constant(self, value: float, dtype: torch.dtype, shape: Sequence[int] = ()) -> SSAValue:

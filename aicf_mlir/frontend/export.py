@@ -23,8 +23,9 @@ from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder, value_read
-from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_errors import explained
+from aicf_mlir.locations import SourceLocation
 
 
 class StepModule(torch.nn.Module):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -14,7 +15,8 @@ from torch.fx import Node
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder
-from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.locations import SourceLocation
 
 MUTATIONS = {
     OutputKind.BUFFER_MUTATION: "updates the buffer",
@@ -99,6 +101,18 @@ class ExportedStep:
         return found
 
     def location(self, node: Node) -> SourceLocation | None:
-        """The user's line of `node`; torch.export loses it inside `no_grad`, where the recorder has it."""
+        """The user's line and layer of `node`; torch.export loses the line inside `no_grad`, where the recorder has it."""
         own = source.of_stack_trace(node.meta.get("stack_trace"))
-        return own or next(iter(self.recorder.without_gradient), self.fallback)
+        found = own or next(iter(self.recorder.without_gradient), self.fallback)
+        return found and replace(found, layer=layer_of(node))
+
+
+def layer_of(node: Node) -> str:
+    """The innermost layer that computes `node`: `encoder.3.attn: Linear`; empty outside of the model."""
+    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
+    path, kind = next(reversed(stack.values()), ("", ""))
+    model, _, inner = path.partition(".")
+    if model != "model":
+        return ""
+    type_name = kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
+    return f"{inner.partition('@')[0]}: {type_name}" if inner else type_name

@@ -23,9 +23,10 @@ from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.refused import Forbidden, Refused
-from aicf_mlir.frontend.source import location_attribute, trace_error
+from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import is_supported
 from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
+from aicf_mlir.locations import location_attribute
 
 
 class Importer:

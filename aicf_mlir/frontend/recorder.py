@@ -19,9 +19,10 @@ from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.source import SourceLocation, quoted, trace_error
+from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
 from aicf_mlir.frontend.torch_errors import TRANSFORMS, in_transform
+from aicf_mlir.locations import SourceLocation
 
 READS_VALUES = {
     "__bool__": "branches on the value of a tensor",

@@ -15,16 +15,15 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
 
 import torch
-from xdsl.dialects.builtin import FileLineColLoc, IntAttr, LocationAttr, StringAttr, UnknownLoc
 
 from aicf_mlir.errors import TraceError
+from aicf_mlir.locations import SourceLocation
 
 Result = TypeVar("Result")
 
@@ -41,27 +40,6 @@ _GENERATED = re.compile(
 _KEPT_STRING = "<string of exec>"
 """Stands for `<string>`, whose frames torch leaves out of its stack traces."""
 _STACK_TRACE_FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in ', re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class SourceLocation:
-    """A line of the user's code."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-    @property
-    def attribute(self) -> LocationAttr:
-        """The location of an op; the column is not known, so it is the first."""
-        return FileLineColLoc(StringAttr(self.file), IntAttr(self.line), IntAttr(1))
-
-
-def location_attribute(location: SourceLocation | None) -> LocationAttr:
-    """The op location of `location`, or MLIR's unknown location."""
-    return UnknownLoc() if location is None else location.attribute
 
 
 @cache
@@ -149,6 +127,12 @@ def quoted(location: SourceLocation | None) -> str:
 
 
 def trace_error(message: str, location: SourceLocation | None = None) -> TraceError:
-    """The error `FILE:LINE: message`, at the line that runs if none is given; `message` where none is known."""
+    """The error `FILE:LINE: message; in layer PATH: TYPE`, at the line that runs if none is given.
+
+    What is not known is left out.
+    """
     location = location or here()
-    return TraceError(message if location is None else f"{location}: {message}")
+    if location is None:
+        return TraceError(message)
+    layer = f"; in layer {location.layer}" if location.layer else ""
+    return TraceError(f"{location.file_and_line}: {message}{layer}")

@@ -9,7 +9,8 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.locations import SourceLocation
 
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 TRACED = (FakeTensor, FunctionalTensor)

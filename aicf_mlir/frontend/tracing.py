@@ -28,9 +28,11 @@ from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, trained_parameters
 from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read, named_modules
-from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
 from aicf_mlir.frontend.unsupported import with_decompositions
+from aicf_mlir.locations import SourceLocation
+from aicf_mlir.printing import to_text
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Traced:
     """Every place in the user's Python that the step depends on."""
 
     def __str__(self) -> str:
-        return str(self.module)
+        return to_text(self.module)
 
 
 @one_at_a_time

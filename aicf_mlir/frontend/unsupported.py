@@ -15,8 +15,9 @@ from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.export import decompose, is_functional
 from aicf_mlir.frontend.exported_step import ExportedStep
-from aicf_mlir.frontend.source import SourceLocation, quoted, trace_error
+from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.types import describe
+from aicf_mlir.locations import SourceLocation
 
 Result = TypeVar("Result")
 

@@ -143,6 +143,7 @@ class GroupUpdate:
         if self.rule.counts_steps:
             step = self.add_argument("state", self.slot("step"), TensorType(f32, [len(params)]))
             advance = builder.insert(self.rule.advance(step, meta))
+            advance.location = self.function.location
             advanced = ("step", *written)
             meta |= dict(zip(advanced, advance.results, strict=True))
             roles = ("state", *["meta"] * len(written))

@@ -10,7 +10,7 @@ from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
 from xdsl.utils.exceptions import PassFailedException
@@ -18,6 +18,7 @@ from xdsl.utils.exceptions import PassFailedException
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.dialects.names import name_after_op, name_gradient
 from aicf_mlir.dialects.signature import Label, argument_labels, result_labels, return_op, set_results
 from aicf_mlir.dialects.verification import is_float
 
@@ -28,7 +29,7 @@ class AutodiffPass(ModulePass):
     Append the gradient of the result with the role "loss" to the results of every function.
 
     One result {aicf.role = "grad", aicf.name = NAME} per argument with the role "param" that reaches the
-    loss, in argument order. New ops carry the location of the op that they differentiate.
+    loss, in argument order. New ops carry the location of the op that they differentiate; the gradient of %x is %dx.
     """
 
     name = "autodiff"
@@ -59,10 +60,10 @@ def differentiate(function: func.FuncOp) -> None:
     for argument, label in params:
         if (gradient := backward.cotangents.get(argument)) is not None:
             results.append((gradient, Label("grad", label.name)))
-            if isinstance(gradient, OpResult) and argument.name_hint and not gradient.name_hint:
-                gradient.name_hint = f"d{argument.name_hint}"
+            name_gradient(gradient, argument)
     set_results(function, results)
     backward.erase_unused()
+    backward.name()
 
 
 def find_loss(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) -> SSAValue:
@@ -142,6 +143,12 @@ class Backward:
         """Give the ops emitted from `since` on the location of `source`."""
         for op in self.emitted[since:]:
             op.location = source.location
+
+    def name(self) -> None:
+        """Name what has no name yet: cotangents after their values, everything else after its op."""
+        for value, cotangent in self.cotangents.items():
+            name_gradient(cotangent, value)
+        name_after_op(self.emitted)
 
     def erase_unused(self) -> None:
         """Erase what was emitted for operands that need no gradient."""

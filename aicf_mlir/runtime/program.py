@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from aicf_mlir.dialects.element_types import byte_size
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.errors import PlanError
+from aicf_mlir.locations import origin
 
 if TYPE_CHECKING:
     from aicf_mlir._C import Launch
@@ -119,4 +120,5 @@ def _launch(launch: LaunchOp, slots: Mapping[str, SlotOp], positions: Mapping[st
         "after": [positions[name] for name in launch.waits_for],
         "workspace": workspace,
         "unless": None if launch.status is None else _place(slots[launch.status]),
+        "origin": str(origin(launch) or ""),
     }

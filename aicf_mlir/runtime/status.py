@@ -9,16 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from xdsl.dialects import func
-from xdsl.dialects.builtin import FileLineColLoc, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import shape_of
 from aicf_mlir.dialects.signature import Label, argument_labels, result_labels, return_op
 from aicf_mlir.errors import DataError, NonFiniteError, OutOfRangeError
-from aicf_mlir.frontend.source import SourceLocation, quoted
+from aicf_mlir.frontend.source import quoted
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.origin import origin_of_non_finite
+from aicf_mlir.locations import origin
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.program import Place
 
@@ -131,11 +132,9 @@ def _op(op: Operation) -> str:
 
 
 def _at(op: Operation) -> str:
-    """`FILE:LINE (`text`): `, or nothing where the line is not known."""
-    if not isinstance(op.location, FileLineColLoc):
-        return ""
-    location = SourceLocation(op.location.filename.data, op.location.line.data)
-    return f"{location}{quoted(location)}: "
+    """`FILE:LINE, layer PATH: TYPE (`text`): `, or nothing where the line is not known."""
+    location = origin(op)
+    return "" if location is None else f"{location}{quoted(location)}: "
 
 
 def _element(value: SSAValue, position: int) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from io import StringIO
 
-from xdsl.printer import Printer
-
+from aicf_mlir.printing import to_text
 from aicf_mlir.tools.command_line import OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.source import write_output
 
@@ -31,7 +29,9 @@ def build_parser() -> ToolParser:
         "-o", dest="output", metavar="FILE", default="-", help="output (default: standard output)"
     )
     parser.add_argument("--name", default="step", help="the name of the function (default: step)")
-    parser.add_argument("--locations", action="store_true", help="print the user's file and line of every op")
+    parser.add_argument(
+        "--locations", action="store_true", help="print the user's file, line and layer of every op"
+    )
     parser.add_argument("--debug", action="store_true", help="show the Python traceback of an internal error")
     parser.add_argument("--version", action=VersionAction)
     return parser
@@ -46,9 +46,7 @@ def trace_to_text(function: str, name: str = "step", locations: bool = False) ->
     user = load_user_step(function)
     options = {"optimizer": user.optimizer, "name": name}
     traced = call_at(user.location, trace, user.model, user.loss_fn, user.batch, **options)
-    text = StringIO()
-    Printer(text, print_debuginfo=locations).print_op(traced.module)
-    return f"{text.getvalue()}\n"
+    return to_text(traced.module, locations=locations) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

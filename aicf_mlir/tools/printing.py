@@ -5,16 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from io import StringIO
-from typing import cast
 
-from xdsl.dialects.builtin import AnyDenseElement, DenseIntOrFPElementsAttr, DenseResourceAttr, ModuleOp
-from xdsl.ir import Attribute
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
-from xdsl.printer import Printer
 
-ELIDED = "__elided__"
-"""What mlir-opt prints in the place of a literal that it leaves out; both read it."""
+from aicf_mlir.printing import to_text
 
 
 @dataclass(frozen=True)
@@ -28,26 +23,8 @@ class Form:
 
     def text(self, module: ModuleOp) -> str:
         """The module in this form."""
-        stream = StringIO()
-        printer = ElidingPrinter(stream, print_generic_format=self.generic, print_debuginfo=self.locations)
-        printer.elide_above = self.elide_above
-        printer.print_op(module)
-        return stream.getvalue() + "\n"
-
-
-class ElidingPrinter(Printer):
-    """A printer that leaves out the elements of large literals."""
-
-    elide_above: int | None = None
-
-    def print_attribute(self, attribute: Attribute) -> None:
-        """Print `attribute`, or that its elements are left out."""
-        shown: Attribute = attribute
-        if self.elide_above is not None and isinstance(attribute, DenseIntOrFPElementsAttr):
-            literal = cast(DenseIntOrFPElementsAttr[AnyDenseElement], attribute)
-            if len(literal) > self.elide_above and not literal.is_splat():
-                shown = DenseResourceAttr.from_params(ELIDED, literal.type)
-        super().print_attribute(shown)
+        text = to_text(module, generic=self.generic, locations=self.locations, elide_above=self.elide_above)
+        return f"{text}\n"
 
 
 @dataclass

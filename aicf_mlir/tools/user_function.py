@@ -22,7 +22,8 @@ import torch
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import LossFunction, source
-from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.locations import SourceLocation
 
 CONTRACT = 'it must return a dictionary {"model": ..., "batch": ..., "optimizer": ..., "loss_fn": ...}'
 

@@ -16,6 +16,7 @@ from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.interpreters import run_function, run_plan
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.parsing import make_context, parse_source
+from aicf_mlir.printing import to_text
 from aicf_mlir.runtime.program import load_program
 
 Values = Mapping[str, torch.Tensor | float]
@@ -26,7 +27,7 @@ def parse(text: str) -> ModuleOp:
     """The module of a text, verified; it must print as the same text again."""
     module = parse_source(make_context(), Source("step", text)).module
     module.verify()
-    assert str(module) + "\n" == text, "the text does not round-trip"
+    assert to_text(module) + "\n" == text, "the text does not round-trip"
     return module
 
 

@@ -27,6 +27,7 @@ from aicf_mlir.errors import AicfError
 from aicf_mlir.interpreters.arithmetic import ROUNDED
 from aicf_mlir.parsing import make_context, parse_module
 from aicf_mlir.passes.plan_memory import plan
+from aicf_mlir.printing import to_text
 from aicf_mlir.runtime.program import find_program
 from aicf_mlir.stages import run_stages
 from aicf_mlir.tools.compare import Reference, compare
@@ -291,7 +292,7 @@ def run_text(text: str) -> str:
         module = parse_module(text)
     except LocatedError:
         return "refused"
-    if str(parse_module(str(module))) != str(module):
+    if to_text(parse_module(to_text(module))) != to_text(module):
         return "fault: the text does not round-trip"
     step = PlanStep(module, "cpu")
     values = {tensor.key: random_value(tensor, 0, step.names[tensor.key]) for tensor in step.arguments}

@@ -121,7 +121,7 @@ def found(certificate: Certificate, check: str) -> tuple[str, str]:
     (finding,) = certificate.of(check)
     if finding.culprit is None:
         return finding.message, ""
-    assert finding.culprit.op == "advance" or re.search(r"\.py:\d+$", finding.culprit.source)
+    assert finding.culprit.op == "advance" or re.search(r"\.py:\d+(, layer .+)?$", finding.culprit.source)
     return finding.message, f"{finding.culprit.launch} {finding.culprit.op}"
 
 

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from test_frontend import assert_agrees, function_of
 from torch import nn
-from xdsl.dialects.builtin import FileLineColLoc
 
 from aicf_mlir.dialects.signature import argument_labels, result_labels
 from aicf_mlir.frontend import TensorSpec, Traced, trace
+from aicf_mlir.locations import origin
 
 Batch = Mapping[str, torch.Tensor]
 X = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -190,9 +190,9 @@ def test_ops_know_the_users_lines() -> None:
     }
     lines: dict[str, int] = {}
     for op in function_of(traced.module).body.block.ops:
-        assert isinstance(op.location, FileLineColLoc)
-        assert Path(op.location.filename.data) == Path(__file__)
-        lines[op.name] = op.location.line.data
+        where = origin(op)
+        assert where is not None and Path(where.file) == Path(__file__)
+        lines[op.name] = where.line
     assert {name: lines[name] for name in expected} == expected
 
 
@@ -200,5 +200,5 @@ def test_an_op_without_a_line_of_its_own_has_that_of_the_caller() -> None:
     traced = trace(nn.Sequential(nn.Linear(4, 4)), B=2, D=4)
     here = line_of(test_an_op_without_a_line_of_its_own_has_that_of_the_caller, "trace(nn")
     (op, *_) = function_of(traced.module).body.block.ops
-    assert isinstance(op.location, FileLineColLoc)
-    assert op.location.line.data == here
+    where = origin(op)
+    assert where is not None and where.line == here

@@ -74,7 +74,7 @@ def test_locations_are_kept() -> None:
     )
     FusePass().apply(make_context(), module)
     (fused,) = launches(module)
-    assert str(fused.location) == 'loc("model.py":7:3)'
+    assert str(fused.location) == 'loc(fused["model.py":7:3, "<text>":3:8])'
 
 
 def test_work_grows_with_the_number_of_ops() -> None:

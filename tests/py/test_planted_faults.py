@@ -55,7 +55,7 @@ def test_a_stale_temporary_read_is_found_by_poison() -> None:
     """A launch is bound to memory that nothing has written yet in this step."""
     planted = Planted()
     launches = deepcopy(planted.program().launches)
-    unwritten = planted.program().slots["v4"]
+    unwritten = planted.program().slots["dp2.weight"]
     arena, _, dtype, shape = launches[1]["inputs"][0]
     launches[1]["inputs"][0] = (arena, unwritten.offset, dtype, shape)
     certificate = examined(planted.subject(launches=launches))
@@ -95,7 +95,7 @@ def test_work_in_place_that_a_kernel_cannot_do_is_found_by_the_plan_verifier() -
     """A product is written over its own operand."""
     planted = Planted(Gated())
     honest = planted.program()
-    planted.edit("bias(@second.bias) -> out(@v1)", "bias(@second.bias) -> out(@v0)")
+    planted.edit("bias(@second.bias) -> out(@linear1)", "bias(@second.bias) -> out(@tanh)")
     with pytest.raises(
         PlanError,
         match=r"launch @k1 \(gemm_epilogue, .*\): output 0 is the memory of input 0",
@@ -105,14 +105,14 @@ def test_work_in_place_that_a_kernel_cannot_do_is_found_by_the_plan_verifier() -
     assert failing(certificate) == ["plan", "binding"]
     message, culprit = found(certificate, "plan")
     assert culprit == "k1 gemm_epilogue"
-    assert "@k1 reads @v0 and writes @v0 in the same memory, which gemm_epilogue cannot do" in message
+    assert "@k1 reads @tanh and writes @tanh in the same memory, which gemm_epilogue cannot do" in message
 
 
 def test_a_wrong_work_in_place_is_found_by_the_reference() -> None:
     """The product h · lin(h) is written over h, which backward still reads: a valid plan of another step."""
     planted = Planted(Gated())
     text = str(planted.stages["buffers"])
-    match = re.search(r" mul x\(@(v\d+)\) y\(@v\d+\) -> z\(@(v\d+)\)", text)
+    match = re.search(r" mul x\(@(tanh)\) y\(@linear1\) -> z\(@(mul)\)", text)
     assert match is not None
     source, target = match.groups()
     text = re.sub(rf"    plan.slot @{target} .*\n", "", text)

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.parsing import make_context, parse_module
+from aicf_mlir.printing import to_text
 from aicf_mlir.stages import STAGE_NAMES, STAGES, Snapshots, next_stage, run_stages, stage_range
 
 STEP = (Path(__file__).parents[2] / "examples" / "train_step.mlir").read_text()
@@ -23,7 +24,7 @@ def run(**options: object) -> tuple[ModuleOp, Snapshots]:
 def test_every_stage_is_kept_and_printed_on_demand() -> None:
     module, snapshots = run(target="sm_90")
     assert tuple(snapshots) == STAGE_NAMES
-    assert snapshots.text("plan") == str(module)
+    assert snapshots.text("plan") == to_text(module)
     assert "nn.cross_entropy" in snapshots.text("nn")
     assert "optim.adam" in snapshots.text("step")
     assert 'target "sm_90"' in snapshots.text("plan")
@@ -32,7 +33,7 @@ def test_every_stage_is_kept_and_printed_on_demand() -> None:
 def test_snapshots_are_read_again() -> None:
     _, snapshots = run()
     for name in STAGE_NAMES:
-        assert str(parse_module(snapshots.text(name))) == snapshots.text(name)
+        assert to_text(parse_module(snapshots.text(name))) == snapshots.text(name)
 
 
 def test_stages_can_be_run_in_two_goes() -> None:

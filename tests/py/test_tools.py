@@ -59,7 +59,7 @@ def tool(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def test_the_result_goes_to_standard_output(opt: Opt) -> None:
     code, out, err = opt(MLP)
     assert (code, err) == (0, "")
-    assert out.startswith("builtin.module {\n  func.func @mlp(%x: tensor<64x256xf32>")
+    assert out.startswith("builtin.module {\n  func.func @mlp(\n    %x: tensor<64x256xf32>")
 
 
 def test_printed_text_is_read_again_and_stays_the_same(opt: Opt) -> None:

@@ -9,6 +9,8 @@ kernel.reshape        alias of the slot that owns the memory
 other results         temporary; that of an operand which is not needed any more, if the op works in place
 workspace             temporary of its launch
 
+A temporary is called as the value in the text that is written there first: @dw1 for %dw1.
+
 Where the function returns a status, launches that write to an argument's slot are skipped if it has failed. So
 an update is computed in place only behind the checks, by a launch that computes nothing else.
 """
@@ -27,6 +29,7 @@ from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel, registry
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.names import printed_names
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.status_rules import KEPT_ROLES
@@ -70,6 +73,7 @@ class Bufferizer:
         self.terminator = return_op(function)
         self.target = target_of(function)
         self.uses = Uses(function)
+        self.names = printed_names(function)
         self.table = SlotTable()
         self.slot_of: dict[SSAValue, SlotOp] = {}
         self.launches: list[LaunchOp] = []
@@ -85,7 +89,7 @@ class Bufferizer:
         for op in self.function.body.block.ops:
             self.translate(op)
         for value, destination in self.copies_at_end:
-            self.copy(self.slot_of[value], destination)
+            self.copy(self.slot_of[value], destination, value)
         order_launches(self.launches, self.table.by_symbol)
         ops = [*self.table.by_symbol.values(), *self.launches]
         program = ProgramOp(self.function.sym_name.data, self.target, ops)
@@ -133,7 +137,7 @@ class Bufferizer:
         result = self.launched(value)
         if result in self.slot_of:
             refuse(self.terminator, "expected every result of a launch to be returned once; run lower first")
-        self.slot_of[result] = self.table.alias(slot, tensor_spec(result))
+        self.slot_of[result] = self.table.alias(slot, tensor_spec(result), self.names.get(result))
 
     def launched(self, value: SSAValue) -> OpResult:
         """The result of a launch whose memory `value` is."""
@@ -153,7 +157,7 @@ class Bufferizer:
             )
         in_place = self.status is None or result.op in self.skippable
         if in_place and result not in self.slot_of and self.uses.may_replace(result, argument):
-            self.slot_of[result] = self.table.alias(slot, tensor_spec(result))
+            self.slot_of[result] = self.table.alias(slot, tensor_spec(result), self.names.get(result))
         else:
             self.uses.keep(result)
             self.copies_at_end.append((value, slot))
@@ -164,7 +168,9 @@ class Bufferizer:
             case kernel.ConstantOp():
                 self.slot_of[op.output] = self.table.constant(op.number, op.spec)
             case kernel.ReshapeOp():
-                self.slot_of[op.output] = self.table.alias(self.slot_of[op.input], op.spec)
+                self.slot_of[op.output] = self.table.alias(
+                    self.slot_of[op.input], op.spec, self.names.get(op.output)
+                )
             case KernelOp():
                 self.launch(op)
             case ReturnOp():
@@ -180,23 +186,29 @@ class Bufferizer:
         for result in op.results:
             if result not in self.slot_of:
                 self.slot_of[result] = self.reused(op, result, taken) or self.table.temporary(
-                    tensor_spec(result)
+                    tensor_spec(result), self.names.get(result)
                 )
             taken.add(self.slot_of[result].root)
-        workspace = op.workspace.value.data if op.workspace is not None else 0
+        symbol = self.table.symbols.numbered("k")
         launch = LaunchOp(
-            self.table.symbols.numbered("k"),
+            symbol,
             op.kernel_id.data,
             op.op_name,
             [self.slot_of[value].symbol for value in op.operands],
             [self.slot_of[value].symbol for value in op.results],
             op.attrs,
             op.counts,
-            self.table.temporary(("i8", (workspace,))).symbol if workspace else None,
+            self.scratch(symbol, op.workspace.value.data if op.workspace is not None else 0),
             self.status.symbol if self.status is not None and self.updates(op) else None,
         )
         launch.location = op.location
         self.launches.append(launch)
+
+    def scratch(self, launch: str, nbytes: int) -> str | None:
+        """The slot of the workspace of a launch; None if it needs none."""
+        if not nbytes:
+            return None
+        return self.table.temporary(("i8", (nbytes,)), f"{launch}.workspace").symbol
 
     def updates(self, op: KernelOp) -> bool:
         """Whether the launch of `op` writes to the slot of an argument."""
@@ -208,27 +220,28 @@ class Bufferizer:
             owner = self.uses.owner_of(operand)
             slot = self.slot_of[owner]
             if slot.role.data == "temp" and slot.root not in taken and self.uses.may_replace(result, owner):
-                return self.table.alias(slot, tensor_spec(result))
+                return self.table.alias(slot, tensor_spec(result), self.names.get(result))
         return None
 
-    def copy(self, source: SlotOp, destination: SlotOp) -> None:
-        """Append a launch that copies a slot."""
+    def copy(self, source: SlotOp, destination: SlotOp, value: SSAValue) -> None:
+        """Append a launch that copies a slot, which holds `value`."""
         inputs, outputs = [source.spec], [destination.spec]
         kernel_id, workspace = registry.select_kernel(Use.of("copy", inputs, outputs, {}), self.target)
-        scratch = self.table.temporary(("i8", (workspace,))).symbol if workspace else None
         symbol = self.table.symbols.numbered("k")
-        self.launches.append(
-            LaunchOp(
-                symbol,
-                kernel_id,
-                "copy",
-                [source.symbol],
-                [destination.symbol],
-                {},
-                workspace=scratch,
-                unless=None if self.status is None else self.status.symbol,
-            )
+        launch = LaunchOp(
+            symbol,
+            kernel_id,
+            "copy",
+            [source.symbol],
+            [destination.symbol],
+            {},
+            workspace=self.scratch(symbol, workspace),
+            unless=None if self.status is None else self.status.symbol,
         )
+        launch.location = (
+            value.owner.location if isinstance(value.owner, Operation) else self.function.location
+        )
+        self.launches.append(launch)
 
 
 @dataclass(frozen=True)

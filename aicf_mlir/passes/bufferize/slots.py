@@ -64,9 +64,12 @@ class SlotTable:
         """A slot that the user knows as `label`; `symbol` is what the plan would like to call it."""
         return self._add(SlotOp(self.symbols.named(symbol, role), spec, role, label=label))
 
-    def temporary(self, spec: TensorSpec) -> SlotOp:
-        """Memory of this step only."""
-        return self._add(SlotOp(self.symbols.numbered("v"), spec, "temp"))
+    def temporary(self, spec: TensorSpec, name: str | None) -> SlotOp:
+        """Memory of this step only, called after the value that is written there first."""
+        return self._add(SlotOp(self._symbol(name), spec, "temp"))
+
+    def _symbol(self, name: str | None) -> str:
+        return self.symbols.numbered("v") if name is None else self.symbols.named(name)
 
     def constant(self, value: float, spec: TensorSpec) -> SlotOp:
         """A tensor that holds `value` everywhere; equal constants share a slot."""
@@ -76,13 +79,13 @@ class SlotTable:
             self._constants[key] = self._add(slot)
         return self._constants[key]
 
-    def alias(self, source: SlotOp, spec: TensorSpec) -> SlotOp:
-        """The memory of `source` in another shape; the slot that owns it where the shape is its own."""
+    def alias(self, source: SlotOp, spec: TensorSpec, name: str | None) -> SlotOp:
+        """The memory of `source` in another shape, called `name`; the slot that owns it where the shape is its own."""
         owner = self.by_symbol[source.root]
         if owner.spec == spec:
             return owner
         key = (owner.symbol, spec)
         if key not in self._aliases:
-            slot = SlotOp(self.symbols.numbered("v"), spec, owner.role.data, alias=owner.symbol)
+            slot = SlotOp(self._symbol(name), spec, owner.role.data, alias=owner.symbol)
             self._aliases[key] = self._add(slot)
         return self._aliases[key]

@@ -12,6 +12,7 @@ from xdsl.rewriter import InsertPoint
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.locations import fused_location
 from aicf_mlir.passes.fuse.missed import missed_epilogue
 from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
 
@@ -53,7 +54,7 @@ class FuseActivation(RewritePattern):
         kept = not used_once(chain)
         results = {"out": type_, "pre": type_} if kept else {"out": type_}
         fused = kernel.GemmEpilogueOp.launch(product.ins, results, **attrs)
-        fused.location = product.location
+        fused.location = fused_location(product, op)
         fused.results[0].name_hint = op.results[0].name_hint
         # All that the product reads is defined before it, and all that uses it comes after.
         rewriter.insert(fused, InsertPoint.before(product))

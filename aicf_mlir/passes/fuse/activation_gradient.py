@@ -10,6 +10,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.locations import fused_location
 from aicf_mlir.passes.fuse.missed import missed_epilogue
 from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
 
@@ -40,7 +41,7 @@ class FuseActivationGradient(RewritePattern):
         fused = kernel.GemmEpilogueOp.launch(
             {**gemm.ins, "saved": saved_rows}, {"out": gemm.results[0].type}, **attrs
         )
-        fused.location = op.location
+        fused.location = fused_location(op, gemm)
         after, result = viewed_as(fused.results[0], op.results[0].type)
         rewriter.replace(op, [*before, fused, *after], [result])
         erase_dead_views(chain, rewriter)

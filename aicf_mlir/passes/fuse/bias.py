@@ -10,6 +10,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.base import shape_of
+from aicf_mlir.locations import fused_location
 from aicf_mlir.passes.fuse.missed import missed_epilogue
 from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
 
@@ -34,7 +35,7 @@ class FuseBias(RewritePattern):
         fused = kernel.GemmEpilogueOp.launch(
             {**gemm.ins, "bias": bias}, {"out": gemm.results[0].type}, **gemm.attrs
         )
-        fused.location = gemm.location
+        fused.location = fused_location(gemm, op)
         views, result = viewed_as(fused.results[0], op.results[0].type)
         rewriter.replace(op, [fused, *views], [result])
         erase_dead_views(chain, rewriter)

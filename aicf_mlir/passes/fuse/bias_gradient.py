@@ -11,6 +11,7 @@ from xdsl.rewriter import InsertPoint
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.locations import fused_location
 from aicf_mlir.passes.fuse.missed import missed_bias_gradient
 from aicf_mlir.passes.fuse.views import viewed_as
 
@@ -58,7 +59,7 @@ class FuseBiasGradient(RewritePattern):
         sums = TensorType(element_type(dy), shape_of(dy)[1:])
         results = {"out": gemm.results[0].type, "bias_grad": sums}
         fused = kernel.GemmEpilogueOp.launch(gemm.ins, results, **gemm.attrs)
-        fused.location = gemm.location
+        fused.location = fused_location(gemm, op)
         views, total = viewed_as(fused.results[1], op.results[0].type)
         for new in (fused, *views):
             self.order[new] = self.order[place]

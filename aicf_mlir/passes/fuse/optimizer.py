@@ -17,6 +17,7 @@ from xdsl.rewriter import Rewriter
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.base import element_type
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.locations import common_location
 from aicf_mlir.passes.fuse.missed import Kind, missed_kinds, missed_updates
 
 UPDATES = (kernel.SgdStepOp, kernel.AdamStepOp)
@@ -76,7 +77,7 @@ def merge(updates: Sequence[KernelOp]) -> KernelOp:
         indices += indices_of(update)
     attrs = {**updates[0].attrs, "groups": groups} | ({"indices": indices} if indices else {})
     merged = type(updates[0]).launch(operands, results, **attrs)
-    merged.location = updates[0].location
+    merged.location = common_location(updates)
     return merged
 
 

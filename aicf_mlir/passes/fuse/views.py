@@ -27,6 +27,8 @@ def viewed_as(value: SSAValue, type_: Attribute) -> tuple[list[Operation], SSAVa
         if link.type == type_:
             return [], link
     reshape = kernel.ReshapeOp.build_op([value], [type_])
+    if isinstance(value.owner, Operation):
+        reshape.location = value.owner.location
     return [reshape], reshape.output
 
 

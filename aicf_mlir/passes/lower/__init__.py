@@ -16,6 +16,8 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.names import name_after_op
 from aicf_mlir.errors import LoweringError
 from aicf_mlir.passes.lower import checks, elementwise, linear_algebra, losses, optimizers, shape
 from aicf_mlir.passes.lower.results import give_results_memory
@@ -43,6 +45,7 @@ class ApplyRule(RewritePattern):
         launches = rule(op)
         for launch in launches:
             launch.location = op.location
+        name_after_op(launch for launch in launches[:-1] if isinstance(launch, kernel.ReshapeOp))
         rewriter.replace(op, launches)
 
 

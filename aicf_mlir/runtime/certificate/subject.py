@@ -10,12 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from xdsl.dialects.builtin import FileLineColLoc, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.plan import LaunchOp
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array, widen
+from aicf_mlir.locations import origin
 from aicf_mlir.runtime.certificate.report import Culprit
 from aicf_mlir.runtime.program import Program, Slot, find_program
 
@@ -163,7 +164,5 @@ def place_of(slot: Slot) -> Place:
 
 
 def source_of(op: Operation) -> str:
-    """The user's line behind an op."""
-    if not isinstance(op.location, FileLineColLoc):
-        return "no source line"
-    return f"{op.location.filename.data}:{op.location.line.data}"
+    """The user's line and layer behind an op."""
+    return str(origin(op) or "no source line")

@@ -2,9 +2,15 @@
 // RUN: aicf-opt %s "--apply-optimizer=kind=sgd check-finite" --split-input-file | filecheck %s
 
 // CHECK-LABEL: func.func @first
-// CHECK-SAME:    %failed: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}, %lr
-// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w"})
-// CHECK:         %check_finite = nn.check_finite %failed, %l, %g {code = 1} : (tensor<3xi64>, tensor<f32>, tensor<4xf32>) -> tensor<3xi64>
+// CHECK:         %failed: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"},
+// CHECK-NEXT:    %lr
+// CHECK:         -> (
+// CHECK-NEXT:      tensor<f32> {aicf.role = "loss"},
+// CHECK-NEXT:      tensor<3xi64> {aicf.role = "status", aicf.name = "failed"},
+// CHECK-NEXT:      tensor<4xf32> {aicf.role = "update", aicf.name = "w"}
+// CHECK-NEXT:    )
+// CHECK:         %check_finite = nn.check_finite %failed, %l, %g {code = 1}
+// CHECK-NEXT:      : (tensor<3xi64>, tensor<f32>, tensor<4xf32>) -> tensor<3xi64>
 // CHECK-NEXT:    optim.sgd
 func.func @first(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"})

@@ -6,59 +6,93 @@
 
 // The options make one group of all params that have a gradient.
 // CHECK-LABEL: func.func @options(
-// CHECK-SAME:    %w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "0.weight"},
-// CHECK-SAME:    %b: tensor<8xbf16> {aicf.role = "param", aicf.name = "0.bias"},
-// CHECK-SAME:    %dead: tensor<8xf32> {aicf.role = "param", aicf.name = "dead"},
-// CHECK-SAME:    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
-// CHECK-SAME:    %beta1: tensor<f64> {aicf.role = "meta", aicf.name = "beta1"},
-// CHECK-SAME:    %beta2: tensor<f64> {aicf.role = "meta", aicf.name = "beta2"},
-// CHECK-SAME:    %eps: tensor<f64> {aicf.role = "meta", aicf.name = "eps"},
-// CHECK-SAME:    %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"},
-// CHECK-SAME:    %bc1_pin: tensor<f64> {aicf.role = "meta", aicf.name = "bc1_pin"},
-// CHECK-SAME:    %bc2_pin: tensor<f64> {aicf.role = "meta", aicf.name = "bc2_pin"},
-// CHECK-SAME:    %bc1_inv: tensor<2xf64> {aicf.role = "meta", aicf.name = "bc1_inv"},
-// CHECK-SAME:    %bc2_inv: tensor<2xf64> {aicf.role = "meta", aicf.name = "bc2_inv"},
-// CHECK-SAME:    %step: tensor<2xf32> {aicf.role = "state", aicf.name = "step"},
-// CHECK-SAME:    %w.exp_avg: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.exp_avg"},
-// CHECK-SAME:    %w.exp_avg_sq: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.exp_avg_sq"},
-// CHECK-SAME:    %b.exp_avg: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.exp_avg"},
-// CHECK-SAME:    %b.exp_avg_sq: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.exp_avg_sq"})
-// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"},
-// CHECK-SAME:    tensor<2xf32> {aicf.role = "update", aicf.name = "step"},
-// CHECK-SAME:    tensor<2xf64> {aicf.role = "update", aicf.name = "bc1_inv"},
-// CHECK-SAME:    tensor<2xf64> {aicf.role = "update", aicf.name = "bc2_inv"},
-// CHECK-SAME:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight"},
-// CHECK-SAME:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight.exp_avg"},
-// CHECK-SAME:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight.exp_avg_sq"},
-// CHECK-SAME:    tensor<8xbf16> {aicf.role = "update", aicf.name = "0.bias"},
-// CHECK-SAME:    tensor<8xbf16> {aicf.role = "update", aicf.name = "0.bias.exp_avg"},
-// CHECK-SAME:    tensor<8xbf16> {aicf.role = "update", aicf.name = "0.bias.exp_avg_sq"})
-// CHECK-SAME:    attributes {aicf.optimizer = [{kind = "adam", params = ["0.weight", "0.bias"], amsgrad = false, decoupled = false, maximize = false}]}
+// CHECK-NEXT:    %w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "0.weight"},
+// CHECK-NEXT:    %b: tensor<8xbf16> {aicf.role = "param", aicf.name = "0.bias"},
+// CHECK-NEXT:    %dead: tensor<8xf32> {aicf.role = "param", aicf.name = "dead"},
+// CHECK-NEXT:    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
+// CHECK-NEXT:    %beta1: tensor<f64> {aicf.role = "meta", aicf.name = "beta1"},
+// CHECK-NEXT:    %beta2: tensor<f64> {aicf.role = "meta", aicf.name = "beta2"},
+// CHECK-NEXT:    %eps: tensor<f64> {aicf.role = "meta", aicf.name = "eps"},
+// CHECK-NEXT:    %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"},
+// CHECK-NEXT:    %bc1_pin: tensor<f64> {aicf.role = "meta", aicf.name = "bc1_pin"},
+// CHECK-NEXT:    %bc2_pin: tensor<f64> {aicf.role = "meta", aicf.name = "bc2_pin"},
+// CHECK-NEXT:    %bc1_inv: tensor<2xf64> {aicf.role = "meta", aicf.name = "bc1_inv"},
+// CHECK-NEXT:    %bc2_inv: tensor<2xf64> {aicf.role = "meta", aicf.name = "bc2_inv"},
+// CHECK-NEXT:    %step: tensor<2xf32> {aicf.role = "state", aicf.name = "step"},
+// CHECK-NEXT:    %w.exp_avg: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.exp_avg"},
+// CHECK-NEXT:    %w.exp_avg_sq: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.exp_avg_sq"},
+// CHECK-NEXT:    %b.exp_avg: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.exp_avg"},
+// CHECK-NEXT:    %b.exp_avg_sq: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.exp_avg_sq"}
+// CHECK-NEXT:  )
+// CHECK-SAME:    -> (
+// CHECK-NEXT:      tensor<f32> {aicf.role = "loss"},
+// CHECK-NEXT:    tensor<2xf32> {aicf.role = "update", aicf.name = "step"},
+// CHECK-NEXT:    tensor<2xf64> {aicf.role = "update", aicf.name = "bc1_inv"},
+// CHECK-NEXT:    tensor<2xf64> {aicf.role = "update", aicf.name = "bc2_inv"},
+// CHECK-NEXT:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight"},
+// CHECK-NEXT:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight.exp_avg"},
+// CHECK-NEXT:    tensor<4x8xf32> {aicf.role = "update", aicf.name = "0.weight.exp_avg_sq"},
+// CHECK-NEXT:    tensor<8xbf16> {aicf.role = "update", aicf.name = "0.bias"},
+// CHECK-NEXT:    tensor<8xbf16> {aicf.role = "update", aicf.name = "0.bias.exp_avg"},
+// CHECK-NEXT:    tensor<8xbf16> {aicf.role = "update", aicf.name = "0.bias.exp_avg_sq"}
+// CHECK-NEXT:  )
+// CHECK-SAME:    attributes {
+// CHECK-NEXT:      aicf.optimizer = [
+// CHECK-NEXT:        {kind = "adam", params = ["0.weight", "0.bias"], amsgrad = false, decoupled = false, maximize = false}
+// CHECK-NEXT:      ]
+// CHECK-NEXT:    }
 // CHECK-NEXT:    %loss, %dw, %db = "test.op"()
-// CHECK-NEXT:    %step.next, %bc1_inv.next, %bc2_inv.next = optim.advance %step, %beta1, %beta2, %bc1_pin, %bc2_pin :
-// CHECK-NEXT:    %w.next, %w.exp_avg.next, %w.exp_avg_sq.next = optim.adam %w, %dw, %w.exp_avg, %w.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next {index = 0} :
-// CHECK-NEXT:    %b.next, %b.exp_avg.next, %b.exp_avg_sq.next = optim.adam %b, %db, %b.exp_avg, %b.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next {index = 1} :
-// CHECK-NEXT:    func.return %loss, %step.next, %bc1_inv.next, %bc2_inv.next, %w.next, %w.exp_avg.next, %w.exp_avg_sq.next, %b.next, %b.exp_avg.next, %b.exp_avg_sq.next :
+// CHECK-NEXT:    %step.next, %bc1_inv.next, %bc2_inv.next = optim.advance %step, %beta1, %beta2, %bc1_pin, %bc2_pin
+// CHECK-NEXT:      : (tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<2xf32>, tensor<2xf64>,
+// CHECK-NEXT:        tensor<2xf64>)
+// CHECK-NEXT:    %w.next, %w.exp_avg.next, %w.exp_avg_sq.next = optim.adam
+// CHECK-NEXT:      %w, %dw, %w.exp_avg, %w.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next
+// CHECK-NEXT:      {index = 0}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>,
+// CHECK-NEXT:        tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+// CHECK-NEXT:    %b.next, %b.exp_avg.next, %b.exp_avg_sq.next = optim.adam
+// CHECK-NEXT:      %b, %db, %b.exp_avg, %b.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next
+// CHECK-NEXT:      {index = 1}
+// CHECK-NEXT:      : (tensor<8xbf16>, tensor<8xbf16>, tensor<8xbf16>, tensor<8xbf16>, tensor<f64>, tensor<f64>, tensor<f64>,
+// CHECK-NEXT:        tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<8xbf16>, tensor<8xbf16>, tensor<8xbf16>)
+// CHECK-NEXT:    func.return %loss, %step.next, %bc1_inv.next, %bc2_inv.next, %w.next, %w.exp_avg.next, %w.exp_avg_sq.next, %b.next,
+// CHECK-NEXT:      %b.exp_avg.next, %b.exp_avg_sq.next :
 
 // SGD-LABEL:   func.func @options(
-// SGD-SAME:      %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
-// SGD-SAME:      %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"},
-// SGD-SAME:      %momentum: tensor<f64> {aicf.role = "meta", aicf.name = "momentum"},
-// SGD-SAME:      %dampening: tensor<f64> {aicf.role = "meta", aicf.name = "dampening"},
-// SGD-SAME:      %step: tensor<2xf32> {aicf.role = "state", aicf.name = "step"},
-// SGD-SAME:      %w.momentum_buffer: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.momentum_buffer"},
-// SGD-SAME:      %b.momentum_buffer: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.momentum_buffer"})
-// SGD-SAME:      {aicf.optimizer = [{kind = "sgd", params = ["0.weight", "0.bias"], momentum = true, nesterov = true, maximize = true}]}
+// SGD:           %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
+// SGD-NEXT:      %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"},
+// SGD-NEXT:      %momentum: tensor<f64> {aicf.role = "meta", aicf.name = "momentum"},
+// SGD-NEXT:      %dampening: tensor<f64> {aicf.role = "meta", aicf.name = "dampening"},
+// SGD-NEXT:      %step: tensor<2xf32> {aicf.role = "state", aicf.name = "step"},
+// SGD-NEXT:      %w.momentum_buffer: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.momentum_buffer"},
+// SGD-NEXT:      %b.momentum_buffer: tensor<8xbf16> {aicf.role = "state", aicf.name = "0.bias.momentum_buffer"}
+// SGD-NEXT:    )
+// SGD:             aicf.optimizer = [{kind = "sgd", params = ["0.weight", "0.bias"], momentum = true, nesterov = true, maximize = true}]
+// SGD-NEXT:      }
 // SGD:           %step.next = optim.advance %step : tensor<2xf32>
-// SGD-NEXT:      %w.next, %w.momentum_buffer.next = optim.sgd %w, %dw, %lr, %weight_decay, %w.momentum_buffer, %momentum, %dampening, %step.next {index = 0, nesterov = true, maximize = true} :
-// SGD-NEXT:      %b.next, %b.momentum_buffer.next = optim.sgd %b, %db, %lr, %weight_decay, %b.momentum_buffer, %momentum, %dampening, %step.next {index = 1, nesterov = true, maximize = true} :
-// SGD-NEXT:      func.return %loss, %step.next, %w.next, %w.momentum_buffer.next, %b.next, %b.momentum_buffer.next :
+// SGD-NEXT:      %w.next, %w.momentum_buffer.next = optim.sgd
+// SGD-NEXT:        %w, %dw, %lr, %weight_decay, %w.momentum_buffer, %momentum, %dampening, %step.next
+// SGD-NEXT:        {index = 0, nesterov = true, maximize = true}
+// SGD-NEXT:        : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<4x8xf32>, tensor<f64>, tensor<f64>,
+// SGD-NEXT:        tensor<2xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+// SGD-NEXT:      %b.next, %b.momentum_buffer.next = optim.sgd
+// SGD-NEXT:        %b, %db, %lr, %weight_decay, %b.momentum_buffer, %momentum, %dampening, %step.next
+// SGD-NEXT:        {index = 1, nesterov = true, maximize = true}
+// SGD-NEXT:        : (tensor<8xbf16>, tensor<8xbf16>, tensor<f64>, tensor<f64>, tensor<8xbf16>, tensor<f64>, tensor<f64>,
+// SGD-NEXT:        tensor<2xf32>) -> (tensor<8xbf16>, tensor<8xbf16>)
+// SGD-NEXT:      func.return %loss, %step.next, %w.next, %w.momentum_buffer.next, %b.next, %b.momentum_buffer.next
+// SGD-NEXT:        : tensor<f32>, tensor<2xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<8xbf16>, tensor<8xbf16>
 
 // ADAMW-LABEL: func.func @options(
-// ADAMW-SAME:    %w.max_exp_avg_sq: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.max_exp_avg_sq"}
-// ADAMW-SAME:    tensor<4x8xf32> {aicf.role = "grad", aicf.name = "0.weight"}, tensor<8xbf16> {aicf.role = "grad", aicf.name = "0.bias"}, tensor<2xf32> {aicf.role = "update", aicf.name = "step"}
-// ADAMW-SAME:    amsgrad = true, decoupled = true, maximize = false
-// ADAMW:         optim.adam %w, %dw, %w.exp_avg, %w.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next, %w.max_exp_avg_sq {index = 0, decoupled = true, amsgrad = true} :
+// ADAMW:         %w.max_exp_avg_sq: tensor<4x8xf32> {aicf.role = "state", aicf.name = "0.weight.max_exp_avg_sq"}
+// ADAMW:         tensor<4x8xf32> {aicf.role = "grad", aicf.name = "0.weight"},
+// ADAMW-NEXT:    tensor<8xbf16> {aicf.role = "grad", aicf.name = "0.bias"},
+// ADAMW-NEXT:    tensor<2xf32> {aicf.role = "update", aicf.name = "step"}
+// ADAMW:         amsgrad = true, decoupled = true, maximize = false
+// ADAMW:         optim.adam %w, %dw, %w.exp_avg,
+// ADAMW-NEXT:      %w.exp_avg_sq, %lr, %beta1, %beta2, %eps, %weight_decay, %bc1_inv.next, %bc2_inv.next, %w.max_exp_avg_sq
+// ADAMW-NEXT:      {index = 0, decoupled = true, amsgrad = true}
+// ADAMW-NEXT:      : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>,
 // ADAMW:         func.return %loss, %dw, %db, %step.next,
 
 // MISFIT:   error: {{.*}}expected neither momentum nor nesterov for kind=adam
@@ -77,15 +111,31 @@ func.func @options(
 // The groups of the attribute: a dead param leaves its group, an empty group leaves only its index behind, and a
 // param that is in no group stays as it is.
 // CHECK-LABEL: func.func @groups(
-// CHECK-SAME:    %free: tensor<2xf32> {aicf.role = "param", aicf.name = "free"}, %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"}, %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"}, %lr.2: tensor<f64> {aicf.role = "meta", aicf.name = "lr.2"}
-// CHECK-SAME:    %step.2: tensor<1xf32> {aicf.role = "state", aicf.name = "step.2"}, %b.exp_avg: tensor<8xf32> {aicf.role = "state", aicf.name = "b.exp_avg"}
-// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<1xf32> {aicf.role = "update", aicf.name = "step.2"}, tensor<1xf64> {aicf.role = "update", aicf.name = "bc1_inv.2"}, tensor<1xf64> {aicf.role = "update", aicf.name = "bc2_inv.2"}, tensor<8xf32> {aicf.role = "update", aicf.name = "b"}
-// CHECK-SAME:    params = ["w"], momentum = false
-// CHECK-SAME:    params = [], amsgrad = false
-// CHECK-SAME:    params = ["b"], amsgrad = false
-// CHECK:         %w.next = optim.sgd %w, %dw, %lr, %weight_decay :
-// CHECK-NEXT:    %step.2.next, %bc1_inv.2.next, %bc2_inv.2.next = optim.advance %step.2, %beta1.2, %beta2.2, %bc1_pin.2, %bc2_pin.2 :
+// CHECK:         %free: tensor<2xf32> {aicf.role = "param", aicf.name = "free"},
+// CHECK-NEXT:    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
+// CHECK-NEXT:    %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"},
+// CHECK-NEXT:    %lr.2: tensor<f64> {aicf.role = "meta", aicf.name = "lr.2"}
+// CHECK:         %step.2: tensor<1xf32> {aicf.role = "state", aicf.name = "step.2"},
+// CHECK-NEXT:    %b.exp_avg: tensor<8xf32> {aicf.role = "state", aicf.name = "b.exp_avg"}
+// CHECK:         -> (
+// CHECK-NEXT:      tensor<f32> {aicf.role = "loss"},
+// CHECK-NEXT:      tensor<4xf32> {aicf.role = "update", aicf.name = "w"},
+// CHECK-NEXT:      tensor<1xf32> {aicf.role = "update", aicf.name = "step.2"},
+// CHECK-NEXT:      tensor<1xf64> {aicf.role = "update", aicf.name = "bc1_inv.2"},
+// CHECK-NEXT:      tensor<1xf64> {aicf.role = "update", aicf.name = "bc2_inv.2"},
+// CHECK-NEXT:      tensor<8xf32> {aicf.role = "update", aicf.name = "b"}
+// CHECK:         params = ["w"], momentum = false
+// CHECK-NEXT:    params = [], amsgrad = false
+// CHECK-NEXT:    params = ["b"], amsgrad = false
+// CHECK:         %w.next = optim.sgd %w, %dw, %lr, %weight_decay
+// CHECK-NEXT:      : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+// CHECK-NEXT:    %step.2.next, %bc1_inv.2.next, %bc2_inv.2.next = optim.advance %step.2, %beta1.2, %beta2.2, %bc1_pin.2, %bc2_pin.2
+// CHECK-NEXT:      : (tensor<1xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<1xf32>, tensor<1xf64>,
+// CHECK-NEXT:        tensor<1xf64>)
 // CHECK-NEXT:    %b.next, %b.exp_avg.next, %b.exp_avg_sq.next = optim.adam %b, %db, %b.exp_avg, %b.exp_avg_sq, %lr.2,
+// CHECK-NEXT:        %beta2.2, %eps.2, %weight_decay.2, %bc1_inv.2.next, %bc2_inv.2.next {index = 0}
+// CHECK-NEXT:        : (tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>,
+// CHECK-NEXT:        tensor<f64>, tensor<1xf64>, tensor<1xf64>) -> (tensor<8xf32>, tensor<8xf32>, tensor<8xf32>)
 // CHECK-NEXT:    func.return
 func.func @groups(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},

@@ -2,15 +2,20 @@
 
 // A linear layer is one product each for x and w, and a sum for the bias; x is no param, so its product is not made.
 // CHECK-LABEL: func.func @mlp
-// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"}, tensor<8x4xf32> {aicf.role = "grad", aicf.name = "0.weight"}, tensor<8xf32> {aicf.role = "grad", aicf.name = "0.bias"}, tensor<2x8xf32> {aicf.role = "grad", aicf.name = "2.weight"})
+// CHECK:         -> (
+// CHECK-NEXT:      tensor<f32> {aicf.role = "loss"},
+// CHECK-NEXT:      tensor<8x4xf32> {aicf.role = "grad", aicf.name = "0.weight"},
+// CHECK-NEXT:      tensor<8xf32> {aicf.role = "grad", aicf.name = "0.bias"},
+// CHECK-NEXT:      tensor<2x8xf32> {aicf.role = "grad", aicf.name = "2.weight"}
+// CHECK-NEXT:    )
 // CHECK:         %loss = nn.mse_loss %y, %t
-// CHECK-NEXT:    %0 = nn.constant {value = 1.0} : tensor<f32>
-// CHECK-NEXT:    %1 = nn.mse_loss_grad %0, %y, %t : (tensor<f32>, tensor<3x2xf32>, tensor<3x2xf32>) -> tensor<3x2xf32>
-// CHECK-NEXT:    %2 = nn.matmul %1, %w1 : (tensor<3x2xf32>, tensor<2x8xf32>) -> tensor<3x8xf32>
-// CHECK-NEXT:    %dw1 = nn.matmul %1, %a {trans_a = true} : (tensor<3x2xf32>, tensor<3x8xf32>) -> tensor<2x8xf32>
-// CHECK-NEXT:    %3 = nn.relu_grad %2, %a : tensor<3x8xf32>
-// CHECK-NEXT:    %dw0 = nn.matmul %3, %x {trans_a = true} : (tensor<3x8xf32>, tensor<3x4xf32>) -> tensor<8x4xf32>
-// CHECK-NEXT:    %db0 = nn.sum %3 {dims = array<i64: 0>} : (tensor<3x8xf32>) -> tensor<8xf32>
+// CHECK-NEXT:    %dloss = nn.constant {value = 1.0} : tensor<f32>
+// CHECK-NEXT:    %dy = nn.mse_loss_grad %dloss, %y, %t : (tensor<f32>, tensor<3x2xf32>, tensor<3x2xf32>) -> tensor<3x2xf32>
+// CHECK-NEXT:    %da = nn.matmul %dy, %w1 : (tensor<3x2xf32>, tensor<2x8xf32>) -> tensor<3x8xf32>
+// CHECK-NEXT:    %dw1 = nn.matmul %dy, %a {trans_a = true} : (tensor<3x2xf32>, tensor<3x8xf32>) -> tensor<2x8xf32>
+// CHECK-NEXT:    %dh = nn.relu_grad %da, %a : tensor<3x8xf32>
+// CHECK-NEXT:    %dw0 = nn.matmul %dh, %x {trans_a = true} : (tensor<3x8xf32>, tensor<3x4xf32>) -> tensor<8x4xf32>
+// CHECK-NEXT:    %db0 = nn.sum %dh {dims = array<i64: 0>} : (tensor<3x8xf32>) -> tensor<8xf32>
 // CHECK-NEXT:    func.return %loss, %dw0, %db0, %dw1
 func.func @mlp(
     %x: tensor<3x4xf32> {aicf.role = "input", aicf.name = "x"},
@@ -96,8 +101,10 @@ func.func @activations(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"})
 // The flags of a product decide those of its gradients; no transpose is ever made.
 // CHECK-LABEL: func.func @matmul
 // CHECK:         %[[G:.*]] = nn.broadcast_to
-// CHECK-NEXT:    %da = nn.matmul %b, %[[G]] {trans_a = true, trans_b = true} : (tensor<5x3x2xf32>, tensor<5x4x3xf32>) -> tensor<5x2x4xf32>
-// CHECK-NEXT:    %db = nn.matmul %[[G]], %a {trans_a = true, trans_b = true} : (tensor<5x4x3xf32>, tensor<5x2x4xf32>) -> tensor<5x3x2xf32>
+// CHECK-NEXT:    %da = nn.matmul %b, %[[G]] {trans_a = true, trans_b = true}
+// CHECK-NEXT:      : (tensor<5x3x2xf32>, tensor<5x4x3xf32>) -> tensor<5x2x4xf32>
+// CHECK-NEXT:    %db = nn.matmul %[[G]], %a {trans_a = true, trans_b = true}
+// CHECK-NEXT:      : (tensor<5x4x3xf32>, tensor<5x2x4xf32>) -> tensor<5x3x2xf32>
 func.func @matmul(
     %a: tensor<5x2x4xf32> {aicf.role = "param", aicf.name = "a"},
     %b: tensor<5x3x2xf32> {aicf.role = "param", aicf.name = "b"}) -> (tensor<f32> {aicf.role = "loss"}) {
@@ -110,7 +117,8 @@ func.func @matmul(
 
 // Class indices get no gradient; the attributes go along. A cast is undone by a cast.
 // CHECK-LABEL: func.func @cross_entropy
-// CHECK:         %[[D:.*]] = nn.cross_entropy_grad %{{.*}}, %half, %t {reduction = "sum", ignore_index = -1, label_smoothing = 0.1} : (tensor<f16>, tensor<4x8xf16>, tensor<4xi64>) -> tensor<4x8xf16>
+// CHECK:         %[[D:.*]] = nn.cross_entropy_grad %{{.*}}, %half, %t {reduction = "sum", ignore_index = -1, label_smoothing = 0.1}
+// CHECK-NEXT:      : (tensor<f16>, tensor<4x8xf16>, tensor<4xi64>) -> tensor<4x8xf16>
 // CHECK-NEXT:    %dw = nn.cast %[[D]] : (tensor<4x8xf16>) -> tensor<4x8xf32>
 // CHECK-NEXT:    func.return %loss, %dw
 func.func @cross_entropy(
@@ -125,7 +133,11 @@ func.func @cross_entropy(
 
 // A param that does not reach the loss has no gradient. Other results stay where they are.
 // CHECK-LABEL: func.func @dead
-// CHECK-SAME:    -> (tensor<4xf32> {aicf.role = "output", aicf.name = "y"}, tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "grad", aicf.name = "w"})
+// CHECK:         -> (
+// CHECK-NEXT:      tensor<4xf32> {aicf.role = "output", aicf.name = "y"},
+// CHECK-NEXT:      tensor<f32> {aicf.role = "loss"},
+// CHECK-NEXT:      tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}
+// CHECK-NEXT:    )
 // CHECK:         func.return %y, %loss, %dw
 func.func @dead(
     %unused: tensor<4xf32> {aicf.role = "param", aicf.name = "unused"},

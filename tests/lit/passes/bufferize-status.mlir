@@ -4,8 +4,8 @@
 // Checks hand their status on; the last one writes it to its slot, which outlives the step.
 // CHECK-LABEL: plan.program @chain
 // CHECK:         plan.slot @failed : memref<3xi64> status "failed"
-// CHECK:         plan.launch @k0 "check_index_cpu" check_index status(@failed) target(@t) -> status(@v0) {classes = 2, code = 1}
-// CHECK-NEXT:    plan.launch @k1 "check_finite_cpu" check_finite status(@v0) x(@w) -> status(@failed) {code = 2} after @k0
+// CHECK:         plan.launch @k0 "check_index_cpu" check_index status(@failed) target(@t) -> status(@s1) {classes = 2, code = 1}
+// CHECK-NEXT:    plan.launch @k1 "check_finite_cpu" check_finite status(@s1) x(@w) -> status(@failed) {code = 2} after @k0
 // CHECK-NEXT:    plan.launch @k2 "neg_cpu" neg x(@w) -> y(@w) unless @failed after @k1
 func.func @chain(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},

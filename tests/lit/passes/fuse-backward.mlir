@@ -2,7 +2,8 @@
 // RUN: aicf-opt %s --fuse --split-input-file | filecheck %s
 
 // CHECK-LABEL: func.func @activation_gradient
-// CHECK-NEXT:    %d = kernel.gemm_epilogue a(%g) b(%w) saved(%y) -> out {act_grad = "relu"} : (tensor<4x2xf32>, tensor<2x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK-NEXT:    %d = kernel.gemm_epilogue a(%g) b(%w) saved(%y) -> out {act_grad = "relu"}
+// CHECK-NEXT:      : (tensor<4x2xf32>, tensor<2x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
 // CHECK-NEXT:    func.return %d
 func.func @activation_gradient(%g: tensor<4x2xf32>, %w: tensor<2x8xf32>, %y: tensor<4x8xf32>) -> tensor<4x8xf32> {
   %dy = kernel.gemm a(%g) b(%w) : (tensor<4x2xf32>, tensor<2x8xf32>) -> tensor<4x8xf32>
@@ -37,6 +38,7 @@ func.func @activation_gradients(%x: tensor<2x4x4xf64>) -> tensor<2x4x4xf64> {
 
 // dy has another use, or is the saved operand instead: the fused launch would lose it, or compute something else.
 // CHECK-LABEL: func.func @gradient_is_used
+// CHECK-NEXT:      tensor<4x8xf32>, tensor<4x8xf32>) {
 // CHECK-NEXT:    %dy = kernel.gemm a(%g) b(%w)
 // CHECK-NEXT:    %d = kernel.relu_bwd dy(%dy) saved(%y)
 // CHECK-NEXT:    %s = kernel.gemm a(%g) b(%w)
@@ -65,9 +67,12 @@ func.func @gradient_at_itself(%g: tensor<4x2xf32>, %w: tensor<2x8xf32>) -> tenso
 
 // The saved value is seen in the shape of the product; a reshape is made only where it has no such shape.
 // CHECK-LABEL: func.func @gradient_through_reshape
+// CHECK-NEXT:      %y: tensor<2x2x8xf32>, %z: tensor<4x8xf32>) -> tensor<2x2x8xf32> {
 // CHECK-NEXT:    %[[SAVED:.*]] = kernel.reshape %y : (tensor<2x2x8xf32>) -> tensor<4x8xf32>
-// CHECK-NEXT:    %[[D:.*]] = kernel.gemm_epilogue a(%g) b(%w) saved(%[[SAVED]]) -> out {act_grad = "tanh"} :
-// CHECK-NEXT:    %[[E:.*]] = kernel.gemm_epilogue a(%[[D]]) b(%v) saved(%z) -> out {act_grad = "tanh"} :
+// CHECK-NEXT:    %[[D:.*]] = kernel.gemm_epilogue a(%g) b(%w) saved(%[[SAVED]]) -> out {act_grad = "tanh"}
+// CHECK-NEXT:      : (tensor<4x2xf32>, tensor<2x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK-NEXT:    %[[E:.*]] = kernel.gemm_epilogue a(%[[D]]) b(%v) saved(%z) -> out {act_grad = "tanh"}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<8x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
 // CHECK-NEXT:    %{{.*}} = kernel.reshape %[[E]] : (tensor<4x8xf32>) -> tensor<2x2x8xf32>
 func.func @gradient_through_reshape(%g: tensor<4x2xf32>, %w: tensor<2x8xf32>, %v: tensor<8x8xf32>, %y: tensor<2x2x8xf32>, %z: tensor<4x8xf32>) -> tensor<2x2x8xf32> {
   %0 = kernel.gemm a(%g) b(%w) : (tensor<4x2xf32>, tensor<2x8xf32>) -> tensor<4x8xf32>
@@ -85,7 +90,8 @@ func.func @gradient_through_reshape(%g: tensor<4x2xf32>, %w: tensor<2x8xf32>, %v
 
 // The sum over the rows of dy is a second result of the product that reads dy transposed.
 // CHECK-LABEL: func.func @bias_gradient
-// CHECK-NEXT:    %dw, %db = kernel.gemm_epilogue a(%dy) b(%x) -> out, bias_grad {trans_a = true} : (tensor<4x2xf32>, tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>)
+// CHECK-NEXT:    %dw, %db = kernel.gemm_epilogue a(%dy) b(%x) -> out, bias_grad {trans_a = true}
+// CHECK-NEXT:      : (tensor<4x2xf32>, tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>)
 // CHECK-NEXT:    func.return %dw, %db
 func.func @bias_gradient(%dy: tensor<4x2xf32>, %x: tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>) {
   %dw = kernel.gemm a(%dy) b(%x) {trans_a = true} : (tensor<4x2xf32>, tensor<4x8xf32>) -> tensor<2x8xf32>
@@ -97,7 +103,8 @@ func.func @bias_gradient(%dy: tensor<4x2xf32>, %x: tensor<4x8xf32>) -> (tensor<2
 
 // The sum comes first, is used before the product, and keeps its dimension: the launch moves there.
 // CHECK-LABEL: func.func @bias_gradient_first
-// CHECK-NEXT:    %dw, %[[SUM:.*]] = kernel.gemm_epilogue a(%dy) b(%x) -> out, bias_grad {trans_a = true} :
+// CHECK-NEXT:    %dw, %[[SUM:.*]] = kernel.gemm_epilogue a(%dy) b(%x) -> out, bias_grad {trans_a = true}
+// CHECK-NEXT:      : (tensor<4x2xf32>, tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>)
 // CHECK-NEXT:    %db = kernel.reshape %[[SUM]] : (tensor<2xf32>) -> tensor<1x2xf32>
 // CHECK-NEXT:    %u = kernel.neg x(%db)
 // CHECK-NEXT:    func.return %dw, %u

@@ -2,7 +2,8 @@
 // RUN: aicf-opt %s --fuse --split-input-file | filecheck %s
 
 // CHECK-LABEL: func.func @bias
-// CHECK-NEXT:    %z = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK-NEXT:    %z = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out {trans_b = true}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x2xf32>
 // CHECK-NEXT:    func.return %z
 func.func @bias(%x: tensor<4x8xf32>, %w: tensor<2x8xf32>, %b: tensor<2xf32>) -> tensor<4x2xf32> {
   %y = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
@@ -14,6 +15,7 @@ func.func @bias(%x: tensor<4x8xf32>, %w: tensor<2x8xf32>, %b: tensor<2xf32>) -> 
 
 // The product without its bias has another use: the fused launch would lose it.
 // CHECK-LABEL: func.func @product_is_used
+// CHECK-NEXT:      tensor<4x2xf32>) {
 // CHECK-NEXT:    %y = kernel.gemm a(%x) b(%w)
 // CHECK-NEXT:    %z = kernel.bias_add x(%y) bias(%b)
 func.func @product_is_used(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
@@ -26,7 +28,9 @@ func.func @product_is_used(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<
 
 // Rows may be unfolded between product and bias; columns may not.
 // CHECK-LABEL: func.func @bias_through_reshape
-// CHECK-NEXT:    %[[Z:.*]] = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out : (tensor<4x8xf32>, tensor<8x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK-NEXT:      tensor<2x4xf32>) {
+// CHECK-NEXT:    %[[Z:.*]] = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<8x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
 // CHECK-NEXT:    %{{.*}} = kernel.reshape %[[Z]] : (tensor<4x2xf32>) -> tensor<2x2x2xf32>
 // CHECK-NEXT:    %u = kernel.gemm a(%x) b(%w)
 // CHECK-NEXT:    %v = kernel.reshape %u : (tensor<4x2xf32>) -> tensor<2x4xf32>
@@ -44,7 +48,8 @@ func.func @bias_through_reshape(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: te
 // -----
 
 // CHECK-LABEL: func.func @activation
-// CHECK-NEXT:    %a = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out {act = "relu", trans_b = true} :
+// CHECK-NEXT:    %a = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out {act = "relu", trans_b = true}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x2xf32>
 // CHECK-NEXT:    func.return %a
 func.func @activation(%x: tensor<4x8xf32>, %w: tensor<2x8xf32>, %b: tensor<2xf32>) -> tensor<4x2xf32> {
   %y = kernel.gemm a(%x) b(%w) {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
@@ -81,7 +86,9 @@ func.func @activations(%x: tensor<2x4x4xf64>) -> tensor<2x4x4xf64> {
 
 // The value before the activation has another use, even one before the activation: it is the second result.
 // CHECK-LABEL: func.func @value_before_is_used
-// CHECK-NEXT:    %a, %z = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out, pre {act = "gelu"} : (tensor<4x8xf32>, tensor<8x2xf32>, tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
+// CHECK-NEXT:      tensor<4x2xf32>) {
+// CHECK-NEXT:    %a, %z = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out, pre {act = "gelu"}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<8x2xf32>, tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
 // CHECK-NEXT:    %n = kernel.neg x(%z)
 // CHECK-NEXT:    %d = kernel.gelu_bwd dy(%a) saved(%z)
 // CHECK-NEXT:    func.return %n, %d
@@ -98,7 +105,8 @@ func.func @value_before_is_used(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: te
 
 // Two activations of one value: the first is fused, the second reads what is kept.
 // CHECK-LABEL: func.func @two_activations
-// CHECK-NEXT:    %a, %y = kernel.gemm_epilogue a(%x) b(%w) -> out, pre {act = "relu"} :
+// CHECK-NEXT:    %a, %y = kernel.gemm_epilogue a(%x) b(%w) -> out, pre {act = "relu"}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<8x2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
 // CHECK-NEXT:    %b = kernel.tanh x(%y)
 // CHECK-NEXT:    func.return %a, %b
 func.func @two_activations(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
@@ -115,7 +123,8 @@ func.func @two_activations(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>) -> (tensor<
 // CHECK-LABEL: func.func @through_reshapes
 // CHECK-NEXT:    %[[X:.*]] = kernel.reshape %x : (tensor<2x2x8xf32>) -> tensor<4x8xf32>
 // CHECK-NEXT:    %[[A:.*]] = kernel.gemm_epilogue a(%[[X]]) b(%w) -> out {act = "relu"} : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
-// CHECK-NEXT:    %[[B:.*]], %[[P:.*]] = kernel.gemm_epilogue a(%[[A]]) b(%w) -> out, pre {act = "silu"} :
+// CHECK-NEXT:    %[[B:.*]], %[[P:.*]] = kernel.gemm_epilogue a(%[[A]]) b(%w) -> out, pre {act = "silu"}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<8x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
 // CHECK-NEXT:    %[[PRE:.*]] = kernel.reshape %[[P]] : (tensor<4x8xf32>) -> tensor<2x2x8xf32>
 // CHECK-NEXT:    %[[OUT:.*]] = kernel.reshape %[[B]] : (tensor<4x8xf32>) -> tensor<2x2x8xf32>
 // CHECK-NEXT:    %s = kernel.add x(%[[PRE]]) y(%[[OUT]])

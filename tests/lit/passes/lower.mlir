@@ -16,6 +16,7 @@ func.func @linear(%x: tensor<4x8xf32>, %w: tensor<2x8xf32>, %b: tensor<2xf32>) -
 
 // Leading dimensions are folded into rows, so that every linear layer is one 2-D product; none are one row.
 // CHECK-LABEL: func.func @ranks
+// CHECK-NEXT:      tensor<2xf32>) {
 // CHECK-NEXT:    %[[ROWS:.*]] = kernel.reshape %x : (tensor<3x4x8xf32>) -> tensor<12x8xf32>
 // CHECK-NEXT:    %[[GEMM:.*]] = kernel.gemm a(%[[ROWS]]) b(%w) {trans_b = true} : (tensor<12x8xf32>, tensor<2x8xf32>) -> tensor<12x2xf32>
 // CHECK-NEXT:    %[[BIAS:.*]] = kernel.bias_add x(%[[GEMM]]) bias(%b)
@@ -87,6 +88,7 @@ func.func @elementwise(%x: tensor<4xf16>, %s: tensor<f16>) -> tensor<4xf16> {
 
 // A mean is a sum with a scale; a cast is a copy; dimensions that are kept are in the result type.
 // CHECK-LABEL: func.func @shapes
+// CHECK-NEXT:      tensor<4x8xbf16>, tensor<32xf32>) {
 // CHECK-NEXT:    %c = kernel.constant {value = 0.5} : tensor<f32>
 // CHECK-NEXT:    %sum = kernel.reduce_sum x(%x) {dims = array<i64: 0>} : (tensor<4x8xf32>) -> tensor<1x8xf32>
 // CHECK-NEXT:    %mean = kernel.reduce_sum x(%x) {dims = array<i64: 0, 1>, scale = 0.03125} : (tensor<4x8xf32>) -> tensor<f32>
@@ -113,9 +115,13 @@ func.func @shapes(%x: tensor<4x8xf32>) -> (tensor<1x8xf32>, tensor<f32>, tensor<
 // Attributes of losses are written out, defaults too.
 // CHECK-LABEL: func.func @losses
 // CHECK:         %mse = kernel.mse_loss y(%y) t(%y) {reduction = "mean"} :
-// CHECK-NEXT:    %dmse = kernel.mse_grad dloss(%mse) y(%y) t(%y) {reduction = "sum"} :
-// CHECK-NEXT:    %ce = kernel.cross_entropy logits(%y) target(%t) {ignore_index = -100, label_smoothing = 0.0, reduction = "mean"} :
-// CHECK-NEXT:    %dce = kernel.cross_entropy_grad dloss(%ce) logits(%y) target(%t) {ignore_index = 1, label_smoothing = 0.1, reduction = "sum"} :
+// CHECK-NEXT:    %dmse = kernel.mse_grad dloss(%mse) y(%y) t(%y) {reduction = "sum"}
+// CHECK-NEXT:      : (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK-NEXT:    %ce = kernel.cross_entropy logits(%y) target(%t) {ignore_index = -100, label_smoothing = 0.0, reduction = "mean"}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<4xi64>) -> tensor<f32>
+// CHECK-NEXT:    %dce = kernel.cross_entropy_grad dloss(%ce) logits(%y) target(%t)
+// CHECK-NEXT: {ignore_index = 1, label_smoothing = 0.1, reduction = "sum"}
+// CHECK-NEXT:      : (tensor<f32>, tensor<4x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>
 func.func @losses(%y: tensor<4x8xf32>, %t: tensor<4xi64>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
   %mse = nn.mse_loss %y, %y : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<f32>
   %dmse = nn.mse_loss_grad %mse, %y, %y {reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
@@ -128,10 +134,15 @@ func.func @losses(%y: tensor<4x8xf32>, %t: tensor<4xi64>) -> (tensor<4x8xf32>, t
 
 // Updates: the tensors first, then the scalars of their group.
 // CHECK-LABEL: func.func @updates
-// CHECK:         %s, %b1, %b2 = kernel.advance step(%step) beta1(%h) beta2(%h) bc1_pin(%pin) bc2_pin(%pin) -> step, bc1_inv, bc2_inv :
-// CHECK-NEXT:    %p1 = kernel.sgd_step p(%p) g(%g) lr(%lr) weight_decay(%h) {groups = array<i64: 0>, maximize = true} :
-// CHECK-NEXT:    %p2, %buf = kernel.sgd_step p(%p1) g(%g) buf(%m) lr(%lr) weight_decay(%h) momentum(%mu) dampening(%h) step(%s) {groups = array<i64: 0>, indices = array<i64: 0>, nesterov = true} :
-// CHECK-NEXT:    %p3, %m3, %v3, %x3 = kernel.adam_step p(%p2) g(%g) m(%m) v(%buf) vmax(%m) lr(%lr) beta1(%h) beta2(%h) eps(%h) weight_decay(%h) bc1_inv(%b1) bc2_inv(%b2) {decoupled = true, groups = array<i64: 0>, indices = array<i64: 2>} :
+// CHECK:         %s, %b1, %b2 = kernel.advance step(%step) beta1(%h) beta2(%h) bc1_pin(%pin) bc2_pin(%pin) -> step, bc1_inv, bc2_inv
+// CHECK-NEXT:      : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf64>,
+// CHECK-NEXT:        tensor<3xf64>)
+// CHECK-NEXT:    %p1 = kernel.sgd_step p(%p) g(%g) lr(%lr) weight_decay(%h) {groups = array<i64: 0>, maximize = true}
+// CHECK-NEXT:      : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+// CHECK-NEXT:    %p2, %buf = kernel.sgd_step p(%p1) g(%g) buf(%m) lr(%lr) weight_decay(%h) momentum(%mu) dampening(%h) step(%s)
+// CHECK-NEXT:      {groups = array<i64: 0>, indices = array<i64: 0>, nesterov = true}
+// CHECK-NEXT:      : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf32>) -> (tensor<4xf32>,
+// CHECK-NEXT:      tensor<4xf32>)
 func.func @updates(%p: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %lr: tensor<f64>, %mu: tensor<f64>, %h: tensor<f64>, %pin: tensor<f64>, %step: tensor<3xf32>) -> tensor<4xf32> {
   %s, %b1, %b2 = optim.advance %step, %h, %h, %pin, %pin : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf64>, tensor<3xf64>)
   %p1 = optim.sgd %p, %g, %lr, %h {maximize = true} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
@@ -145,6 +156,18 @@ func.func @updates(%p: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %lr:
 // Every result has memory of its own: an argument, a constant and what is returned already are copied, also through
 // a reshape, but not an argument that stays as it is.
 // CHECK-LABEL: func.func @results
+// CHECK-NEXT:      %x: tensor<2x2xf32> {aicf.role = "input", aicf.name = "x"},
+// CHECK-NEXT:      %p: tensor<2x2xf32> {aicf.role = "param", aicf.name = "p"},
+// CHECK-NEXT:      %q: tensor<2x2xf32> {aicf.role = "param", aicf.name = "q"}
+// CHECK-NEXT:    ) -> (
+// CHECK-NEXT:      tensor<2x2xf32> {aicf.role = "output", aicf.name = "a"},
+// CHECK-NEXT:      tensor<f32> {aicf.role = "output", aicf.name = "b"},
+// CHECK-NEXT:      tensor<4xf32> {aicf.role = "output", aicf.name = "c"},
+// CHECK-NEXT:      tensor<2x2xf32> {aicf.role = "output", aicf.name = "d"},
+// CHECK-NEXT:      tensor<2x2xf32> {aicf.role = "output", aicf.name = "e"},
+// CHECK-NEXT:      tensor<2x2xf32> {aicf.role = "update", aicf.name = "p"},
+// CHECK-NEXT:      tensor<2x2xf32> {aicf.role = "update", aicf.name = "q"}
+// CHECK-NEXT:    ) {
 // CHECK-NEXT:    %c = kernel.constant {value = 1.0}
 // CHECK-NEXT:    %y = kernel.relu x(%x)
 // CHECK-NEXT:    %flat = kernel.reshape %x
@@ -173,9 +196,12 @@ func.func @results(
 // Checks are launches; a status that is returned as it came needs none.
 // CHECK-LABEL: func.func @checks
 // CHECK-NEXT:    %[[INDEX:.*]] = kernel.check_index status(%s) target(%t) {classes = 2, code = 1, ignore_index = -1}
+// CHECK-NEXT:        : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 // CHECK-NEXT:    %[[FINITE:.*]] = kernel.check_finite status(%[[INDEX]]) x(%x) {code = 2}
 // CHECK-NEXT:    func.return %[[FINITE]]
 // CHECK-LABEL: func.func @unchecked
+// CHECK-NEXT:      tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}
+// CHECK-NEXT:    ) {
 // CHECK-NEXT:    func.return %s
 func.func @checks(%s: tensor<3xi64>, %t: tensor<4xi64>, %x: tensor<4xf32>) -> tensor<3xi64> {
   %index = nn.check_index %s, %t {classes = 2, code = 1, ignore_index = -1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>

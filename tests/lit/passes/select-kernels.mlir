@@ -4,9 +4,11 @@
 
 // The registry decides by op, element type, shape and target; no such device is needed. An id that is there is kept.
 // CPU-LABEL:  func.func @choose
-// CPU-SAME:     attributes {aicf.target = "cpu"}
+// CPU-SAME:     attributes
+// CPU-NEXT:       {aicf.target = "cpu"}
 // SM90-LABEL: func.func @choose
-// SM90-SAME:    attributes {aicf.target = "sm_90"}
+// SM90-SAME:    attributes
+// SM90-NEXT:      {aicf.target = "sm_90"}
 func.func @choose(%a: tensor<64x64xf32>, %h: tensor<64x64xf16>, %o: tensor<64x63xf16>, %d: tensor<64x64xf64>) -> tensor<f32> {
   // CPU-NEXT:  kernel.gemm a(%a) b(%a) id "gemm_cpu_blas" :
   // SM90-NEXT: kernel.gemm a(%a) b(%a) id "gemm_f32_tiled_32x32" :

@@ -60,7 +60,7 @@ func.func @lr_from_the_batch(%w: tensor<4xf32> {aicf.role = "param", aicf.name =
 
 func.func @baked_into_a_launch(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}) {
   %weight_decay = kernel.constant {value = 0.0} : tensor<f64> loc("model.py":3:1)
-  // expected-error@below {{expected each hyperparameter to be a meta argument, which follows the param group, got the constant 0.0}}
+  // expected-error@below {{expected weight_decay to be a meta argument, which follows the param group, got the constant 0.0}}
   %next = kernel.sgd_step p(%w) g(%w) lr(%lr) weight_decay(%weight_decay) {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
   func.return %next : tensor<4xf32>
 }
@@ -69,7 +69,7 @@ func.func @baked_into_a_launch(%w: tensor<4xf32> {aicf.role = "param", aicf.name
 
 func.func @a_vector_baked_into_a_launch(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %h: tensor<f64> {aicf.role = "meta", aicf.name = "h"}, %step: tensor<2xf64> {aicf.role = "meta", aicf.name = "bc1_inv"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}) {
   %one = kernel.constant {value = 1.0} : tensor<2xf64> loc("model.py":3:1)
-  // expected-error@below {{expected each hyperparameter to be a meta argument, which follows the param group, got the constant 1.0}}
+  // expected-error@below {{expected bc2_inv to be a meta argument, which follows the param group, got the constant 1.0}}
   %next, %m, %v = kernel.adam_step p(%w) g(%w) m(%w) v(%w) lr(%h) beta1(%h) beta2(%h) eps(%h) weight_decay(%h) bc1_inv(%step) bc2_inv(%one) {groups = array<i64: 0>, indices = array<i64: 1>} : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
   func.return %next : tensor<4xf32>
 }
@@ -90,6 +90,6 @@ plan.program @baked_into_a_plan target "cpu" {
   plan.slot @g : memref<4xf32> input "g"
   plan.slot @lr : memref<f64> const 0.01
   plan.slot @weight_decay : memref<f64> meta "weight_decay"
-  // expected-error@below {{@k0 reads the constant @lr; expected a meta slot, which follows the param group: a hyperparameter that is baked in would ignore the optimizer}}
+  // expected-error@below {{@k0 reads the constant @lr as lr; expected a meta slot, which follows the param group: a hyperparameter that is baked in would ignore the optimizer}}
   plan.launch @k0 "sgd_step_cpu" sgd_step p(@w) g(@g) lr(@lr) weight_decay(@weight_decay) -> p(@w) {groups = array<i64: 0>}
 }

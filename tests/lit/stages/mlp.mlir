@@ -6,7 +6,9 @@
 // RUN: aicf-opt --stage plan=target=sm_90 %examples/mlp.mlir | filecheck %s --check-prefix=PLAN
 
 // FORWARD:      %a = kernel.gemm_epilogue a(%x) b(%w0) bias(%b0) -> out {act = "relu", trans_b = true}
+// FORWARD-NEXT:        : (tensor<64x256xf32>, tensor<256x256xf32>, tensor<256xf32>) -> tensor<64x256xf32>
 // FORWARD-NEXT: %y = kernel.gemm_epilogue a(%a) b(%w1) bias(%b1) -> out {trans_b = true}
+// FORWARD-NEXT:        : (tensor<64x256xf32>, tensor<256x256xf32>, tensor<256xf32>) -> tensor<64x256xf32>
 // FORWARD-NEXT: kernel.mse_loss y(%y) t(%t)
 // FORWARD-NOT:  kernel
 
@@ -26,15 +28,17 @@
 // of the weights, and all parameters are updated by one launch.
 // FUSED:      %a = kernel.gemm_epilogue a(%x) b(%w0) bias(%b0) -> out {act = "relu", trans_b = true}
 // FUSED:      kernel.gemm_epilogue a({{.*}}) b(%a) -> out, bias_grad {trans_a = true}
-// FUSED:      kernel.gemm_epilogue {{.*}}, %w1, %a {act_grad = "relu"}
-// FUSED:      kernel.gemm_epilogue {{.*}}, %x {bias_grad = true, trans_a = true}
+// FUSED:      kernel.gemm_epilogue a({{.*}}) b(%w1) saved(%a) -> out {act_grad = "relu"}
+// FUSED:      kernel.gemm_epilogue a({{.*}}) b(%x) -> out, bias_grad {trans_a = true}
 // FUSED:      kernel.adam_step
 // FUSED-NOT:  kernel.adam_step
 
 // KERNEL:     %a = kernel.gemm_epilogue {{.*}} id "gemm_epilogue_f32_tiled_32x32"
 // KERNEL:     kernel.mse_grad {{.*}} id "mse_grad_f32"
-// KERNEL:     kernel.advance {{.*}} id "advance_cuda"
-// KERNEL:     kernel.adam_step {{.*}} id "adam_step_f32"
+// KERNEL:     kernel.advance
+// KERNEL:     id "advance_cuda"
+// KERNEL:     kernel.adam_step
+// KERNEL:     id "adam_step_f32"
 
 // PLAN:       plan.program @mlp target "sm_90" peak [[#]] {
 // PLAN:       plan.arena @param 526336

@@ -13,13 +13,18 @@
 // STEP:      nn.cross_entropy_grad
 // STEP:      %dw0 = nn.matmul {{.*}}, %x {trans_a = true}
 // STEP:      %step.next, %bc1_inv.next, %bc2_inv.next = optim.advance %step,
-// STEP-NEXT: %w0.next, %w0.exp_avg.next, %w0.exp_avg_sq.next = optim.adam %w0, %dw0, {{.*}} {index = 0, decoupled = true}
+// STEP-NEXT:        : (tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<4xf32>, tensor<4xf64>,
+// STEP-NEXT:        tensor<4xf64>)
+// STEP-NEXT: %w0.next, %w0.exp_avg.next, %w0.exp_avg_sq.next = optim.adam
+// STEP-NEXT:   %w0, %dw0, {{.*}}
+// STEP-NEXT:   {index = 0, decoupled = true}
 
 // CPU:  plan.program @train_step target "cpu" peak [[#]] {
 // CPU:  plan.launch @k0 "gemm_epilogue_cpu_blas" gemm_epilogue a(@x) b(@_0.weight) bias(@_0.bias)
 // CUDA: plan.program @train_step target "sm_90" peak [[#]] {
 // CUDA: plan.launch @k0 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue a(@x) b(@_0.weight) bias(@_0.bias)
-// CUDA: plan.launch @k7 "advance_cuda" advance step(@step) beta1(@beta1) beta2(@beta2) bc1_pin(@bc1_pin) bc2_pin(@bc2_pin) -> step(@step) bc1_inv(@bc1_inv) bc2_inv(@bc2_inv)
+// CUDA: plan.launch @k7 "advance_cuda" advance step(@step) beta1(@beta1) beta2(@beta2) bc1_pin(@bc1_pin) bc2_pin(@bc2_pin) ->
+// CUDA-NEXT: step(@step) bc1_inv(@bc1_inv) bc2_inv(@bc2_inv)
 
 // AGREE:     name                 dtype    difference  allowed  verdict
 // AGREE:     loss {{.*}} ok

@@ -62,13 +62,16 @@
 %batched = kernel.gemm a(%n) b(%d) : (tensor<3x4x8xbf16>, tensor<3x8x5xbf16>) -> tensor<3x4x5xbf16>
 
 // An epilogue: bias and activation, and the value before the activation as second result
-// CHECK: %out, %pre = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out, pre {act = "gelu", trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
+// CHECK: %out, %pre = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out, pre {act = "gelu", trans_b = true}
+// CHECK-NEXT: : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
 %out, %pre = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out, pre {act = "gelu", trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
 
 // The gradient of an activation in the product that makes its dy; the gradient of a bias beside that of a weight
-// CHECK: %dx = kernel.gemm_epilogue a(%y) b(%w) saved(%relu) -> out {act_grad = "relu"} : (tensor<4x2xf32>, tensor<2x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK: %dx = kernel.gemm_epilogue a(%y) b(%w) saved(%relu) -> out {act_grad = "relu"}
+// CHECK-NEXT: : (tensor<4x2xf32>, tensor<2x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
 %dx = kernel.gemm_epilogue a(%y) b(%w) saved(%relu) -> out {act_grad = "relu"} : (tensor<4x2xf32>, tensor<2x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-// CHECK: %dw, %db = kernel.gemm_epilogue a(%y) b(%x) -> out, bias_grad {trans_a = true} : (tensor<4x2xf32>, tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>)
+// CHECK: %dw, %db = kernel.gemm_epilogue a(%y) b(%x) -> out, bias_grad {trans_a = true}
+// CHECK-NEXT: : (tensor<4x2xf32>, tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>)
 %dw, %db = kernel.gemm_epilogue a(%y) b(%x) -> out, bias_grad {trans_a = true} : (tensor<4x2xf32>, tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>)
 
 // Reductions and losses
@@ -78,11 +81,14 @@
 %kept = kernel.reduce_sum x(%n) {dims = array<i64: 0, 2>} : (tensor<3x4x8xbf16>) -> tensor<1x4x1xbf16>
 // CHECK: %mse = kernel.mse_loss y(%x) t(%x) {reduction = "mean"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<f32>
 %mse = kernel.mse_loss y(%x) t(%x) {reduction = "mean"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<f32>
-// CHECK: %dmse = kernel.mse_grad dloss(%s) y(%x) t(%x) {reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK: %dmse = kernel.mse_grad dloss(%s) y(%x) t(%x) {reduction = "sum"}
+// CHECK-NEXT: : (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
 %dmse = kernel.mse_grad dloss(%s) y(%x) t(%x) {reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-// CHECK: %ce = kernel.cross_entropy logits(%x) target(%i) {ignore_index = -100, label_smoothing = 0.1, reduction = "mean"} : (tensor<4x8xf32>, tensor<4xi64>) -> tensor<f32>
+// CHECK: %ce = kernel.cross_entropy logits(%x) target(%i) {ignore_index = -100, label_smoothing = 0.1, reduction = "mean"}
+// CHECK-NEXT: : (tensor<4x8xf32>, tensor<4xi64>) -> tensor<f32>
 %ce = kernel.cross_entropy logits(%x) target(%i) {ignore_index = -100, label_smoothing = 0.1, reduction = "mean"} : (tensor<4x8xf32>, tensor<4xi64>) -> tensor<f32>
-// CHECK: %dce = kernel.cross_entropy_grad dloss(%s) logits(%x) target(%i) {ignore_index = 0, reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>
+// CHECK: %dce = kernel.cross_entropy_grad dloss(%s) logits(%x) target(%i) {ignore_index = 0, reduction = "sum"}
+// CHECK-NEXT: : (tensor<f32>, tensor<4x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>
 %dce = kernel.cross_entropy_grad dloss(%s) logits(%x) target(%i) {ignore_index = 0, reduction = "sum"} : (tensor<f32>, tensor<4x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>
 
 // Moves
@@ -96,26 +102,39 @@
 // Updates: tensors first, then the scalars of each param group
 // CHECK: %step1 = kernel.advance step(%step) -> step : tensor<2xf32>
 %step1 = kernel.advance step(%step) -> step : tensor<2xf32>
-// CHECK: %step2, %bc1, %bc2 = kernel.advance step(%step) beta1(%h) beta2(%h) bc1_pin(%h) bc2_pin(%h) -> step, bc1_inv, bc2_inv : (tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<2xf32>, tensor<2xf64>, tensor<2xf64>)
+// CHECK: %step2, %bc1, %bc2 = kernel.advance step(%step) beta1(%h) beta2(%h) bc1_pin(%h) bc2_pin(%h) -> step, bc1_inv, bc2_inv
+// CHECK-NEXT: : (tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<2xf32>, tensor<2xf64>,
+// CHECK-NEXT: tensor<2xf64>)
 %step2, %bc1, %bc2 = kernel.advance step(%step) beta1(%h) beta2(%h) bc1_pin(%h) bc2_pin(%h) -> step, bc1_inv, bc2_inv : (tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<2xf32>, tensor<2xf64>, tensor<2xf64>)
-// CHECK: %p1 = kernel.sgd_step p(%x) g(%x) lr(%h) weight_decay(%h) {groups = array<i64: 0>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>) -> tensor<4x8xf32>
+// CHECK: %p1 = kernel.sgd_step p(%x) g(%x) lr(%h) weight_decay(%h) {groups = array<i64: 0>}
+// CHECK-NEXT: : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>) -> tensor<4x8xf32>
 %p1 = kernel.sgd_step p(%x) g(%x) lr(%h) weight_decay(%h) {groups = array<i64: 0>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>) -> tensor<4x8xf32>
-// CHECK: %p2, %q2, %buf, %buf2 = kernel.sgd_step p(%x, %b) g(%x, %b) buf(%x, %b) lr(%h, %h) weight_decay(%h, %h) momentum(%h, %h) dampening(%h, %h) step(%step1, %step1) {groups = array<i64: 0, 1>, indices = array<i64: 1, 0>} : (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>)
+// CHECK: %p2, %q2, %buf, %buf2 = kernel.sgd_step p(%x, %b) g(%x, %b) buf(%x, %b) lr(%h, %h) weight_decay(%h, %h)
+// CHECK-NEXT:   momentum(%h, %h) dampening(%h, %h) step(%step1, %step1) {groups = array<i64: 0, 1>, indices = array<i64: 1, 0>}
+// CHECK-NEXT:   : (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<f64>,
+// CHECK-NEXT:   tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf32>,
+// CHECK-NEXT:   tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>)
 %p2, %q2, %buf, %buf2 = kernel.sgd_step p(%x, %b) g(%x, %b) buf(%x, %b) lr(%h, %h) weight_decay(%h, %h) momentum(%h, %h) dampening(%h, %h) step(%step1, %step1) {groups = array<i64: 0, 1>, indices = array<i64: 1, 0>} : (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>, tensor<4x8xf32>, tensor<2xf32>)
-// CHECK: %p3, %m3, %v3 = kernel.adam_step p(%x) g(%x) m(%x) v(%x) lr(%h) beta1(%h) beta2(%h) eps(%h) weight_decay(%h) bc1_inv(%bc1) bc2_inv(%bc2) {decoupled = true, groups = array<i64: 0>, indices = array<i64: 1>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+// CHECK: %p3, %m3, %v3 = kernel.adam_step p(%x) g(%x) m(%x) v(%x) lr(%h) beta1(%h) beta2(%h) eps(%h) weight_decay(%h)
+// CHECK-NEXT:   bc1_inv(%bc1) bc2_inv(%bc2) {decoupled = true, groups = array<i64: 0>, indices = array<i64: 1>}
+// CHECK-NEXT:   : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>,
+// CHECK-NEXT:   tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
 %p3, %m3, %v3 = kernel.adam_step p(%x) g(%x) m(%x) v(%x) lr(%h) beta1(%h) beta2(%h) eps(%h) weight_decay(%h) bc1_inv(%bc1) bc2_inv(%bc2) {decoupled = true, groups = array<i64: 0>, indices = array<i64: 1>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<2xf64>, tensor<2xf64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
 
 // What select-kernels adds
 // CHECK: %chosen = kernel.relu x(%x) id "relu_f32_vec4" : tensor<4x8xf32>
 // GENERIC: %chosen = "kernel.relu"(%x) <{kernel_id = "relu_f32_vec4"}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
 %chosen = kernel.relu x(%x) id "relu_f32_vec4" : tensor<4x8xf32>
-// CHECK: %scratch = kernel.gemm a(%x) b(%w) {trans_b = true} id "gemm_of_elsewhere" workspace 1024 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// CHECK: %scratch = kernel.gemm a(%x) b(%w) {trans_b = true} id "gemm_of_elsewhere" workspace 1024
+// CHECK-NEXT: : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 // GENERIC: %scratch = "kernel.gemm"(%x, %w) <{kernel_id = "gemm_of_elsewhere", workspace = 1024 : i64}> {trans_b = true} :
 %scratch = kernel.gemm a(%x) b(%w) {trans_b = true} id "gemm_of_elsewhere" workspace 1024 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 
 // Checks: a status from the one before
 %status = "test.op"() : () -> tensor<3xi64>
-// CHECK: %index = kernel.check_index status(%status) target(%i) {classes = 2, code = 1, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+// CHECK: %index = kernel.check_index status(%status) target(%i) {classes = 2, code = 1, ignore_index = -100}
+// CHECK-NEXT: : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 %index = kernel.check_index status(%status) target(%i) {classes = 2, code = 1, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
-// CHECK: %finite = kernel.check_finite status(%index) x(%s, %x) {code = 2} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
+// CHECK: %finite = kernel.check_finite status(%index) x(%s, %x) {code = 2}
+// CHECK-NEXT: : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
 %finite = kernel.check_finite status(%index) x(%s, %x) {code = 2} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>

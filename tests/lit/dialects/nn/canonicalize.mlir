@@ -1,6 +1,7 @@
 // RUN: aicf-opt %s --canonicalize | filecheck %s
 
 // CHECK-LABEL: func.func @identities
+// CHECK-NEXT:      tensor<4x8xf32>, tensor<4x8xf32>) {
 // CHECK-NEXT:    func.return %x, %x, %x, %x, %x, %x
 func.func @identities(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
   %0 = nn.reshape %x : tensor<4x8xf32>
@@ -13,6 +14,7 @@ func.func @identities(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>,
 }
 
 // CHECK-LABEL: func.func @chains
+// CHECK-NEXT:      tensor<2x3x4x8xf32>, tensor<1x4x8xf32>) {
 // CHECK-NEXT:    %r = nn.reshape %x : (tensor<1x4x8xf32>) -> tensor<2x16xf32>
 // CHECK-NEXT:    %t = nn.transpose %x {perm = array<i64: 1, 2, 0>} : (tensor<1x4x8xf32>) -> tensor<4x8x1xf32>
 // CHECK-NEXT:    %b = nn.broadcast_to %x : (tensor<1x4x8xf32>) -> tensor<2x3x4x8xf32>
@@ -49,6 +51,7 @@ func.func @kept(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf3
 
 // A product that stretches y stays, and so does the quotient of one.
 // CHECK-LABEL: func.func @one
+// CHECK-NEXT:      tensor<4x8xf32>, tensor<4x8xf32>) {
 // CHECK-NEXT:    %one = nn.constant {value = 1.0} : tensor<f32>
 // CHECK-NEXT:    %ones = nn.constant {value = 1.0} : tensor<4x8xf32>
 // CHECK-NEXT:    %stretched = nn.mul %y, %ones
@@ -91,6 +94,7 @@ func.func @broadcasts(%x: tensor<4x8xf32>, %b: tensor<8xf32>) -> (tensor<4x8xf32
 }
 
 // CHECK-LABEL: func.func @negations
+// CHECK-NEXT:      tensor<4xf32>) {
 // CHECK-NEXT:    %minus = nn.neg %y
 // CHECK-NEXT:    %0 = nn.sub %x, %y
 // CHECK-NEXT:    %1 = nn.sub %x, %y
@@ -106,6 +110,7 @@ func.func @negations(%x: tensor<4xf32>, %y: tensor<4xf32>) -> (tensor<4xf32>, te
 }
 
 // CHECK-LABEL: func.func @matmul_of_transposes
+// CHECK-NEXT:      tensor<4x2xf32>) {
 // CHECK-NEXT:    %0 = nn.matmul %a, %b {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 // CHECK-NEXT:    %1 = nn.matmul %a, %a {trans_a = true} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<8x8xf32>
 // CHECK-NEXT:    %2 = nn.matmul %a, %b {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
@@ -136,6 +141,7 @@ func.func @batched_matmul_of_transposes(%a: tensor<3x4x8xf32>) -> (tensor<3x4x4x
 
 // A product with another user is not computed twice.
 // CHECK-LABEL: func.func @transpose_of_matmul
+// CHECK-NEXT:      tensor<2x4xf32>) {
 // CHECK-NEXT:    %once = nn.matmul %b, %a {trans_a = true, trans_b = true} : (tensor<8x2xf32>, tensor<4x8xf32>) -> tensor<2x4xf32>
 // CHECK-NEXT:    %twice = nn.matmul %a, %b
 // CHECK-NEXT:    %turned = nn.transpose %twice

@@ -100,14 +100,17 @@
 // CHECK: %ce = nn.cross_entropy %y, %i : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
 // GENERIC: %ce = "nn.cross_entropy"(%y, %i) <{reduction = "mean", ignore_index = -100 : i64, label_smoothing = 0.000000e+00 : f64}> : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
 %ce = nn.cross_entropy %y, %i : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
-// CHECK: %ce_all = nn.cross_entropy %y, %i {reduction = "sum", ignore_index = -1, label_smoothing = 0.1} : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
+// CHECK: %ce_all = nn.cross_entropy %y, %i {reduction = "sum", ignore_index = -1, label_smoothing = 0.1}
+// CHECK-NEXT: : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
 %ce_all = nn.cross_entropy %y, %i {reduction = "sum", ignore_index = -1, label_smoothing = 0.1} : (tensor<4x2xf32>, tensor<4xi64>) -> tensor<f32>
-// CHECK: %ce_grad = nn.cross_entropy_grad %s, %y, %i {ignore_index = 0} : (tensor<f32>, tensor<4x2xf32>, tensor<4xi64>) -> tensor<4x2xf32>
+// CHECK: %ce_grad = nn.cross_entropy_grad %s, %y, %i {ignore_index = 0}
+// CHECK-NEXT: : (tensor<f32>, tensor<4x2xf32>, tensor<4xi64>) -> tensor<4x2xf32>
 %ce_grad = nn.cross_entropy_grad %s, %y, %i {ignore_index = 0} : (tensor<f32>, tensor<4x2xf32>, tensor<4xi64>) -> tensor<4x2xf32>
 
 // Checks
 %status = "test.op"() : () -> tensor<3xi64>
-// CHECK: %index = nn.check_index %status, %i {classes = 2, ignore_index = -100, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+// CHECK: %index = nn.check_index %status, %i {classes = 2, ignore_index = -100, code = 1}
+// CHECK-NEXT: : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 // GENERIC: %index = "nn.check_index"(%status, %i) <{classes = 2 : i64, ignore_index = -100 : i64, code = 1 : i64}> : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 %index = nn.check_index %status, %i {code = 1, classes = 2, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 // CHECK: %bare = nn.check_index %index, %i {classes = 2, code = 2} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>

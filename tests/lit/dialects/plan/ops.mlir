@@ -44,7 +44,8 @@ plan.program @planned target "cpu" peak 2304 {
   plan.launch @k1 "reduce_sum_cpu" reduce_sum x(@v1) -> y(@loss) {dims = array<i64: 0>, scale = 0.03125} after @k0
   // CHECK-NEXT: plan.launch @k2 "advance_cpu" advance step(@step) -> step(@step)
   plan.launch @k2 "advance_cpu" advance step(@step) -> step(@step)
-  // CHECK-NEXT: plan.launch @k3 "sgd_step_cpu" sgd_step p(@_0.weight) g(@"a b") lr(@lr) weight_decay(@lr) -> p(@_0.weight) {groups = array<i64: 0>} after @k0, @k2
+  // CHECK-NEXT: plan.launch @k3 "sgd_step_cpu" sgd_step p(@_0.weight) g(@"a b") lr(@lr) weight_decay(@lr) -> p(@_0.weight)
+  // CHECK-NEXT:   {groups = array<i64: 0>} after @k0, @k2
   plan.launch @k3 "sgd_step_cpu" sgd_step p(@_0.weight) g(@"a b") lr(@lr) weight_decay(@lr) -> p(@_0.weight) {groups = array<i64: 0>} after @k0, @k2
 }
 

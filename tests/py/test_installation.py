@@ -41,8 +41,10 @@ def test_xdsl_opt_runs_the_passes(example: Path, passes: str) -> None:
     if example.stem == "train_step":
         passes = f"autodiff,apply-optimizer,canonicalize,cse,dce,{passes}"
     theirs = printed(BIN / "xdsl-opt", example, "-p", passes)
-    assert theirs.strip() == printed(BIN / "aicf-opt", example, "-p", passes).strip()
+    ours = printed(BIN / "aicf-opt", example, "-p", passes)
+    assert printed(BIN / "aicf-opt", "-", input=theirs) == ours, "xDSL does not break lines"
     assert printed(BIN / "xdsl-opt", input=theirs).strip() == theirs.strip()
+    assert printed(BIN / "xdsl-opt", input=ours).strip() == theirs.strip()
 
 
 def test_info_tells_every_row() -> None:

@@ -71,6 +71,8 @@ def test_a_plan_is_plain_data() -> None:
         "attrs": {},
         "workspace": None,
         "unless": None,
+        "symbol": "k0",
+        "origin": "<text>:14",
     }
 
 

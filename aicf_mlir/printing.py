@@ -31,7 +31,7 @@ from xdsl.dialects.builtin import (
     NameLoc,
     UnknownLoc,
 )
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Operation, Region
 from xdsl.printer import Printer
 
 Item = TypeVar("Item")
@@ -41,6 +41,9 @@ WIDTH = 120
 
 FILLED = 16
 """Longer lists have one item a line."""
+
+LONGEST_KEYWORD = 32
+"""Characters at the end of a text in which a place for a break is looked for."""
 
 _BREAK = re.compile(r"(( :| \{| [a-z]+)|(?<!->)) *$|$")
 """Where a line may be broken, if what is printed ends so: a colon, brace or keyword then begins the next line."""
@@ -113,13 +116,16 @@ class WrappingPrinter(ElidingPrinter):
 
     def print_string(self, text: str, *, indent: int | None = None) -> None:
         """Print `text`; spaces and ` : ` at its end wait for what follows."""
+        if self._flat:
+            super().print_string(text, indent=indent)
+            return
         if self._must_break and text.strip():
             self._must_break = False
             if text.lstrip()[0] not in ",)]}>":
                 self._break()
                 text = text.lstrip()
         text = self._held + text
-        end = _BREAK.search(text)
+        end = _BREAK.search(text, max(0, len(text) - LONGEST_KEYWORD))
         assert end is not None
         self._held = end[0]
         self._last = text[-1:] or self._last
@@ -142,7 +148,7 @@ class WrappingPrinter(ElidingPrinter):
     ) -> None:
         """Print the items with `delimiter` between them; a list with commas is broken where it does not fit."""
         items = list(elems)
-        if self._flat or delimiter != ", " or not items:
+        if self._flat or delimiter != ", " or not items or isinstance(items[0], Region):
             super().print_list(items, print_fn, delimiter)
         else:
             self._print_items(items, print_fn)
@@ -168,19 +174,28 @@ class WrappingPrinter(ElidingPrinter):
         if self._held and is_plain and fits_below:
             self._break()
         is_short = self._column + width <= WIDTH or (len(items) == 1 and not is_delimited)
-        if is_short and not self._must_break:
+        if is_short and is_plain:
+            self.print_string(", ".join(texts))
+        elif is_short:
             super().print_list(items, print_fn)
         elif is_filled:
             self._fill(items, texts, print_fn)
         elif is_delimited:
             with self.indented():
-                for index, item in enumerate(items):
+                for index, (item, text) in enumerate(zip(items, texts, strict=True)):
                     self.print_string("," if index else "")
                     self._print_new_line()
-                    print_fn(item)
+                    self._print_item(item, text, print_fn)
             self._print_new_line()
         else:
-            self._one_a_line(items, print_fn)
+            self._one_a_line(items, texts, print_fn)
+
+    def _print_item(self, item: Item, text: str, print_fn: Callable[[Item], Any]) -> None:
+        """Print an item, of which `text` is the form on one line."""
+        if "\n" not in text and self._column + len(text) <= WIDTH:
+            self.print_string(text)
+        else:
+            print_fn(item)
 
     @property
     def _next_column(self) -> int:
@@ -195,16 +210,18 @@ class WrappingPrinter(ElidingPrinter):
             if self._held and self._column + len(text) >= WIDTH and (index or fits_below):
                 self._break()
             with self.indented():
-                print_fn(item)
+                self._print_item(item, text, print_fn)
 
-    def _one_a_line(self, items: Sequence[Item], print_fn: Callable[[Item], Any]) -> None:
+    def _one_a_line(
+        self, items: Sequence[Item], texts: Sequence[str], print_fn: Callable[[Item], Any]
+    ) -> None:
         """Print items between no brackets; what comes behind them begins a line, too."""
-        for index, item in enumerate(items):
+        for index, (item, text) in enumerate(zip(items, texts, strict=True)):
             self.print_string(", " if index else "")
             if self._held and (index or self._column > self._next_column + len(": ")):
                 self._break()
             with self.indented():
-                print_fn(item)
+                self._print_item(item, text, print_fn)
         self._must_break = True
 
     def _measured(self, items: Sequence[Item], print_fn: Callable[[Item], Any]) -> list[str]:
@@ -213,10 +230,9 @@ class WrappingPrinter(ElidingPrinter):
         with self._into(StringIO()) as stream:
             for item in items:
                 print_fn(item)
-                texts.append(stream.getvalue() + self._held)
+                texts.append(stream.getvalue())
                 stream.seek(0)
                 stream.truncate()
-                self._held = ""
         return texts
 
     @contextmanager
@@ -235,18 +251,24 @@ class WrappingPrinter(ElidingPrinter):
     ) -> None:
         """Print `(types) -> (types)`; on the next line where this one has no place for it."""
         inputs, outputs = list(input_types), list(output_types)
-        self._break_before(lambda: super(WrappingPrinter, self).print_function_type(inputs, outputs))
-        super().print_function_type(inputs, outputs)
+        self._print_together(lambda: super(WrappingPrinter, self).print_function_type(inputs, outputs))
 
     def print_attribute(self, attribute: Attribute) -> None:
         """Print an attribute; a location stands on the next line where this one has no place for it."""
         if isinstance(attribute, _LOCATIONS) and not self.printing_location:
-            self._break_before(lambda: super(WrappingPrinter, self).print_attribute(attribute))
-        super().print_attribute(attribute)
+            self._print_together(lambda: super(WrappingPrinter, self).print_attribute(attribute))
+        else:
+            super().print_attribute(attribute)
 
-    def _break_before(self, print_it: Callable[[], None]) -> None:
-        """Break the line if it does not hold what `print_it` prints."""
-        if not self._flat and self._held:
-            (text,) = self._measured([None], lambda _: print_it())
-            if self._column + len(text) > WIDTH:
-                self._break()
+    def _print_together(self, print_it: Callable[[], None]) -> None:
+        """Let `print_it` print on this line, or on the next one if this has no place for all of it."""
+        if self._flat or not self._held:
+            print_it()
+            return
+        (text,) = self._measured([None], lambda _: print_it())
+        if self._column + len(text) > WIDTH:
+            self._break()
+        if self._column + len(text) > WIDTH:
+            print_it()
+        else:
+            self.print_string(text)

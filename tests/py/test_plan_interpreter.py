@@ -74,6 +74,8 @@ def test_a_plan_is_plain_data() -> None:
         "after": [],
         "workspace": None,
         "unless": None,
+        "symbol": "k0",
+        "origin": "<text>:14",
     }
 
 

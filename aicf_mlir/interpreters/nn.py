@@ -126,6 +126,7 @@ def broadcast_to(op: nn.BroadcastToOp, operands: Operands) -> Array:
 
 MEANINGS: dict[type[Operation], Meaning] = {
     nn.ConstantOp: constant,
+    nn.DetachOp: unary(np.asarray),
     nn.AddOp: binary(np.add),
     nn.SubOp: binary(np.subtract),
     nn.MulOp: binary(np.multiply),

@@ -28,7 +28,8 @@ class AutodiffPass(ModulePass):
     Append the gradient of the result with the role "loss" to the results of every function.
 
     One result {aicf.role = "grad", aicf.name = NAME} per argument with the role "param" that reaches the
-    loss, in argument order. New ops carry the location of the op that they differentiate.
+    loss, in argument order. New ops carry the location of the op that they differentiate. Each nn.detach has
+    then done its work, and gives way to its operand.
     """
 
     name = "autodiff"
@@ -63,6 +64,11 @@ def differentiate(function: func.FuncOp) -> None:
                 gradient.name_hint = f"d{argument.name_hint}"
     set_results(function, results)
     backward.erase_unused()
+    for op in forward:
+        if isinstance(op, nn.DetachOp):
+            op.result.replace_all_uses_with(op.x)
+            op.detach()
+            op.erase()
 
 
 def find_loss(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) -> SSAValue:
@@ -80,10 +86,10 @@ def find_loss(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) 
 
 
 def values_depending_on(sources: Sequence[SSAValue], ops: Sequence[Operation]) -> set[SSAValue]:
-    """`sources` and the floating-point values computed from them. Only membership is asked of the set."""
+    """`sources` and the floating-point values that a gradient reaches them from. Only membership is asked of the set."""
     depending = set(sources)
     for op in ops:
-        if any(operand in depending for operand in op.operands):
+        if not isinstance(op, nn.DetachOp) and any(operand in depending for operand in op.operands):
             depending.update(result for result in op.results if is_float(result))
     return depending
 

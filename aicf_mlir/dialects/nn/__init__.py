@@ -26,12 +26,13 @@ from aicf_mlir.dialects.nn.elementwise import AddOp, BinaryOp, DivOp, MulOp, Neg
 from aicf_mlir.dialects.nn.linear_algebra import LinearOp, MatmulOp
 from aicf_mlir.dialects.nn.losses import CrossEntropyGradOp, CrossEntropyOp, MseLossGradOp, MseLossOp
 from aicf_mlir.dialects.nn.reductions import MeanOp
-from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp, TransposeOp
+from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, DetachOp, ReshapeOp, TransposeOp
 
 NN = Dialect(
     "nn",
     [
         ConstantOp,
+        DetachOp,
         AddOp,
         SubOp,
         MulOp,
@@ -76,6 +77,7 @@ __all__ = [
     "ConstantOp",
     "CrossEntropyGradOp",
     "CrossEntropyOp",
+    "DetachOp",
     "DivOp",
     "GeluGradOp",
     "GeluOp",

@@ -1,4 +1,4 @@
-"""Ops that move or retype elements and compute nothing: constant, reshape, transpose, cast."""
+"""Ops that move or retype elements and compute nothing: constant, detach, reshape, transpose, cast."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.dialects.properties import float_attr, ints_attr
 from aicf_mlir.dialects.verification import Value, expect_float, is_float, with_shape
 
+MOST_EXACT = float(1 << 53)
+"""Up to here float64, in which constants are written, has every integer."""
+
 
 @irdl_op_definition
 class ConstantOp(NNOp):
@@ -34,8 +37,29 @@ class ConstantOp(NNOp):
         super().__init__(properties={"value": float_attr(value)}, result_types=[type])
 
     def inferred_type(self) -> AnyTensor:
-        expect_float("the result", self.result)
+        value = self.value.value.data
+        if not is_float(self.result) and not (value.is_integer() and abs(value) <= MOST_EXACT):
+            raise VerifyException(
+                f"expected a whole number of at most 2^53 for {self.result.type}, got {value}"
+            )
         return tensor_type(self.result)
+
+
+@irdl_op_definition
+class DetachOp(NNOp):
+    """x, through which no gradient flows. Differentiation takes it away."""
+
+    name = "nn.detach"
+
+    x = operand_def(TensorType)
+
+    traits = traits_def(NotDifferentiable("no gradient flows through it"))
+
+    def __init__(self, x: Value):
+        super().__init__(operands=[x], result_types=[tensor_type(x)])
+
+    def inferred_type(self) -> AnyTensor:
+        return tensor_type(self.x)
 
 
 @irdl_op_definition

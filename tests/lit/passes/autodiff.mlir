@@ -211,3 +211,37 @@ func.func @frozen(
 func.func @twice(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}, tensor<f32> {aicf.role = "grad", aicf.name = "w"}) {
   func.return %w, %w : tensor<f32>, tensor<f32>
 }
+
+// -----
+
+// An update stays among the results. No gradient flows through a detach, which gives way to its operand.
+// CHECK-LABEL: func.func @running_mean
+// CHECK-SAME:    -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "update", aicf.name = "mean"}, tensor<4xf32> {aicf.role = "grad", aicf.name = "w"})
+// CHECK:         %h = nn.mul %x, %w : tensor<4xf32>
+// CHECK-NEXT:    %new = nn.add %mean, %h : tensor<4xf32>
+// CHECK-NEXT:    %y = nn.sub %h, %new : tensor<4xf32>
+// CHECK-NEXT:    %loss = nn.sum %y
+// CHECK-NOT:     nn.neg
+// CHECK-NOT:     nn.detach
+// CHECK:         func.return %loss, %new, %dw
+func.func @running_mean(
+    %x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"},
+    %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
+    %mean: tensor<4xf32> {aicf.role = "buffer", aicf.name = "mean"})
+    -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "update", aicf.name = "mean"}) {
+  %h = nn.mul %x, %w : tensor<4xf32>
+  %now = nn.detach %h : tensor<4xf32>
+  %new = nn.add %mean, %now : tensor<4xf32>
+  %y = nn.sub %h, %new : tensor<4xf32>
+  %loss = nn.sum %y {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  func.return %loss, %new : tensor<f32>, tensor<4xf32>
+}
+
+// -----
+
+// A loss that reaches its parameters through a detach only has no gradient.
+// expected-error@below {{the loss of @cut depends on no argument with aicf.role = "param"}}
+func.func @cut(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %loss = nn.detach %w : tensor<f32>
+  func.return %loss : tensor<f32>
+}

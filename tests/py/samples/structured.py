@@ -51,6 +51,8 @@ def shapes() -> list[Sample]:
         Sample("flat", ("2x3x4xf32",), lambda x: nn.ReshapeOp(x, [24]), lambda x: x.reshape(24)),
         Sample("0-d", ("1x1xf32",), lambda x: nn.ReshapeOp(x, []), lambda x: x.reshape([])),
         Sample("indices", ("6xi64",), lambda x: nn.ReshapeOp(x, [2, 3]), lambda x: x.reshape(2, 3)),
+        Sample("detach", ("3x5xf32",), nn.DetachOp, lambda x: x.detach()),
+        Sample("detach-indices", ("6xi64",), nn.DetachOp, lambda x: x.detach()),
         Sample("2-d", ("3x5xf32",), lambda x: nn.TransposeOp(x, [1, 0]), lambda x: x.T),
         Sample("turn", ("2x3x4xf32",), lambda x: nn.TransposeOp(x, [2, 0, 1]), lambda x: x.permute(2, 0, 1)),
         Sample("row", ("5xf32",), lambda x: nn.BroadcastToOp(x, [3, 5]), lambda x: x.expand(3, 5)),

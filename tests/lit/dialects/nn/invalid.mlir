@@ -25,8 +25,8 @@
 
 // -----
 
-// expected-error@below {{expected the result of element type f16, bf16, f32 or f64, got tensor<i64>}}
-%c = nn.constant {value = 1.0} : tensor<i64>
+// expected-error@below {{expected a whole number of at most 2^53 for tensor<i64>, got 1.5}}
+%c = nn.constant {value = 1.5} : tensor<i64>
 
 // -----
 
@@ -55,7 +55,7 @@
 
 %x = "test.op"() : () -> (tensor<4xi64>)
 // expected-error@below {{expected lhs of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
-%z = nn.sub %x, %x : tensor<4xi64>
+%z = nn.mul %x, %x : tensor<4xi64>
 
 // -----
 

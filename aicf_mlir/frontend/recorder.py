@@ -50,6 +50,9 @@ BESIDE_THE_GRAPH = {
 }
 """Functions, by name, that change gradients without leaving a trace in the graph."""
 
+IN_PLACE = frozenset({"__setitem__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "pow"))})
+"""Functions, by name, that change their first operand, beside those that end in `_`."""
+
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Types of real tensors; what the tracer makes is of its own type."""
 
@@ -83,6 +86,10 @@ class Recorder(TorchFunctionMode):
         carries_gradient = any(operand.requires_grad for operand in operands)
         if carries_gradient and is_beside_the_graph(name, args, kwargs or {}):
             raise beside_the_graph(BESIDE_THE_GRAPH[name], location)
+        if carries_gradient and not torch.is_grad_enabled() and changes_a_constant(name, args):
+            args = (args[0], *(detached_operand(location, each) for each in args[1:]))
+            kwargs = {key: detached_operand(location, each) for key, each in (kwargs or {}).items()}
+            return source.call_at(location, func, *args, **kwargs)
         result = source.call_at(location, func, *args, **(kwargs or {}))
         if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
             raise value_read("makes a tensor whose shape depends on values", location)
@@ -108,6 +115,18 @@ def is_beside_the_graph(name: str, args: Sequence[Any], kwargs: Mapping[str, Any
     """Whether a call is one of `BESIDE_THE_GRAPH`; reading `requires_grad` or setting it to True is harmless."""
     harmless = name.startswith("requires_grad") and not any(a is False for a in [*args, *kwargs.values()])
     return name in BESIDE_THE_GRAPH and not harmless
+
+
+def changes_a_constant(name: str, args: Sequence[Any]) -> bool:
+    """Whether a call changes its first operand in place, and that is a tensor without a gradient: a buffer, say."""
+    in_place = (name.endswith("_") and not name.endswith("__")) or name in IN_PLACE
+    return in_place and isinstance(args[0], torch.Tensor) and not args[0].requires_grad
+
+
+def detached_operand(location: SourceLocation | None, operand: Any) -> Any:
+    """`operand`, with `detach` appended where it is a tensor that has a gradient."""
+    has_gradient = isinstance(operand, torch.Tensor) and operand.requires_grad
+    return source.call_at(location, torch.Tensor.detach, operand) if has_gradient else operand
 
 
 def tensors(tree: object) -> Iterator[torch.Tensor]:

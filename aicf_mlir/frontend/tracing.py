@@ -42,7 +42,7 @@ class Traced:
     parameters: dict[str, torch.nn.Parameter]
     """By name: the trained parameters that the step reads."""
     buffers: dict[str, torch.Tensor]
-    """By name: frozen parameters, buffers and other tensors that the step reads."""
+    """By name: frozen parameters, buffers and other tensors that the step reads or updates."""
     inputs: dict[str, TensorSpec]
     """By name: what every batch must look like."""
     reads: list[Read]

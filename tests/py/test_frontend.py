@@ -161,6 +161,8 @@ BODIES: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "decomposed": lambda m, x: torch.addcmul(m.v, x @ m.w, m.v, value=0.5).addcdiv(m.v, m.v, value=2),
     "detach of an input": lambda m, x: x.detach() @ m.w + m.scale.detach(),
     "no_grad on an input": lambda m, x: without_gradient(lambda: x * 2) @ m.w,
+    "detach": lambda m, x: (x @ m.w) * (x @ m.w).detach() + m.v.detach(),
+    "no_grad": lambda m, x: (x @ m.w) * without_gradient(lambda: x @ m.w + m.v),
     "unused results": lambda m, x: used_first(x @ m.w, (x @ m.w).sin(), (x @ m.w).detach()),
 }
 

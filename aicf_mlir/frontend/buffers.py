@@ -74,8 +74,9 @@ class Buffers:
             for place, tensor in attributes:
                 place.entries[place.key] = tensor
             for entries, saved in buffers:
-                entries.clear()
-                entries.update(saved)
+                if [(k, id(t)) for k, t in entries.items()] != [(k, id(t)) for k, t in saved.items()]:
+                    entries.clear()
+                    entries.update(saved)
 
     def _hide(self) -> None:
         for place, _ in self._again:
@@ -156,8 +157,8 @@ def _path(module: str, name: str) -> str:
 
 
 def _children(module: torch.nn.Module) -> dict[str, torch.nn.Module | None]:
-    return vars(module)["_modules"]
+    return vars(module).get("_modules", {})
 
 
 def _buffers(module: torch.nn.Module) -> dict[str, Any]:
-    return vars(module)["_buffers"]
+    return vars(module).get("_buffers", {})

@@ -45,6 +45,8 @@ class Importer:
         self, exported: ExportedStep, bindings: Bindings, inputs: Mapping[str, TensorSpec], name: str
     ):
         self.bound: list[Binding] = []
+        self.loss_has_gradient = False
+        """Whether a trained parameter reaches the loss."""
         self._exported = exported
         self._bindings = bindings
         self._name = name
@@ -94,6 +96,7 @@ class Importer:
                 self._values[node] = self._import(node)
                 if self._carries_gradient(node) and op_name(node) not in CUTS:
                     self._carriers.add(node)
+        self.loss_has_gradient = self._exported.result in self._carriers
         loss = self._value(self._exported.result)
         loss.name_hint = "loss"
         return self._function(loss, [self._update(update) for update in self._exported.updates])

@@ -172,6 +172,24 @@ def reduction(op: type[nn.ReductionOp]) -> Row:
     return row
 
 
+def var_mean(*results: str) -> Row:
+    """Variance, mean or both over `dim`, or over everything where there is none."""
+
+    def row(call: Call) -> Value:
+        correction = call.arguments.get("correction", int(call.arguments.get("unbiased", True)))
+        x = call.operand("self", call.result_dtype)
+        rank = len(shape_of(x))
+        dims = sorted({dim % rank for dim in call.arguments.get("dim") or range(rank)}) if rank else []
+        keepdim = bool(call.arguments.get("keepdim", False))
+        made = nn.VarMeanOp(x, dims, 1 if correction is None else correction, keepdim)
+        call.emit.insert_all(made)
+        made.variance.name_hint, made.mean.name_hint = "variance", "mean"
+        found = {"variance": made.variance, "mean": made.mean}
+        return found[results[0]] if len(results) == 1 else tuple(found[name] for name in results)
+
+    return row
+
+
 def cast(call: Call) -> SSAValue:
     """Another float type, on the same device."""
     if (device := call.arguments.get("device")) is not None and torch.device(device) != call.device:

@@ -32,6 +32,7 @@ from aicf_mlir.frontend.aten_rows import (
     square,
     transpose,
     unary,
+    var_mean,
 )
 from aicf_mlir.frontend.aten_updates import batch_norm, copied, lerp
 from aicf_mlir.frontend.call import Row
@@ -75,6 +76,8 @@ TABLE: dict[str, Row] = {
     **rows(broadcast_tensors, "broadcast_tensors.default"),
     **rows(reduction(nn.SumOp), "sum.default", "sum.dim_IntList"),
     **rows(reduction(nn.MeanOp), "mean.default", "mean.dim"),
+    **rows(var_mean("variance"), "var.default", "var.dim", "var.correction"),
+    **rows(var_mean("variance", "mean"), "var_mean.default", "var_mean.dim", "var_mean.correction"),
     **rows(cast, "_to_copy.default", "to.dtype"),
     **rows(
         identity,

@@ -14,7 +14,7 @@ from xdsl.rewriter import InsertPoint
 from aicf_mlir import _C
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import element_type, shape_of
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import NNOp, ValueOp
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.source import SourceLocation, location_attribute
 from aicf_mlir.frontend.types import ELEMENT_TYPES
@@ -34,14 +34,19 @@ class Emitter:
         self._first_status = first_status
         self._checks = 0
 
-    def insert(self, op: NNOp) -> SSAValue:
+    def insert(self, op: ValueOp) -> SSAValue:
         """Append `op` and return its result, named after the op."""
-        for value in (*op.operands, op.result):
+        self.insert_all(op)
+        op.result.name_hint = op.name.rpartition(".")[2]
+        return op.result
+
+    def insert_all(self, op: NNOp) -> Sequence[SSAValue]:
+        """Append `op` and return its results."""
+        for value in (*op.operands, *op.results):
             if len(shape_of(value)) > _C.MAX_RANK and not isinstance(op, nn.ReshapeOp):
                 raise Refused(f"{len(shape_of(value))} dimensions; supported are at most {_C.MAX_RANK}")
         op.location = location_attribute(self.location)
-        op.result.name_hint = op.name.rpartition(".")[2]
-        return self._builder.insert(op).result
+        return self._builder.insert(op).results
 
     def constant(self, value: float, dtype: torch.dtype, shape: Sequence[int] = ()) -> SSAValue:
         """`value` everywhere in a tensor of a float `dtype`; infinite where it is beyond its range, as in torch."""

@@ -17,7 +17,11 @@ from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import shape_of, tensor_type
-from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.dialects.interfaces import (
+    DifferentiableInPartsInterface,
+    DifferentiableInterface,
+    NotDifferentiable,
+)
 from aicf_mlir.dialects.signature import Label, argument_labels, result_labels, return_op, set_results
 from aicf_mlir.dialects.verification import is_float
 
@@ -130,8 +134,11 @@ class Backward:
             refuse(
                 op, f"'{op.name}' is on the way from a parameter to the loss but has no gradient: {reason}"
             )
-        arriving = [self.arriving(result, builder) for result in op.results]
-        for operand, cotangent in zip(op.operands, op.vjp(builder, arriving), strict=True):
+        if isinstance(op, DifferentiableInPartsInterface):
+            found = op.vjp_in_parts(builder, [self.cotangents.get(result) for result in op.results])
+        else:
+            found = op.vjp(builder, [self.arriving(result, builder) for result in op.results])
+        for operand, cotangent in zip(op.operands, found, strict=True):
             if cotangent is None or operand not in self.active:
                 continue
             if (partial := self.cotangents.get(operand)) is not None:

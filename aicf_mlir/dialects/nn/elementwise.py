@@ -18,7 +18,7 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface
 from aicf_mlir.dialects.nn.broadcasting import broadcast_shapes, sum_to_shape
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.verification import Value, expect_float, with_shape
 
 
@@ -33,7 +33,7 @@ def binary_type(lhs: Value, rhs: Value, of_integers: bool = False) -> AnyTensor:
     return with_shape(lhs, broadcast_shapes(shape_of(lhs), shape_of(rhs)))
 
 
-class BinaryOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface, abc.ABC):
+class BinaryOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface, abc.ABC):
     """An elementwise op on two operands that broadcast together."""
 
     OF_INTEGERS: ClassVar[bool] = False
@@ -117,7 +117,7 @@ class DivOp(BinaryOp):
         )
 
 
-class UnaryOp(NNOp, DifferentiableInterface, abc.ABC):
+class UnaryOp(ValueOp, DifferentiableInterface, abc.ABC):
     """A function of each element of x."""
 
     x = operand_def(TensorType)

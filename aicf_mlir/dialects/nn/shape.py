@@ -15,7 +15,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.properties import float_attr, ints_attr
 from aicf_mlir.dialects.verification import Value, expect_float, is_float, with_shape
 
@@ -24,7 +24,7 @@ MOST_EXACT = float(1 << 53)
 
 
 @irdl_op_definition
-class ConstantOp(NNOp):
+class ConstantOp(ValueOp):
     """A tensor with `value` everywhere, rounded once to the element type."""
 
     name = "nn.constant"
@@ -46,7 +46,7 @@ class ConstantOp(NNOp):
 
 
 @irdl_op_definition
-class DetachOp(NNOp):
+class DetachOp(ValueOp):
     """x, through which no gradient flows. Differentiation takes it away."""
 
     name = "nn.detach"
@@ -63,7 +63,7 @@ class DetachOp(NNOp):
 
 
 @irdl_op_definition
-class ReshapeOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class ReshapeOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
     """The same elements in row-major order, in the shape of the result."""
 
     name = "nn.reshape"
@@ -93,7 +93,7 @@ class ReshapeOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterf
 
 
 @irdl_op_definition
-class TransposeOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class TransposeOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
     """Dimension i of the result is dimension perm[i] of x."""
 
     name = "nn.transpose"
@@ -134,7 +134,7 @@ class TransposeOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInte
 
 
 @irdl_op_definition
-class CastOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class CastOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
     """Each element rounded once to the element type of the result (to nearest, ties to even)."""
 
     name = "nn.cast"

@@ -245,3 +245,19 @@ func.func @cut(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tenso
   %loss = nn.detach %w : tensor<f32>
   func.return %loss : tensor<f32>
 }
+
+// -----
+
+// Of several results only one reaches the loss: nothing is computed for the other.
+// CHECK-LABEL: func.func @mean_of_two
+// CHECK:         %variance, %mean = nn.var_mean %w
+// CHECK-NEXT:    %loss = nn.sum %mean
+// CHECK-NEXT:    %[[ONE:.*]] = nn.constant {value = 1.0} : tensor<f32>
+// CHECK-NEXT:    nn.reshape %[[ONE]]
+// CHECK-NOT:     nn.div
+// CHECK:         func.return %loss, %dw
+func.func @mean_of_two(%w: tensor<4x3xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %variance, %mean = nn.var_mean %w {dims = array<i64: 0>, correction = 1.0} : (tensor<4x3xf32>) -> (tensor<3xf32>, tensor<3xf32>)
+  %loss = nn.sum %mean {dims = array<i64: 0>} : (tensor<3xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}

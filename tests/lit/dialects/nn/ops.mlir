@@ -17,6 +17,8 @@
 %c3 = nn.constant {value = 3.0} : tensor<4xi64>
 // CHECK: %detach = nn.detach %x : tensor<4x8xf32>
 %detach = nn.detach %x : tensor<4x8xf32>
+// CHECK: %variance, %mean = nn.var_mean %x {dims = array<i64: 0>, correction = 1.0} : (tensor<4x8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
+%variance, %mean = nn.var_mean %x {dims = array<i64: 0>, correction = 1.0} : (tensor<4x8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
 
 // Arithmetic, broadcasting as NumPy does; sums and differences of integers too
 // CHECK: %count = nn.add %i, %c3 : tensor<4xi64>

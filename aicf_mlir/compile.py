@@ -102,7 +102,7 @@ def compile_eval_step(
     name: str = "eval",
     meta: Sequence[str] = (),
 ) -> CompiledEvalStep:
-    """Compile the loss of `model` alone: the step computes it and changes nothing.
+    """Compile the loss of `model` alone: the step computes it and trains nothing.
 
     The arguments are those of `compile_train_step`. The model's mode counts: call `model.eval()` first, and before each call.
     """

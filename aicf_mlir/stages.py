@@ -61,7 +61,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "step", ("apply-optimizer", "canonicalize", "cse", "dce"), UPDATES, "the whole train step, still pure"
     ),
-    Stage("lowered", ("lower",), KERNELS, "one op, one launch"),
+    Stage("lowered", ("decompose", "lower"), KERNELS, "one op, one launch"),
     Stage("fused", ("fuse", "dce"), KERNELS, "epilogues, and one launch for the optimizer"),
     Stage("kernel", ("select-kernels{target=$target}",), KERNELS, "every launch with its kernel id"),
     Stage("buffers", ("bufferize",), PLANS, "values are slots with a role"),

@@ -24,7 +24,7 @@ from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_r
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.runtime.release import release_tensors
-from aicf_mlir.runtime.snapshot import Snapshot, copy_arenas, restore_arenas
+from aicf_mlir.runtime.snapshot import Snapshot, copied, put_back
 from aicf_mlir.runtime.status import data_error
 
 log = logging.getLogger("aicf")
@@ -223,15 +223,19 @@ class CompiledTrainStep(BuiltStep):
         log.info("%s: compiled again", self.name)
 
     def snapshot(self) -> Snapshot:
-        """A copy of parameters, optimizer state and meta slots; `restore` brings them back bit for bit."""
+        """A copy of parameters, optimizer state, meta slots and the buffers that steps update.
+
+        `restore` brings them back bit for bit.
+        """
         with self._session:
             self._synchronize()
             self._prepare()
             return self._snapshot()
 
     def _snapshot(self) -> Snapshot:
-        arenas = copy_arenas(self._store, self._stream)
-        return Snapshot(self._store, arenas, self.meta.settings(), self._published)
+        return Snapshot(
+            self._store, *copied(self._store, self._stream), self.meta.settings(), self._published
+        )
 
     def restore(self, snapshot: object) -> None:
         """Put back everything `snapshot` holds, the param groups' values included."""
@@ -243,7 +247,7 @@ class CompiledTrainStep(BuiltStep):
                 self._restore(snapshot)
 
     def _restore(self, snapshot: Snapshot) -> None:
-        restore_arenas(self._store, snapshot.arenas, self._stream)
+        put_back(self._store, snapshot, self._stream)
         self.meta.restore_settings(snapshot.settings)
         if self._optimizer_state is not None:
             self._optimizer_state.publish(snapshot.published)
@@ -367,14 +371,17 @@ class CompiledTrainStep(BuiltStep):
 
 
 class CompiledEvalStep(CompiledTrainStep):
-    """The loss alone: made by `compile_eval_step`, runs as a train step does, and changes nothing."""
+    """The loss alone: made by `compile_eval_step`, runs as a train step does, and trains nothing.
+
+    It changes what the model's forward changes, as in torch: the buffers that it updates in this mode.
+    """
 
     def eval_step(self, batch: Batch) -> torch.Tensor:
         """Compute the loss of `batch`."""
         return self.train_step(batch)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Refused: a step that changes nothing has nothing to save."""
+        """Refused: a step that trains nothing has nothing to save."""
         raise StateError(f"{self.name}: an evaluation step has no state of its own; save the train step")
 
     def load(self, path: str | os.PathLike[str]) -> None:

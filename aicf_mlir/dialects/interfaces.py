@@ -24,6 +24,31 @@ class DifferentiableInterface(Operation, abc.ABC):
         """
 
 
+class DifferentiableInPartsInterface(DifferentiableInterface, abc.ABC):
+    """An op with several results, of which only some may reach the loss."""
+
+    @abc.abstractmethod
+    def vjp_in_parts(
+        self, builder: Builder, cotangents: Sequence[SSAValue | None]
+    ) -> Sequence[SSAValue | None]:
+        """As `vjp`; None stands for a result that the loss does not depend on. One at least is there."""
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        return self.vjp_in_parts(builder, cotangents)
+
+
+class DecomposableInterface(Operation, abc.ABC):
+    """An op that can be written by others: what it has no launch for need not be written again."""
+
+    @abc.abstractmethod
+    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+        """
+        Emit ops that compute the same and return a value for each result, of its type.
+
+        The ops must have launches, or be decomposable themselves.
+        """
+
+
 @dataclass(frozen=True)
 class NotDifferentiable(OpTrait):
     """Declares that an op has no vector-Jacobian product, and why; autodiff quotes the reason."""

@@ -27,6 +27,7 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dialects.roles import ARGUMENT_ROLES, KEPT_ROLES, STATUS
 from aicf_mlir.dialects.verification import FLOAT_NAMES, is_float_type
 
 ROLE = "aicf.role"
@@ -34,11 +35,6 @@ NAME = "aicf.name"
 OF = "aicf.of"
 LITERAL = "aicf.literal"
 """Marks a buffer that holds numbers of the model's own text, not of a tensor that the user has."""
-
-STATUS = "status"
-
-ARGUMENT_ROLES = ("input", "param", "buffer", "state", "meta", STATUS)
-"""Read from the batch; trained; frozen; kept by the optimizer; scalars that the host may write; what checks say."""
 
 RESULT_ROLES = ("loss", "grad", "update", "output", STATUS)
 """The value to minimise; of the parameter named; the new value of the argument named; anything else.
@@ -282,5 +278,11 @@ def _verify_target(
     if len(found) > 1:
         roles = ", ".join(argument.role for argument, _ in found)
         raise VerifyException(f'{where}: expected {OF} to be one of {roles}: each has a "{label.name}"')
+    target = found[0][0]
+    if label.role == "update" and (target.is_literal or target.role not in KEPT_ROLES):
+        what = "literal" if target.is_literal else target.role
+        raise VerifyException(
+            f'{where}: expected the update of a {", ".join(KEPT_ROLES)}, got one of the {what} "{label.name}"'
+        )
     if type != (expected := found[0][1]):
         raise VerifyException(f'{where}: expected the type of "{label.name}", {expected}, got {type}')

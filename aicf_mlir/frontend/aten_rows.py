@@ -10,6 +10,7 @@ from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import shape_of
+from aicf_mlir.frontend.aten_updates import integers
 from aicf_mlir.frontend.call import Call, Row, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
 
@@ -21,6 +22,8 @@ def binary(op: type[nn.BinaryOp], swap: bool = False) -> Row:
     """`self op alpha * other`, or with `swap` `other op alpha * self`; each a tensor or a number."""
 
     def row(call: Call) -> SSAValue:
+        if not call.expected.dtype.is_floating_point:
+            return integers(call, op, swap)
         alpha = call.arguments.get("alpha", 1)
         exact = alpha == 1 and call.is_exact("self") and call.is_exact("other")
         dtype = call.dtype if exact else call.wide_dtype
@@ -169,6 +172,24 @@ def reduction(op: type[nn.ReductionOp]) -> Row:
     return row
 
 
+def var_mean(*results: str) -> Row:
+    """Variance, mean or both over `dim`, or over everything where there is none."""
+
+    def row(call: Call) -> Value:
+        correction = call.arguments.get("correction", int(call.arguments.get("unbiased", True)))
+        x = call.operand("self", call.result_dtype)
+        rank = len(shape_of(x))
+        dims = sorted({dim % rank for dim in call.arguments.get("dim") or range(rank)}) if rank else []
+        keepdim = bool(call.arguments.get("keepdim", False))
+        made = nn.VarMeanOp(x, dims, 1 if correction is None else correction, keepdim)
+        call.emit.insert_all(made)
+        made.variance.name_hint, made.mean.name_hint = "variance", "mean"
+        found = {"variance": made.variance, "mean": made.mean}
+        return found[results[0]] if len(results) == 1 else tuple(found[name] for name in results)
+
+    return row
+
+
 def cast(call: Call) -> SSAValue:
     """Another float type, on the same device."""
     if (device := call.arguments.get("device")) is not None and torch.device(device) != call.device:
@@ -182,10 +203,8 @@ def identity(call: Call) -> Value:
 
 
 def detach(call: Call) -> Value:
-    """The tensor itself where no gradient would flow; nothing in the dialect stops a gradient elsewhere."""
-    if call.carries_gradient:
-        raise Forbidden("stopping the gradient of a trained parameter (detach, no_grad)")
-    return identity(call)
+    """The tensor itself where no gradient would flow anyway."""
+    return call.emit.insert(nn.DetachOp(call.value("self"))) if call.carries_gradient else identity(call)
 
 
 def dropout(call: Call) -> Value:
@@ -236,11 +255,11 @@ def cross_entropy(call: Call) -> SSAValue:
     return loss
 
 
-def full_like(value: float | None = None) -> Row:
-    """A tensor known while tracing: `value`, or the argument `fill_value`, everywhere."""
+def full_like(value: float | None = None, key: str = "fill_value") -> Row:
+    """A tensor known while tracing: `value`, or the argument `key`, everywhere."""
 
     def row(call: Call) -> Value:
-        number = call.number("fill_value", call.expected.dtype) if value is None else value
+        number = call.number(key, call.expected.dtype) if value is None else value
         return torch.tensor(number, dtype=call.expected.dtype).expand(tuple(call.expected.shape))
 
     return row

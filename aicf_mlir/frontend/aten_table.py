@@ -32,7 +32,9 @@ from aicf_mlir.frontend.aten_rows import (
     square,
     transpose,
     unary,
+    var_mean,
 )
+from aicf_mlir.frontend.aten_updates import batch_norm, copied, lerp
 from aicf_mlir.frontend.call import Row
 
 
@@ -74,6 +76,8 @@ TABLE: dict[str, Row] = {
     **rows(broadcast_tensors, "broadcast_tensors.default"),
     **rows(reduction(nn.SumOp), "sum.default", "sum.dim_IntList"),
     **rows(reduction(nn.MeanOp), "mean.default", "mean.dim"),
+    **rows(var_mean("variance"), "var.default", "var.dim", "var.correction"),
+    **rows(var_mean("variance", "mean"), "var_mean.default", "var_mean.dim", "var_mean.correction"),
     **rows(cast, "_to_copy.default", "to.dtype"),
     **rows(
         identity,
@@ -81,12 +85,16 @@ TABLE: dict[str, Row] = {
         *("lift_fresh.default", "lift_fresh_copy.default"),
     ),
     **rows(detach, "detach.default"),
+    **rows(copied, "copy.default"),
+    **rows(batch_norm, "_native_batch_norm_legit_functional.default"),
+    **rows(lerp, "lerp.Scalar"),
     **rows(dropout, "dropout.default"),
     **rows(native_dropout, "native_dropout.default"),
     **rows(mse_loss, "mse_loss.default"),
     **rows(cross_entropy, "cross_entropy_loss.default"),
-    **rows(full_like(0), "zeros_like.default", "new_zeros.default"),
+    **rows(full_like(0), "zeros_like.default", "new_zeros.default", "zero.default"),
     **rows(full_like(1), "ones_like.default", "new_ones.default"),
     **rows(full_like(), "full_like.default", "new_full.default"),
+    **rows(full_like(key="value"), "fill.Scalar"),
     **rows(nothing, "_assert_tensor_metadata.default"),
 }

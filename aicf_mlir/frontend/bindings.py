@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -23,6 +23,11 @@ from aicf_mlir.locations import SourceLocation
 
 Role = Literal["param", "buffer"]
 
+TWICE = "which it also reaches in another way (another module, a closure, a list); read it in one place"
+
+MOST = 1 << 52
+"""The largest integer that a step may find in a 64-bit tensor that it updates."""
+
 
 @dataclass(frozen=True, eq=False)
 class Binding:
@@ -31,6 +36,8 @@ class Binding:
     role: Role
     name: str
     tensor: torch.Tensor
+    is_updated: bool = False
+    """Whether the step replaces its value."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,9 @@ def bind(
     exported: ExportedStep, names: Mapping[torch.Tensor, str], trained: AbstractSet[torch.Tensor]
 ) -> Bindings:
     """
-    Give every placeholder that the result depends on its role and name; trained parameters come first.
+    Give every placeholder that a result depends on its role and name.
+
+    Trained parameters come first, then the buffers that the step updates.
 
     `names` holds the parameters and buffers of the model, `trained` those parameters that the optimizer
     updates.
@@ -53,22 +62,28 @@ def bind(
     known = dict[int, Binding]()
     bindings = Bindings({}, {})
     placeholders = exported.placeholders
+    updated = {update.placeholder: update.value for update in exported.updates}
     captured = {memory_key(tensor): tensor for tensor in exported.recorder.captured.values()}
     for node in exported.program.graph.find_nodes(op="placeholder"):
         placeholder = placeholders.get(node.name)
         if placeholder is None or node not in exported.live:
             continue
         tensor = placeholder.tensor
+        location = exported.location(updated[node] if node in updated else next(iter(node.users)))
         if (why := special(tensor)) is not None:
-            raise trace_error(f"{placeholder.path!r} is {why}", exported.location(next(iter(node.users))))
+            raise trace_error(f"{placeholder.path!r} is {why}", location)
         if placeholder.is_captured:  # torch.export hands over aliases of what the user's code holds
             tensor = captured.get(memory_key(tensor))
         if tensor is None:
             bindings.literals[node] = placeholder.tensor.cpu()
         else:
             if id(tensor) not in known:
-                location = exported.location(next(iter(node.users)))
-                known[id(tensor)] = binding_of(placeholder.path, tensor, names, trained, location)
+                binding = binding_of(placeholder.path, tensor, names, trained, location)
+                known[id(tensor)] = replace(binding, is_updated=node in updated)
+                if node in updated:
+                    refuse_update(binding, location)
+            elif node in updated or known[id(tensor)].is_updated:
+                raise trace_error(f"the step updates {known[id(tensor)].name!r}, {TWICE}", location)
             bindings.arguments[node] = known[id(tensor)]
     present = [binding for binding in known.values() if binding.tensor.device.type != "meta"]
     refuse_overlap(present)
@@ -76,8 +91,13 @@ def bind(
         refuse_partial(binding)
     order = {name: position for position, name in enumerate(names.values())}
 
-    def rank(item: tuple[Node, Binding]) -> tuple[bool, int, str]:
-        return item[1].role != "param", order.get(item[1].name, len(order)), item[1].name
+    def rank(item: tuple[Node, Binding]) -> tuple[bool, bool, int, str]:
+        return (
+            item[1].role != "param",
+            not item[1].is_updated,
+            order.get(item[1].name, len(order)),
+            item[1].name,
+        )
 
     return Bindings(dict(sorted(bindings.arguments.items(), key=rank)), bindings.literals)
 
@@ -109,6 +129,23 @@ def binding_of(
             f"{name!r} is a tensor of {tensor.dtype}; supported are {supported_dtypes()}", location
         )
     return Binding("param" if tensor in trained else "buffer", name, tensor)
+
+
+def refuse_update(binding: Binding, location: SourceLocation | None) -> None:
+    """Raise TraceError for a tensor that no step may update beside the optimizer, or whose numbers would not be exact."""
+    tensor, what = binding.tensor, f"the step changes {binding.name!r} in place"
+    if binding.role == "param" or tensor.requires_grad:
+        raise trace_error(
+            f"{what}, a parameter, which is not supported; let the optimizer train it", location
+        )
+    if not tensor.is_floating_point() and not tensor.is_meta and tensor.numel():
+        largest = MOST if tensor.dtype.itemsize == 8 else 1 << 30
+        if int(tensor.max()) > largest or int(tensor.min()) < -largest:
+            raise trace_error(
+                f"{what}, which holds integers beyond ±{largest:,}: a step computes with integers in float64,"
+                " which is exact up to there",
+                location,
+            )
 
 
 def refuse_overlap(bindings: list[Binding]) -> None:

@@ -44,7 +44,13 @@ class Call:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the one result; refuses results that are not of floating-point numbers."""
-        dtype: torch.dtype = self.expected.dtype
+        return self.result_dtype
+
+    @property
+    def result_dtype(self) -> torch.dtype:
+        """The dtype of the result, or of the first of several; refuses what is not of floating-point numbers."""
+        several: bool = type(self.expected) in (tuple, list)
+        dtype: torch.dtype = (self.expected[0] if several else self.expected).dtype
         if not dtype.is_floating_point:
             raise Refused(f"arithmetic on {str(dtype).removeprefix('torch.')}")
         return dtype

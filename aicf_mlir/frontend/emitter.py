@@ -14,7 +14,7 @@ from xdsl.rewriter import InsertPoint
 from aicf_mlir import _C
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import element_type, shape_of
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import NNOp, ValueOp
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.locations import SourceLocation, location_attribute
@@ -35,21 +35,26 @@ class Emitter:
         self._checks = 0
         self._names: dict[str, int] = {}
 
-    def insert(self, op: NNOp) -> SSAValue:
+    def insert(self, op: ValueOp) -> SSAValue:
         """Append `op` and return its result, named after the op: linear, linear1, …
 
         Not linear_1: xDSL takes such an ending for one of its own and drops it, and %dlinear_1 would not be the
         gradient of %linear_1.
         """
-        for value in (*op.operands, op.result):
-            if len(shape_of(value)) > _C.MAX_RANK and not isinstance(op, nn.ReshapeOp):
-                raise Refused(f"{len(shape_of(value))} dimensions; supported are at most {_C.MAX_RANK}")
-        op.location = location_attribute(self.location)
+        self.insert_all(op)
         name = op.name.rpartition(".")[2]
         count = self._names.get(name, 0)
         self._names[name] = count + 1
         op.result.name_hint = f"{name}{count or ''}"
-        return self._builder.insert(op).result
+        return op.result
+
+    def insert_all(self, op: NNOp) -> Sequence[SSAValue]:
+        """Append `op` and return its results."""
+        for value in (*op.operands, *op.results):
+            if len(shape_of(value)) > _C.MAX_RANK and not isinstance(op, nn.ReshapeOp):
+                raise Refused(f"{len(shape_of(value))} dimensions; supported are at most {_C.MAX_RANK}")
+        op.location = location_attribute(self.location)
+        return self._builder.insert(op).results
 
     def constant(self, value: float, dtype: torch.dtype, shape: Sequence[int] = ()) -> SSAValue:
         """`value` everywhere in a tensor of a float `dtype`; infinite where it is beyond its range, as in torch."""

@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.example import Batch, LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.quiet import quiet
@@ -38,11 +39,16 @@ class StepModule(torch.nn.Module):
         self.names = names
         self.recorder = Recorder()
         self.reads = ModuleReads()
+        self.held = Buffers(self)
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         """The result of the function; refused if it is no tensor, or if its gradient would be lost."""
         function, model, names, reads = self.function, self.model, self.names, self.reads
-        with self.recorder, reads.recording():
+        with (
+            self.held.traced(reads, source.of_function(type(model).forward)),
+            self.recorder,
+            reads.recording(),
+        ):
             result = function(model, Batch(zip(names, tensors, strict=True)))
         if not isinstance(result, torch.Tensor):
             location = source.of_function(self.function)
@@ -65,7 +71,7 @@ def export(
     """
     step = StepModule(model, function, list(specs))
     try:
-        with quiet(), _attributes_restored(step), torch.enable_grad():
+        with quiet(), _attributes_restored(step), step.held.once(), torch.enable_grad():
             program = torch.export.export(step, tuple(zeros(specs).values()), strict=False)
     except AicfError:
         raise

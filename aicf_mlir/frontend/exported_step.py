@@ -18,12 +18,17 @@ from aicf_mlir.frontend.recorder import Recorder
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.locations import SourceLocation
 
-MUTATIONS = {
-    OutputKind.BUFFER_MUTATION: "updates the buffer",
-    OutputKind.PARAMETER_MUTATION: "changes the parameter",
-    OutputKind.USER_INPUT_MUTATION: "changes the batch entry",
-}
-"""Outputs beside the loss, in words."""
+UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+"""Outputs that are the new value of a tensor of the model."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """The new value of a tensor of the model."""
+
+    placeholder: Node
+    """Its value before the step."""
+    value: Node
 
 
 @dataclass(frozen=True)
@@ -55,27 +60,44 @@ class ExportedStep:
 
     @cached_property
     def result(self) -> Node:
-        """The node whose value the step returns; TraceError if the step also changes anything in place."""
-        signature = self.program.graph_signature
-        outputs = self.program.graph.output_node().all_input_nodes
-        by_name = {node.name: node for node in outputs}
-        for spec in signature.output_specs:
-            if spec.kind is not OutputKind.USER_OUTPUT:
-                raise self._mutation(spec, by_name.get(str(spec.arg.name)))
-        return by_name[str(signature.output_specs[0].arg.name)]
+        """The node whose value the step returns; TraceError if the step changes its batch."""
+        for spec, node in self._outputs:
+            if spec.kind is OutputKind.USER_OUTPUT:
+                return node
+            if spec.kind not in UPDATES:
+                raise self._mutation(spec, node)
+        raise trace_error("the step returns nothing", self.fallback)
 
-    def _mutation(self, spec: OutputSpec, node: Node | None) -> Exception:
-        what = MUTATIONS.get(spec.kind, f"has an output of kind {spec.kind.name}:")
-        target = str(spec.target)
-        name = self.inputs.get(target, target.removeprefix("model."))
-        hint = "; for batch norm call model.eval()" if name.endswith(("_mean", "_var", "_tracked")) else ""
-        location = self.location(node) if node else self.fallback
-        return trace_error(f"the step {what} {name!r} in place, which is not supported{hint}", location)
+    @cached_property
+    def updates(self) -> list[Update]:
+        """The tensors of the model that the step changes, in the order of the graph's inputs."""
+        placeholders = {node.name: node for node in self.program.graph.find_nodes(op="placeholder")}
+        by_target = {
+            str(spec.target): placeholders[str(spec.arg.name)]
+            for spec in self.program.graph_signature.input_specs
+        }
+        found = {by_target[str(spec.target)]: node for spec, node in self._outputs if spec.kind in UPDATES}
+        return [Update(node, found[node]) for node in placeholders.values() if node in found]
+
+    @property
+    def _outputs(self) -> list[tuple[OutputSpec, Node]]:
+        nodes = {node.name: node for node in self.program.graph.output_node().all_input_nodes}
+        return [(spec, nodes[str(spec.arg.name)]) for spec in self.program.graph_signature.output_specs]
+
+    def _mutation(self, spec: OutputSpec, node: Node) -> Exception:
+        entry = self.inputs.get(str(spec.target))
+        what = (
+            f"an output of kind {spec.kind.name}" if entry is None else f"changes the batch entry {entry!r}"
+        )
+        return trace_error(
+            f"the step {what} in place, which is not supported; compute with a copy", self.location(node)
+        )
 
     @cached_property
     def live(self) -> set[Node]:
-        """The nodes that the result depends on."""
+        """The nodes that the result and the updates depend on."""
         live, pending = set[Node](), [self.result]
+        pending += [node for update in self.updates for node in (update.placeholder, update.value)]
         while pending:
             node = pending.pop()
             if node not in live:

@@ -11,22 +11,27 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp
-from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.signature import STATUS_LABEL, STATUS_TYPE, Label
+from aicf_mlir.dialects.base import element_type
+from aicf_mlir.dialects.signature import STATUS_LABEL, STATUS_TYPE, Label, set_results
+from aicf_mlir.dialects.verification import is_float
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.bindings import Binding, Bindings
 from aicf_mlir.frontend.call import Call, Value
 from aicf_mlir.frontend.emitter import Emitter, tensor_type
 from aicf_mlir.frontend.example import TensorSpec
-from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.exported_step import ExportedStep, Update
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.source import trace_error
-from aicf_mlir.frontend.types import is_supported
+from aicf_mlir.frontend.types import ELEMENT_TYPES, is_supported
 from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
 from aicf_mlir.locations import location_attribute
+
+CUTS = ("aten.detach.default",)
+"""Ops that no gradient flows through."""
 
 
 class Importer:
@@ -41,7 +46,10 @@ class Importer:
         self, exported: ExportedStep, bindings: Bindings, inputs: Mapping[str, TensorSpec], name: str
     ):
         self.bound: list[Binding] = []
+        self.loss_has_gradient = False
+        """Whether a trained parameter reaches the loss."""
         self._exported = exported
+        self._bindings = bindings
         self._name = name
         self._block = Block()
         self._emit = Emitter(self._block, self._status_argument)
@@ -87,29 +95,57 @@ class Importer:
             if node.op == "call_function" and node in self._exported.live:
                 self._emit.location = self._exported.location(node)
                 self._values[node] = self._import(node)
-                if self._carries_gradient(node):
+                if self._carries_gradient(node) and op_name(node) not in CUTS:
                     self._carriers.add(node)
-        result = self._exported.result
-        loss = self._values[result]
-        if isinstance(loss, torch.Tensor):
-            loss = self.materialize(loss)
-        return self._function(cast(SSAValue, loss))
-
-    def _function(self, loss: SSAValue) -> ModuleOp:
+        self.loss_has_gradient = self._exported.result in self._carriers
+        loss = self._value(self._exported.result)
         loss.name_hint = "loss"
-        results = [(loss, Label("loss", "loss"))]
-        if self._emit.status is not None:
-            results.append((self._emit.status, STATUS_LABEL))
-        returned = func.ReturnOp(*(value for value, _ in results))
+        return self._function(loss, [self._update(update) for update in self._exported.updates])
+
+    def _value(self, node: Node) -> SSAValue:
+        value = self._values[node]
+        return self.materialize(value) if isinstance(value, torch.Tensor) else cast(SSAValue, value)
+
+    def _update(self, update: Update) -> tuple[SSAValue, Label]:
+        """A new value for a buffer, under the label that says of which."""
+        binding = self._bindings.arguments[update.placeholder]
+        if update.value in self._carriers:
+            raise trace_error(
+                f"the new value of the buffer {binding.name!r} carries the gradient of a trained parameter into the"
+                " next step; compute it from detached tensors, x.detach(), or under torch.no_grad()",
+                self._exported.location(update.value),
+            )
+        self._emit.location = self._exported.location(update.value)
+        value = self._like(binding, self._value(update.value))
+        if isinstance(value, OpResult) and value.name_hint != "loss":
+            value.name_hint = f"{name_hint(binding.role, binding.name)}.next"
+        return value, Label("update", binding.name, target_role=binding.role)
+
+    def _like(self, binding: Binding, value: SSAValue) -> SSAValue:
+        """`value` as torch writes it to a tensor: cast between float types, and repeated."""
+        tensor = binding.tensor
+        if element_type(value) != (wanted := ELEMENT_TYPES[tensor.dtype]):
+            if not (tensor.is_floating_point() and is_float(value)):
+                raise trace_error(
+                    f"the step writes {element_type(value)} to {binding.name!r}, a tensor of {wanted}, which is not"
+                    " supported; compute in one type",
+                    self._emit.location,
+                )
+            value = self._emit.cast(value, tensor.dtype)
+        return self._emit.broadcast(value, tuple(tensor.shape))
+
+    def _function(self, loss: SSAValue, updates: Sequence[tuple[SSAValue, Label]]) -> ModuleOp:
+        status = [] if self._emit.status is None else [(self._emit.status, STATUS_LABEL)]
+        returned = func.ReturnOp(loss)
         returned.location = location_attribute(self._emit.location)
         self._block.add_op(returned)
         function = func.FuncOp(
             self._name,
-            FunctionType.from_lists(self._block.arg_types, [value.type for value, _ in results]),
+            FunctionType.from_lists(self._block.arg_types, [loss.type]),
             Region(self._block),
             arg_attrs=ArrayAttr(self._labels),
-            res_attrs=ArrayAttr([label.to_attribute() for _, label in results]),
         )
+        set_results(function, [(loss, Label("loss", "loss")), *status, *updates])
         function.location = location_attribute(self._exported.fallback)
         return ModuleOp([function])
 

@@ -51,6 +51,9 @@ BESIDE_THE_GRAPH = {
 }
 """Functions, by name, that change gradients without leaving a trace in the graph."""
 
+IN_PLACE = frozenset({"__setitem__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "pow"))})
+"""Functions, by name, that change their first operand, beside those that end in `_`."""
+
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Types of real tensors; what the tracer makes is of its own type."""
 
@@ -64,6 +67,8 @@ class Recorder(TorchFunctionMode):
         """The lines under `no_grad` that cut a gradient; torch.export loses the lines of all ops there."""
         self.captured: dict[int, torch.Tensor] = {}
         """By id: the user's own tensors that the step reads beside its parameters, buffers and batch."""
+        self._carriers: dict[object, torch.Tensor] = {}
+        """By memory: the tensors with a gradient that the step has met."""
 
     def __torch_function__(
         self,
@@ -82,9 +87,40 @@ class Recorder(TorchFunctionMode):
         if name in READS_VALUES and operands:
             raise value_read(READS_VALUES[name], location)
         carries_gradient = any(operand.requires_grad for operand in operands)
-        if carries_gradient and is_beside_the_graph(name, args, kwargs or {}):
+        replaces_data = name == "data" and len(args) > 1
+        if replaces_data or (carries_gradient and is_beside_the_graph(name, args, kwargs or {})):
             raise beside_the_graph(BESIDE_THE_GRAPH[name], location)
-        result = source.call_at(location, func, *args, **(kwargs or {}))
+        if name == "data" and operands:  # a fake tensor has it outside of the graph
+            return source.call_at(location, torch.Tensor.detach, operands[0])
+        versions = [(operand, operand._version) for operand in operands if self._is_detached(operand)]
+        result = self._run(location, func, name, args, kwargs or {})
+        if any(operand._version != version for operand, version in versions):
+            raise beside_the_graph(
+                "changes a detached tensor in place, and the one with a gradient too", location
+            )
+        self._carriers.update({memory_of(t): t for t in tensors((operands, result)) if t.requires_grad})
+        return result
+
+    def _is_detached(self, operand: torch.Tensor) -> bool:
+        """Whether a tensor without a gradient lies in the memory of one that has one."""
+        return not operand.requires_grad and memory_of(operand) in self._carriers
+
+    def _run(
+        self,
+        location: SourceLocation | None,
+        func: Callable[..., Any],
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """What the call gives, detached where torch has cut off the gradient."""
+        operands = list(tensors((args, kwargs)))
+        carries_gradient = any(operand.requires_grad for operand in operands)
+        if carries_gradient and not torch.is_grad_enabled() and changes_a_constant(name, args):
+            args = (args[0], *(detached_operand(location, each) for each in args[1:]))
+            kwargs = {key: detached_operand(location, each) for key, each in kwargs.items()}
+            return source.call_at(location, func, *args, **kwargs)
+        result = source.call_at(location, func, *args, **kwargs)
         if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
             raise value_read("makes a tensor whose shape depends on values", location)
         if not carries_gradient:
@@ -109,6 +145,24 @@ def is_beside_the_graph(name: str, args: Sequence[Any], kwargs: Mapping[str, Any
     """Whether a call is one of `BESIDE_THE_GRAPH`; reading `requires_grad` or setting it to True is harmless."""
     harmless = name.startswith("requires_grad") and not any(a is False for a in [*args, *kwargs.values()])
     return name in BESIDE_THE_GRAPH and not harmless
+
+
+def memory_of(tensor: torch.Tensor) -> object:
+    """Equal for two dense tensors that are views of the same memory."""
+    storage: Any = tensor.untyped_storage()
+    return storage._cdata
+
+
+def changes_a_constant(name: str, args: Sequence[Any]) -> bool:
+    """Whether a call changes its first operand in place, and that is a tensor without a gradient: a buffer, say."""
+    in_place = (name.endswith("_") and not name.endswith("__")) or name in IN_PLACE
+    return in_place and isinstance(args[0], torch.Tensor) and not args[0].requires_grad
+
+
+def detached_operand(location: SourceLocation | None, operand: Any) -> Any:
+    """`operand`, with `detach` appended where it is a tensor that has a gradient."""
+    has_gradient = isinstance(operand, torch.Tensor) and operand.requires_grad
+    return source.call_at(location, torch.Tensor.detach, operand) if has_gradient else operand
 
 
 def tensors(tree: object) -> Iterator[torch.Tensor]:

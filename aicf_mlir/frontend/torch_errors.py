@@ -20,9 +20,19 @@ TRANSFORMS = (
     "uses a transform of torch.func or forward-mode differentiation{line}, which is not supported; write the"
     " batched or differentiated expression out with tensors"
 )
+TWICE = (
+    "updates a tensor in place that it reaches in two ways{line}: a buffer that a closure, a list or an object holds"
+    " too, say; read it from the module in both places"
+)
+NO_BUFFER = (
+    "changes a tensor in place that is no buffer of the model{line}, which is not supported; register it with"
+    " register_buffer on a module of the model"
+)
 EXPLANATIONS: tuple[tuple[str, str], ...] = (
     (r"UncapturedHigherOrderOpError|higher.order op", CONTROL_FLOW),
     (r"functorch|TensorWrapper|GradTrackingTensor|BatchedTensor|dual_level|_make_dual", TRANSFORMS),
+    (r"expected compiled_fn to be GraphModule", TWICE),
+    (r"is mutated in the forward method", NO_BUFFER),
 )
 """Patterns of type and text of an error, and what the user is told: the step {…}, with its line."""
 

@@ -44,7 +44,7 @@ class Traced:
     parameters: dict[str, torch.nn.Parameter]
     """By name: the trained parameters that the step reads."""
     buffers: dict[str, torch.Tensor]
-    """By name: frozen parameters, buffers and other tensors that the step reads."""
+    """By name: frozen parameters, buffers and other tensors that the step reads or updates."""
     inputs: dict[str, TensorSpec]
     """By name: what every batch must look like."""
     reads: list[Read]
@@ -112,8 +112,9 @@ def trace(
     parameters = {name: tensor for name, tensor in parameters.items() if tensor in trained}
     buffers = {b.name: b.tensor for b in importer.bound if b.name not in parameters}
     if optimizer is not None:
-        if not parameters:
-            raise trace_error("the loss depends on no parameter that the optimizer trains", caller)
+        if not parameters or not importer.loss_has_gradient:
+            cut = "; every gradient is cut by detach or no_grad" if parameters else ""
+            raise trace_error(f"the loss depends on no parameter that the optimizer trains{cut}", caller)
         read: dict[torch.Tensor, str] = {tensor: name for name, tensor in parameters.items()}
         for function_op in module.ops:
             function_op.attributes[OPTIMIZER] = describe(optimizer, read)

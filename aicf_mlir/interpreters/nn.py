@@ -62,6 +62,15 @@ def mean(op: nn.MeanOp, operands: Operands) -> Array:
     return np.divide(total(op, operands), op.reduced_count())
 
 
+def var_mean(op: nn.VarMeanOp, operands: Operands) -> tuple[Array, Array]:
+    """The mean squared difference from the mean, and the mean."""
+    (x,) = operands
+    dims, keepdim = tuple(op.dims.get_values()), is_true(op.keepdim)
+    centre = np.mean(x, axis=dims, keepdims=True)
+    total = np.sum(np.square(x - centre), axis=dims, keepdims=keepdim)
+    return np.divide(total, op.divisor), centre.reshape(shape_of(op.mean))
+
+
 def mse_loss(op: nn.MseLossOp, operands: Operands) -> Array:
     """The squared differences, averaged or summed."""
     y, t = operands
@@ -126,6 +135,7 @@ def broadcast_to(op: nn.BroadcastToOp, operands: Operands) -> Array:
 
 MEANINGS: dict[type[Operation], Meaning] = {
     nn.ConstantOp: constant,
+    nn.DetachOp: unary(np.asarray),
     nn.AddOp: binary(np.add),
     nn.SubOp: binary(np.subtract),
     nn.MulOp: binary(np.multiply),
@@ -148,6 +158,7 @@ MEANINGS: dict[type[Operation], Meaning] = {
     nn.BroadcastToOp: broadcast_to,
     nn.SumOp: total,
     nn.MeanOp: mean,
+    nn.VarMeanOp: var_mean,
     nn.CastOp: unary(np.asarray),
     nn.MseLossOp: mse_loss,
     nn.MseLossGradOp: mse_loss_grad,

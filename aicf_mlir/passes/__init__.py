@@ -16,6 +16,7 @@ FLAGS = (
     "autodiff",
     "apply-optimizer",
     "verify-host-meta",
+    "decompose",
     "lower",
     "fuse",
     "select-kernels",

@@ -17,7 +17,11 @@ from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import shape_of, tensor_type
-from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.dialects.interfaces import (
+    DifferentiableInPartsInterface,
+    DifferentiableInterface,
+    NotDifferentiable,
+)
 from aicf_mlir.dialects.names import name_after_op, name_gradient
 from aicf_mlir.dialects.signature import Label, argument_labels, result_labels, return_op, set_results
 from aicf_mlir.dialects.verification import is_float
@@ -30,6 +34,7 @@ class AutodiffPass(ModulePass):
 
     One result {aicf.role = "grad", aicf.name = NAME} per argument with the role "param" that reaches the
     loss, in argument order. New ops carry the location of the op that they differentiate; the gradient of %x is %dx.
+    Each nn.detach has then done its work, and gives way to its operand.
     """
 
     name = "autodiff"
@@ -63,6 +68,11 @@ def differentiate(function: func.FuncOp) -> None:
             name_gradient(gradient, argument)
     set_results(function, results)
     backward.erase_unused()
+    for op in forward:
+        if isinstance(op, nn.DetachOp):
+            op.result.replace_all_uses_with(op.x)
+            op.detach()
+            op.erase()
     backward.name()
 
 
@@ -81,10 +91,10 @@ def find_loss(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) 
 
 
 def values_depending_on(sources: Sequence[SSAValue], ops: Sequence[Operation]) -> set[SSAValue]:
-    """`sources` and the floating-point values computed from them. Only membership is asked of the set."""
+    """`sources` and the floating-point values that a gradient reaches them from. Only membership is asked of the set."""
     depending = set(sources)
     for op in ops:
-        if any(operand in depending for operand in op.operands):
+        if not isinstance(op, nn.DetachOp) and any(operand in depending for operand in op.operands):
             depending.update(result for result in op.results if is_float(result))
     return depending
 
@@ -125,8 +135,11 @@ class Backward:
             refuse(
                 op, f"'{op.name}' is on the way from a parameter to the loss but has no gradient: {reason}"
             )
-        arriving = [self.arriving(result, builder) for result in op.results]
-        for operand, cotangent in zip(op.operands, op.vjp(builder, arriving), strict=True):
+        if isinstance(op, DifferentiableInPartsInterface):
+            found = op.vjp_in_parts(builder, [self.cotangents.get(result) for result in op.results])
+        else:
+            found = op.vjp(builder, [self.arriving(result, builder) for result in op.results])
+        for operand, cotangent in zip(op.operands, found, strict=True):
             if cotangent is None or operand not in self.active:
                 continue
             if (partial := self.cotangents.get(operand)) is not None:

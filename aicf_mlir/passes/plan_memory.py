@@ -14,9 +14,10 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.passes import ModulePass
 
-from aicf_mlir.dialects.plan import ALIGNMENT, ROLES, ArenaOp, ProgramOp, SlotOp
+from aicf_mlir.dialects.plan import ALIGNMENT, ArenaOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.liveness import live_ranges
+from aicf_mlir.dialects.roles import ROLES
 
 
 def aligned(size: int) -> int:

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 
 from aicf_mlir import _C
+from aicf_mlir.dialects.roles import SHARED_ROLES
 from aicf_mlir.errors import BindError, PlanError
+from aicf_mlir.runtime.homes import note_update
 from aicf_mlir.runtime.program import Program, Slot
-from aicf_mlir.runtime.store import SHARED_ROLES, Store
+from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import view
 
 Staged = tuple[int, ...]
@@ -44,6 +46,10 @@ class BoundPlan:
         self.loss = outputs["loss"]
         self.bound = store.rebased(program)
         """The program with the addresses that it really has: those of other steps, where it shares memory with them."""
+        for launch in self.bound.launches:
+            for arena, offset, *_ in launch["outputs"]:
+                if arena in store.arenas:
+                    note_update(store.arenas[arena], offset)
         self.executor = _C.Executor(
             store.device,
             self.arenas,

@@ -23,7 +23,7 @@ from aicf_mlir.runtime.checkpoint_file import FilePath, StoredTensor, read_check
 from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.plain_data import decode, encode, same_structure
 from aicf_mlir.runtime.program import Slot
-from aicf_mlir.runtime.snapshot import Snapshot
+from aicf_mlir.runtime.snapshot import Piece, Snapshot, packed
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, TORCH_DTYPES
 
@@ -107,7 +107,7 @@ class Checkpoint:
                 f"{name} has the meta values {sorted(self.host_values)}, this step {sorted(step.host_values)}; "
                 "compile with the same meta=[…]"
             )
-        return Snapshot(step.store, self._arenas(step), restored, tuple(self.published))
+        return Snapshot(step.store, *self._packed(step.slots), restored, tuple(self.published))
 
     def restore_python(self, step: Trained) -> None:
         """Put back what Python owns: the numbers that the step reads, and the `initial_lr` that LR schedulers start from."""
@@ -122,17 +122,13 @@ class Checkpoint:
         own = {key: t for key, t in self.tensors.items() if key.startswith(f"{_SETTING}/")}
         return decode(values, {key: _to_torch(tensor) for key, tensor in own.items()})
 
-    def _arenas(self, step: Trained) -> dict[str, _C.Arena]:
-        """Copies of the store's arenas on the host, with the tensors of the file in place; what is not in the file stays."""
-        now = step.store.arenas
-        arenas = {
-            role: _C.Arena("cpu", now[role].nbytes) for role in sorted({s.arena for s in step.slots.values()})
-        }
-        for role, arena in arenas.items():
-            arena.write(0, now[role].read(0, arena.nbytes))
-        for key, slot in step.slots.items():
-            arenas[slot.arena].write(slot.offset, self.tensors[key].data)
-        return arenas
+    def _packed(self, slots: Mapping[str, Slot]) -> tuple[_C.Arena, tuple[Piece, ...]]:
+        """The tensors of the file on the host, each for its slot."""
+        pieces, nbytes = packed((slot.arena, slot.offset, slot.nbytes) for slot in slots.values())
+        memory = _C.Arena("cpu", nbytes)
+        for key, piece in zip(slots, pieces, strict=True):
+            memory.write(piece.at, self.tensors[key].data)
+        return memory, pieces
 
     def _check_tensors(self, name: str, slots: Mapping[str, Slot]) -> None:
         present = {key for key in self.tensors if not key.startswith(f"{_SETTING}/")}

@@ -17,6 +17,10 @@ _users: weakref.WeakKeyDictionary[_C.Arena, weakref.WeakSet[object]] = weakref.W
 """The stores of the steps that use each arena."""
 
 
+_updated: weakref.WeakKeyDictionary[_C.Arena, set[int]] = weakref.WeakKeyDictionary()
+"""The offsets in each arena that a compiled step updates."""
+
+
 class Home(NamedTuple):
     """A place in an arena that exists already."""
 
@@ -43,6 +47,16 @@ def home_of(tensor: torch.Tensor) -> Home | None:
         ):
             return Home(arena, address - arena.ptr, session)
     return None
+
+
+def note_update(arena: _C.Arena, offset: int) -> None:
+    """Note that a launch of a compiled step writes to `offset` of an arena that outlives the step."""
+    _updated.setdefault(arena, set()).add(offset)
+
+
+def is_updated(arena: _C.Arena, offset: int) -> bool:
+    """Whether a compiled step, this or another, updates the tensor at `offset`."""
+    return offset in _updated.get(arena, ())
 
 
 def use(arena: _C.Arena, store: object) -> None:

@@ -1,22 +1,34 @@
-"""Snapshots: everything a step changes, one copy per arena."""
+"""Snapshots: everything a step changes, packed into one piece of memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from aicf_mlir import _C
+from aicf_mlir.dialects.roles import SAVED, Saved
+from aicf_mlir.runtime.homes import is_updated
 from aicf_mlir.runtime.store import Store
 
-MUTABLE_ROLES = ("param", "state", "meta")
+
+class Piece(NamedTuple):
+    """A range of an arena, and where it lies in a snapshot."""
+
+    arena: str
+    offset: int
+    """Bytes, as the other numbers."""
+    nbytes: int
+    at: int
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The parameters, optimizer state and meta slots of a compiled step at one moment, on the step's device."""
+    """What a compiled step changes, at one moment: on the step's device, or on the host."""
 
     owner: object = field(repr=False)
-    arenas: dict[str, _C.Arena] = field(repr=False)
+    memory: _C.Arena = field(repr=False)
+    pieces: tuple[Piece, ...] = field(repr=False)
     settings: list[dict[str, Any]]
     """What the param groups held."""
     published: tuple[str, ...]
@@ -24,25 +36,49 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory this snapshot holds."""
-        return sum(arena.nbytes for arena in self.arenas.values())
+        """Bytes of memory this snapshot holds."""
+        return self.memory.nbytes
 
 
-def mutable_arenas(store: Store) -> list[str]:
-    """The arenas that hold something that a step changes."""
-    return sorted({slot.arena for (role, _), slot in store.slots.items() if role in MUTABLE_ROLES})
+def packed(ranges: Iterable[tuple[str, int, int]]) -> tuple[tuple[Piece, ...], int]:
+    """Places for ranges (arena, offset, bytes) one behind the other, and the bytes in all."""
+    pieces: list[Piece] = []
+    end = 0
+    for arena, offset, nbytes in ranges:
+        pieces.append(Piece(arena, offset, nbytes, end))
+        end += nbytes
+    return tuple(pieces), end
 
 
-def copy_arenas(store: Store, stream: int) -> dict[str, _C.Arena]:
-    """Copies of the arenas that a step changes, ordered on `stream`."""
-    copies = {name: _C.Arena(store.device, store.arenas[name].nbytes) for name in mutable_arenas(store)}
-    for name, copy in copies.items():
-        copy.copy_from(store.arenas[name], stream)
-    return copies
+def changing(store: Store) -> list[tuple[str, int, int]]:
+    """(arena, offset, bytes) of what some step changes of the memory of `store`, by the table of roles.
+
+    Arenas of its own are taken whole where their role is, of those of other steps the slots that it uses.
+    """
+    whole = [name for name in store.arenas if SAVED.get(name) is Saved.WHOLE]
+    single = [
+        (slot.arena, slot.offset, slot.nbytes)
+        for (role, _), slot in store.slots.items()
+        if slot.arena not in whole
+        and (SAVED[role] is Saved.WHOLE or _is_changed(store, SAVED[role], slot.arena, slot.offset))
+    ]
+    return [(name, 0, store.arenas[name].nbytes) for name in whole] + single
 
 
-def restore_arenas(store: Store, saved: dict[str, _C.Arena], stream: int) -> None:
-    """Put back what belongs to this step; what only other steps use stays as it is."""
-    for name, offset, nbytes in store.intervals:
-        if name in saved:
-            store.arenas[name].copy_from(saved[name], stream, offset, nbytes)
+def _is_changed(store: Store, saved: Saved, arena: str, offset: int) -> bool:
+    return saved is Saved.CHANGED and is_updated(store.arenas[arena], offset)
+
+
+def copied(store: Store, stream: int) -> tuple[_C.Arena, tuple[Piece, ...]]:
+    """A copy of what is changing, ordered on `stream`."""
+    pieces, nbytes = packed(changing(store))
+    memory = _C.Arena(store.device, nbytes)
+    for arena, offset, size, at in pieces:
+        memory.copy_in(at, store.arenas[arena].ptr + offset, size, stream)
+    return memory, pieces
+
+
+def put_back(store: Store, snapshot: Snapshot, stream: int) -> None:
+    """Put back all that `snapshot` holds; what only other steps use stays as it is."""
+    for arena, offset, size, at in snapshot.pieces:
+        store.arenas[arena].copy_in(offset, snapshot.memory.ptr + at, size, stream)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from aicf_mlir import _C
+from aicf_mlir.dialects.roles import SHARED_ROLES, STATUS
 from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.runtime.homes import Home, home_of, is_only_user, register, use
 from aicf_mlir.runtime.program import Place, Program, Slot
@@ -19,8 +20,6 @@ from aicf_mlir.runtime.watched import HOOKS, Watched
 
 if TYPE_CHECKING:
     from aicf_mlir._C import Launch
-
-SHARED_ROLES = ("param", "buffer", "state", "meta", "status")
 
 Key = tuple[str, str]
 """Role and name of a slot."""
@@ -74,7 +73,7 @@ class Store:
         """Allocate the arenas that hold a slot without a home, and note where each slot lies."""
         needed = {slot.arena for key, slot in self.planned.items() if key not in homes}
         for role in (role for role in program.arenas if role in needed):
-            self.arenas[role] = _C.Arena(self.device, program.arenas[role], visible=role == "status")
+            self.arenas[role] = _C.Arena(self.device, program.arenas[role], visible=role == STATUS)
             register(self.arenas[role], self.session)
         others: dict[int, str] = {}
         for key, slot in self.planned.items():
@@ -85,19 +84,6 @@ class Store:
             name = others.setdefault(home.arena.ptr, f"shared.{len(others)}")
             self.arenas[name] = home.arena
             self.slots[key] = replace(slot, arena=name, offset=home.offset)
-
-    @property
-    def intervals(self) -> list[tuple[str, int, int]]:
-        """(arena, offset, bytes) of all that belongs to this step: its own arenas whole, single slots of those of others."""
-        own = [
-            (name, 0, arena.nbytes) for name, arena in self.arenas.items() if not name.startswith("shared.")
-        ]
-        others = [
-            (slot.arena, slot.offset, slot.nbytes)
-            for slot in self.slots.values()
-            if slot.arena.startswith("shared.")
-        ]
-        return own + others
 
     def of_role(self, role: str) -> dict[str, Slot]:
         """The slots of one role by name."""

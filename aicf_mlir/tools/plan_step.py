@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
+from aicf_mlir.dialects.roles import ARGUMENT_ROLES, RETURNED_ROLES, UPDATED_ROLES
 from aicf_mlir.dialects.signature import Key
 from aicf_mlir.errors import PlanError
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
@@ -17,9 +18,6 @@ from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.plan import evaluate_plan, run_plan
 from aicf_mlir.runtime.program import Slot, find_program, load_program
 from aicf_mlir.tools.tensors import Tensor, check_memory, shown_names
-
-ARGUMENT_ROLES = ("input", "param", "buffer", "state", "meta", "status")
-UPDATED_ROLES = ("param", "state", "meta", "status")
 
 
 class Memory(Protocol):
@@ -73,7 +71,7 @@ class PlanStep:
         written = {slots[name].root for launch in self.op.launches for name in launch.writes}
         return {
             (slot.role, slot.name): symbol
-            for role in ("output", "grad", *UPDATED_ROLES)
+            for role in (*RETURNED_ROLES, *UPDATED_ROLES)
             for symbol, slot in self.program.slots.items()
             if slot.role == role and (role not in UPDATED_ROLES or symbol in written)
         }

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from aicf_mlir.atomic_file import write_file
-from aicf_mlir.dialects.plan import ROLES
+from aicf_mlir.dialects.roles import ROLES
 from aicf_mlir.dialects.signature import STATUS, Key
 from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array

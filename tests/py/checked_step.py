@@ -75,9 +75,9 @@ class Side:
         )
 
     def bytes(self) -> dict[str, bytes]:
-        """Parameters, optimizer state, counters and meta slots, bit for bit."""
+        """Parameters, optimizer state, counters, meta slots and updated buffers, bit for bit."""
         snapshot = self.step.snapshot()
-        return {role: arena.read(0, arena.nbytes) for role, arena in snapshot.arenas.items()}
+        return {f"{p.arena} {p.offset}": snapshot.memory.read(p.at, p.nbytes) for p in snapshot.pieces}
 
     @contextmanager
     def refused(self, error: type[DataError], *texts: str) -> Generator[None]:

@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
 from aicf_mlir.diagnostics import Source
 from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.element_types import element_name
+from aicf_mlir.dialects.roles import ARGUMENT_ROLES, KEPT_ROLES, RETURNED_ROLES
 from aicf_mlir.interpreters import run_function, run_plan
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.parsing import make_context, parse_source
@@ -62,13 +63,13 @@ def _run_plan(module: ModuleOp, values: Values) -> dict[str, torch.Tensor]:
     for slot in program.slots.values():
         if slot.role == "const":
             view(slot)[...] = slot.value
-        elif slot.role in ("input", "param", "buffer", "state", "meta"):
+        elif slot.role in ARGUMENT_ROLES and slot.role != "status":
             view(slot)[...] = _array(slot.name, slot.dtype, slot.shape, values)
     run_plan(module, arenas)
     return {
         slot.name: _tensor(view(slot).copy())
         for slot in program.slots.values()
-        if slot.role in ("param", "state", "meta", "output", "grad")
+        if slot.role in (*KEPT_ROLES, *RETURNED_ROLES)
     }
 
 

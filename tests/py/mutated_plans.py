@@ -19,10 +19,11 @@ from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, i32
 from aicf_mlir.diagnostics import LocatedError
 from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.attributes import to_attribute
-from aicf_mlir.dialects.plan import ROLES, LaunchOp, ProgramOp, SlotOp
+from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.dialects.plan.text import references
+from aicf_mlir.dialects.roles import ROLES
 from aicf_mlir.errors import AicfError
 from aicf_mlir.interpreters.arithmetic import ROUNDED
 from aicf_mlir.parsing import make_context, parse_module

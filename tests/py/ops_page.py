@@ -56,7 +56,8 @@ An op outside of this list is taken apart by torch's own rule for it, and tried 
 
 ## Element types
 
-{dtypes}. Losses and parameters are of floating-point numbers; integers are class indices.
+{dtypes}. Losses and parameters are of floating-point numbers; integers are class indices and counters: they are
+added and subtracted, in float64, so up to 2^53.
 
 ## Limits
 
@@ -66,9 +67,9 @@ An op outside of this list is taken apart by torch's own rule for it, and tried 
   subclass with arithmetic of its own.
 - Nothing in the step depends on the value of a tensor in Python: no `.item()`, no `if`, no shape made from values.
 - No op draws random numbers: dropout only in evaluation mode, noise as an entry of the batch.
-- No buffer is updated: batch norm only in evaluation mode.
-- The gradient of a trained parameter is not cut (`detach`, `no_grad`) and not taken inside the step
-  (`autograd.grad`, `torch.func`).
+- A buffer may be updated, whole, by what is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,
+  `self.count += 1`, `self.last = x.detach()`), but no part of one (`self.mean[0] = …`); batch norm only in evaluation mode.
+- A gradient is cut by `detach` and `no_grad`, and not taken inside the step (`autograd.grad`, `torch.func`).
 - No op takes functions (`torch.cond`, `while_loop`, `scan`), and no autograd function has a backward of its own.
 """
 

@@ -14,7 +14,7 @@ from aicf_mlir.parsing import make_context
 from aicf_mlir.pipeline import parse_passes, run_passes
 from aicf_mlir.runtime.program import Slot, find_program, load_program
 
-PLAN = "lower,fuse,dce,select-kernels,bufferize,plan-memory"
+PLAN = "decompose,lower,fuse,dce,select-kernels,bufferize,plan-memory"
 """From kernel ops (or nn and optim) to a plan for the CPU."""
 
 

@@ -147,6 +147,10 @@ BODIES: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "sum dims": lambda m, x: (x @ m.w).sum((0, -1)) + (x @ m.w).sum(1, keepdim=True).sum((0, 1, 2)),
     "mean": lambda m, x: (x @ m.w).mean() + m.v,
     "mean dims": lambda m, x: (x @ m.w).mean(-2) * m.v + (x @ m.w).mean((0, 1), keepdim=True),
+    "variance": lambda m, x: (x @ m.w).var(0) + (x @ m.w).var((0, 1), unbiased=False) + (x @ m.w).var() * m.v,
+    "variance and mean": lambda m, x: (
+        torch.var_mean(x @ m.w, 1, keepdim=True)[0] * torch.var_mean(m.w, correction=2.5)[1]
+    ),
     "sum of a scalar": lambda m, x: m.v.sum().sum() + m.v.sum().mean(0) + x.sum(),
     "sum to another dtype": lambda m, x: (x @ m.w).float().sum(0, dtype=torch.float64),
     "cast": lambda m, x: (x @ m.w).float().to(torch.float64).type_as(m.v),
@@ -161,6 +165,8 @@ BODIES: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "decomposed": lambda m, x: torch.addcmul(m.v, x @ m.w, m.v, value=0.5).addcdiv(m.v, m.v, value=2),
     "detach of an input": lambda m, x: x.detach() @ m.w + m.scale.detach(),
     "no_grad on an input": lambda m, x: without_gradient(lambda: x * 2) @ m.w,
+    "detach": lambda m, x: (x @ m.w) * (x @ m.w).detach() + m.v.detach(),
+    "no_grad": lambda m, x: (x @ m.w) * without_gradient(lambda: x @ m.w + m.v),
     "unused results": lambda m, x: used_first(x @ m.w, (x @ m.w).sin(), (x @ m.w).detach()),
 }
 

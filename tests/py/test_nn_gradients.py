@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from programs import run_by_name, run_pipeline
 from samples import NN_SAMPLES, Sample, sweep
 from xdsl.dialects import func
@@ -12,7 +13,7 @@ from xdsl.ir import Block, Region
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface
-from aicf_mlir.dialects.signature import Label, set_results
+from aicf_mlir.dialects.signature import Label, argument_labels, set_results
 from aicf_mlir.dialects.verification import is_float
 from aicf_mlir.interpreters.numerics import Array
 
@@ -28,22 +29,29 @@ CHECKED = [
 ]
 
 
-def weighted_loss(sample: Sample) -> ModuleOp:
-    """loss = sum(op(p0, p1, ...) * weights): every element of the result counts, each by another amount."""
+def weighted_loss(sample: Sample, *counted: int) -> ModuleOp:
+    """loss = Σ sum(result * weights): every element of every result counts, each by another amount."""
     block = Block(arg_types=sample.types("f64"))
     labels = [
         Label("param" if is_float(argument) else "input", f"p{index}")
         for index, argument in enumerate(block.args)
     ]
     op = sample.build(*block.args)
-    (result,) = op.results
-    weights = block.insert_arg(tensor_type(result), len(block.args))
-    product = nn.MulOp(result, weights)
-    loss = nn.SumOp(product)
-    block.add_ops([op, product, loss, func.ReturnOp(loss)])
-    attributes: list[DictionaryAttr] = [
-        label.to_attribute() for label in (*labels, Label("input", "weights"))
-    ]
+    block.add_op(op)
+    loss: nn.SumOp | nn.AddOp | None = None
+    for index in counted or range(len(op.results)):
+        result = op.results[index]
+        weights = block.insert_arg(tensor_type(result), len(block.args))
+        labels.append(Label("input", f"weights{index}"))
+        product = nn.MulOp(result, weights)
+        part = nn.SumOp(product)
+        block.add_ops([product, part])
+        if loss is not None:
+            block.add_op(part := nn.AddOp(loss, part))
+        loss = part
+    assert loss is not None
+    block.add_op(func.ReturnOp(loss))
+    attributes: list[DictionaryAttr] = [label.to_attribute() for label in labels]
     function = func.FuncOp(
         "loss",
         (block.arg_types, [TensorType(f64, [])]),
@@ -70,12 +78,28 @@ def central_difference(module: ModuleOp, values: dict[str, Array], name: str) ->
 
 @sweep(CHECKED)
 def test_gradient_is_the_central_difference(sample: Sample) -> None:
-    module = weighted_loss(sample)
+    check(sample, weighted_loss(sample))
+
+
+SEVERAL = [sample for sample in CHECKED if len(sample.module().ops.first.body.block.last_op.operands) > 1]  # type: ignore[union-attr]
+
+
+@sweep(SEVERAL)
+@pytest.mark.parametrize("index", [0, 1])
+def test_gradient_of_one_result_of_several(sample: Sample, index: int) -> None:
+    """The loss depends on one result: the others have no cotangent, and nothing is computed for them."""
+    check(sample, module := weighted_loss(sample, index))
+    assert len(list(module.walk())) > 0
+
+
+def check(sample: Sample, module: ModuleOp) -> None:
     values = {f"p{index}": value for index, value in enumerate(sample.values("f64", seed=1))}
     params = [name for name, value in values.items() if value.dtype == np.float64]
-    block = next(iter(module.ops)).regions[0].block
+    function = next(op for op in module.ops if isinstance(op, func.FuncOp))
     rng = np.random.default_rng(2)
-    values["weights"] = rng.uniform(0.5, 1.5, shape_of(block.args[-1])).astype(np.float64)
+    for label, argument in zip(argument_labels(function), function.args, strict=True):
+        if label.role == "input" and label.name.startswith("weights"):
+            values[label.name] = rng.uniform(0.5, 1.5, shape_of(argument)).astype(np.float64)
     gradients = run_by_name(run_pipeline(module, "autodiff"), values)
     assert [name for role, name in gradients if role == "grad"] == params
     for name in params:

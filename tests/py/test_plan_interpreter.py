@@ -74,7 +74,6 @@ def test_a_plan_is_plain_data() -> None:
         "after": [],
         "workspace": None,
         "unless": None,
-        "symbol": "k0",
         "origin": "<text>:14",
     }
 

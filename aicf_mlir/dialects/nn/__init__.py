@@ -1,7 +1,7 @@
 """
 The nn dialect: what a model says, on immutable tensors of static shape.
 
-Every op has one result whose type its operands and attributes imply, a verifier that says so, and either a
+Every op has results whose types its operands and attributes imply, a verifier that says so, and either a
 vector-Jacobian product or a reason for having none. What each op computes stands in
 `aicf_mlir.interpreters.nn`.
 """
@@ -26,12 +26,14 @@ from aicf_mlir.dialects.nn.elementwise import AddOp, BinaryOp, DivOp, MulOp, Neg
 from aicf_mlir.dialects.nn.linear_algebra import LinearOp, MatmulOp
 from aicf_mlir.dialects.nn.losses import CrossEntropyGradOp, CrossEntropyOp, MseLossGradOp, MseLossOp
 from aicf_mlir.dialects.nn.reductions import MeanOp
-from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp, TransposeOp
+from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, DetachOp, ReshapeOp, TransposeOp
+from aicf_mlir.dialects.nn.statistics import VarMeanOp
 
 NN = Dialect(
     "nn",
     [
         ConstantOp,
+        DetachOp,
         AddOp,
         SubOp,
         MulOp,
@@ -54,6 +56,7 @@ NN = Dialect(
         BroadcastToOp,
         SumOp,
         MeanOp,
+        VarMeanOp,
         CastOp,
         MseLossOp,
         MseLossGradOp,
@@ -76,6 +79,7 @@ __all__ = [
     "ConstantOp",
     "CrossEntropyGradOp",
     "CrossEntropyOp",
+    "DetachOp",
     "DivOp",
     "GeluGradOp",
     "GeluOp",
@@ -100,5 +104,6 @@ __all__ = [
     "TanhOp",
     "TransposeOp",
     "UnaryOp",
+    "VarMeanOp",
     "broadcast_shapes",
 ]

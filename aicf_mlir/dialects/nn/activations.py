@@ -18,7 +18,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 
 from aicf_mlir.dialects.base import AnyTensor, tensor_type
 from aicf_mlir.dialects.interfaces import NotDifferentiable
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.elementwise import UnaryOp
 from aicf_mlir.dialects.verification import Value, expect_float, expect_one_of, expect_type
 
@@ -26,7 +26,7 @@ APPROXIMATE = ("none", "tanh")
 """gelu: "none" is x * Phi(x) by the error function, "tanh" torch's approximation of it."""
 
 
-class GradOp(NNOp, abc.ABC):
+class GradOp(ValueOp, abc.ABC):
     """The cotangent of an activation's operand, from the cotangent dy of its result."""
 
     dy = operand_def(TensorType)

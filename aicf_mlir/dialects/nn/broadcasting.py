@@ -16,7 +16,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.base import AnyTensor, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.shape import ReshapeOp
 from aicf_mlir.dialects.properties import bool_attr, ints_attr, is_true
 from aicf_mlir.dialects.verification import Value, expect_float, with_shape
@@ -44,7 +44,7 @@ def sum_to_shape(builder: Builder, value: SSAValue, shape: Sequence[int]) -> SSA
 
 
 @irdl_op_definition
-class BroadcastToOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class BroadcastToOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
     """x repeated to the shape of the result, by NumPy's rules."""
 
     name = "nn.broadcast_to"
@@ -76,7 +76,7 @@ def normalized_dims(dims: Sequence[int] | None, rank: int) -> tuple[int, ...]:
     return tuple(range(rank)) if dims is None else tuple(sorted(d + rank if d < 0 else d for d in dims))
 
 
-class ReductionOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface, abc.ABC):
+class ReductionOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface, abc.ABC):
     """Reduces x over `dims` (sorted, unique); with `keepdim` they stay as dimensions of size 1."""
 
     x = operand_def(TensorType)

@@ -10,12 +10,12 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.base import AnyTensor, element_type, tensor_type
 from aicf_mlir.dialects.interfaces import NotDifferentiable
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.signature import STATUS_TYPE
 from aicf_mlir.dialects.verification import Value, expect_float, expect_type
 
 
-class CheckOp(NNOp, abc.ABC):
+class CheckOp(ValueOp, abc.ABC):
     """
     The status after one more check: that before it where it has failed already, so that the first failure stays.
 

@@ -1,8 +1,9 @@
-"""What all nn ops share: one result, whose type operands and attributes imply."""
+"""What all nn ops share: results whose types operands and attributes imply."""
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.irdl import result_def, traits_def
@@ -14,18 +15,31 @@ from aicf_mlir.dialects.verification import expect_tensors
 
 
 class NNOp(TensorOp, abc.ABC):
-    """A pure op on statically shaped tensors; operands and attributes imply the type of its one result."""
-
-    result = result_def(TensorType)
+    """A pure op on statically shaped tensors; operands and attributes imply the types of its results."""
 
     traits = traits_def(Pure())
+
+    @abc.abstractmethod
+    def inferred_types(self) -> Sequence[AnyTensor]:
+        """The only legal result types; raises VerifyException for illegal operands or attributes."""
+
+    def verify_(self) -> None:
+        expect_tensors(self)
+        expected = self.inferred_types()
+        for index, (wanted, got) in enumerate(zip(expected, self.result_types, strict=True)):
+            if got != wanted:
+                which = f" of result {index}" if len(expected) > 1 else ""
+                raise VerifyException(f"expected result type {wanted}{which}, got {got}")
+
+
+class ValueOp(NNOp, abc.ABC):
+    """An op with one result, as nearly all are."""
+
+    result = result_def(TensorType)
 
     @abc.abstractmethod
     def inferred_type(self) -> AnyTensor:
         """The only legal result type; raises VerifyException for illegal operands or attributes."""
 
-    def verify_(self) -> None:
-        expect_tensors(self)
-        expected = self.inferred_type()
-        if self.result.type != expected:
-            raise VerifyException(f"expected result type {expected}, got {self.result.type}")
+    def inferred_types(self) -> Sequence[AnyTensor]:
+        return [self.inferred_type()]

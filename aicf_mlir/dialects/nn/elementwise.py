@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import TensorType
@@ -17,13 +18,14 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface
 from aicf_mlir.dialects.nn.broadcasting import broadcast_shapes, sum_to_shape
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.verification import Value, expect_float, with_shape
 
 
-def binary_type(lhs: Value, rhs: Value) -> AnyTensor:
+def binary_type(lhs: Value, rhs: Value, of_integers: bool = False) -> AnyTensor:
     """The result type of an elementwise op: the shapes broadcast together, one element type."""
-    expect_float("lhs", lhs)
+    if not of_integers:
+        expect_float("lhs", lhs)
     if element_type(lhs) != element_type(rhs):
         raise VerifyException(
             f"expected one element type, got {tensor_type(lhs)} and {tensor_type(rhs)}; cast one of them"
@@ -31,17 +33,20 @@ def binary_type(lhs: Value, rhs: Value) -> AnyTensor:
     return with_shape(lhs, broadcast_shapes(shape_of(lhs), shape_of(rhs)))
 
 
-class BinaryOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface, abc.ABC):
+class BinaryOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface, abc.ABC):
     """An elementwise op on two operands that broadcast together."""
+
+    OF_INTEGERS: ClassVar[bool] = False
+    """Whether the op is defined for integers too; their results are exact."""
 
     lhs = operand_def(TensorType)
     rhs = operand_def(TensorType)
 
     def __init__(self, lhs: Value, rhs: Value):
-        super().__init__(operands=[lhs, rhs], result_types=[binary_type(lhs, rhs)])
+        super().__init__(operands=[lhs, rhs], result_types=[binary_type(lhs, rhs, self.OF_INTEGERS)])
 
     def inferred_type(self) -> AnyTensor:
-        return binary_type(self.lhs, self.rhs)
+        return binary_type(self.lhs, self.rhs, self.OF_INTEGERS)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         (g,) = cotangents
@@ -67,6 +72,7 @@ class AddOp(BinaryOp):
     """lhs + rhs."""
 
     name = "nn.add"
+    OF_INTEGERS: ClassVar = True
 
     traits = traits_def(Commutative())
 
@@ -79,6 +85,7 @@ class SubOp(BinaryOp):
     """lhs - rhs."""
 
     name = "nn.sub"
+    OF_INTEGERS: ClassVar = True
 
     def partials(self, builder: Builder, g: SSAValue) -> tuple[SSAValue, SSAValue]:
         return g, builder.insert(NegOp(g)).result
@@ -110,7 +117,7 @@ class DivOp(BinaryOp):
         )
 
 
-class UnaryOp(NNOp, DifferentiableInterface, abc.ABC):
+class UnaryOp(ValueOp, DifferentiableInterface, abc.ABC):
     """A function of each element of x."""
 
     x = operand_def(TensorType)

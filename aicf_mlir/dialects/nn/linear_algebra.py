@@ -16,7 +16,7 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface
 from aicf_mlir.dialects.nn.broadcasting import SumOp
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.shape import ReshapeOp
 from aicf_mlir.dialects.properties import bool_attr, is_true
 from aicf_mlir.dialects.verification import Value, expect_float, expect_rank, expect_type, with_shape
@@ -40,7 +40,7 @@ def matmul_type(a: Value, b: Value, trans_a: bool, trans_b: bool) -> AnyTensor:
 
 
 @irdl_op_definition
-class MatmulOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class MatmulOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
     """op(a) · op(b) over the last two dimensions; op transposes them where `trans_a` / `trans_b` says so."""
 
     name = "nn.matmul"
@@ -88,7 +88,7 @@ def linear_type(x: Value, w: Value, bias: Value | None) -> AnyTensor:
 
 
 @irdl_op_definition
-class LinearOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class LinearOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
     """x · wᵀ + bias over the last dimension of x, as torch.nn.functional.linear."""
 
     name = "nn.linear"

@@ -13,7 +13,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.elementwise import NegOp
 from aicf_mlir.dialects.properties import float_attr
 from aicf_mlir.dialects.verification import Value, expect_float, expect_one_of, expect_type, scalar_of
@@ -23,7 +23,7 @@ SECOND_DERIVATIVE = NotDifferentiable("second derivatives are not supported")
 
 
 @irdl_op_definition
-class MseLossOp(NNOp, DifferentiableInterface):
+class MseLossOp(ValueOp, DifferentiableInterface):
     """The squared differences of y and t, averaged or summed over all elements."""
 
     name = "nn.mse_loss"
@@ -49,7 +49,7 @@ class MseLossOp(NNOp, DifferentiableInterface):
 
 
 @irdl_op_definition
-class MseLossGradOp(NNOp):
+class MseLossGradOp(ValueOp):
     """The cotangent of y: 2 * (y - t) * dloss, over the number of elements for the mean."""
 
     name = "nn.mse_loss_grad"
@@ -81,7 +81,7 @@ def expect_mse_operands(y: Value, t: Value, reduction: StringAttr) -> None:
     expect_one_of("reduction", reduction, REDUCTIONS)
 
 
-class CrossEntropyBase(NNOp, abc.ABC):
+class CrossEntropyBase(ValueOp, abc.ABC):
     """
     Cross entropy of logits [N, C] against class indices [N] in 0..C-1, as torch defines it.
 

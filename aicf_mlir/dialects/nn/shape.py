@@ -1,4 +1,4 @@
-"""Ops that move or retype elements and compute nothing: constant, reshape, transpose, cast."""
+"""Ops that move or retype elements and compute nothing: constant, detach, reshape, transpose, cast."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
 from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.properties import float_attr, ints_attr
 from aicf_mlir.dialects.verification import Value, expect_float, is_float, with_shape
 
+MOST_EXACT = float(1 << 53)
+"""Up to here float64, in which constants are written, has every integer."""
+
 
 @irdl_op_definition
-class ConstantOp(NNOp):
+class ConstantOp(ValueOp):
     """A tensor with `value` everywhere, rounded once to the element type."""
 
     name = "nn.constant"
@@ -34,12 +37,33 @@ class ConstantOp(NNOp):
         super().__init__(properties={"value": float_attr(value)}, result_types=[type])
 
     def inferred_type(self) -> AnyTensor:
-        expect_float("the result", self.result)
+        value = self.value.value.data
+        if not is_float(self.result) and not (value.is_integer() and abs(value) <= MOST_EXACT):
+            raise VerifyException(
+                f"expected a whole number of at most 2^53 for {self.result.type}, got {value}"
+            )
         return tensor_type(self.result)
 
 
 @irdl_op_definition
-class ReshapeOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class DetachOp(ValueOp):
+    """x, through which no gradient flows. Differentiation takes it away."""
+
+    name = "nn.detach"
+
+    x = operand_def(TensorType)
+
+    traits = traits_def(NotDifferentiable("no gradient flows through it"))
+
+    def __init__(self, x: Value):
+        super().__init__(operands=[x], result_types=[tensor_type(x)])
+
+    def inferred_type(self) -> AnyTensor:
+        return tensor_type(self.x)
+
+
+@irdl_op_definition
+class ReshapeOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
     """The same elements in row-major order, in the shape of the result."""
 
     name = "nn.reshape"
@@ -69,7 +93,7 @@ class ReshapeOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterf
 
 
 @irdl_op_definition
-class TransposeOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class TransposeOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
     """Dimension i of the result is dimension perm[i] of x."""
 
     name = "nn.transpose"
@@ -110,7 +134,7 @@ class TransposeOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInte
 
 
 @irdl_op_definition
-class CastOp(NNOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class CastOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
     """Each element rounded once to the element type of the result (to nearest, ties to even)."""
 
     name = "nn.cast"

@@ -16,9 +16,9 @@ What makes a plan runnable is checked by rules.py.
 from xdsl.ir import Dialect
 
 from aicf_mlir.dialects.plan.launch import LaunchOp
-from aicf_mlir.dialects.plan.memory import ALIGNMENT, ROLES, ArenaOp, SlotOp
+from aicf_mlir.dialects.plan.memory import ALIGNMENT, ArenaOp, SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 
 Plan = Dialect("plan", [ProgramOp, ArenaOp, SlotOp, LaunchOp], [])
 
-__all__ = ["ALIGNMENT", "ROLES", "ArenaOp", "LaunchOp", "Plan", "ProgramOp", "SlotOp"]
+__all__ = ["ALIGNMENT", "ArenaOp", "LaunchOp", "Plan", "ProgramOp", "SlotOp"]

@@ -17,13 +17,8 @@ from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.dialects.registry import Use
+from aicf_mlir.dialects.roles import READ_ONLY_ROLES, RETURNED_ROLES, UNDEFINED_ROLES, UPDATED_ROLES
 from aicf_mlir.errors import SelectionError, VerifyError
-
-READ_ONLY_ROLES = ("input", "buffer", "const")
-UPDATED_ROLES = ("param", "state", "meta", "status")
-"""Written at most once a step: by the launch that computes the new value."""
-UNDEFINED_ROLES = ("temp", "grad", "output")
-"""Without a value until a launch writes one."""
 
 
 def refuse(op: Operation, message: str) -> NoReturn:
@@ -166,7 +161,7 @@ def check_written(
     """Every result has a value in the end, and every temporary a use."""
     used = {slots[name].root for launch in launches for name in launch.touched}
     for slot in slots.values():
-        if slot.role.data in ("grad", "output") and slot.root not in writer:
+        if slot.role.data in RETURNED_ROLES and slot.root not in writer:
             refuse(slot, f"no launch writes @{slot.symbol}")
         if slot.role.data == "temp" and slot.root not in used:
             refuse(slot, f"no launch uses @{slot.symbol}; leave it out")

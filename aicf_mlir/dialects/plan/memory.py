@@ -34,12 +34,10 @@ from aicf_mlir.dialects.plan.text import (
     within_program,
 )
 from aicf_mlir.dialects.registry import TensorSpec
+from aicf_mlir.dialects.roles import ROLES
 
 ALIGNMENT = 256
 """Bytes; every offset and every arena size is a multiple."""
-
-ROLES = ("input", "param", "buffer", "state", "meta", "status", "const", "grad", "temp", "output")
-"""What a slot is for, which is also the name of its arena: in the order of the text."""
 
 
 @irdl_op_definition

@@ -12,13 +12,11 @@ from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.plan.hazards import memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import check_launches, refuse
-from aicf_mlir.dialects.plan.memory import ALIGNMENT, ROLES, ArenaOp, SlotOp
+from aicf_mlir.dialects.plan.memory import ALIGNMENT, ArenaOp, SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.dialects.plan.status_rules import check_status
+from aicf_mlir.dialects.roles import NAMED_ROLES, ROLES
 from aicf_mlir.errors import VerifyError
-
-NAMED_ROLES = ("input", "param", "buffer", "state", "meta", "status", "grad", "output")
-"""Roles whose slots the user knows by name."""
 
 
 def check_program(program: ProgramOp) -> None:

@@ -8,13 +8,11 @@ from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
+from aicf_mlir.dialects.roles import KEPT_ROLES
 
 STATUS_SPEC = ("i64", (3,))
 CHECKS = ("check_index", "check_finite")
 """The ops that compute a status: on CUDA they tell the host what failed."""
-
-KEPT_ROLES = ("param", "buffer", "state", "meta")
-"""What outlives a step and is as before where a check has failed."""
 
 
 def check_status(program: ProgramOp) -> None:

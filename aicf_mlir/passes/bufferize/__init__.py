@@ -32,8 +32,8 @@ from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.names import printed_names
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
-from aicf_mlir.dialects.plan.status_rules import KEPT_ROLES
 from aicf_mlir.dialects.registry import Use
+from aicf_mlir.dialects.roles import KEPT_ROLES
 from aicf_mlir.dialects.signature import (
     STATUS,
     ArgumentIndex,

@@ -6,12 +6,15 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.signature import STATUS, result_labels, return_op
+
+SKIPPABLE = (kernel.AdvanceOp, kernel.SgdStepOp, kernel.AdamStepOp, kernel.CopyOp)
 
 
 def skippable_ops(function: FuncOp) -> set[Operation]:
     """The ops behind the last check whose every result is the update of an argument and nothing else.
+
+    Only kinds whose CUDA kernels look at a status: the others run, and a copy at the end is skipped.
 
     A result may also be read by another such op: skipped together, they leave nothing half done. Empty for a
     function without a status.
@@ -27,7 +30,7 @@ def skippable_ops(function: FuncOp) -> set[Operation]:
     for op in reversed(list(function.body.block.ops)):
         if op in checks:
             break
-        if not isinstance(op, KernelOp):
+        if not isinstance(op, SKIPPABLE):
             continue
         updates_only = all(result in updates and result not in others for result in op.results)
         if updates_only and all(user in found for result in op.results for user in _users(result)):

@@ -6,8 +6,9 @@ import re
 import struct
 from collections.abc import Iterable
 
-from aicf_mlir.dialects.plan import ROLES, SlotOp
+from aicf_mlir.dialects.plan import SlotOp
 from aicf_mlir.dialects.registry import TensorSpec
+from aicf_mlir.dialects.roles import ROLES
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.$]")
 

@@ -13,11 +13,11 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.base import shape_of, tensor_type
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.properties import is_true
 
 
-def replace(rewriter: PatternRewriter, op: NNOp, new: NNOp | SSAValue) -> None:
+def replace(rewriter: PatternRewriter, op: ValueOp, new: ValueOp | SSAValue) -> None:
     """Put `new` in the place of `op`, at its location."""
     if isinstance(new, SSAValue):
         rewriter.replace(op, (), (new,))

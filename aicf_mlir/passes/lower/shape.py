@@ -19,6 +19,11 @@ def lower_reshape(op: nn.ReshapeOp) -> list[Operation]:
     return [kernel.ReshapeOp.build_op([op.x], op.result_types)]
 
 
+def lower_detach(op: nn.DetachOp) -> list[Operation]:
+    """The same memory: only differentiation, which takes it away, sees a difference."""
+    return [kernel.ReshapeOp.build_op([op.x], op.result_types)]
+
+
 def lower_transpose(op: nn.TransposeOp) -> list[Operation]:
     """A copy in another order."""
     return [kernel.TransposeOp.launch([op.x], op.result_types, perm=list(op.perm.get_values()))]
@@ -48,6 +53,7 @@ def lower_mean(op: nn.MeanOp) -> list[Operation]:
 
 RULES = {
     nn.ConstantOp: lower_constant,
+    nn.DetachOp: lower_detach,
     nn.ReshapeOp: lower_reshape,
     nn.TransposeOp: lower_transpose,
     nn.BroadcastToOp: lower_broadcast_to,

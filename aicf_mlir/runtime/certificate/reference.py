@@ -17,6 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from aicf_mlir.dialects.base import element_type
 from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.roles import ARGUMENT_ROLES
 from aicf_mlir.dialects.signature import ArgumentIndex, argument_labels, result_labels
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.kernel import meaning
@@ -92,7 +93,7 @@ def read_arguments(subject: Subject) -> dict[Key, Array]:
 
 
 def _is_argument(slot: Slot) -> bool:
-    return slot.role not in ("const", "temp", "output", "grad")
+    return slot.role in ARGUMENT_ROLES
 
 
 def _wrong(expected: Interpreted, ours: Callable[[Key], Array]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 from aicf_mlir.dialects.element_types import byte_size
 from aicf_mlir.dialects.plan.hazards import Range
+from aicf_mlir.dialects.roles import UNDEFINED_ROLES
 from aicf_mlir.runtime.certificate.report import Culprit, Finding
-from aicf_mlir.runtime.certificate.subject import UNDEFINED, Place, Saved, Subject, place_of
+from aicf_mlir.runtime.certificate.subject import Place, Saved, Subject, place_of
 
 EAGER_POISON, REPLAY_POISON = 0xFF, 0x41
 """NaN in every float type; and a plausible number in every type. What reads undefined memory sees two values."""
@@ -126,7 +127,7 @@ def _read(subject: Subject, span: Range) -> bytes:
 
 def defined(subject: Subject, count: int) -> list[Range]:
     """The bytes that have a value after the first `count` launches."""
-    lasting = [slot for slot in subject.program.slots.values() if slot.role not in UNDEFINED]
+    lasting = [slot for slot in subject.program.slots.values() if slot.role not in UNDEFINED_ROLES]
     spans = [_range(place_of(slot)) for slot in lasting]
     for launch in subject.program.launches[:count]:
         for place in launch["outputs"]:

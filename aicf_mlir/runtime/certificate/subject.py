@@ -15,6 +15,7 @@ from xdsl.ir import Operation
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.plan import LaunchOp
+from aicf_mlir.dialects.roles import UNDEFINED_ROLES
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array, widen
 from aicf_mlir.locations import origin
 from aicf_mlir.runtime.certificate.report import Culprit
@@ -28,9 +29,6 @@ Place = tuple[str, int, str, Sequence[int]]
 
 Saved = Mapping[str, _C.Arena]
 """Copies of arenas by name."""
-
-UNDEFINED = ("temp", "output", "grad")
-"""Arenas without a value until a launch writes one."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Subject:
 
     def poison(self, byte: int) -> None:
         """Fill all memory that has no value before a step: temporaries, workspaces, outputs, gradients."""
-        for name in UNDEFINED:
+        for name in UNDEFINED_ROLES:
             if name in self.arenas:
                 self.arenas[name].fill(byte, self.stream)
 
@@ -92,10 +90,10 @@ class Subject:
     def compared(self) -> Iterator[tuple[str, int, int]]:
         """Arena, offset and size of all that means something after a step, the space between lasting slots included."""
         for name in self.kept:
-            if name not in UNDEFINED:
+            if name not in UNDEFINED_ROLES:
                 yield name, 0, self.arenas[name].nbytes
         for slot in self.program.slots.values():
-            if slot.role in UNDEFINED and slot.role != "temp":
+            if slot.role in UNDEFINED_ROLES and slot.role != "temp":
                 yield slot.arena, slot.offset, slot.nbytes
 
     def digest(self) -> bytes:
@@ -127,7 +125,8 @@ class Subject:
         written = {place[:2] for launch in self.program.launches for place in launch["outputs"]}
         slots = self.program.slots.values()
         numbers = [s for s in slots if s.role == "buffer" and s.shape == () and s.dtype in FLOATS]
-        return [s for s in slots if s.role == "meta" and (s.arena, s.offset) not in written] + numbers
+        metas = [s for s in slots if s.role == "meta"]
+        return [s for s in metas + numbers if (s.arena, s.offset) not in written]
 
     def perturb(self, step: int) -> None:
         """Give every meta slot of the host another value than it was compiled with, and another at each step.

@@ -223,3 +223,57 @@ func.func @frozen(
 func.func @twice(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}, tensor<f32> {aicf.role = "grad", aicf.name = "w"}) {
   func.return %w, %w : tensor<f32>, tensor<f32>
 }
+
+// -----
+
+// An update stays among the results. No gradient flows through a detach, which gives way to its operand.
+// CHECK-LABEL: func.func @running_mean
+// CHECK:         -> (
+// CHECK-NEXT:      tensor<f32> {aicf.role = "loss"},
+// CHECK-NEXT:      tensor<4xf32> {aicf.role = "update", aicf.name = "mean"},
+// CHECK-NEXT:      tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}
+// CHECK-NEXT:    ) {
+// CHECK:         %h = nn.mul %x, %w : tensor<4xf32>
+// CHECK-NEXT:    %new = nn.add %mean, %h : tensor<4xf32>
+// CHECK-NEXT:    %y = nn.sub %h, %new : tensor<4xf32>
+// CHECK-NEXT:    %loss = nn.sum %y
+// CHECK-NOT:     nn.neg
+// CHECK-NOT:     nn.detach
+// CHECK:         func.return %loss, %new, %dw
+func.func @running_mean(
+    %x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"},
+    %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
+    %mean: tensor<4xf32> {aicf.role = "buffer", aicf.name = "mean"})
+    -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "update", aicf.name = "mean"}) {
+  %h = nn.mul %x, %w : tensor<4xf32>
+  %now = nn.detach %h : tensor<4xf32>
+  %new = nn.add %mean, %now : tensor<4xf32>
+  %y = nn.sub %h, %new : tensor<4xf32>
+  %loss = nn.sum %y {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  func.return %loss, %new : tensor<f32>, tensor<4xf32>
+}
+
+// -----
+
+// A loss that reaches its parameters through a detach only has no gradient.
+// expected-error@below {{the loss of @cut depends on no argument with aicf.role = "param"}}
+func.func @cut(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %loss = nn.detach %w : tensor<f32>
+  func.return %loss : tensor<f32>
+}
+
+// -----
+
+// Of several results only one reaches the loss: nothing is computed for the other.
+// CHECK-LABEL: func.func @mean_of_two
+// CHECK:         %variance, %mean = nn.var_mean %w
+// CHECK:         %loss = nn.sum %mean
+// CHECK-NEXT:    %[[ONE:.*]] = nn.constant {value = 1.0} : tensor<f32>
+// CHECK-NEXT:    nn.reshape %[[ONE]]
+// CHECK-NOT:     nn.div
+// CHECK:         func.return %loss, %dw
+func.func @mean_of_two(%w: tensor<4x3xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %variance, %mean = nn.var_mean %w {dims = array<i64: 0>, correction = 1.0} : (tensor<4x3xf32>) -> (tensor<3xf32>, tensor<3xf32>)
+  %loss = nn.sum %mean {dims = array<i64: 0>} : (tensor<3xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}

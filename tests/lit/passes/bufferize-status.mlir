@@ -6,15 +6,18 @@
 // CHECK:         plan.slot @failed : memref<3xi64> status "failed"
 // CHECK:         plan.launch @k0 "check_index_cpu" check_index status(@failed) target(@t) -> status(@s1) {classes = 2, code = 1}
 // CHECK-NEXT:    plan.launch @k1 "check_finite_cpu" check_finite status(@s1) x(@w) -> status(@failed) {code = 2} after @k0
-// CHECK-NEXT:    plan.launch @k2 "neg_cpu" neg x(@w) -> y(@w) unless @failed after @k1
+// CHECK-NEXT:    plan.launch @k2 "sgd_step_cpu" sgd_step p(@w) g(@g) lr(@lr) weight_decay(@lr) -> p(@w) {groups = array<i64: 0>} unless @failed
+// CHECK-NEXT: after @k1
 func.func @chain(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
+    %g: tensor<4xf32> {aicf.role = "input", aicf.name = "g"},
+    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"},
     %t: tensor<4xi64> {aicf.role = "input", aicf.name = "t"},
     %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})
     -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
   %s1 = kernel.check_index status(%s) target(%t) {classes = 2, code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
   %s2 = kernel.check_finite status(%s1) x(%w) {code = 2} : (tensor<3xi64>, tensor<4xf32>) -> tensor<3xi64>
-  %w1 = kernel.neg x(%w) : tensor<4xf32>
+  %w1 = kernel.sgd_step p(%w) g(%g) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
   func.return %w1, %s2 : tensor<4xf32>, tensor<3xi64>
 }
 
@@ -46,8 +49,10 @@ func.func @forward(
 // -----
 
 // Without a check the status stays as it is, and still skips: another plan over the same memory may have failed.
+// A kernel that does not look at a status is not skipped, but the copy of its result is.
 // CHECK-LABEL: plan.program @no_check
-// CHECK:         plan.launch @k0 "neg_cpu" neg x(@w) -> y(@w) unless @failed
+// CHECK:         plan.launch @k0 "neg_cpu" neg x(@w) -> y(@w1)
+// CHECK-NEXT:    plan.launch @k1 "copy_cpu" copy x(@w1) -> y(@w) unless @failed after @k0
 func.func @no_check(
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"},
     %s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"})

@@ -190,3 +190,23 @@ func.func @view_is_returned(%x: tensor<4xf32>, %p: tensor<2x2xf32> {aicf.role = 
   %q = kernel.reshape %1 : (tensor<4xf32>) -> tensor<2x2xf32>
   func.return %y, %q : tensor<2x2xf32>, tensor<2x2xf32>
 }
+
+// -----
+
+// A buffer is updated in its slot, as a parameter is; one whose old value is read later, by a copy at the end.
+// CHECK-LABEL: plan.program @running
+// CHECK:         plan.launch @k0 "add_cpu" add x(@mean) y(@x) -> z(@mean)
+// CHECK-NEXT:    plan.launch @k1 "add_cpu" add x(@last) y(@x) -> z(@v0)
+// CHECK-NEXT:    plan.launch @k2 "mul_cpu" mul x(@last) y(@x) -> z(@y)
+// CHECK-NEXT:    plan.launch @k3 "copy_cpu" copy x(@v0) -> y(@last) after @k1, @k2
+func.func @running(
+    %x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"},
+    %mean: tensor<4xf32> {aicf.role = "buffer", aicf.name = "mean"},
+    %last: tensor<4xf32> {aicf.role = "buffer", aicf.name = "last"})
+    -> (tensor<4xf32> {aicf.role = "output", aicf.name = "y"},
+        tensor<4xf32> {aicf.role = "update", aicf.name = "mean"}, tensor<4xf32> {aicf.role = "update", aicf.name = "last"}) {
+  %0 = kernel.add x(%mean) y(%x) : tensor<4xf32>
+  %1 = kernel.add x(%last) y(%x) : tensor<4xf32>
+  %y = kernel.mul x(%last) y(%x) : tensor<4xf32>
+  func.return %y, %0, %1 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}

@@ -211,3 +211,32 @@ func.func @checks(%s: tensor<3xi64>, %t: tensor<4xi64>, %x: tensor<4xf32>) -> te
 func.func @unchecked(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) -> (tensor<3xi64> {aicf.role = "status", aicf.name = "failed"}) {
   func.return %s : tensor<3xi64>
 }
+
+// -----
+
+// There is no kernel for integers: their sums are computed in float64.
+// CHECK-LABEL: func.func @count
+// CHECK:         %one = kernel.constant {value = 1.0} : tensor<i64>
+// CHECK-NEXT:    %[[N:.*]] = kernel.copy x(%n) : (tensor<4xi64>) -> tensor<4xf64>
+// CHECK-NEXT:    %[[ONE:.*]] = kernel.constant {value = 1.0} : tensor<f64>
+// CHECK-NEXT:    %[[SUM:.*]] = kernel.add x(%[[N]]) y(%[[ONE]]) : (tensor<4xf64>, tensor<f64>) -> tensor<4xf64>
+// CHECK-NEXT:    %[[NEXT:.*]] = kernel.copy x(%[[SUM]]) : (tensor<4xf64>) -> tensor<4xi64>
+// CHECK-NEXT:    func.return %[[NEXT]]
+func.func @count(%n: tensor<4xi64> {aicf.role = "buffer", aicf.name = "n"}) -> (tensor<4xi64> {aicf.role = "update", aicf.name = "n"}) {
+  %one = nn.constant {value = 1.0} : tensor<i64>
+  %next = nn.add %n, %one : (tensor<4xi64>, tensor<i64>) -> tensor<4xi64>
+  func.return %next : tensor<4xi64>
+}
+
+// -----
+
+// A detach that is not differentiated sees the memory of its operand.
+// CHECK-LABEL: func.func @detached
+// CHECK-NEXT:    %y = kernel.relu x(%x)
+// CHECK-NEXT:    %z = kernel.reshape %y
+// CHECK-NEXT:    func.return %z
+func.func @detached(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = nn.relu %x : tensor<4xf32>
+  %z = nn.detach %y : tensor<4xf32>
+  func.return %z : tensor<4xf32>
+}

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.interpreters.numerics import Array
 from samples.sample import (
     ALL,
     PAIRS,
     RAGGED,
     Sample,
+    classes,
     special,
     special_slowly,
     tensors,
@@ -33,6 +36,11 @@ BROADCASTS = (
 )
 
 
+def large(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Integers up to where float64 has them all."""
+    return np.resize(np.array([2**52, -5, 0, -(2**52)]), shape)
+
+
 def elementwise() -> list[Sample]:
     """Arithmetic over broadcast shapes and all pairs of special values."""
     rows: list[tuple[Callable[..., Operation], Callable[..., Any]]] = [
@@ -43,6 +51,10 @@ def elementwise() -> list[Sample]:
     ]
     samples = [Sample("neg", tensors(shape), nn.NegOp, torch.neg) for shape in RAGGED]
     samples.append(Sample("neg-special", tensors(ALL), nn.NegOp, torch.neg, {0: special}, smooth=False))
+    counts = {0: large, 1: classes(7)}
+    for build, reference in rows[:2]:
+        samples.append(Sample("i64", ("3x5xi64", "5xi64"), build, reference, counts))
+        samples.append(Sample("i32", ("4xi32", "4xi32"), build, reference))
     for build, reference in rows:
         samples += [Sample(f"{a},{b}", tensors(a, b), build, reference) for a, b in BROADCASTS]
         pairs = {0: special, 1: special_slowly}

@@ -51,6 +51,8 @@ def shapes() -> list[Sample]:
         Sample("flat", ("2x3x4xf32",), lambda x: nn.ReshapeOp(x, [24]), lambda x: x.reshape(24)),
         Sample("0-d", ("1x1xf32",), lambda x: nn.ReshapeOp(x, []), lambda x: x.reshape([])),
         Sample("indices", ("6xi64",), lambda x: nn.ReshapeOp(x, [2, 3]), lambda x: x.reshape(2, 3)),
+        Sample("detach", ("3x5xf32",), nn.DetachOp, lambda x: x.detach()),
+        Sample("detach-indices", ("6xi64",), nn.DetachOp, lambda x: x.detach()),
         Sample("2-d", ("3x5xf32",), lambda x: nn.TransposeOp(x, [1, 0]), lambda x: x.T),
         Sample("turn", ("2x3x4xf32",), lambda x: nn.TransposeOp(x, [2, 0, 1]), lambda x: x.permute(2, 0, 1)),
         Sample("row", ("5xf32",), lambda x: nn.BroadcastToOp(x, [3, 5]), lambda x: x.expand(3, 5)),
@@ -84,8 +86,27 @@ def shapes() -> list[Sample]:
 
 
 def reductions() -> list[Sample]:
-    """sum and mean over all subsets of dimensions, with and without keeping them."""
+    """sum, mean and variance over subsets of dimensions, with and without keeping them."""
     samples: list[Sample] = []
+    for dims, correction, keepdim in (
+        ((0,), 1, False),
+        ((0, 2), 0, True),
+        ((1,), 2.5, False),
+        ((2,), 0, False),
+    ):
+
+        def both(x: Any, dims: Any = dims, by: float = correction, keepdim: bool = keepdim) -> Operation:
+            return nn.VarMeanOp(x, dims, by, keepdim)
+
+        def in_torch(x: Any, dims: Any = dims, by: float = correction, keepdim: bool = keepdim) -> Any:
+            return torch.var_mean(x, dims, correction=by, keepdim=keepdim)
+
+        samples.append(Sample(f"{dims}-{correction}-{keepdim}", ("7x3x5xf32",), both, in_torch))
+    samples.append(
+        Sample(
+            "one row", ("1x3xf32",), lambda x: nn.VarMeanOp(x, [0]), lambda x: torch.var_mean(x, 0), {}, False
+        )
+    )
     for op, reference in ((nn.SumOp, torch.sum), (nn.MeanOp, torch.mean)):
         subsets = itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2, 3))
         for dims, keepdim in itertools.product(subsets, (False, True)):

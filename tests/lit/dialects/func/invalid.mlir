@@ -144,6 +144,21 @@ func.func @dropped(%s: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"
 
 // -----
 
+// expected-error@below {{result 0 of @batch: expected the update of a param, buffer, state, meta, got one of the input "x"}}
+func.func @batch(%x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "x"}) {
+  func.return %x : tensor<4xf32>
+}
+
+// -----
+
+// expected-error@below {{result 0 of @text: expected the update of a param, buffer, state, meta, got one of the literal "c"}}
+func.func @text(%c: tensor<4xf32> {aicf.role = "buffer", aicf.name = "c", aicf.literal})
+    -> (tensor<4xf32> {aicf.role = "update", aicf.name = "c"}) {
+  func.return %c : tensor<4xf32>
+}
+
+// -----
+
 // expected-error@below {{expected 1 dictionaries of labels, got 2}}
 "func.func"() <{sym_name = "labels", function_type = (f32) -> (), arg_attrs = [{}, {}]}> ({
 ^bb0(%x: f32):

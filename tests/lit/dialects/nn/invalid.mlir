@@ -25,8 +25,8 @@
 
 // -----
 
-// expected-error@below {{expected the result of element type f16, bf16, f32 or f64, got tensor<i64>}}
-%c = nn.constant {value = 1.0} : tensor<i64>
+// expected-error@below {{expected a whole number of at most 2^53 for tensor<i64>, got 1.5}}
+%c = nn.constant {value = 1.5} : tensor<i64>
 
 // -----
 
@@ -55,7 +55,7 @@
 
 %x = "test.op"() : () -> (tensor<4xi64>)
 // expected-error@below {{expected lhs of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
-%z = nn.sub %x, %x : tensor<4xi64>
+%z = nn.mul %x, %x : tensor<4xi64>
 
 // -----
 
@@ -344,3 +344,15 @@
 %s, %i = "test.op"() : () -> (tensor<3xi64>, tensor<4xi64>)
 // expected-error@below {{expected value 0 of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
 %t = nn.check_finite %s, %i {code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4x3xf32>)
+// expected-error@below {{expected a correction of 0 or more, got -1.0}}
+%v, %m = nn.var_mean %x {dims = array<i64: 0>, correction = -1.0} : (tensor<4x3xf32>) -> (tensor<3xf32>, tensor<3xf32>)
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4x3xf32>)
+// expected-error@below {{expected result type tensor<3xf32> of result 1, got tensor<4xf32>}}
+%v, %m = nn.var_mean %x {dims = array<i64: 0>, correction = 0.0} : (tensor<4x3xf32>) -> (tensor<3xf32>, tensor<4xf32>)

@@ -13,8 +13,17 @@
 %c1 = nn.constant {value = -2.5e-07} : tensor<4x8xf16>
 // CHECK: %c2 = nn.constant {value = 0x7FF0000000000000 : f64} : tensor<2xf64>
 %c2 = nn.constant {value = 0x7FF0000000000000 : f64} : tensor<2xf64>
+// CHECK: %c3 = nn.constant {value = 3.0} : tensor<4xi64>
+%c3 = nn.constant {value = 3.0} : tensor<4xi64>
+// CHECK: %detach = nn.detach %x : tensor<4x8xf32>
+%detach = nn.detach %x : tensor<4x8xf32>
+// CHECK: %variance, %mean = nn.var_mean %x {dims = array<i64: 0>, correction = 1.0}
+// CHECK-NEXT: : (tensor<4x8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
+%variance, %mean = nn.var_mean %x {dims = array<i64: 0>, correction = 1.0} : (tensor<4x8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
 
-// Arithmetic, broadcasting as NumPy does
+// Arithmetic, broadcasting as NumPy does; sums and differences of integers too
+// CHECK: %count = nn.add %i, %c3 : tensor<4xi64>
+%count = nn.add %i, %c3 : tensor<4xi64>
 // CHECK: %add = nn.add %x, %x : tensor<4x8xf32>
 %add = nn.add %x, %x : tensor<4x8xf32>
 // CHECK: %sub = nn.sub %y, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>

@@ -1,0 +1,112 @@
+"""Statistics over some dimensions: an op with two results, made of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import BoolAttr, DenseArrayBase, FloatAttr, TensorType, f32, f64, i64
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of
+from aicf_mlir.dialects.interfaces import DecomposableInterface, DifferentiableInPartsInterface
+from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, SumOp, normalized_dims, reduced_type
+from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.elementwise import AddOp, DivOp, MulOp, SubOp
+from aicf_mlir.dialects.nn.reductions import MeanOp
+from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp
+from aicf_mlir.dialects.properties import bool_attr, float_attr, ints_attr, is_true
+from aicf_mlir.dialects.verification import Value, scalar_of
+
+
+@irdl_op_definition
+class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
+    """
+    Variance and mean of x over `dims` (sorted, unique); with `keepdim` they stay as dimensions of size 1.
+
+    The variance is the sum of the squared differences from the mean over `count - correction`, or over 0 where
+    that is negative, as in torch.
+    """
+
+    name = "nn.var_mean"
+
+    x = operand_def(TensorType)
+    dims = prop_def(DenseArrayBase.constr(i64))
+    correction = prop_def(FloatAttr.constr(f64))
+    keepdim = prop_def(BoolAttr, default_value=bool_attr(False))
+    variance = result_def(TensorType)
+    mean = result_def(TensorType)
+
+    def __init__(
+        self, x: Value, dims: Sequence[int] | None = None, correction: float = 1.0, keepdim: bool = False
+    ):
+        """Negative `dims` count from the last dimension; None is over all of them."""
+        normal = normalized_dims(dims, len(shape_of(x)))
+        super().__init__(
+            operands=[x],
+            properties={
+                "dims": ints_attr(normal),
+                "correction": float_attr(correction),
+                "keepdim": bool_attr(keepdim),
+            },
+            result_types=[reduced_type(x, normal, keepdim)] * 2,
+        )
+
+    def inferred_types(self) -> Sequence[AnyTensor]:
+        if not self.correction.value.data >= 0:
+            raise VerifyException(f"expected a correction of 0 or more, got {self.correction.value.data}")
+        return [reduced_type(self.x, self.dims.get_values(), is_true(self.keepdim))] * 2
+
+    @property
+    def divisor(self) -> float:
+        """What the sum of squares is divided by."""
+        count = 1
+        for dim in self.dims.get_values():
+            count *= shape_of(self.x)[dim]
+        return max(0.0, count - self.correction.value.data)
+
+    def vjp_in_parts(
+        self, builder: Builder, cotangents: Sequence[SSAValue | None]
+    ) -> Sequence[SSAValue | None]:
+        variance, mean = cotangents
+        total = None if variance is None else self._of_variance(builder, variance)
+        if mean is not None:
+            dims, keepdim = self.dims.get_values(), is_true(self.keepdim)
+            (part,) = MeanOp(self.x, dims, keepdim).vjp(builder, [mean])
+            total = part if total is None or part is None else builder.insert(AddOp(total, part)).result
+        return [total]
+
+    def _of_variance(self, builder: Builder, g: SSAValue) -> SSAValue:
+        """2 g (x - mean) / divisor."""
+        divisor = builder.insert(ConstantOp(self.divisor / 2, scalar_of(g))).result
+        g = self._spread(builder, builder.insert(DivOp(g, divisor)).result)
+        difference = builder.insert(SubOp(self.x, self._spread(builder, self.mean))).result
+        return builder.insert(MulOp(g, difference)).result
+
+    def _spread(self, builder: Builder, value: SSAValue) -> SSAValue:
+        """A value of the results' shape repeated over the reduced dimensions."""
+        kept = reduced_type(self.x, self.dims.get_values(), keepdim=True).get_shape()
+        if shape_of(value) != kept:
+            value = builder.insert(ReshapeOp(value, kept)).result
+        return builder.insert(BroadcastToOp(value, shape_of(self.x))).result
+
+    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+        """In float32 for half precision, and rounded once."""
+        own: Attribute = element_type(self.x)
+        x = self.x if own in (f32, f64) else builder.insert(CastOp(self.x, f32)).result
+        dims = self.dims.get_values()
+        mean = builder.insert(MeanOp(x, dims, keepdim=True)).result
+        difference = builder.insert(SubOp(x, mean)).result
+        squares = builder.insert(MulOp(difference, difference)).result
+        total = builder.insert(SumOp(squares, dims, keepdim=True)).result
+        divisor = builder.insert(ConstantOp(self.divisor, scalar_of(total))).result
+        variance = builder.insert(DivOp(total, divisor)).result
+        return [self._like_result(builder, value) for value in (variance, mean)]
+
+    def _like_result(self, builder: Builder, value: SSAValue) -> SSAValue:
+        if shape_of(value) != shape_of(self.mean):
+            value = builder.insert(ReshapeOp(value, shape_of(self.mean))).result
+        own = element_type(self.mean)
+        return value if element_type(value) == own else builder.insert(CastOp(value, own)).result

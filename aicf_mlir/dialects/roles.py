@@ -1,0 +1,102 @@
+"""THE table of roles: what a tensor of a step is for, and with that whether a step may change it.
+
+Everything that treats roles differently derives its list from here: the signature of a function, the slots, arenas
+and rules of a plan, what several plans share, snapshots, checkpoints and certificates. So a role that a step
+changes cannot be forgotten in any of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+STATUS = "status"
+"""The role of what the checks of a step say."""
+
+
+class Access(Enum):
+    """What a step does to the memory of a role."""
+
+    READ = "has a value before the step and keeps it"
+    UPDATED = "has a value before the step, which the step replaces at most once"
+    WRITTEN = "has no value until a launch of the step writes one"
+
+
+class Saved(Enum):
+    """What of an arena a snapshot copies."""
+
+    NOTHING = "nothing: it is made anew by each step, or says how the last one went"
+    WHOLE = "all of it"
+    CHANGED = "the slots that a compiled step updates: the others may be large, and stay as they are"
+
+
+@dataclass(frozen=True)
+class Role:
+    """One row."""
+
+    name: str
+    """In signatures and plans; also the name of the arena of such slots."""
+    access: Access
+    is_argument: bool
+    """Whether it labels arguments of a function."""
+    is_named: bool
+    """Whether the user knows its slots by name."""
+    saved: Saved
+    meaning: str
+
+
+ROLE_TABLE: tuple[Role, ...] = (
+    Role("input", Access.READ, True, True, Saved.NOTHING, "read from the batch"),
+    Role("param", Access.UPDATED, True, True, Saved.WHOLE, "trained by the optimizer"),
+    Role("buffer", Access.UPDATED, True, True, Saved.CHANGED, "of the model, not trained; may be updated"),
+    Role("state", Access.UPDATED, True, True, Saved.WHOLE, "kept by the optimizer"),
+    Role("meta", Access.UPDATED, True, True, Saved.WHOLE, "scalars that the host may write"),
+    Role(
+        STATUS,
+        Access.UPDATED,
+        True,
+        True,
+        Saved.NOTHING,
+        "what the checks say; asks for the host, so it stays",
+    ),
+    Role("const", Access.READ, False, False, Saved.NOTHING, "one number everywhere"),
+    Role("grad", Access.WRITTEN, False, True, Saved.NOTHING, "the gradient of a param"),
+    Role("temp", Access.WRITTEN, False, False, Saved.NOTHING, "memory of this step only"),
+    Role("output", Access.WRITTEN, False, True, Saved.NOTHING, "any other result"),
+)
+"""In the order of the text and of the arenas."""
+
+
+def roles_of(*access: Access) -> tuple[str, ...]:
+    """The names of the roles with one of these accesses, in order."""
+    return tuple(role.name for role in ROLE_TABLE if role.access in access)
+
+
+ROLES = roles_of(*Access)
+"""All of them."""
+
+ARGUMENT_ROLES = tuple(role.name for role in ROLE_TABLE if role.is_argument)
+"""Those of function arguments, and so of slots that have a value before the step."""
+
+NAMED_ROLES = tuple(role.name for role in ROLE_TABLE if role.is_named)
+"""Roles whose slots the user knows by name."""
+
+READ_ONLY_ROLES = roles_of(Access.READ)
+
+UPDATED_ROLES = roles_of(Access.UPDATED)
+"""Written at most once a step: by the launch that computes the new value."""
+
+UNDEFINED_ROLES = roles_of(Access.WRITTEN)
+"""Without a value until a launch writes one."""
+
+RETURNED_ROLES = tuple(role.name for role in ROLE_TABLE if role.access is Access.WRITTEN and role.is_named)
+"""Slots that a step must write."""
+
+SHARED_ROLES = UPDATED_ROLES
+"""What outlives a step, and is the same memory for all plans of a model."""
+
+KEPT_ROLES = tuple(role for role in UPDATED_ROLES if role != STATUS)
+"""What outlives a step and is as before where a check has failed."""
+
+SAVED: dict[str, Saved] = {role.name: role.saved for role in ROLE_TABLE}
+"""What a snapshot copies of each arena."""

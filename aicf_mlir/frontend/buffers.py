@@ -1,0 +1,164 @@
+"""Buffers while a step is exported: each stands in the graph once, and an assignment to one is an update.
+
+torch.export loses `self.buf = new`, and cannot follow an update of a tensor that it meets in two places. So a
+module or a buffer that hangs in several places is None in all but the first, until the user's code runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aicf_mlir.frontend.reads import ModuleReads, named_modules
+from aicf_mlir.frontend.source import SourceLocation, trace_error
+from aicf_mlir.frontend.types import describe
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a tensor hangs on a module: an entry of its buffers, or a plain attribute."""
+
+    module: torch.nn.Module
+    entries: dict[str, Any]
+    key: str
+    path: str
+    """From the model."""
+
+    @property
+    def tensor(self) -> Any:
+        """What hangs there now."""
+        return self.entries.get(self.key)
+
+
+class Buffers:
+    """The buffers of a module and of those inside it, and the plain attributes that are one of them."""
+
+    def __init__(self, root: torch.nn.Module):
+        self._modules = named_modules(root)
+        self._places = [place for path, module in self._modules for place in _places(path, module)]
+        first: dict[int, Place] = {}
+        for place in self._places:
+            if place.tensor is not None and place.entries is _buffers(place.module):
+                first.setdefault(id(place.tensor), place)
+        self._places = [p for p in self._places if p.entries is _buffers(p.module) or id(p.tensor) in first]
+        self._again = [
+            (place, found)
+            for place in self._places
+            if (found := first.get(id(place.tensor))) is not None and found is not place
+        ]
+        """Further places of a tensor, each with the first."""
+        paths = {id(module): path for path, module in self._modules}
+        self._modules_again = [
+            (_children(parent), name, child)
+            for path, parent in self._modules
+            for name, child in _children(parent).items()
+            if child is not None and paths[id(child)] != f"{path}.{name}".strip(".")
+        ]
+        """Further places of a module."""
+
+    @contextmanager
+    def once(self) -> Generator[None]:
+        """Leave each buffer and module in its first place only; afterwards everything is as before."""
+        buffers = [(_buffers(module), dict(_buffers(module))) for _, module in self._modules]
+        attributes = [(place, place.tensor) for place, _ in self._again]
+        self._hide()
+        try:
+            yield
+        finally:
+            for children, name, child in self._modules_again:
+                children[name] = child
+            for place, tensor in attributes:
+                place.entries[place.key] = tensor
+            for entries, saved in buffers:
+                if [(k, id(t)) for k, t in entries.items()] != [(k, id(t)) for k, t in saved.items()]:
+                    entries.clear()
+                    entries.update(saved)
+
+    def _hide(self) -> None:
+        for place, _ in self._again:
+            place.entries[place.key] = None
+        for children, name, _ in self._modules_again:
+            children[name] = None
+
+    @contextmanager
+    def traced(self, reads: ModuleReads, location: SourceLocation | None) -> Generator[None]:
+        """Around the user's code, inside `once`: the tracer's tensors in all places; then assignments become copies."""
+        for place, first in self._again:
+            place.entries[place.key] = first.tensor
+        for children, name, child in self._modules_again:
+            children[name] = child
+        before = [(place, place.tensor) for place in self._places]
+        yield
+        known = {(id(place.entries), place.key) for place in self._places}
+        for path, module in self._modules:
+            for name in _buffers(module):
+                if (id(_buffers(module)), name) not in known:
+                    what = _path(path, name)
+                    raise trace_error(f"the step registers the buffer {what!r}; do so in __init__", location)
+        held = [(tensor, place.path) for place, tensor in before if isinstance(tensor, torch.Tensor)]
+        for place, tensor in before:
+            if place.tensor is not tensor:
+                _assign(place, tensor, held, location)
+                held.append((place.tensor, place.path))
+                reads.note(place.module, place.key)
+                place.entries[place.key] = tensor
+        self._hide()
+
+
+def _assign(
+    place: Place, tensor: Any, held: list[tuple[torch.Tensor, str]], location: SourceLocation | None
+) -> None:
+    """Update `tensor` instead of replacing it; refused where that is not the same."""
+    new, what = place.tensor, f"the step assigns to the buffer {place.path!r}"
+    if not isinstance(tensor, torch.Tensor) or not isinstance(new, torch.Tensor):
+        raise trace_error(f"{what} {_kind(new)}, where there was {_kind(tensor)}", location)
+    if (new.dtype, new.shape) != (tensor.dtype, tensor.shape):
+        raise trace_error(
+            f"{what} {describe(new)}, where there was {describe(tensor)}; a compiled step keeps dtype and shape",
+            location,
+        )
+    same = [path for other, path in held if path != place.path and other is tensor]
+    alike = [path for other, path in held if path != place.path and _share(other, new)]
+    if same or alike:
+        shared = "was" if same else "would then be"
+        raise trace_error(
+            f"{what}, which {shared} the same memory as {(same or alike)[0]!r}; a compiled step changes none of that:"
+            " update it in place with copy_()",
+            location,
+        )
+    tensor.copy_(new)
+
+
+def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of the tracer are views of the same memory."""
+    return a is b or torch._C._is_alias_of(a, b)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType, reportAttributeAccessIssue]
+
+
+def _kind(value: object) -> str:
+    return f"a tensor {describe(value)}" if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _places(path: str, module: torch.nn.Module) -> list[Place]:
+    """The buffers of one module, and its plain attributes that are tensors."""
+    own = vars(module)
+    plain = [name for name, value in own.items() if isinstance(value, torch.Tensor)]
+    return [
+        *(Place(module, _buffers(module), name, _path(path, name)) for name in _buffers(module)),
+        *(Place(module, own, name, _path(path, name)) for name in plain),
+    ]
+
+
+def _path(module: str, name: str) -> str:
+    return f"{module}.{name}".strip(".").removeprefix("model.")
+
+
+def _children(module: torch.nn.Module) -> dict[str, torch.nn.Module | None]:
+    return vars(module).get("_modules", {})
+
+
+def _buffers(module: torch.nn.Module) -> dict[str, Any]:
+    return vars(module).get("_buffers", {})

@@ -1,0 +1,177 @@
+"""Buffers that a step updates, when the user changes them; and updates that no step can make, each refused by name."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from buffer_models import Compiled, Normalized, assert_same, model, sgd, tensors_of
+from models import mse
+from torch import nn
+
+from aicf_mlir import BindError, GuardError, TraceError
+from aicf_mlir.frontend.bindings import Binding, refuse_update
+
+Change = Callable[[Any], Any]
+
+FOLLOWED: dict[str, Change] = {
+    "written in place": lambda m: m[1].running_mean.fill_(0.5),
+    "counter set": lambda m: m[1].count.fill_(40),
+    "loaded": lambda m: m.load_state_dict({k: v * 2 for k, v in m.state_dict().items()}),
+    "written under no_grad": lambda m: torch.nn.init.ones_(m[4].average),
+}
+
+REFUSED: dict[str, tuple[Change, type[Exception], str]] = {
+    "replaced": (lambda m: setattr(m[1], "running_mean", torch.zeros(8)), BindError, "running_mean"),
+    "replaced, though only written": (
+        lambda m: setattr(m[4], "cleared", torch.zeros(8)),
+        BindError,
+        "cleared",
+    ),
+    "registered again": (lambda m: m[4].register_buffer("last", torch.zeros(8)), BindError, "last"),
+    "removed": (lambda m: delattr(m[4], "twice"), BindError, "twice"),
+    "data": (lambda m: setattr(m[1].running_var, "data", torch.zeros(8)), BindError, "running_var"),
+    "counter's data": (
+        lambda m: setattr(m[1].count, "data", torch.zeros((), dtype=torch.int64)),
+        BindError,
+        "count",
+    ),
+    "loaded by assignment": (
+        lambda m: m.load_state_dict({k: v.clone() for k, v in m.state_dict().items()}, assign=True),
+        BindError,
+        "moved",
+    ),
+    "evaluation mode": (lambda m: m.eval(), GuardError, "training"),
+    "momentum": (lambda m: setattr(m[1], "momentum", 0.5), GuardError, "momentum"),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_live_changes_are_followed(name: str) -> None:
+    ours, theirs = Compiled(model(), "cpu"), model()
+    optimizer = sgd(theirs)
+    for seed in range(4):
+        if seed == 2:
+            FOLLOWED[name](ours.model)
+            FOLLOWED[name](theirs)
+        optimizer.zero_grad()
+        loss = mse(theirs, ours.batch(seed))
+        torch.autograd.backward(loss)
+        optimizer.step()
+        torch.testing.assert_close(ours.train(seed)[0], loss.detach(), rtol=1e-4, atol=1e-5)
+    for key, tensor in tensors_of(theirs).items():
+        torch.testing.assert_close(ours.tensors()[key], tensor, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_live_changes_are_refused_and_recompiled(name: str) -> None:
+    change, error, message = REFUSED[name]
+    ours = Compiled(model(), "cpu")
+    ours.train(1, 2)
+    change(ours.model)
+    changed = tensors_of(ours.model)
+    for _ in range(2):
+        with pytest.raises(error, match=message):
+            ours.train(3)
+    assert_same(tensors_of(ours.model), changed)
+    if name not in ("removed", "loaded by assignment"):
+        ours.step.recompile()
+        twin = copy.deepcopy(ours.model)
+        expected = mse(twin, ours.batch(3))
+        torch.testing.assert_close(ours.train(3)[0], expected.detach())
+        for key, tensor in twin.named_buffers():
+            torch.testing.assert_close(dict(ours.model.named_buffers())[key], tensor)
+
+
+Body = Callable[[Any, torch.Tensor], Any]
+
+
+class Net(nn.Module):
+    """A layer, and what a test does to buffers before it."""
+
+    def __init__(self, body: Body):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.a: torch.Tensor
+        self.register_buffer("a", torch.zeros(8))
+        self.register_buffer("b", torch.zeros(8))
+        self.register_buffer("n", torch.zeros(8, dtype=torch.int64))
+        self.register_buffer("big", torch.full((8,), 1 << 53))
+        self.register_buffer("missing", None)
+        self.table = torch.zeros(8)
+        self.layer.bias.requires_grad_(False)
+        self.body = body
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.layer(x)
+        self.body(self, h)
+        return h + self.a
+
+
+def quiet_update(m: Any, h: torch.Tensor) -> None:
+    with torch.no_grad():
+        m.layer.weight.mul_(0.5)
+
+
+REFUSED_BODIES: dict[str, tuple[Body, str]] = {
+    "gradient": (lambda m, h: m.a.add_(h.mean(0)), r"'a' carries the gradient.*x\.detach\(\)"),
+    "assigned gradient": (lambda m, h: setattr(m, "a", h.mean(0)), r"'a' carries the gradient"),
+    "shape": (lambda m, h: setattr(m, "a", h.detach().mean()), r"'a' float32\[\].*keeps dtype and shape"),
+    "dtype": (lambda m, h: setattr(m, "n", m.n.float()), r"'n' float32\[8\].*keeps dtype and shape"),
+    "one for two": (lambda m, h: setattr(m, "a", m.b), r"'a', which would then be the same memory as 'b'"),
+    "a view of another": (lambda m, h: setattr(m, "a", m.b.view(8)), r"the same memory as 'b'"),
+    "nothing": (lambda m, h: setattr(m, "b", None), r"assigns to the buffer 'b' None"),
+    "something": (lambda m, h: setattr(m, "missing", m.a + 1), r"'missing' a tensor.*where there was None"),
+    "a new one": (lambda m, h: m.register_buffer("new", m.a + 1), r"registers the buffer 'new'; do so in"),
+    "a part": (lambda m, h: m.a[0].add_(1), r"select"),
+    "a plain tensor": (lambda m, h: m.table.add_(1), r"no buffer of the model.*register_buffer"),
+    "a trained parameter": (
+        quiet_update,
+        r"changes a tensor in place under `no_grad`",
+    ),
+    "product of integers": (lambda m, h: m.n.mul_(3), r"arithmetic on int64.*no kernel for"),
+    "large number": (lambda m, h: m.n.add_(1 << 53), r"the number 9007199254740992 in arithmetic on int64"),
+    "large integers": (lambda m, h: m.big.add_(1), r"'big' in place, which holds integers beyond"),
+    "float to integers": (lambda m, h: m.n.copy_(h.detach().mean(0)), r"writes f32 to 'n', a tensor of i64"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_BODIES)
+def test_refused_updates(name: str) -> None:
+    body, message = REFUSED_BODIES[name]
+    module = Net(body)
+    before = tensors_of(module)
+    entries = list(vars(module)["_buffers"].items())
+    with pytest.raises(TraceError, match=message):
+        Compiled(module, "cpu")
+    assert_same(tensors_of(module), before)
+    assert [(k, id(t)) for k, t in vars(module)["_buffers"].items()] == [(k, id(t)) for k, t in entries]
+
+
+def test_views_of_an_updated_buffer_are_refused() -> None:
+    module = Net(lambda m, h: m.a.add_(1))
+    module.register_buffer("view", module.a.view(2, 4))
+    with pytest.raises(TraceError, match="reaches in two ways"):
+        Compiled(module, "cpu")
+
+
+def test_a_buffer_that_a_closure_has_too_is_refused() -> None:
+    module = Net(lambda m, h: m.a.add_(1))
+    alias: Any = module.a
+    with pytest.raises(TraceError, match="reaches in two ways"):
+        Compiled(module, "cpu", lambda m, b: mse(m, b) + alias.sum())
+
+
+def test_a_network_of_the_loss_that_updates_itself_is_refused() -> None:
+    teacher = Normalized(8)
+    with pytest.raises(TraceError, match="no buffer of the model"):
+        Compiled(nn.Linear(8, 8), "cpu", lambda m, b: mse(m, b) + teacher(m(b["x"])).sum())
+
+
+def test_a_parameter_is_never_updated_beside_the_optimizer() -> None:
+    """Whatever way the graph may find: the recorder refuses those that are known, with their line."""
+    with pytest.raises(TraceError, match=r"changes 'w' in place, a parameter.*let the optimizer train it"):
+        refuse_update(Binding("param", "w", torch.zeros(2)), None)

@@ -1,0 +1,102 @@
+"""Ops that are written by others: errors of what they are made of, and training with them beside torch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from models import mse, regression
+from torch import nn as torch_nn
+from xdsl.builder import Builder
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp, TensorType, f32
+from xdsl.ir import Block, Region, SSAValue
+from xdsl.irdl import irdl_op_definition
+from xdsl.utils.exceptions import PassFailedException
+
+from aicf_mlir import compile_train_step
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.interfaces import DecomposableInterface
+from aicf_mlir.parsing import make_context
+from aicf_mlir.passes.decompose import DecomposePass
+
+
+@irdl_op_definition
+class EndlessOp(nn.UnaryOp, DecomposableInterface):
+    """Made of itself."""
+
+    name = "nn.endless"
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        return [None]
+
+    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+        return [builder.insert(EndlessOp(self.x)).result]
+
+
+@irdl_op_definition
+class WrongOp(nn.UnaryOp, DecomposableInterface):
+    """Made of something of another type."""
+
+    name = "nn.wrong"
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        return [None]
+
+    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+        return [builder.insert(nn.SumOp(self.x)).result]
+
+
+def decomposed(op: type[nn.UnaryOp]) -> None:
+    block = Block(arg_types=[TensorType(f32, [4])])
+    made = op(block.args[0])
+    block.add_ops([made, func.ReturnOp(made.result)])
+    function = func.FuncOp("f", (block.arg_types, [made.result.type]), Region(block))
+    DecomposePass().apply(make_context(), ModuleOp([function]))
+
+
+def test_an_op_made_of_itself_is_named() -> None:
+    with pytest.raises(PassFailedException, match=r"'nn\.endless' is made of itself: it was taken apart 32"):
+        decomposed(EndlessOp)
+
+
+def test_a_value_of_another_type_is_named() -> None:
+    with pytest.raises(PassFailedException, match=r"a value of type tensor<f32>, expected tensor<4xf32>"):
+        decomposed(WrongOp)
+
+
+class Standardized(torch_nn.Module):
+    """Running statistics as torch.var_mean gives them; the variance reaches the loss, the mean does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running_var: torch.Tensor
+        self.register_buffer("running_var", torch.ones(8))
+        self.register_buffer("running_mean", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        variance, mean = torch.var_mean(x, 0)
+        with torch.no_grad():
+            self.running_var.lerp_(variance, 0.1)
+            self.running_mean.lerp_(mean, 0.1)  # type: ignore[operator]
+        return x / (1 + variance + self.running_var)
+
+
+def test_variance_beside_torch(device: str) -> None:
+    torch.manual_seed(0)
+    ours = torch_nn.Sequential(torch_nn.Linear(8, 8), Standardized(), torch_nn.Linear(8, 8)).to(device)
+    theirs = copy.deepcopy(ours)
+    batch = {key: value.to(device) for key, value in regression(6).items()}
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.05) for m in (ours, theirs)]
+    step = compile_train_step(ours, optimizers[0], loss_fn=mse, example=batch, device=device)
+    for _ in range(5):
+        optimizers[1].zero_grad()
+        expected = mse(theirs, batch)
+        torch.autograd.backward(expected)
+        optimizers[1].step()
+        torch.testing.assert_close(step.train_step(batch), expected.detach())
+    for key, tensor in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[key], tensor, rtol=1e-4, atol=1e-5)

@@ -22,6 +22,7 @@ def test_fifty_steps_beside_torch(device: str) -> None:
     module = model()
     batches = [regression(5, seed=seed) for seed in range(STEPS)]
     single, double = (eager(module, mse, batches, dtype) for dtype in (torch.float32, torch.float64))
+    module = module.to(device)
     held = dict(module.named_buffers())
     ours = Compiled(module, device)
     losses: list[torch.Tensor] = []

@@ -17,11 +17,11 @@ from xdsl.utils.arg_spec import ArgSpec, ParameterListType, ParameterType, parse
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError
 from xdsl.utils.hints import isa, type_repr
 
-from aicf_mlir.diagnostics import failing_op
 from aicf_mlir.errors import AicfError
-from aicf_mlir.locations import origin
+from aicf_mlir.ir.diagnostics import failing_op
+from aicf_mlir.ir.locations import origin
+from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.passes import get_all_passes
-from aicf_mlir.verify import verify_module
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from aicf_mlir.dialects import kernel, nn, optim
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Sgd, parse_groups
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
-from aicf_mlir.dialects.signature import argument_labels
-from aicf_mlir.locations import origin
+from aicf_mlir.ir.locations import origin
+from aicf_mlir.ir.signature import argument_labels
 
 UPDATES = ("advance", "sgd_step", "adam_step")
 """Launches of the optimizer; each reads its tensors first, then its hyperparameters."""

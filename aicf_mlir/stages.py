@@ -12,10 +12,10 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.parsing import make_context
+from aicf_mlir.ir.printing import to_text
+from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.pipeline import parse_passes, run_passes
-from aicf_mlir.printing import to_text
-from aicf_mlir.verify import verify_module
+from aicf_mlir.text.parsing import make_context
 
 __all__ = [
     "STAGES",

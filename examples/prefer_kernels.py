@@ -17,10 +17,10 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.dialects.registry import kernels_of, schemas
 from aicf_mlir.errors import SelectionError
+from aicf_mlir.ir.registry import kernels_of, schemas
+from aicf_mlir.ir.remarks import remark
 from aicf_mlir.passes.select_kernels import kernel_for, reason_of
-from aicf_mlir.remarks import remark
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, tra
 from xdsl.traits import ConstantLike, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects import registry
-from aicf_mlir.dialects.base import TensorOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
-from aicf_mlir.dialects.registry import TensorSpec
-from aicf_mlir.dialects.verification import expect_tensors
+from aicf_mlir.ir import registry
+from aicf_mlir.ir.expect import expect_tensors
+from aicf_mlir.ir.registry import TensorSpec
+from aicf_mlir.ir.tensor_op import TensorOp
 
 
 @irdl_op_definition

@@ -20,14 +20,14 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects import registry
-from aicf_mlir.dialects.attributes import AttributeValue, from_attributes, to_attribute
-from aicf_mlir.dialects.base import TensorOp, tensor_type
-from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.dialects.registry import Counts, Schema, TensorSpec, Use
-from aicf_mlir.dialects.segments import parse_segments, print_segments
-from aicf_mlir.dialects.verification import expect_tensors
 from aicf_mlir.errors import VerifyError
+from aicf_mlir.ir import registry
+from aicf_mlir.ir.attributes import AttributeValue, from_attributes, to_attribute
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.expect import expect_tensors
+from aicf_mlir.ir.registry import Counts, Schema, TensorSpec, Use
+from aicf_mlir.ir.segments import parse_segments, print_segments
+from aicf_mlir.ir.tensor_op import TensorOp, tensor_type
 
 Value = SSAValue | Operation
 Values = Value | Sequence[Value]

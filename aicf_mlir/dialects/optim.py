@@ -31,10 +31,10 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor, TensorOp, element_type, shape_of, tensor_type
-from aicf_mlir.dialects.interfaces import NotDifferentiable
-from aicf_mlir.dialects.properties import bool_attr, is_true
-from aicf_mlir.dialects.verification import Value, expect_float, expect_tensors, expect_type
+from aicf_mlir.ir.expect import Value, expect_float, expect_tensors, expect_type
+from aicf_mlir.ir.interfaces import NotDifferentiable
+from aicf_mlir.ir.properties import bool_attr, is_true
+from aicf_mlir.ir.tensor_op import AnyTensor, TensorOp, element_type, shape_of, tensor_type
 
 HYPERPARAMETER: AnyTensor = TensorType(f64, ())
 """The type of lr, beta1, ... and of the pins of the bias corrections."""

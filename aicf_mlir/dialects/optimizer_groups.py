@@ -18,7 +18,7 @@ from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.hints import isa
 
 from aicf_mlir.dialects import optim
-from aicf_mlir.dialects.properties import bool_attr, is_true
+from aicf_mlir.ir.properties import bool_attr, is_true
 
 OPTIMIZER = "aicf.optimizer"
 

@@ -9,10 +9,10 @@ import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.base import shape_of
 from aicf_mlir.frontend.aten_updates import integers
 from aicf_mlir.frontend.call import Call, Row, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
+from aicf_mlir.ir.tensor_op import shape_of
 
 REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 """torch's numbering of loss reductions."""

@@ -6,10 +6,10 @@ import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.base import element_type
 from aicf_mlir.frontend.call import Call
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.types import ELEMENT_TYPES
+from aicf_mlir.ir.tensor_op import element_type
 
 
 def integers(call: Call, op: type[nn.BinaryOp], swap: bool) -> SSAValue:

@@ -19,7 +19,7 @@ from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
 from aicf_mlir.frontend.types import describe, is_supported, supported_dtypes
-from aicf_mlir.locations import SourceLocation
+from aicf_mlir.ir.locations import SourceLocation
 
 Role = Literal["param", "buffer"]
 

@@ -13,11 +13,11 @@ from xdsl.rewriter import InsertPoint
 
 from aicf_mlir import _C
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.nn.common import NNOp, ValueOp
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.types import ELEMENT_TYPES
-from aicf_mlir.locations import SourceLocation, location_attribute
+from aicf_mlir.ir.locations import SourceLocation, location_attribute
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 
 class Emitter:

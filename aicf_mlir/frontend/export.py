@@ -26,7 +26,7 @@ from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder, value_read
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_errors import explained
-from aicf_mlir.locations import SourceLocation
+from aicf_mlir.ir.locations import SourceLocation
 
 
 class StepModule(torch.nn.Module):

@@ -16,7 +16,7 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder
 from aicf_mlir.frontend.source import trace_error
-from aicf_mlir.locations import SourceLocation
+from aicf_mlir.ir.locations import SourceLocation
 
 UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 """Outputs that are the new value of a tensor of the model."""

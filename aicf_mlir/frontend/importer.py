@@ -14,9 +14,6 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, Modul
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import element_type
-from aicf_mlir.dialects.signature import STATUS_LABEL, STATUS_TYPE, Label, set_results
-from aicf_mlir.dialects.verification import is_float
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.bindings import Binding, Bindings
 from aicf_mlir.frontend.call import Call, Value
@@ -28,7 +25,10 @@ from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import ELEMENT_TYPES, is_supported
 from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
-from aicf_mlir.locations import location_attribute
+from aicf_mlir.ir.expect import is_float
+from aicf_mlir.ir.locations import location_attribute
+from aicf_mlir.ir.signature import STATUS_LABEL, STATUS_TYPE, Label, set_results
+from aicf_mlir.ir.tensor_op import element_type
 
 CUTS = ("aten.detach.default",)
 """Ops that no gradient flows through."""

@@ -16,9 +16,9 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 
 from aicf_mlir.dialects.optimizer_groups import Adam, Group, Sgd
 from aicf_mlir.errors import BindError
+from aicf_mlir.frontend.group_values import flag, hyperparameter, pair
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
-from aicf_mlir.optim.values import flag, hyperparameter, pair
 
 ParamGroup = dict[str, Any]
 

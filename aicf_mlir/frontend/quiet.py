@@ -13,7 +13,7 @@ import torch
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.source import is_users_file
-from aicf_mlir.locations import SourceLocation
+from aicf_mlir.ir.locations import SourceLocation
 
 CHATTY_LOGGERS = ("torch._subclasses.fake_tensor", "torch.export._trace")
 """They report the very errors that torch.export raises."""

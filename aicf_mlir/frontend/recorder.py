@@ -22,7 +22,7 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
 from aicf_mlir.frontend.torch_errors import TRANSFORMS, in_transform
-from aicf_mlir.locations import SourceLocation
+from aicf_mlir.ir.locations import SourceLocation
 
 READS_VALUES = {
     "__bool__": "branches on the value of a tensor",

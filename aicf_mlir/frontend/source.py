@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 
 from aicf_mlir.errors import TraceError
-from aicf_mlir.locations import SourceLocation
+from aicf_mlir.ir.locations import SourceLocation
 
 Result = TypeVar("Result")
 

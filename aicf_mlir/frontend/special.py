@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from aicf_mlir.frontend.source import trace_error
-from aicf_mlir.locations import SourceLocation
+from aicf_mlir.ir.locations import SourceLocation
 
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 TRACED = (FakeTensor, FunctionalTensor)

@@ -9,7 +9,7 @@ import torch
 from torch.autograd import forward_ad
 
 from aicf_mlir.frontend.source import quoted, trace_error
-from aicf_mlir.locations import SourceLocation
+from aicf_mlir.ir.locations import SourceLocation
 
 CONTROL_FLOW = (
     "uses an op that takes functions (torch.cond, while_loop, map, scan or the like){line}, which is not"

@@ -31,8 +31,8 @@ from aicf_mlir.frontend.reads import Read, named_modules
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
 from aicf_mlir.frontend.unsupported import with_decompositions
-from aicf_mlir.locations import SourceLocation
-from aicf_mlir.printing import to_text
+from aicf_mlir.ir.locations import SourceLocation
+from aicf_mlir.ir.printing import to_text
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from aicf_mlir.frontend.export import decompose, is_functional
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.types import describe
-from aicf_mlir.locations import SourceLocation
+from aicf_mlir.ir.locations import SourceLocation
 
 Result = TypeVar("Result")
 

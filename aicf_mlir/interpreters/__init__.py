@@ -11,14 +11,14 @@ from xdsl.interpreter import Interpreter, PythonValues
 from xdsl.interpreters.func import FuncFunctions
 from xdsl.ir import Operation
 
-from aicf_mlir.dialects.base import element_type, shape_of
-from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.dialects.signature import STATUS, ArgumentIndex, argument_labels, result_labels
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.plan import run_plan
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.signature import STATUS, ArgumentIndex, argument_labels, result_labels
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 __all__ = ["make_interpreter", "run_function", "run_plan"]
 

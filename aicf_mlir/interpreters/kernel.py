@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from xdsl.interpreter import Interpreter, PythonValues, impl, register_impls
 
-from aicf_mlir.dialects.attributes import AttributeValue
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, ReshapeOp
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.dialects.registry import Counts, TensorSpec, schemas, segments
 from aicf_mlir.interpreters import checks, losses, updates
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
+from aicf_mlir.ir.attributes import AttributeValue
+from aicf_mlir.ir.registry import Counts, TensorSpec, schemas, segments
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import numpy as np
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.base import shape_of
 from aicf_mlir.dialects.nn.losses import CrossEntropyBase
-from aicf_mlir.dialects.properties import is_true
 from aicf_mlir.interpreters import checks, losses
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.runner import Meaning, Operands, functions
+from aicf_mlir.ir.properties import is_true
+from aicf_mlir.ir.tensor_op import shape_of
 
 
 def unary(function: Callable[[Array], Array]) -> Meaning:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects import optim
-from aicf_mlir.dialects.base import element_type
-from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.dialects.properties import is_true
 from aicf_mlir.interpreters import updates
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.runner import Meaning, Operands, functions
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.properties import is_true
+from aicf_mlir.ir.tensor_op import element_type
 
 
 def advance(op: optim.AdvanceOp, operands: Operands) -> tuple[Array, ...]:

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.dialects.plan import ProgramOp, SlotOp
+from aicf_mlir.dialects.plan import ProgramOp, SlotOp, find_program
 from aicf_mlir.errors import PlanError
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, round_to, widen
-from aicf_mlir.runtime.program import find_program
 
 
 def view(slot: SlotOp, arenas: Mapping[str, bytearray]) -> Array:

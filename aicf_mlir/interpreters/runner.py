@@ -9,10 +9,10 @@ import numpy as np
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Operation
 
-from aicf_mlir.dialects.base import element_type, shape_of
-from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 Operands = Sequence[Array]
 """The operands of an op: floats as float64, integers as they are."""

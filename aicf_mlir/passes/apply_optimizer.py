@@ -18,7 +18,7 @@ from xdsl.utils.exceptions import PassFailedException, VerifyException
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.optim import HYPERPARAMETER
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Group, Sgd, UpdateRule, parse_groups
-from aicf_mlir.dialects.signature import (
+from aicf_mlir.ir.signature import (
     STATUS,
     STATUS_LABEL,
     STATUS_TYPE,

@@ -16,15 +16,15 @@ from xdsl.rewriter import InsertPoint
 from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.base import shape_of, tensor_type
-from aicf_mlir.dialects.interfaces import (
+from aicf_mlir.ir.expect import is_float
+from aicf_mlir.ir.interfaces import (
     DifferentiableInPartsInterface,
     DifferentiableInterface,
     NotDifferentiable,
 )
-from aicf_mlir.dialects.names import name_after_op, name_gradient
-from aicf_mlir.dialects.signature import Label, argument_labels, result_labels, return_op, set_results
-from aicf_mlir.dialects.verification import is_float
+from aicf_mlir.ir.names import name_after_op, name_gradient
+from aicf_mlir.ir.signature import Label, argument_labels, result_labels, return_op, set_results
+from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import PassFailedException
 
-from aicf_mlir.dialects.interfaces import DecomposableInterface
+from aicf_mlir.ir.interfaces import DecomposableInterface
 from aicf_mlir.passes.lower import RULES
 
 DEEPEST = 32

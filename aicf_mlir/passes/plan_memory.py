@@ -17,7 +17,7 @@ from xdsl.passes import ModulePass
 from aicf_mlir.dialects.plan import ALIGNMENT, ArenaOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.liveness import live_ranges
-from aicf_mlir.dialects.roles import ROLES
+from aicf_mlir.ir.roles import ROLES
 
 
 def aligned(size: int) -> int:

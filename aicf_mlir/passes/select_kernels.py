@@ -13,11 +13,10 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
-from aicf_mlir import remarks
-from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.errors import SelectionError, VerifyError
-from aicf_mlir.remarks import remark
+from aicf_mlir.ir import registry, remarks
+from aicf_mlir.ir.remarks import remark
 
 TARGET = "aicf.target"
 

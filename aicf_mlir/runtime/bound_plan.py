@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.roles import SHARED_ROLES
 from aicf_mlir.errors import BindError, PlanError
+from aicf_mlir.ir.roles import SHARED_ROLES
 from aicf_mlir.runtime.homes import note_update
 from aicf_mlir.runtime.program import Program, Slot
 from aicf_mlir.runtime.store import Store

@@ -17,8 +17,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.optimizer_groups import KINDS, Group, compiled_groups
-from aicf_mlir.dialects.signature import literal_names
 from aicf_mlir.errors import BindError, CheckpointError
+from aicf_mlir.ir.signature import literal_names
 from aicf_mlir.runtime.checkpoint_file import FilePath, StoredTensor, read_checkpoint, write_checkpoint
 from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.plain_data import decode, encode, same_structure

@@ -18,7 +18,7 @@ import torch
 
 from aicf_mlir.dialects.optimizer_groups import Adam, Group, Sgd, UpdateRule
 from aicf_mlir.errors import BindError, GuardError, StateError
-from aicf_mlir.optim.values import hyperparameter, pair, real
+from aicf_mlir.frontend.group_values import hyperparameter, pair, real
 from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.program import Slot

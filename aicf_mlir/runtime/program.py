@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.dialects.element_types import byte_size
-from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
+from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp, find_program
 from aicf_mlir.errors import PlanError
-from aicf_mlir.locations import origin
+from aicf_mlir.ir.dtypes import byte_size
+from aicf_mlir.ir.locations import origin
 
 if TYPE_CHECKING:
     from aicf_mlir._C import Launch
@@ -63,16 +63,6 @@ class Program:
     def peak(self) -> int:
         """Bytes of all arenas."""
         return sum(self.arenas.values())
-
-
-def find_program(module: ModuleOp | ProgramOp) -> ProgramOp:
-    """The one plan.program of `module`; PlanError if there is not exactly one."""
-    if isinstance(module, ProgramOp):
-        return module
-    programs = [op for op in module.ops if isinstance(op, ProgramOp)]
-    if len(programs) != 1:
-        raise PlanError(f"expected a module with one plan.program, got {len(programs)}")
-    return programs[0]
 
 
 def load_program(module: ModuleOp | ProgramOp) -> Program:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.roles import SAVED, Saved
+from aicf_mlir.ir.roles import SAVED, Saved
 from aicf_mlir.runtime.homes import is_updated
 from aicf_mlir.runtime.store import Store
 

@@ -13,13 +13,13 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.base import shape_of
-from aicf_mlir.dialects.signature import Label, argument_labels, result_labels, return_op
 from aicf_mlir.errors import DataError, NonFiniteError, OutOfRangeError
 from aicf_mlir.frontend.source import quoted
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.origin import origin_of_non_finite
-from aicf_mlir.locations import origin
+from aicf_mlir.ir.locations import origin
+from aicf_mlir.ir.signature import Label, argument_labels, result_labels, return_op
+from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.program import Place
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.roles import SHARED_ROLES, STATUS
 from aicf_mlir.errors import BindError, PlanError
+from aicf_mlir.ir.roles import SHARED_ROLES, STATUS
 from aicf_mlir.runtime.homes import Home, home_of, is_only_user, register, use
 from aicf_mlir.runtime.program import Place, Program, Slot
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, view

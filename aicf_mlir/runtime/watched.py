@@ -39,7 +39,7 @@ HOOKS = {
 
 
 class Watched:
-    """A list of entries, compared by identity in C++; see csrc/bindings_watch.cpp."""
+    """A list of entries, compared by identity in C++; see csrc/bindings/watch.cpp."""
 
     def __init__(self) -> None:
         self._watch = _C.Watch()

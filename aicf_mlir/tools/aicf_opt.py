@@ -15,15 +15,16 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.exceptions import DiagnosticException
 
-from aicf_mlir import remarks
-from aicf_mlir.diagnostics import Diagnostic, LocatedError, Locator, Source
-from aicf_mlir.dialects.registry import check_target
 from aicf_mlir.errors import AicfError, VerifyError
-from aicf_mlir.parsing import make_context, parse_source
+from aicf_mlir.ir import remarks
+from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Locator, Source
+from aicf_mlir.ir.registry import check_target
+from aicf_mlir.ir.remarks import Note
+from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.pipeline import PassSpecError, PassTable, available_passes, run_passes
 from aicf_mlir.plugins import PluginError, origin_of, with_outside_passes
-from aicf_mlir.remarks import Note
 from aicf_mlir.stages import check_legal
+from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.tools.command_line import FAILED, INTERNAL, OK, ToolParser, guarded, internal_error
 from aicf_mlir.tools.expected import check_expected, expected_diagnostics
 from aicf_mlir.tools.opt_options import (
@@ -38,7 +39,6 @@ from aicf_mlir.tools.opt_options import (
 from aicf_mlir.tools.printing import Dumps, Form
 from aicf_mlir.tools.source import read_source, split_source, write_output
 from aicf_mlir.tools.timing import Timing
-from aicf_mlir.verify import verify_module
 
 
 def build_dumps(options: argparse.Namespace, form: Form, passes: PassTable) -> Dumps:

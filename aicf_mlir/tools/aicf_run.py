@@ -11,13 +11,14 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.exceptions import DiagnosticException
 
-from aicf_mlir.diagnostics import LocatedError, Source
-from aicf_mlir.dialects.signature import Key
 from aicf_mlir.errors import AicfError
 from aicf_mlir.interpreters.arithmetic import Arithmetic
 from aicf_mlir.interpreters.numerics import Array
-from aicf_mlir.parsing import make_context, parse_source
+from aicf_mlir.ir.diagnostics import LocatedError, Source
+from aicf_mlir.ir.signature import Key
+from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.stages import next_stage, run_stages
+from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.compare import Reference, compare
 from aicf_mlir.tools.function_step import FunctionStep
@@ -25,7 +26,6 @@ from aicf_mlir.tools.plan_step import PlanStep, device_of, target_of
 from aicf_mlir.tools.runnable import check_runnable
 from aicf_mlir.tools.source import read_source, write_output
 from aicf_mlir.tools.tensors import load_values, random_value, save_values, summary
-from aicf_mlir.verify import verify_module
 
 DESCRIPTION = """\
 Execute a file at any level and print what comes out.

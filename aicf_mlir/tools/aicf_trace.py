@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from aicf_mlir.printing import to_text
+from aicf_mlir.ir.printing import to_text
 from aicf_mlir.tools.command_line import OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.source import write_output
 

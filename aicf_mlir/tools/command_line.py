@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aicf_mlir.atomic_file import write_file
-from aicf_mlir.diagnostics import Diagnostic, LocatedError, Place, Source
 from aicf_mlir.errors import AicfError
+from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
 
 OK, FAILED, USAGE, INTERNAL, INTERRUPTED = 0, 1, 2, 70, 130
 """Exit codes: done, input refused or results that differ, wrong command line, a bug in AICF, Ctrl-C."""

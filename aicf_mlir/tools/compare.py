@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aicf_mlir.dialects.signature import Key
 from aicf_mlir.interpreters.arithmetic import EXACT, ROUNDED, Arithmetic, Disturbed, compute_epsilon
 from aicf_mlir.interpreters.numerics import Array, precision
+from aicf_mlir.ir.signature import Key
 from aicf_mlir.tools.tensors import table
 
 FACTOR = 3.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from aicf_mlir.diagnostics import Diagnostic, Place, Severity, Source
+from aicf_mlir.ir.diagnostics import Diagnostic, Place, Severity, Source
 
 _ANNOTATION = re.compile(
     r"//\s*expected-(?P<severity>error|warning|note|remark)\s*"

@@ -11,13 +11,13 @@ from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.hints import isa
 
-from aicf_mlir.dialects.base import AnyTensor, shape_of
-from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.dialects.signature import Key, argument_keys, result_keys, return_op
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import Array, widen
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.signature import Key, argument_keys, result_keys, return_op
+from aicf_mlir.ir.tensor_op import AnyTensor, shape_of
 from aicf_mlir.tools.tensors import Tensor, check_memory, shown_names
 
 

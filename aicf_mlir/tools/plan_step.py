@@ -9,14 +9,14 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
-from aicf_mlir.dialects.roles import ARGUMENT_ROLES, RETURNED_ROLES, UPDATED_ROLES
-from aicf_mlir.dialects.signature import Key
+from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, find_program
 from aicf_mlir.errors import PlanError
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.plan import evaluate_plan, run_plan
-from aicf_mlir.runtime.program import Slot, find_program, load_program
+from aicf_mlir.ir.roles import ARGUMENT_ROLES, RETURNED_ROLES, UPDATED_ROLES
+from aicf_mlir.ir.signature import Key
+from aicf_mlir.runtime.program import Slot, load_program
 from aicf_mlir.tools.tensors import Tensor, check_memory, shown_names
 
 

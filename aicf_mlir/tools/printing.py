@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from aicf_mlir.printing import to_text
+from aicf_mlir.ir.printing import to_text
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor
-from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.dialects.plan import ProgramOp
-from aicf_mlir.dialects.signature import return_op
 from aicf_mlir.interpreters import IMPLEMENTATIONS
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.signature import return_op
+from aicf_mlir.ir.tensor_op import AnyTensor
 
 
 def refuse(op: Operation, message: str) -> NoReturn:

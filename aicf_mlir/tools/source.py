@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from aicf_mlir.atomic_file import write_file
-from aicf_mlir.diagnostics import Diagnostic, LocatedError, Place, Source
-from aicf_mlir.text_limits import MAX_BYTES, decode
+from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
+from aicf_mlir.text.limits import MAX_BYTES, decode
 
 _SEPARATOR = re.compile(r"^[ \t]*// -----.*$", re.MULTILINE)
 

@@ -14,10 +14,10 @@ import ml_dtypes
 import numpy as np
 
 from aicf_mlir.atomic_file import write_file
-from aicf_mlir.dialects.roles import ROLES
-from aicf_mlir.dialects.signature import STATUS, Key
 from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
+from aicf_mlir.ir.roles import ROLES
+from aicf_mlir.ir.signature import STATUS, Key
 
 
 def check_memory(nbytes: int, what: str) -> None:

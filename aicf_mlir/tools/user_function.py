@@ -23,7 +23,7 @@ import torch
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import LossFunction, source
 from aicf_mlir.frontend.source import trace_error
-from aicf_mlir.locations import SourceLocation
+from aicf_mlir.ir.locations import SourceLocation
 
 CONTRACT = 'it must return a dictionary {"model": ..., "batch": ..., "optimizer": ..., "loss_fn": ...}'
 

@@ -21,9 +21,9 @@ from kernel_cases import FLOATS, GENERATORS, Array, Case, Generator, Maker
 from test_cuda_kernels import LARGE
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.registry import select_kernel
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
+from aicf_mlir.ir.registry import select_kernel
 
 NAMES = {dtype: name for name, dtype in NUMPY_TYPES.items()}
 

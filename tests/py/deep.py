@@ -7,8 +7,8 @@ from functools import cache
 import torch
 
 from aicf_mlir.frontend import Traced, trace
-from aicf_mlir.parsing import make_context
 from aicf_mlir.stages import Snapshots, run_stages
+from aicf_mlir.text.parsing import make_context
 
 LAYERS = 200
 

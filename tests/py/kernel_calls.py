@@ -12,10 +12,10 @@ import numpy.typing as npt
 from kernel_cases import FLOATS, Array, Case, Spec
 from kernel_cases.case import NAMES
 
-from aicf_mlir.dialects.registry import may_alias, schemas, segments, select_kernel
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, round_to
+from aicf_mlir.ir.registry import may_alias, schemas, segments, select_kernel
 from aicf_mlir.op_call import OpKind, op_call
 
 KINDS = {name: OpKind(schema.number) for name, schema in schemas().items()}

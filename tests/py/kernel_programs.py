@@ -14,10 +14,10 @@ from xdsl.ir import Block, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.base import shape_of
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.dialects.signature import Label, argument_labels
 from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.ir.signature import Label, argument_labels
+from aicf_mlir.ir.tensor_op import shape_of
 
 N = 4
 MATRIX, VECTOR, VIEW = TensorType(f64, (N, N)), TensorType(f64, (N,)), TensorType(f64, (2, N // 2, N))

@@ -10,15 +10,15 @@ import torch
 from xdsl.dialects import func
 from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
 
-from aicf_mlir.diagnostics import Source
-from aicf_mlir.dialects.base import element_type, shape_of
-from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.dialects.roles import ARGUMENT_ROLES, KEPT_ROLES, RETURNED_ROLES
 from aicf_mlir.interpreters import run_function, run_plan
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
-from aicf_mlir.parsing import make_context, parse_source
-from aicf_mlir.printing import to_text
+from aicf_mlir.ir.diagnostics import Source
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.printing import to_text
+from aicf_mlir.ir.roles import ARGUMENT_ROLES, KEPT_ROLES, RETURNED_ROLES
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.runtime.program import load_program
+from aicf_mlir.text.parsing import make_context, parse_source
 
 Values = Mapping[str, torch.Tensor | float]
 """By name: inputs, parameters, buffers and meta scalars. Optimizer state that is missing starts at zero."""

@@ -16,21 +16,20 @@ from kernel_programs import random_function
 from plans import make_plan
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, i32
 
-from aicf_mlir.diagnostics import LocatedError
-from aicf_mlir.dialects import registry
-from aicf_mlir.dialects.attributes import to_attribute
-from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
+from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp, find_program
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.dialects.plan.text import references
-from aicf_mlir.dialects.roles import ROLES
 from aicf_mlir.errors import AicfError
 from aicf_mlir.interpreters.arithmetic import ROUNDED
-from aicf_mlir.parsing import make_context, parse_module
+from aicf_mlir.ir import registry
+from aicf_mlir.ir.attributes import to_attribute
+from aicf_mlir.ir.diagnostics import LocatedError
+from aicf_mlir.ir.printing import to_text
+from aicf_mlir.ir.roles import ROLES
 from aicf_mlir.passes.plan_memory import plan
-from aicf_mlir.printing import to_text
-from aicf_mlir.runtime.program import find_program
 from aicf_mlir.stages import run_stages
+from aicf_mlir.text.parsing import make_context, parse_module
 from aicf_mlir.tools.compare import Reference, compare
 from aicf_mlir.tools.plan_step import PlanStep
 from aicf_mlir.tools.tensors import random_value

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.printer import Printer
 
-from aicf_mlir.parsing import make_context, parse_module
 from aicf_mlir.stages import Snapshots, run_stages
+from aicf_mlir.text.parsing import make_context, parse_module
 from aicf_mlir.tools import aicf_opt, aicf_run
 
 STAGES = ("nn", "step", "fused", "kernel", "buffers", "plan")

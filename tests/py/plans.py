@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.dialects.plan import ProgramOp
+from aicf_mlir.dialects.plan import ProgramOp, find_program
 from aicf_mlir.interpreters import run_plan
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
-from aicf_mlir.parsing import make_context
 from aicf_mlir.pipeline import parse_passes, run_passes
-from aicf_mlir.runtime.program import Slot, find_program, load_program
+from aicf_mlir.runtime.program import Slot, load_program
+from aicf_mlir.text.parsing import make_context
 
 PLAN = "decompose,lower,fuse,dce,select-kernels,bufferize,plan-memory"
 """From kernel ops (or nn and optim) to a plan for the CPU."""

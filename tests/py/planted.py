@@ -18,14 +18,15 @@ from torch import nn
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
-from aicf_mlir.diagnostics import Source
+from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.frontend import trace
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
-from aicf_mlir.parsing import make_context, parse_source
+from aicf_mlir.ir.diagnostics import Source
 from aicf_mlir.runtime.certificate import CHECKS, Certificate, Subject, certify
-from aicf_mlir.runtime.program import Program, find_program, load_program
+from aicf_mlir.runtime.program import Program, load_program
 from aicf_mlir.stages import Snapshots, run_stages
+from aicf_mlir.text.parsing import make_context, parse_source
 
 METAS = {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "bc1_pin": np.nan, "bc2_pin": np.nan}
 

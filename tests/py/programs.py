@@ -8,11 +8,11 @@ import numpy as np
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.dialects.signature import argument_labels, result_labels
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import Array
-from aicf_mlir.parsing import make_context
+from aicf_mlir.ir.signature import argument_labels, result_labels
 from aicf_mlir.pipeline import parse_passes, run_passes
+from aicf_mlir.text.parsing import make_context
 
 
 def run_pipeline(module: ModuleOp, passes: str) -> ModuleOp:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from aicf_mlir.diagnostics import Source
 from aicf_mlir.errors import TraceError
-from aicf_mlir.parsing import make_context, parse_source
-from aicf_mlir.printing import to_text
+from aicf_mlir.ir.diagnostics import Source
+from aicf_mlir.ir.printing import to_text
+from aicf_mlir.ir.verify import verify_module
+from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.tools.aicf_trace import main, trace_to_text
 from aicf_mlir.tools.user_function import load_user_step
-from aicf_mlir.verify import verify_module
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "mlp.py")
 

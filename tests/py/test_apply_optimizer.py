@@ -11,11 +11,11 @@ import pytest
 import torch
 from programs import run_by_name, run_pipeline, step_function
 
-from aicf_mlir.dialects.base import element_type, shape_of
-from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.dialects.signature import argument_labels
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
-from aicf_mlir.parsing import parse_module
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.signature import argument_labels
+from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.text.parsing import parse_module
 
 STEPS = 50
 SHAPES = {"a": (3, 5), "b": (7,), "c": ()}

@@ -15,9 +15,9 @@ from samples.sample import classes, normal, parse_type
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, StringAttr
 from xdsl.ir import Operation
 
-from aicf_mlir.dialects.signature import argument_labels, result_labels
 from aicf_mlir.interpreters.numerics import Array
-from aicf_mlir.parsing import parse_module
+from aicf_mlir.ir.signature import argument_labels, result_labels
+from aicf_mlir.text.parsing import parse_module
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from aicf_mlir import _C
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.hazards import Range, Reach, memory_of
-from aicf_mlir.parsing import parse_module
+from aicf_mlir.text.parsing import parse_module
 
 STAGES = ["lower,select-kernels,bufferize,plan-memory", "lower,fuse,dce,select-kernels,bufferize,plan-memory"]
 

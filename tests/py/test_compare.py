@@ -10,8 +10,8 @@ import pytest
 from aicf_mlir.interpreters.arithmetic import EXACT, ROUNDED, Disturbed
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.interpreters.plan import evaluate_plan
-from aicf_mlir.parsing import make_context, parse_module
 from aicf_mlir.stages import run_stages
+from aicf_mlir.text.parsing import make_context, parse_module
 from aicf_mlir.tools.compare import Reference, compare
 from aicf_mlir.tools.plan_step import PlanStep
 from aicf_mlir.tools.tensors import random_value

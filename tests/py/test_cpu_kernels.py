@@ -7,7 +7,7 @@ from kernel_calls import alias_pairs, judge, run, supports
 from kernel_cases import FLOATS, GENERATORS, Case, cases
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.registry import schemas
+from aicf_mlir.ir.registry import schemas
 
 VARIANTS = _C.kernel_variants()
 

@@ -19,9 +19,9 @@ from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir import compile_train_step
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.interfaces import DecomposableInterface
-from aicf_mlir.parsing import make_context
+from aicf_mlir.ir.interfaces import DecomposableInterface
 from aicf_mlir.passes.decompose import DecomposePass
+from aicf_mlir.text.parsing import make_context
 
 
 @irdl_op_definition

@@ -15,13 +15,13 @@ from torch import nn
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.dialects.signature import STATUS, argument_labels, result_labels
 from aicf_mlir.frontend import Traced, trace
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.interpreters import run_function
-from aicf_mlir.parsing import make_context
+from aicf_mlir.ir.signature import STATUS, argument_labels, result_labels
+from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.passes import load_pass
-from aicf_mlir.verify import verify_module
+from aicf_mlir.text.parsing import make_context
 
 Batch = Mapping[str, torch.Tensor]
 

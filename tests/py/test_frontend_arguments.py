@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from test_frontend import assert_agrees, function_of
 from torch import nn
 
-from aicf_mlir.dialects.signature import argument_labels, result_labels
 from aicf_mlir.frontend import TensorSpec, Traced, trace
-from aicf_mlir.locations import origin
+from aicf_mlir.ir.locations import origin
+from aicf_mlir.ir.signature import argument_labels, result_labels
 
 Batch = Mapping[str, torch.Tensor]
 X = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

@@ -10,9 +10,9 @@ from kernel_programs import launches, random_arguments, random_function
 from programs import run_by_name
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.parsing import make_context, parse_module
+from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.passes.fuse import FusePass
-from aicf_mlir.verify import verify_module
+from aicf_mlir.text.parsing import make_context, parse_module
 
 
 @pytest.mark.parametrize("block", range(10))

@@ -10,7 +10,7 @@ import pytest
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import Array
-from aicf_mlir.parsing import parse_module
+from aicf_mlir.text.parsing import parse_module
 
 ADD = """
 func.func @add(%x: tensor<4xf32>, %y: tensor<2x4xf32>) -> tensor<2x4xf32> {

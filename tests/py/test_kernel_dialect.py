@@ -9,11 +9,11 @@ from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, f32, i32
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.attributes import format_float, from_attribute, to_attribute
-from aicf_mlir.dialects.element_types import ELEMENT_TYPES, byte_size, element_name
-from aicf_mlir.dialects.registry import schemas
 from aicf_mlir.interpreters.kernel import MEANINGS
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
+from aicf_mlir.ir.attributes import format_float, from_attribute, to_attribute
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES, byte_size, element_name
+from aicf_mlir.ir.registry import schemas
 
 
 def test_every_kind_of_the_runtime_is_an_op_with_a_meaning() -> None:

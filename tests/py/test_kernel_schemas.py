@@ -9,8 +9,8 @@ import pytest
 from kernel_calls import KINDS
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.registry import Use, check_op, schemas
 from aicf_mlir.errors import SelectionError, VerifyError
+from aicf_mlir.ir.registry import Use, check_op, schemas
 
 Specs = list[tuple[str, tuple[int, ...]]]
 Named = dict[str, Specs]

@@ -10,15 +10,15 @@ from samples import NN_SAMPLES, SAMPLES, Sample, sweep
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
-from aicf_mlir.dialects.interfaces import DecomposableInterface
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.nn import NN
 from aicf_mlir.dialects.optim import Optim
 from aicf_mlir.errors import LoweringError
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import Array, widen
-from aicf_mlir.parsing import make_context, parse_module
+from aicf_mlir.ir.interfaces import DecomposableInterface
 from aicf_mlir.passes.lower import RULES, LowerPass
+from aicf_mlir.text.parsing import make_context, parse_module
 
 UNITS = {"float64": 1e-12, "float32": 2.0**-22, "float16": 2.0**-9, "bfloat16": 2.0**-6}
 """Two units in the last place, integers exactly: linear rounds once more, and a mean multiplies by 1 / count."""

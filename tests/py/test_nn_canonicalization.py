@@ -12,11 +12,11 @@ from samples.sample import SPECIAL
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.dialects.base import element_type, shape_of
-from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
-from aicf_mlir.parsing import parse_module
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.text.parsing import parse_module
 
 LIT = Path(__file__).parents[1] / "lit/dialects/nn/canonicalize.mlir"
 CLEANING = "canonicalize,cse,dce"

@@ -11,11 +11,11 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, Float64Type, Module
 from xdsl.ir import Block, Region
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.base import shape_of, tensor_type
-from aicf_mlir.dialects.interfaces import DifferentiableInterface
-from aicf_mlir.dialects.signature import Label, argument_labels, set_results
-from aicf_mlir.dialects.verification import is_float
 from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.ir.expect import is_float
+from aicf_mlir.ir.interfaces import DifferentiableInterface
+from aicf_mlir.ir.signature import Label, argument_labels, set_results
+from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 
 STEP = 1e-6
 """Of the differences: half the digits of float64 are lost to it, so the tolerance is 1e-7 of the scale."""

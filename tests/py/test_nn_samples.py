@@ -14,17 +14,17 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.irdl import IRDLOperation
 from xdsl.printer import Printer
 
-from aicf_mlir.dialects.base import element_type
-from aicf_mlir.dialects.element_types import element_name
-from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.dialects.nn import NN
 from aicf_mlir.dialects.optim import Optim
 from aicf_mlir.interpreters import nn as nn_interpreter
 from aicf_mlir.interpreters import optim as optim_interpreter
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import Array, round_to, widen
-from aicf_mlir.parsing import parse_module
-from aicf_mlir.verify import verify_module
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.ir.tensor_op import element_type
+from aicf_mlir.ir.verify import verify_module
+from aicf_mlir.text.parsing import parse_module
 
 OPS = [op for op in (*NN.operations, *Optim.operations) if issubclass(op, IRDLOperation)]
 

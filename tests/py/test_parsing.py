@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import StringAttr
 
-from aicf_mlir.diagnostics import LocatedError
 from aicf_mlir.errors import VerifyError
-from aicf_mlir.parsing import parse_module
-from aicf_mlir.text_limits import MAX_BYTES, MAX_DIGITS, MAX_LITERAL_ELEMENTS, MAX_NESTING
+from aicf_mlir.ir.diagnostics import LocatedError
+from aicf_mlir.text.limits import MAX_BYTES, MAX_DIGITS, MAX_LITERAL_ELEMENTS, MAX_NESTING
+from aicf_mlir.text.parsing import parse_module
 
 
 @pytest.fixture(autouse=True)

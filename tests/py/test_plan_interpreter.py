@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from plans import PlanMemory, make_plan
 
-from aicf_mlir.dialects.plan import ProgramOp
+from aicf_mlir.dialects.plan import ProgramOp, find_program
 from aicf_mlir.errors import PlanError
 from aicf_mlir.interpreters import run_plan
-from aicf_mlir.parsing import parse_module
-from aicf_mlir.runtime.program import find_program, load_program
+from aicf_mlir.runtime.program import load_program
+from aicf_mlir.text.parsing import parse_module
 
 TEXT = """
 plan.program @p target "cpu" peak 1536 {

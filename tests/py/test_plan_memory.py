@@ -10,8 +10,8 @@ from kernel_programs import random_function
 from plans import make_plan
 from programs import run_pipeline
 
-from aicf_mlir.parsing import parse_module
 from aicf_mlir.passes.plan_memory import Block, aligned, best_fit, lower_bound, place_blocks, temporaries
+from aicf_mlir.text.parsing import parse_module
 
 
 def random_blocks(seed: int, count: int) -> list[Block]:

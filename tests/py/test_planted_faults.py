@@ -15,8 +15,8 @@ from planted import Gated, Planted, examined, failing, found
 from torch import nn
 
 from aicf_mlir import _C
+from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.errors import PlanError
-from aicf_mlir.runtime.program import find_program
 
 
 def test_a_baked_in_lr_is_found_by_the_reference() -> None:

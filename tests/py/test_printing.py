@@ -8,10 +8,10 @@ import deep
 import pytest
 from xdsl.parser import Parser
 
-from aicf_mlir.diagnostics import LocatedError
-from aicf_mlir.parsing import make_context, parse_module
-from aicf_mlir.printing import WIDTH, to_text
+from aicf_mlir.ir.diagnostics import LocatedError
+from aicf_mlir.ir.printing import WIDTH, to_text
 from aicf_mlir.stages import STAGE_NAMES
+from aicf_mlir.text.parsing import make_context, parse_module
 
 LONGEST = 160
 """No line of any stage is longer, whatever the number of layers."""

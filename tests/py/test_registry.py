@@ -12,7 +12,7 @@ import pytest
 
 import aicf_mlir
 from aicf_mlir import _C, OpKind, SelectionError, VerifyError
-from aicf_mlir.dialects.registry import schemas
+from aicf_mlir.ir.registry import schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 OP = ("attrs", "registry", "schema", "target", "tensor_desc")

@@ -9,12 +9,12 @@ from programs import run_pipeline
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
-from aicf_mlir import _C, remarks
-from aicf_mlir.dialects import registry
+from aicf_mlir import _C
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.errors import SelectionError
-from aicf_mlir.parsing import parse_module
+from aicf_mlir.ir import registry, remarks
 from aicf_mlir.passes.select_kernels import declined, kernel_for, reason_of
+from aicf_mlir.text.parsing import parse_module
 
 USED = """
 func.func @f(%x: tensor<64x64xf32>, %b: tensor<64xf32>) -> (tensor<64x64xf32>, tensor<64x64xf32>) {

@@ -9,8 +9,8 @@ import pytest
 import torch
 from buffer_models import Compiled, model
 
-from aicf_mlir.dialects import roles
-from aicf_mlir.dialects.roles import ROLE_TABLE, STATUS, Access, Saved
+from aicf_mlir.ir import roles
+from aicf_mlir.ir.roles import ROLE_TABLE, STATUS, Access, Saved
 from aicf_mlir.runtime.snapshot import changing
 
 SOURCES = Path(roles.__file__).parents[1]

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aicf_mlir.dialects.signature import argument_keys, result_keys
-from aicf_mlir.parsing import parse_module
+from aicf_mlir.ir.signature import argument_keys, result_keys
+from aicf_mlir.text.parsing import parse_module
 from aicf_mlir.tools import aicf_opt, aicf_run
 from aicf_mlir.tools.tensors import shown_names
 

@@ -10,8 +10,8 @@ from samples import NN_SAMPLES, SAMPLES, Sample, sweep
 from aicf_mlir import _C
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.errors import SelectionError, VerifyError
-from aicf_mlir.parsing import make_context, parse_module
 from aicf_mlir.passes.select_kernels import SelectKernelsPass
+from aicf_mlir.text.parsing import make_context, parse_module
 
 VARIANTS = {variant["name"]: variant for variant in _C.kernel_variants()}
 

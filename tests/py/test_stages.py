@@ -8,9 +8,9 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.parsing import make_context, parse_module
-from aicf_mlir.printing import to_text
+from aicf_mlir.ir.printing import to_text
 from aicf_mlir.stages import STAGE_NAMES, STAGES, Snapshots, next_stage, run_stages, stage_range
+from aicf_mlir.text.parsing import make_context, parse_module
 
 STEP = (Path(__file__).parents[2] / "examples" / "train_step.mlir").read_text()
 

@@ -12,7 +12,7 @@ from programs import run_by_name
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C, OpKind, PlanError
-from aicf_mlir.parsing import parse_module
+from aicf_mlir.text.parsing import parse_module
 from aicf_mlir.tools import aicf_run
 
 STEP = """

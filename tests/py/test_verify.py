@@ -6,8 +6,8 @@ import pytest
 from programs import step_function
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.parsing import parse_module
-from aicf_mlir.verify import verify_module
+from aicf_mlir.ir.verify import verify_module
+from aicf_mlir.text.parsing import parse_module
 
 
 def test_an_op_moved_behind_its_user() -> None:

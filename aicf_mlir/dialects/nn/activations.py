@@ -16,11 +16,11 @@ from xdsl.dialects.builtin import StringAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 
-from aicf_mlir.dialects.base import AnyTensor, tensor_type
-from aicf_mlir.dialects.interfaces import NotDifferentiable
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.elementwise import UnaryOp
-from aicf_mlir.dialects.verification import Value, expect_float, expect_one_of, expect_type
+from aicf_mlir.ir.expect import Value, expect_float, expect_one_of, expect_type
+from aicf_mlir.ir.interfaces import NotDifferentiable
+from aicf_mlir.ir.tensor_op import AnyTensor, tensor_type
 
 APPROXIMATE = ("none", "tanh")
 """gelu: "none" is x * Phi(x) by the error function, "tanh" torch's approximation of it."""

@@ -14,12 +14,12 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor, shape_of, tensor_type
-from aicf_mlir.dialects.interfaces import DifferentiableInterface
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.shape import ReshapeOp
-from aicf_mlir.dialects.properties import bool_attr, ints_attr, is_true
-from aicf_mlir.dialects.verification import Value, expect_float, with_shape
+from aicf_mlir.ir.expect import Value, expect_float, with_shape
+from aicf_mlir.ir.interfaces import DifferentiableInterface
+from aicf_mlir.ir.properties import bool_attr, ints_attr, is_true
+from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -66,7 +66,7 @@ class BroadcastToOp(ValueOp, DifferentiableInterface, HasCanonicalizationPattern
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.passes.canonicalization.nn import MergeBroadcasts, RemoveIdentity
+        from aicf_mlir.dialects.nn.canonicalization import MergeBroadcasts, RemoveIdentity
 
         return (RemoveIdentity(), MergeBroadcasts())
 
@@ -109,7 +109,7 @@ class ReductionOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsI
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.passes.canonicalization.nn import RemoveEmptyReduction
+        from aicf_mlir.dialects.nn.canonicalization import RemoveEmptyReduction
 
         return (RemoveEmptyReduction(),)
 

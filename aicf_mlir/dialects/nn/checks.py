@@ -8,11 +8,11 @@ from xdsl.dialects.builtin import IntegerAttr, IntegerType, TensorType, i64
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, traits_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor, element_type, tensor_type
-from aicf_mlir.dialects.interfaces import NotDifferentiable
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.signature import STATUS_TYPE
-from aicf_mlir.dialects.verification import Value, expect_float, expect_type
+from aicf_mlir.ir.expect import Value, expect_float, expect_type
+from aicf_mlir.ir.interfaces import NotDifferentiable
+from aicf_mlir.ir.signature import STATUS_TYPE
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, tensor_type
 
 
 class CheckOp(ValueOp, abc.ABC):

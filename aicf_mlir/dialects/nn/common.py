@@ -10,8 +10,8 @@ from xdsl.irdl import result_def, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor, TensorOp
-from aicf_mlir.dialects.verification import expect_tensors
+from aicf_mlir.ir.expect import expect_tensors
+from aicf_mlir.ir.tensor_op import AnyTensor, TensorOp
 
 
 class NNOp(TensorOp, abc.ABC):

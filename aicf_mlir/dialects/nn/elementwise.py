@@ -15,11 +15,11 @@ from xdsl.pattern_rewriter import RewritePattern
 from xdsl.traits import Commutative
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
-from aicf_mlir.dialects.interfaces import DifferentiableInterface
 from aicf_mlir.dialects.nn.broadcasting import broadcast_shapes, sum_to_shape
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.verification import Value, expect_float, with_shape
+from aicf_mlir.ir.expect import Value, expect_float, with_shape
+from aicf_mlir.ir.interfaces import DifferentiableInterface
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
 
 def binary_type(lhs: Value, rhs: Value, of_integers: bool = False) -> AnyTensor:
@@ -62,7 +62,7 @@ class BinaryOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInte
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.passes.canonicalization import nn as patterns
+        from aicf_mlir.dialects.nn import canonicalization as patterns
 
         return (patterns.AbsorbBroadcast(), patterns.AbsorbNegation(), patterns.RemoveMultiplicationByOne())
 
@@ -142,6 +142,6 @@ class NegOp(UnaryOp, HasCanonicalizationPatternsInterface):
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.passes.canonicalization.nn import CancelNegations
+        from aicf_mlir.dialects.nn.canonicalization import CancelNegations
 
         return (CancelNegations(),)

@@ -13,13 +13,13 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
-from aicf_mlir.dialects.interfaces import DifferentiableInterface
 from aicf_mlir.dialects.nn.broadcasting import SumOp
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.shape import ReshapeOp
-from aicf_mlir.dialects.properties import bool_attr, is_true
-from aicf_mlir.dialects.verification import Value, expect_float, expect_rank, expect_type, with_shape
+from aicf_mlir.ir.expect import Value, expect_float, expect_rank, expect_type, with_shape
+from aicf_mlir.ir.interfaces import DifferentiableInterface
+from aicf_mlir.ir.properties import bool_attr, is_true
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
 
 def matmul_type(a: Value, b: Value, trans_a: bool, trans_b: bool) -> AnyTensor:
@@ -69,7 +69,7 @@ class MatmulOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInte
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.passes.canonicalization.nn import AbsorbTransposeIntoMatmul
+        from aicf_mlir.dialects.nn.canonicalization import AbsorbTransposeIntoMatmul
 
         return (AbsorbTransposeIntoMatmul(),)
 
@@ -117,7 +117,7 @@ class LinearOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInte
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.passes.canonicalization.nn import LinearOfTransposedWeight
+        from aicf_mlir.dialects.nn.canonicalization import LinearOfTransposedWeight
 
         return (LinearOfTransposedWeight(),)
 

@@ -11,12 +11,12 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
-from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.elementwise import NegOp
-from aicf_mlir.dialects.properties import float_attr
-from aicf_mlir.dialects.verification import Value, expect_float, expect_one_of, expect_type, scalar_of
+from aicf_mlir.ir.expect import Value, expect_float, expect_one_of, expect_type, scalar_of
+from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.ir.properties import float_attr
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
 REDUCTIONS = ("mean", "sum")
 SECOND_DERIVATIVE = NotDifferentiable("second derivatives are not supported")

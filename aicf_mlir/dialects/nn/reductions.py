@@ -11,7 +11,7 @@ from xdsl.irdl import irdl_op_definition
 from aicf_mlir.dialects.nn.broadcasting import ReductionOp
 from aicf_mlir.dialects.nn.elementwise import MulOp
 from aicf_mlir.dialects.nn.shape import ConstantOp
-from aicf_mlir.dialects.verification import scalar_of
+from aicf_mlir.ir.expect import scalar_of
 
 
 @irdl_op_definition

@@ -13,11 +13,11 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of, tensor_type
-from aicf_mlir.dialects.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.properties import float_attr, ints_attr
-from aicf_mlir.dialects.verification import Value, expect_float, is_float, with_shape
+from aicf_mlir.ir.expect import Value, expect_float, is_float, with_shape
+from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.ir.properties import float_attr, ints_attr
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
 MOST_EXACT = float(1 << 53)
 """Up to here float64, in which constants are written, has every integer."""
@@ -87,7 +87,7 @@ class ReshapeOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInt
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.passes.canonicalization.nn import MergeReshapes, RemoveIdentity
+        from aicf_mlir.dialects.nn.canonicalization import MergeReshapes, RemoveIdentity
 
         return (RemoveIdentity(), MergeReshapes())
 
@@ -128,7 +128,7 @@ class TransposeOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsI
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.passes.canonicalization.nn import MergeTransposes, RemoveIdentity
+        from aicf_mlir.dialects.nn.canonicalization import MergeTransposes, RemoveIdentity
 
         return (RemoveIdentity(), MergeTransposes())
 
@@ -154,6 +154,6 @@ class CastOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterf
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.passes.canonicalization.nn import RemoveIdentity
+        from aicf_mlir.dialects.nn.canonicalization import RemoveIdentity
 
         return (RemoveIdentity(),)

@@ -10,15 +10,15 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor, element_type, shape_of
-from aicf_mlir.dialects.interfaces import DecomposableInterface, DifferentiableInPartsInterface
 from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, SumOp, normalized_dims, reduced_type
 from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.dialects.nn.elementwise import AddOp, DivOp, MulOp, SubOp
 from aicf_mlir.dialects.nn.reductions import MeanOp
 from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp
-from aicf_mlir.dialects.properties import bool_attr, float_attr, ints_attr, is_true
-from aicf_mlir.dialects.verification import Value, scalar_of
+from aicf_mlir.ir.expect import Value, scalar_of
+from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInPartsInterface
+from aicf_mlir.ir.properties import bool_attr, float_attr, ints_attr, is_true
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of
 
 
 @irdl_op_definition

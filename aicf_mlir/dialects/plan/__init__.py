@@ -17,8 +17,8 @@ from xdsl.ir import Dialect
 
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.memory import ALIGNMENT, ArenaOp, SlotOp
-from aicf_mlir.dialects.plan.program import ProgramOp
+from aicf_mlir.dialects.plan.program import ProgramOp, find_program
 
 Plan = Dialect("plan", [ProgramOp, ArenaOp, SlotOp, LaunchOp], [])
 
-__all__ = ["ALIGNMENT", "ArenaOp", "LaunchOp", "Plan", "ProgramOp", "SlotOp"]
+__all__ = ["ALIGNMENT", "ArenaOp", "LaunchOp", "Plan", "ProgramOp", "SlotOp", "find_program"]

@@ -19,8 +19,6 @@ from xdsl.irdl import IRDLOperation, irdl_op_definition, lazy_traits_def, opt_pr
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 
-from aicf_mlir.dialects import registry
-from aicf_mlir.dialects.attributes import AttributeValue, from_attributes, print_dictionary, to_attribute
 from aicf_mlir.dialects.plan.text import (
     expect_flat,
     names_of,
@@ -31,8 +29,10 @@ from aicf_mlir.dialects.plan.text import (
     references,
     within_program,
 )
-from aicf_mlir.dialects.registry import Counts, Operand, Schema, segments
-from aicf_mlir.dialects.segments import parse_segments, print_segments
+from aicf_mlir.ir import registry
+from aicf_mlir.ir.attributes import AttributeValue, from_attributes, print_dictionary, to_attribute
+from aicf_mlir.ir.registry import Counts, Operand, Schema, segments
+from aicf_mlir.ir.segments import parse_segments, print_segments
 
 
 @irdl_op_definition

@@ -10,15 +10,15 @@ from typing import NoReturn
 from xdsl.ir import Operation
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.plan.hazards import Range, Reach, hazards, memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
-from aicf_mlir.dialects.registry import Use
-from aicf_mlir.dialects.roles import READ_ONLY_ROLES, RETURNED_ROLES, UNDEFINED_ROLES, UPDATED_ROLES
 from aicf_mlir.errors import SelectionError, VerifyError
+from aicf_mlir.ir import registry
+from aicf_mlir.ir.registry import Use
+from aicf_mlir.ir.roles import READ_ONLY_ROLES, RETURNED_ROLES, UNDEFINED_ROLES, UPDATED_ROLES
 
 
 def refuse(op: Operation, message: str) -> NoReturn:

@@ -23,8 +23,6 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.attributes import print_value
-from aicf_mlir.dialects.element_types import ELEMENT_TYPES, byte_size, element_name
 from aicf_mlir.dialects.plan.text import (
     expect_flat,
     parse_other_attributes,
@@ -33,8 +31,10 @@ from aicf_mlir.dialects.plan.text import (
     print_other_attributes,
     within_program,
 )
-from aicf_mlir.dialects.registry import TensorSpec
-from aicf_mlir.dialects.roles import ROLES
+from aicf_mlir.ir.attributes import print_value
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES, byte_size, element_name
+from aicf_mlir.ir.registry import TensorSpec
+from aicf_mlir.ir.roles import ROLES
 
 ALIGNMENT = 256
 """Bytes; every offset and every arena size is a multiple."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, StringAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, Block, Operation, Region
 from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, region_def, traits_def
 from xdsl.parser import Parser
@@ -15,6 +15,7 @@ from xdsl.traits import IsolatedFromAbove, NoTerminator
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.memory import ArenaOp, SlotOp
 from aicf_mlir.dialects.plan.text import parse_other_attributes, print_other_attributes
+from aicf_mlir.errors import PlanError
 
 
 @irdl_op_definition
@@ -89,3 +90,13 @@ class ProgramOp(IRDLOperation):
         from aicf_mlir.dialects.plan.rules import check_program
 
         check_program(self)
+
+
+def find_program(module: ModuleOp | ProgramOp) -> ProgramOp:
+    """The one plan.program of `module`; PlanError if there is not exactly one."""
+    if isinstance(module, ProgramOp):
+        return module
+    programs = [op for op in module.ops if isinstance(op, ProgramOp)]
+    if len(programs) != 1:
+        raise PlanError(f"expected a module with one plan.program, got {len(programs)}")
+    return programs[0]

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from aicf_mlir.dialects import registry
 from aicf_mlir.dialects.plan.hazards import memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import check_launches, refuse
 from aicf_mlir.dialects.plan.memory import ALIGNMENT, ArenaOp, SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.dialects.plan.status_rules import check_status
-from aicf_mlir.dialects.roles import NAMED_ROLES, ROLES
 from aicf_mlir.errors import VerifyError
+from aicf_mlir.ir import registry
+from aicf_mlir.ir.roles import NAMED_ROLES, ROLES
 
 
 def check_program(program: ProgramOp) -> None:

@@ -8,7 +8,7 @@ from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
-from aicf_mlir.dialects.roles import KEPT_ROLES
+from aicf_mlir.ir.roles import KEPT_ROLES
 
 STATUS_SPEC = ("i64", (3,))
 CHECKS = ("check_index", "check_finite")

@@ -27,14 +27,16 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from aicf_mlir.dialects import kernel, registry
+from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
-from aicf_mlir.dialects.names import printed_names
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
-from aicf_mlir.dialects.registry import Use
-from aicf_mlir.dialects.roles import KEPT_ROLES
-from aicf_mlir.dialects.signature import (
+from aicf_mlir.errors import PlanError
+from aicf_mlir.ir import registry
+from aicf_mlir.ir.names import printed_names
+from aicf_mlir.ir.registry import Use
+from aicf_mlir.ir.roles import KEPT_ROLES
+from aicf_mlir.ir.signature import (
     STATUS,
     ArgumentIndex,
     argument_keys,
@@ -43,7 +45,6 @@ from aicf_mlir.dialects.signature import (
     result_labels,
     return_op,
 )
-from aicf_mlir.errors import PlanError
 from aicf_mlir.passes.bufferize.skips import skippable_ops
 from aicf_mlir.passes.bufferize.slots import SlotTable
 from aicf_mlir.passes.bufferize.uses import Uses

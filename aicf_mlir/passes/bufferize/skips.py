@@ -6,7 +6,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.signature import STATUS, result_labels, return_op
+from aicf_mlir.ir.signature import STATUS, result_labels, return_op
 
 SKIPPABLE = (kernel.AdvanceOp, kernel.SgdStepOp, kernel.AdamStepOp, kernel.CopyOp)
 

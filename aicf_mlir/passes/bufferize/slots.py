@@ -7,8 +7,8 @@ import struct
 from collections.abc import Iterable
 
 from aicf_mlir.dialects.plan import SlotOp
-from aicf_mlir.dialects.registry import TensorSpec
-from aicf_mlir.dialects.roles import ROLES
+from aicf_mlir.ir.registry import TensorSpec
+from aicf_mlir.ir.roles import ROLES
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.$]")
 

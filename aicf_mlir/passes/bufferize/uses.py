@@ -9,8 +9,9 @@ from math import prod
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from aicf_mlir.dialects import kernel, registry
+from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.ir import registry
 
 NEVER, AT_THE_END = -1, sys.maxsize
 

@@ -15,7 +15,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriteWalker, RewritePattern
 
-from aicf_mlir.dialects.signature import return_op
+from aicf_mlir.ir.signature import return_op
 from aicf_mlir.passes.fuse.activation import FuseActivation
 from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
 from aicf_mlir.passes.fuse.bias import FuseBias

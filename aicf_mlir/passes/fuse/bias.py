@@ -9,8 +9,8 @@ from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.base import shape_of
-from aicf_mlir.locations import fused_location
+from aicf_mlir.ir.locations import fused_location
+from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.missed import missed_epilogue
 from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
 

@@ -9,9 +9,9 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.base import element_type, shape_of
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.locations import fused_location
+from aicf_mlir.ir.locations import fused_location
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.fuse.missed import missed_bias_gradient
 from aicf_mlir.passes.fuse.views import viewed_as
 

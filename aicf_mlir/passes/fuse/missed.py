@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from aicf_mlir import remarks
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.attributes import AttributeValue
-from aicf_mlir.dialects.base import shape_of
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.remarks import Note, remark
+from aicf_mlir.ir import remarks
+from aicf_mlir.ir.attributes import AttributeValue
+from aicf_mlir.ir.remarks import Note, remark
+from aicf_mlir.ir.tensor_op import shape_of
 
 Kind = tuple[str, tuple[str, ...], tuple[tuple[str, AttributeValue], ...], str]
 """What updates must have in common to be one launch: op, operands that are there, attributes, element type."""

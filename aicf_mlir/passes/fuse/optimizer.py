@@ -15,9 +15,9 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.base import element_type
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.locations import common_location
+from aicf_mlir.ir.locations import common_location
+from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.passes.fuse.missed import Kind, missed_kinds, missed_updates
 
 UPDATES = (kernel.SgdStepOp, kernel.AdamStepOp)

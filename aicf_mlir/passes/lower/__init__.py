@@ -17,8 +17,8 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.names import name_after_op
 from aicf_mlir.errors import LoweringError
+from aicf_mlir.ir.names import name_after_op
 from aicf_mlir.passes.lower import checks, elementwise, linear_algebra, losses, optimizers, shape
 from aicf_mlir.passes.lower.results import give_results_memory
 

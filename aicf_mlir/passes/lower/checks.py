@@ -5,8 +5,8 @@ from __future__ import annotations
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects import kernel, nn
-from aicf_mlir.dialects.attributes import from_attribute
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.ir.attributes import from_attribute
 
 SAME_OPERANDS: dict[type[Operation], type[KernelOp]] = {
     nn.CheckIndexOp: kernel.CheckIndexOp,

@@ -8,9 +8,9 @@ from xdsl.dialects.builtin import TensorType, f64
 from xdsl.ir import Operation, SSAValue
 
 from aicf_mlir.dialects import kernel, nn
-from aicf_mlir.dialects.base import shape_of
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.dialects.verification import is_float
+from aicf_mlir.ir.expect import is_float
+from aicf_mlir.ir.tensor_op import shape_of
 
 SAME_OPERANDS: dict[type[Operation], type[KernelOp]] = {
     nn.MulOp: kernel.MulOp,

@@ -7,9 +7,9 @@ import math
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects import kernel, nn
-from aicf_mlir.dialects.base import shape_of
-from aicf_mlir.dialects.properties import is_true
-from aicf_mlir.dialects.verification import with_shape
+from aicf_mlir.ir.expect import with_shape
+from aicf_mlir.ir.properties import is_true
+from aicf_mlir.ir.tensor_op import shape_of
 
 
 def lower_matmul(op: nn.MatmulOp) -> list[Operation]:

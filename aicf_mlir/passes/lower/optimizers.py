@@ -8,7 +8,7 @@ from typing import TypeVar
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects import kernel, optim
-from aicf_mlir.dialects.properties import is_true
+from aicf_mlir.ir.properties import is_true
 
 Item = TypeVar("Item")
 

@@ -8,7 +8,7 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.dialects.signature import (
+from aicf_mlir.ir.signature import (
     STATUS,
     ArgumentIndex,
     argument_labels,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from xdsl.utils.exceptions import DiagnosticException
 
-from aicf_mlir.diagnostics import failing_op
 from aicf_mlir.errors import AicfError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, round_to
+from aicf_mlir.ir.diagnostics import failing_op
+from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.runtime.certificate.report import Finding
 from aicf_mlir.runtime.certificate.subject import Subject, place_of
-from aicf_mlir.verify import verify_module
 
 
 def check_plan(subject: Subject) -> list[Finding]:

@@ -14,14 +14,14 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from aicf_mlir.dialects.base import element_type
-from aicf_mlir.dialects.element_types import element_name
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.dialects.roles import ARGUMENT_ROLES
-from aicf_mlir.dialects.signature import ArgumentIndex, argument_labels, result_labels
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.roles import ARGUMENT_ROLES
+from aicf_mlir.ir.signature import ArgumentIndex, argument_labels, result_labels
+from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.runtime.certificate.replay import EAGER_POISON
 from aicf_mlir.runtime.certificate.report import Culprit, Finding
 from aicf_mlir.runtime.certificate.subject import Saved, Subject, place_of, source_of

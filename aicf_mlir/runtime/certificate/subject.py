@@ -14,12 +14,12 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.plan import LaunchOp
-from aicf_mlir.dialects.roles import UNDEFINED_ROLES
+from aicf_mlir.dialects.plan import LaunchOp, find_program
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array, widen
-from aicf_mlir.locations import origin
+from aicf_mlir.ir.locations import origin
+from aicf_mlir.ir.roles import UNDEFINED_ROLES
 from aicf_mlir.runtime.certificate.report import Culprit
-from aicf_mlir.runtime.program import Program, Slot, find_program
+from aicf_mlir.runtime.program import Program, Slot
 
 if TYPE_CHECKING:
     from aicf_mlir._C import Launch

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aicf_mlir.dialects.registry import Counts, Use
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
+from aicf_mlir.ir.registry import Counts, Use
 
 Array = npt.NDArray[Any]
 Spec = tuple[str, tuple[int, ...]]

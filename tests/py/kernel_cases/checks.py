@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from aicf_mlir.dialects.registry import schemas
+from aicf_mlir.ir.registry import schemas
 from kernel_cases.case import NON_FINITE, Array, Case, Maker, Spec
 
 STATUS: Spec = ("i64", (3,))

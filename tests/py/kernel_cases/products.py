@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aicf_mlir.dialects.registry import Counts, schemas
+from aicf_mlir.ir.registry import Counts, schemas
 from kernel_cases.case import DIMS, Array, Case, Maker
 from kernel_cases.elementwise import ACTIVATIONS, special_gradients
 

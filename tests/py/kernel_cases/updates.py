@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aicf_mlir.dialects.registry import Counts, schemas
+from aicf_mlir.ir.registry import Counts, schemas
 from kernel_cases.case import Array, Case, Maker, Spec
 
 TENSORS = [(1,), (), (17, 33), (0, 3), (64, 65), (8,), (3,)]

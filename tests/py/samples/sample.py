@@ -12,9 +12,9 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, Region
 
-from aicf_mlir.dialects.base import AnyTensor
-from aicf_mlir.dialects.element_types import ELEMENT_TYPES, element_name
 from aicf_mlir.interpreters.numerics import FLOATS, Array, round_to
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
+from aicf_mlir.ir.tensor_op import AnyTensor
 
 Fill = Callable[[np.random.Generator, tuple[int, ...]], Array]
 """Values of an operand."""

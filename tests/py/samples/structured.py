@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import TensorType, bf16, f16, f32, f64
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.element_types import element_name
+from aicf_mlir.ir.dtypes import element_name
 from samples.sample import (
     ALL,
     Sample,

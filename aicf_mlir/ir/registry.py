@@ -12,8 +12,8 @@ from itertools import accumulate
 from typing import Any, Literal, TypeVar
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.attributes import AttributeValue
 from aicf_mlir.errors import VerifyError
+from aicf_mlir.ir.attributes import AttributeValue
 
 TensorSpec = tuple[str, tuple[int, ...]]
 """Element type and shape, e.g. ("f32", (64, 256))."""

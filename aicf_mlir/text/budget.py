@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 from xdsl.ir import Attribute, Data, ParametrizedAttribute
 
-from aicf_mlir.text_limits import MAX_NESTING
+from aicf_mlir.text.limits import MAX_NESTING
 
 MAX_OPERATIONS = 1 << 16
 """Operations of one text; a step of 1,000 layers has about 20,000."""

@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.base import AnyTensor, tensor_type
+from aicf_mlir.ir.tensor_op import AnyTensor, tensor_type
 
 Value: TypeAlias = SSAValue | Operation
 """An operand as a constructor takes it: a value, or an op that has one result."""

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.signature import verify_signature
+from aicf_mlir.ir.signature import verify_signature
 
 
 def verify_module(module: ModuleOp) -> None:

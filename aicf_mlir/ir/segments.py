@@ -9,8 +9,8 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.mlir_lexer import MLIRTokenKind
 
-from aicf_mlir.dialects.registry import Operand
-from aicf_mlir.printing import print_words
+from aicf_mlir.ir.printing import print_words
+from aicf_mlir.ir.registry import Operand
 
 Item = TypeVar("Item")
 

@@ -15,7 +15,7 @@ from xdsl.utils.diagnostic import Diagnostic as XdslDiagnostic
 from xdsl.utils.exceptions import ParseError
 
 from aicf_mlir.errors import VerifyError
-from aicf_mlir.locations import SourceLocation, origin
+from aicf_mlir.ir.locations import SourceLocation, origin
 
 Severity = Literal["error", "warning", "note", "remark"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from aicf_mlir.diagnostics import Diagnostic, LocatedError, Place, Source
+from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
 
 MAX_BYTES = 32 << 20
 """Size of one file. 50,000 ops are about 10 MB."""

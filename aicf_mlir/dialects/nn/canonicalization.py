@@ -12,9 +12,9 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.base import shape_of, tensor_type
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.properties import is_true
+from aicf_mlir.ir.properties import is_true
+from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 
 
 def replace(rewriter: PatternRewriter, op: ValueOp, new: ValueOp | SSAValue) -> None:

@@ -16,11 +16,11 @@ from xdsl.dialects.func import Func
 from xdsl.dialects.test import Test
 from xdsl.utils.exceptions import DiagnosticException, ParseError
 
-from aicf_mlir.diagnostics import Diagnostic, LocatedError, Locator, Source
 from aicf_mlir.dialects import get_all_dialects
 from aicf_mlir.errors import AicfError
-from aicf_mlir.safe_parser import SafeParser
-from aicf_mlir.text_limits import check_text, decode
+from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Locator, Source
+from aicf_mlir.text.limits import check_text, decode
+from aicf_mlir.text.safe_parser import SafeParser
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def parse_source(context: Context, source: Source) -> ParsedModule:
 
 def parse_module(text: str | bytes, name: str = "<text>", context: Context | None = None) -> ModuleOp:
     """Parse and verify `text`; raises `LocatedError` (a `VerifyError`) that names `name`, line and column."""
-    from aicf_mlir.verify import verify_module
+    from aicf_mlir.ir.verify import verify_module
 
     parsed = parse_source(context or make_context(), decode(text, name))
     try:

@@ -27,8 +27,8 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.roles import ARGUMENT_ROLES, KEPT_ROLES, STATUS
-from aicf_mlir.dialects.verification import FLOAT_NAMES, is_float_type
+from aicf_mlir.ir.expect import FLOAT_NAMES, is_float_type
+from aicf_mlir.ir.roles import ARGUMENT_ROLES, KEPT_ROLES, STATUS
 
 ROLE = "aicf.role"
 NAME = "aicf.name"

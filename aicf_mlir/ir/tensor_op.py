@@ -18,7 +18,7 @@ from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 
-from aicf_mlir.dialects.attributes import print_dictionary, print_value
+from aicf_mlir.ir.attributes import print_dictionary, print_value
 
 AnyTensor = TensorType[Attribute]
 

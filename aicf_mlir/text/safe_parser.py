@@ -26,9 +26,9 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Position, Span, Token
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
 
-from aicf_mlir.diagnostics import Source
-from aicf_mlir.text_budget import Budget
-from aicf_mlir.text_limits import (
+from aicf_mlir.ir.diagnostics import Source
+from aicf_mlir.text.budget import Budget
+from aicf_mlir.text.limits import (
     MAX_ELEMENTS,
     MAX_INTEGER_WIDTH,
     MAX_LITERAL_ELEMENTS,

@@ -1,1 +1,0 @@
-"""Rewrite patterns of the stock pass `canonicalize`, one file per dialect."""

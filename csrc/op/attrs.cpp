@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <sstream>
 
 namespace aicf {
 namespace {
@@ -32,32 +31,6 @@ std::string list(Names names) {
 }
 
 }  // namespace
-
-std::string AttrRow::str() const {
-  std::ostringstream text;
-  text << name << ": ";
-  switch (type) {
-    case AttrType::Bool:
-      text << "bool";
-      if (has_default) text << " = " << (integer ? "true" : "false");
-      break;
-    case AttrType::Int:
-      text << "int";
-      if (has_default) text << " = " << integer;
-      break;
-    case AttrType::Float:
-      text << "float";
-      if (has_default) text << " = " << number;
-      break;
-    case AttrType::Enum:
-      text << "one of " << list(*names);
-      if (has_default) text << " = " << (*names)[static_cast<size_t>(integer)];
-      break;
-    case AttrType::Ints:
-      text << "ints";
-  }
-  return text.str();
-}
 
 const Attrs::Value* Attrs::find(const char* name) const {
   for (const Value& value : values_)

@@ -26,8 +26,6 @@ struct AttrRow {
   int64_t integer = 0;  // the default of a bool, an int, an enum (the position of its name)
   double number = 0;    // the default of a float
   const std::vector<const char*>* names = nullptr;  // of an enum
-
-  std::string str() const;  // "scale: float = 1.0"
 };
 
 // T: bool, int64_t, double, std::vector<int64_t>, or an enum class for which names_of(T{}) gives the texts in

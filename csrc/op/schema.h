@@ -84,7 +84,7 @@ struct OpSchema {
 
 // Gives every row of a schema its tensors, where the counts are not said: possible where each is one.
 Status count_operands(OpDesc* op);
-// Known and required attributes, counts, then the schema's own rules.
+// Required attributes and counts, then the schema's own rules.
 Status check_op(const OpDesc& op);
 // Whether output `out` may be the very same memory as input `in` (never a part of it).
 bool may_alias(const OpDesc& op, size_t out, size_t in);

@@ -83,7 +83,7 @@ def test_an_offset_off_by_one_element_is_found_by_the_binding_and_by_the_referen
 
 def test_a_missing_after_is_found_by_the_plan_verifier() -> None:
     planted = Planted()
-    planted.edit("-> out(@v2) {trans_b = true} after @k0", "-> out(@v2) {trans_b = true}")
+    planted.edit("-> out(@linear1) {trans_b = true} after @k0", "-> out(@linear1) {trans_b = true}")
     certificate = examined(planted.subject())
     assert failing(certificate) == ["plan"]
     message, culprit = found(certificate, "plan")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from aicf_mlir import _C
+from aicf_mlir import _C, describe
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.binding import Built
@@ -97,6 +97,14 @@ class BuiltStep:
         if stage not in stages:
             raise BindError(f"no stage {stage!r}; there are {', '.join(stages)}")
         return f"{stages.text(stage)}\n"
+
+    def describe(self, *, json: bool = False) -> str:
+        """Every launch of the plan: named operands and results, attributes, kernel, numerics, the user's line and layer.
+
+        A text to read, or with `json` the format that `aicf_mlir.describe` documents.
+        """
+        launches = describe.describe(self._built.stages[self._plans.index(self._active)]["plan"])
+        return describe.to_json(launches) if json else describe.to_table(launches)
 
     def memory_report(self) -> MemoryReport:
         """Bytes by arena and by slot, and the exact peak, of the active shape group."""

@@ -19,7 +19,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def gelu(x: Array) -> Array:
-    """X · Φ(x), with Φ the distribution function of the standard normal."""
+    """Gelu: x · Φ(x), with Φ the distribution function of the standard normal."""
     return 0.5 * x * erfc(-x / math.sqrt(2.0))
 
 
@@ -29,7 +29,7 @@ def gelu_tanh(x: Array) -> Array:
 
 
 def gelu_bwd(dy: Array, x: Array) -> Array:
-    """Dy · (Φ(x) + x · φ(x))."""
+    """The derivative of gelu: dy · (Φ(x) + x · φ(x))."""
     density = np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
     return dy * (0.5 * erfc(-x / math.sqrt(2.0)) + x * density)
 

@@ -38,7 +38,7 @@ def gelu_grad(op: nn.GeluGradOp, operands: Operands) -> Array:
 
 
 def linear(op: nn.LinearOp, operands: Operands) -> Array:
-    """X · wᵀ + bias."""
+    """The product x · wᵀ, plus the bias if there is one."""
     x, w, *bias = operands
     return np.matmul(x, w.T) + (bias[0] if bias else 0.0)
 

@@ -15,6 +15,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.exceptions import DiagnosticException
 
+from aicf_mlir.describe import describe
 from aicf_mlir.errors import AicfError, VerifyError
 from aicf_mlir.ir import remarks
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Locator, Source
@@ -28,7 +29,8 @@ from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.tools.command_line import FAILED, INTERNAL, OK, ToolParser, guarded, internal_error
 from aicf_mlir.tools.expected import check_expected, expected_diagnostics
 from aicf_mlir.tools.opt_options import (
-    BOOLEANS,
+    DESCRIBE,
+    SHORTHANDS,
     Step,
     build_parser,
     build_steps,
@@ -123,7 +125,7 @@ class Run:
             with remarks.heard_by(RemarkList(locator, found)) if self.options.remarks else nullcontext():
                 self.transform(context, parsed.module)
             with self.timing.measure("print"):
-                return self.form.text(parsed.module), found
+                return self.result(parsed.module), found
         except LocatedError as error:
             return None, [*found, error.diagnostic]
         except (DiagnosticException, AicfError) as error:
@@ -134,6 +136,12 @@ class Run:
             owner = origin_of(self.passes[self.running.name]) if self.running is not None else "AICF"
             bug = internal_error(error, place, self.command, source, debug=debug, owner=owner)
             return None, [*found, bug]
+
+    def result(self, module: ModuleOp) -> str:
+        """What is written of `module` in the end: its text, or the description of its launches."""
+        if self.options.describe is None:
+            return self.form.text(module)
+        return f"{DESCRIBE[self.options.describe](describe(module))}\n"
 
     def transform(self, context: Context, module: ModuleOp) -> None:
         """Run all steps on `module`."""
@@ -174,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if debug:
                 traceback.print_exception(error)
             ToolParser("aicf-opt").error(str(error))
-        options = parser.parse([BOOLEANS.get(argument, argument) for argument in command])
+        options = parser.parse([SHORTHANDS.get(argument, argument) for argument in command])
         try:
             if options.list_passes:
                 write_output("-", list_passes(passes))

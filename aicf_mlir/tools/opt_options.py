@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.passes import ModulePass
 
+from aicf_mlir.describe import Description, to_json, to_table
 from aicf_mlir.pipeline import (
     PassSpecError,
     PassTable,
@@ -79,12 +80,17 @@ PREFIXED = {
 }
 """The options that mlir-opt spells with `mlir-` before the name."""
 
-BOOLEANS = {
-    f"--verify-each={value}": option
-    for option, values in {"--verify-each": ("true", "1"), "--no-verify-each": ("false", "0")}.items()
-    for value in values
+SHORTHANDS = {
+    "--describe": "--describe=text",
+    "--verify-each=true": "--verify-each",
+    "--verify-each=1": "--verify-each",
+    "--verify-each=false": "--no-verify-each",
+    "--verify-each=0": "--no-verify-each",
 }
-"""mlir-opt's spellings of an option that is on or off."""
+"""Arguments that stand for others: a value that is left out, and mlir-opt's spellings of an option that is on or off."""
+
+DESCRIBE: Mapping[str, Callable[[Sequence[Description]], str]] = {"text": to_table, "json": to_json}
+"""The forms of `--describe`."""
 
 _ANCHORED = re.compile(r"\s*(?:builtin\.module|any)\s*\((.*)\)\s*", re.DOTALL)
 _NESTED = re.compile(r"([\w.]+)\s*\(")
@@ -128,6 +134,10 @@ def build_parser(passes: PassTable) -> ToolParser:
     add("--target", default="cpu", metavar="T", help="target of --stage: cpu (default), sm_80, sm_90, …")
     verify = add("--verify-each", action=argparse.BooleanOptionalAction, default=True)
     verify.help = "verify after each pass (default)"
+    described = add("--describe", choices=tuple(DESCRIBE))
+    described.help = (
+        "print what each launch reads, writes and stands for instead of the module; text by itself"
+    )
     for switch, meaning in SWITCHES.items():
         add(*spellings(switch), action="store_true", help=meaning)
     for option, (value, meaning) in WITH_VALUE.items():

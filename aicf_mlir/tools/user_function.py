@@ -2,9 +2,10 @@
 
 FUNCTION takes no arguments and returns a dictionary:
 
-    "model"      a torch.nn.Module "batch"      an example batch: a dictionary of tensors "optimizer"  a
-    torch.optim SGD, Adam or AdamW                              (optional) "loss_fn"    a function of
-    (model, batch), or a torch loss module          (optional: MSE of model(x) against t)
+    "model"      a torch.nn.Module
+    "batch"      an example batch: a dictionary of tensors
+    "optimizer"  a torch.optim SGD, Adam or AdamW (optional)
+    "loss_fn"    a function of (model, batch), or a torch loss module (optional: MSE of model(x) against t)
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ DType parse_dtype(const std::string& text);
 int64_t parse_int(py::handle value, const char* what);
 std::vector<int64_t> parse_ints(py::handle values, const char* what);
 void* parse_address(py::handle value, const char* what);
-Attrs parse_attrs(const OpSchema& schema, const py::dict& attrs, Subject subject);
+Status read_attrs(const OpSchema& schema, const py::dict& attrs, Attrs* out);
 inline void* as_stream(uintptr_t stream) { return reinterpret_cast<void*>(stream); }
 
 // How many tensors each row of the schema has, of inputs and of outputs; None where each has one.

@@ -66,7 +66,7 @@ std::string op_call(py::handle kind, const std::vector<const DescribedTensor*>& 
   take(inputs, &op.inputs, &owners);
   take(outputs, &op.outputs, &owners);
   parse_counts(counts, &op, Subject::Call);
-  op.attrs = parse_attrs(*op.schema, attrs, Subject::Call);
+  raise_if(read_attrs(*op.schema, attrs, &op.attrs));
   const KernelVariant* ran = nullptr;
   Status status = Status::ok();
   {

@@ -153,8 +153,7 @@ void* parse_address(py::handle value, const char* what) {
   return nullptr;
 }
 
-Attrs parse_attrs(const OpSchema& schema, const py::dict& attrs, Subject subject) {
-  Attrs parsed;
+Status read_attrs(const OpSchema& schema, const py::dict& attrs, Attrs* out) {
   for (const auto& [name, value] : attrs) {
     const std::string text = py::str(name);
     const AttrRow* row = schema.attr(text);
@@ -162,14 +161,13 @@ Attrs parse_attrs(const OpSchema& schema, const py::dict& attrs, Subject subject
       std::string known;
       for (const AttrRow& other : schema.attrs)
         known += (known.empty() ? "" : ", ") + std::string(other.name);
-      raise_if(Status::invalid(std::string(schema.name) + " has no attribute " + text + "; it takes " +
-                               (known.empty() ? "none" : known)),
-               subject);
+      return Status::invalid(std::string(schema.name) + " has no attribute " + text + "; it takes " +
+                             (known.empty() ? "none" : known));
     }
-    const Status status = read_attr(*row, value, &parsed);
-    if (!status.is_ok()) raise_if(status.at("attribute '" + text + "'"), subject);
+    const Status status = read_attr(*row, value, out);
+    if (!status.is_ok()) return status.at("attribute '" + text + "'");
   }
-  return parsed;
+  return Status::ok();
 }
 
 void parse_counts(py::handle counts, OpDesc* op, Subject subject) {
@@ -190,7 +188,7 @@ OpDesc parse_op(py::handle schema, const py::list& inputs, const py::list& outpu
   op.inputs = parse_tensors(inputs, "input ");
   op.outputs = parse_tensors(outputs, "output ");
   parse_counts(counts, &op, Subject::Op);
-  op.attrs = parse_attrs(*op.schema, attrs, Subject::Op);
+  raise_if(read_attrs(*op.schema, attrs, &op.attrs), Subject::Op);
   return op;
 }
 

@@ -75,7 +75,7 @@ std::vector<SlotSpec> parse_slots(const py::object& values) {
   return slots;
 }
 
-LaunchSpec parse_launch(const py::dict& row) {
+LaunchSpec parse_launch(const py::dict& row, size_t position) {
   for (const char* key : {"op", "kernel_id", "inputs", "outputs", "counts", "attrs"})
     if (!row.contains(key))
       raise_if(Status::invalid("a launch needs the key '" + std::string(key) + "'"), Subject::Plan);
@@ -95,7 +95,8 @@ LaunchSpec parse_launch(const py::dict& row) {
     spec.input_counts = counted.input_counts;
     spec.output_counts = counted.output_counts;
   }
-  spec.attrs = parse_attrs(*spec.schema, row["attrs"], Subject::Plan);
+  const Status status = read_attrs(*spec.schema, row["attrs"], &spec.attrs);
+  if (!status.is_ok()) raise_if(status.at(spec.str(position)), Subject::Plan);
   if (row.contains("workspace") && !row["workspace"].is_none()) {
     const auto workspace = row["workspace"].cast<py::tuple>();
     if (workspace.size() != 3)
@@ -115,7 +116,7 @@ std::unique_ptr<Executor> make_executor(const std::string& device, const ArenaMa
   for (const auto& [name, arena] : arenas)
     if (!arena) raise_if(Status::invalid("arena '" + name + "' is None"), Subject::Plan);
   std::vector<LaunchSpec> launches;
-  for (const py::dict& row : rows) launches.push_back(parse_launch(row));
+  for (const py::dict& row : rows) launches.push_back(parse_launch(row, launches.size()));
   std::vector<InputSpec> places;
   for (const py::handle value : inputs) {
     const auto place = value.cast<py::tuple>();

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -19,15 +18,18 @@ bool skipped(const LaunchContext& context) { return context.unless && *context.u
 
 class CpuGraph : public Graph {
  public:
-  void add(const Node& node) { launches_.push_back({node.launch, node.context}); }
+  void add(const Node& node) { launches_.push_back(node); }
   Status launch(void*) override {
-    for (const auto& [launch, context] : launches_)
-      if (!skipped(context)) AICF_TRY(launch->launch(context));
+    for (const Node& node : launches_)
+      if (!skipped(node.context)) {
+        const Status status = node.launch->launch(node.context);
+        if (!status.is_ok()) return node.place ? status.at(*node.place) : status;
+      }
     return Status::ok();
   }
 
  private:
-  std::vector<std::pair<LaunchPointer, LaunchContext>> launches_;
+  std::vector<Node> launches_;
 };
 
 // A capture belongs to the thread that opened it, as on CUDA: other threads go on running.

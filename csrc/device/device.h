@@ -23,6 +23,7 @@ struct Node {
   LaunchPointer launch;
   LaunchContext context;
   const std::vector<size_t>* after = nullptr;
+  const std::string* place = nullptr;  // for errors; lives as long as what is recorded
 };
 
 class Device {

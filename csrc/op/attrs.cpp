@@ -22,8 +22,6 @@ const char* type_name(AttrType type) {
   return "";
 }
 
-std::string quoted(const AttrRow& row) { return "attribute '" + std::string(row.name) + "'"; }
-
 std::string list(Names names) {
   std::string text;
   for (const char* name : names) text += (text.empty() ? "" : ", ") + std::string(name);
@@ -46,7 +44,7 @@ const std::vector<int64_t>& Attrs::get(const Attr<std::vector<int64_t>>& attr) c
 
 Status Attrs::claim(const AttrRow& row, AttrType type, Value** out) {
   if (row.type != type)
-    return Status::invalid(quoted(row) + " is " + type_name(row.type) + ", got " + type_name(type));
+    return Status::invalid("expected " + std::string(type_name(row.type)) + ", got " + type_name(type));
   Value value{};
   value.row = &row;
   values_.push_back(std::move(value));
@@ -69,8 +67,7 @@ Status Attrs::set_int(const AttrRow& row, int64_t v) {
 }
 
 Status Attrs::set_float(const AttrRow& row, double v) {
-  if (!std::isfinite(v))
-    return Status::invalid(quoted(row) + " must be a finite number, got " + std::to_string(v));
+  if (!std::isfinite(v)) return Status::invalid("expected a finite number, got " + std::to_string(v));
   Value* value = nullptr;
   AICF_TRY(claim(row, AttrType::Float, &value));
   value->number = v;
@@ -85,7 +82,7 @@ Status Attrs::set_enum(const AttrRow& row, const std::string& v) {
     value->integer = static_cast<int64_t>(i);
     return Status::ok();
   }
-  return Status::invalid(quoted(row) + " is one of " + list(*row.names) + "; got '" + v + "'");
+  return Status::invalid("expected one of " + list(*row.names) + "; got '" + v + "'");
 }
 
 Status Attrs::set_ints(const AttrRow& row, std::vector<int64_t> v) {

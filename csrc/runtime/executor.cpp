@@ -80,7 +80,7 @@ Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> 
 Status Executor::enqueue(void* stream, Trace* trace) {
   trace->clear();
   for (const PreparedLaunch& l : launches_) {
-    Node node{l.launch, l.context, &l.after};
+    Node node{l.launch, l.context, &l.after, &l.place};
     node.context.stream = stream;
     const Status status = device_.enqueue(node);
     if (!status.is_ok()) return status.at(l.place);

@@ -53,3 +53,42 @@ def test_links_and_test_names_exist(document: str):
         assert source.exists() and re.search(rf"\b(def|class) {name}\b", source.read_text()), (
             f"{document} names {path}::{name}, which does not exist"
         )
+
+
+PATH = re.compile(r"(?:aicf_mlir|csrc|tests|docs|examples|scripts|bench)(?:/[\w.<>-]+)*/?")
+"""A path of the repository in a document; `<family>` stands for any name."""
+
+
+def named_paths(document: str) -> list[str]:
+    """What the document puts in backticks and is a path, and the first words of a tree."""
+    text = (ROOT / document).read_text()
+    quoted = [part.partition("::")[0] for part in re.findall(r"`([^`\n]+)`", text)]
+    tree = re.search(r"^## The tree$.*?^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    listed = [] if tree is None else [line.split()[0] for line in tree[1].splitlines()]
+    return [path for path in quoted if "/" in path and PATH.fullmatch(path)] + listed
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_named_paths_exist(document: str):
+    for path in named_paths(document):
+        assert any(ROOT.glob(re.sub("<.*?>", "*", path).rstrip("/"))), (
+            f"{document} names {path}, which does not exist"
+        )
+
+
+def test_the_tree_of_the_readme_is_whole():
+    """Every folder of the compiler and of the runtime has its line."""
+    folders = {
+        str(path.relative_to(ROOT))
+        for top in ("aicf_mlir", "csrc")
+        for path in (ROOT / top).iterdir()
+        if any(path.glob("*.py")) or any(path.glob("**/*.cpp"))
+    }
+    assert folders <= set(named_paths("README.md"))
+
+
+def test_what_an_op_is_does_not_depend_on_a_device():
+    """csrc/op is below everything else."""
+    for source in (ROOT / "csrc/op").iterdir():
+        included = re.findall(r'#include "([^"]+)"', source.read_text())
+        assert all(name.startswith("op/") for name in included), f"{source.name} includes {included}"

@@ -20,7 +20,7 @@ LAYERS = (
     ("scalars", "interpreters"),
     ("passes",),
     ("universe", "pipeline", "text"),
-    ("stages", "plugins"),
+    ("stages", "plugins", "describe"),
     ("frontend",),
     ("runtime",),
     ("built_step", "train_step", "compile"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pickle
+import re
 import sys
 from pathlib import Path
 
@@ -122,3 +123,10 @@ def test_a_kind_is_an_int_that_pickles() -> None:
     assert {(kind.name, int(kind)) for kind in OpKind} == {
         (row.kind, row.number) for row in schemas().values()
     }
+
+
+def test_the_stub_has_every_kind() -> None:
+    """Type checkers know an OpKind by the stub alone."""
+    stub = (ROOT / "aicf_mlir/_C.pyi").read_text()
+    listed = {(kind, int(number)) for kind, number in re.findall(r"^    (\w+) = (\d+)$", stub, re.MULTILINE)}
+    assert listed == {(row.kind, row.number) for row in schemas().values()}

@@ -44,7 +44,7 @@
 // -----
 
 %x, %b = "test.op"() : () -> (tensor<4x8xf32>, tensor<8xf32>)
-// expected-error@below {{attribute 'act': attribute 'act' is one of none, relu, gelu, gelu_tanh, silu, tanh, sigmoid; got 'softmax'}}
+// expected-error@below {{attribute 'act': expected one of none, relu, gelu, gelu_tanh, silu, tanh, sigmoid; got 'softmax'}}
 %y = kernel.gemm_epilogue a(%x) b(%x) bias(%b) -> out {trans_b = true, act = "softmax"} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<8xf32>) -> tensor<4x4xf32>
 
 // -----

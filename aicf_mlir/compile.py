@@ -149,6 +149,7 @@ class Request:
                 for batch, size in _shape_groups(self.example, self.B)
             ]
 
+    @cycles_collected()
     def build(self) -> Built:
         """Trace, lower, plan and bind. Nothing is bound unless everything before has succeeded."""
         unwrapped(self.model)

@@ -20,7 +20,7 @@ from aicf_mlir.diagnostics import Diagnostic, LocatedError, Locator, Source
 from aicf_mlir.dialects.registry import check_target
 from aicf_mlir.errors import AicfError, VerifyError
 from aicf_mlir.parsing import make_context, parse_source
-from aicf_mlir.pipeline import PassSpecError, PassTable, available_passes, run_passes
+from aicf_mlir.pipeline import PassSpecError, PassTable, available_passes, run_passes, unverified
 from aicf_mlir.plugins import PluginError, origin_of, with_outside_passes
 from aicf_mlir.remarks import Note
 from aicf_mlir.stages import check_legal
@@ -38,7 +38,7 @@ from aicf_mlir.tools.opt_options import (
 from aicf_mlir.tools.printing import Dumps, Form
 from aicf_mlir.tools.source import read_source, split_source, write_output
 from aicf_mlir.tools.timing import Timing
-from aicf_mlir.verify import verify_module
+from aicf_mlir.verify import Verifier
 
 
 def build_dumps(options: argparse.Namespace, form: Form, passes: PassTable) -> Dumps:
@@ -118,10 +118,11 @@ class Run:
             with self.timing.measure("parse"):
                 parsed = parse_source(context, source)
             locator = parsed.locator
+            verifier = Verifier()
             with self.timing.measure("verify the input"):
-                verify_module(parsed.module)
+                verifier(parsed.module)
             with remarks.heard_by(RemarkList(locator, found)) if self.options.remarks else nullcontext():
-                self.transform(context, parsed.module)
+                self.transform(context, parsed.module, verifier)
             with self.timing.measure("print"):
                 return self.form.text(parsed.module), found
         except LocatedError as error:
@@ -135,14 +136,19 @@ class Run:
             bug = internal_error(error, place, self.command, source, debug=debug, owner=owner)
             return None, [*found, bug]
 
-    def transform(self, context: Context, module: ModuleOp) -> None:
-        """Run all steps on `module`."""
+    def transform(self, context: Context, module: ModuleOp, verifier: Verifier) -> None:
+        """Run all steps on `module`, and `verifier` after each pass if asked to."""
+
+        def verify(module: ModuleOp) -> None:
+            with self.timing.measure("verify after passes"):
+                verifier(module)
+
         for step in self.steps:
             run_passes(
                 context,
                 module,
                 step.passes,
-                verify_each=self.options.verify_each,
+                verifier=verify if self.options.verify_each else unverified,
                 before_each=self.before_pass,
                 after_each=self.after_pass,
             )

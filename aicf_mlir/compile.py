@@ -149,6 +149,7 @@ class Request:
                 for batch, size in _shape_groups(self.example, self.B)
             ]
 
+    @cycles_collected()
     def build(self) -> Built:
         """Trace, lower, plan and bind. Nothing is bound unless everything before has succeeded."""
         unwrapped(self.model)
@@ -162,12 +163,12 @@ class Request:
             host_values = find_host_values(self.meta, reads, where, dtype)
             traces = self.trace(host_values)
         target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
-        texts = [str(traced.module) for traced in traces]
+        modules = [traced.module.clone() for traced in traces]
         stages = [self._run_pipeline(traced, target) for traced in traces]
         programs = [load_program(snapshots["plan"]) for snapshots in stages]
         log.info("%s: compiled %d shape group(s) for %s", self.name, len(programs), target)
         groups = [] if self.optimizer is None else _optimizer_groups(stages[0]["step"])
-        return bind_step(traces, texts, stages, programs, self.optimizer, groups, where, host_values)
+        return bind_step(traces, modules, stages, programs, self.optimizer, groups, where, host_values)
 
     def _run_pipeline(self, traced: Traced, target: str) -> Snapshots:
         stages, context = Snapshots(), make_context()

@@ -20,7 +20,7 @@ from xdsl.utils.hints import isa, type_repr
 from aicf_mlir.errors import AicfError
 from aicf_mlir.ir.diagnostics import failing_op
 from aicf_mlir.ir.locations import origin
-from aicf_mlir.ir.verify import verify_module
+from aicf_mlir.ir.verify import Verifier
 from aicf_mlir.passes import get_all_passes
 
 
@@ -171,16 +171,24 @@ def _type_name(wanted: Any) -> str:
     return " | ".join(get_args(wanted)) if get_origin(wanted) is Literal else type_repr(wanted)
 
 
+def unverified(module: ModuleOp) -> None:
+    """The verifier that looks at nothing, for `run_passes`."""
+
+
 def run_passes(
     context: Context,
     module: ModuleOp,
     passes: Sequence[ModulePass],
     *,
-    verify_each: bool = True,
+    verifier: Callable[[ModuleOp], None] | None = None,
     before_each: BeforePass | None = None,
     after_each: AfterPass | None = None,
 ) -> None:
-    """Run `passes` on `module` in place, verifying after each; errors carry the pass name as a note."""
+    """Run `passes` on `module` in place, verifying after each; errors carry the pass name as a note.
+
+    `verifier` is by default a `Verifier` of this call; one that has seen the module before need not look at it twice.
+    """
+    verifier = Verifier() if verifier is None else verifier
     for current in passes:
         if before_each is not None:
             before_each(current, module)
@@ -190,9 +198,8 @@ def run_passes(
         seconds = perf_counter() - start
         if after_each is not None:
             after_each(current, module, seconds)
-        if verify_each:
-            with _noted(f"found after pass '{current.name}'"):
-                verify_module(module)
+        with _noted(f"found after pass '{current.name}'"):
+            verifier(module)
 
 
 @contextmanager

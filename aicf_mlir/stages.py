@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.printing import to_text
-from aicf_mlir.ir.verify import verify_module
+from aicf_mlir.ir.verify import Verifier
 from aicf_mlir.pipeline import parse_passes, run_passes
 from aicf_mlir.text.parsing import make_context
 
@@ -123,15 +123,18 @@ def run_stages(
     first: str = "nn",
     options: Mapping[str, str] | None = None,
     after_each: Callable[[str, ModuleOp], None] | None = None,
+    verifier: Verifier | None = None,
 ) -> None:
     """Run the stages `first` … `until` on `module` in place for `target` (`cpu`, `sm_90`, …).
 
     `options` gives passes further options by name; `after_each` sees the name of each stage and the module
-    after it. Errors are those of the passes, and `VerifyException` for IR that is not legal after its stage.
+    after it; `verifier` counts the time of verification. Errors are those of the passes, and `VerifyException`
+    for IR that is not legal after its stage.
     """
-    verify_module(module)
+    verifier = Verifier() if verifier is None else verifier
+    verifier(module)
     for stage in stage_range(until, first):
-        run_passes(context, module, parse_passes(stage.pass_list(target, options)))
+        run_passes(context, module, parse_passes(stage.pass_list(target, options)), verifier=verifier)
         check_legal(module, stage)
         if after_each is not None:
             after_each(stage.name, module)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.function import BackwardCFunction
 from torch.export import ExportedProgram
 
@@ -86,6 +87,29 @@ def export(
         for path, tensor in named(remove_duplicate=False)
     }
     return ExportedStep(program, tuple(specs), tensors, step.recorder, step.reads, fallback)
+
+
+def result_of(
+    model: torch.nn.Module,
+    function: LossFunction,
+    specs: Mapping[str, TensorSpec],
+    fallback: SourceLocation | None,
+) -> torch.Tensor:
+    """
+    What `function(model, batch)` returns for batches of `specs`, without data: shape, dtype and device.
+
+    Like torch.export it calls the function with fake tensors in place of the model's, but keeps no graph, which is
+    most of the work of an export. Where that fails the step is exported, for what that refuses and how.
+    """
+    step = StepModule(model, function, list(specs))
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    try:
+        with quiet(), _attributes_restored(step), step.held.once(), torch.enable_grad(), fake:
+            held = [*step.named_parameters(), *step.named_buffers()]
+            tensors: dict[str, torch.Tensor] = {path: fake.from_tensor(tensor) for path, tensor in held}
+            return torch.func.functional_call(step, tensors, tuple(zeros(specs).values()))
+    except Exception:  # noqa: BLE001 - whatever it is, torch.export meets it too
+        return export(model, function, specs, fallback).result.meta["val"]
 
 
 def is_functional(program: ExportedProgram) -> bool:

@@ -20,7 +20,7 @@ from aicf_mlir.frontend.example import (
     loss_function,
     target_spec,
 )
-from aicf_mlir.frontend.export import export
+from aicf_mlir.frontend.export import export, result_of
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.importer import Importer
 from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hooks, tensor_names, unwrapped
@@ -153,7 +153,7 @@ def specs_of_sizes(
     if B < 1 or D < 1:
         raise TraceError(f"B and D must be at least 1, got B={B}, D={D}")
     x = {"x": TensorSpec((B, D), dtype, device)}
-    output: torch.Tensor = export(model, lambda model, batch: model(batch["x"]), x, caller).result.meta["val"]
+    output = result_of(model, lambda model, batch: model(batch["x"]), x, caller)
     return {**x, "t": target_spec(loss_fn, TensorSpec(tuple(output.shape), output.dtype, device))}
 
 

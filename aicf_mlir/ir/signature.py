@@ -176,13 +176,18 @@ def return_op(function: func.FuncOp) -> func.ReturnOp:
 def append_argument(function: func.FuncOp, type: Attribute, label: Label) -> BlockArgument:
     """A new last argument of `function`."""
     block = function.body.block
-    labels = (
-        (DictionaryAttr({}),) * len(block.args) if function.arg_attrs is None else function.arg_attrs.data
-    )
     argument = block.insert_arg(type, len(block.args))
-    function.function_type = FunctionType.from_lists(block.arg_types, function.function_type.outputs.data)
-    function.arg_attrs = ArrayAttr([*labels, label.to_attribute()])
+    label_arguments(function, [label])
     return argument
+
+
+def label_arguments(function: func.FuncOp, added: Sequence[Label]) -> None:
+    """Write the arguments that were added at the end of the block into the signature, under these labels."""
+    block = function.body.block
+    old = len(block.args) - len(added)
+    labels = (DictionaryAttr({}),) * old if function.arg_attrs is None else function.arg_attrs.data
+    function.function_type = FunctionType.from_lists(block.arg_types, function.function_type.outputs.data)
+    function.arg_attrs = ArrayAttr([*labels, *(label.to_attribute() for label in added)])
 
 
 def set_results(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) -> None:

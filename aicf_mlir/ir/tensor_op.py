@@ -27,7 +27,10 @@ SEGMENT_SIZES = ("operandSegmentSizes", "resultSegmentSizes")
 
 
 def tensor_type(value: SSAValue | Operation) -> AnyTensor:
-    """The type of `value`, narrowed: operands are only known as attributes."""
+    """The type of `value`, narrowed: operands are only known as attributes. ValueError for any other type."""
+    if isinstance(value, SSAValue) and isinstance(type_ := value.type, TensorType):
+        # As below, without the general check of a type hint: nothing is asked more often.
+        return type_  # pyright: ignore[reportUnknownVariableType]
     return SSAValue.get(value, type=TensorType).type
 
 

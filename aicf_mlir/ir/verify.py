@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import NoReturn
 
 from xdsl.dialects import func
@@ -26,6 +27,43 @@ def verify_module(module: ModuleOp) -> None:
                 verify_signature(op)
             except VerifyException as error:
                 op.emit_error(str(error), error)
+
+
+class Verifier:
+    """Verifies a module between passes: again only where a pass has changed it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """Wall time of all calls."""
+        self._verified: list[object] = []
+
+    def __call__(self, module: ModuleOp) -> None:
+        """As `verify_module`, unless all that it looks at is as it was when this last found nothing to refuse."""
+        start = perf_counter()
+        try:
+            now = parts_of(module)
+            if now != self._verified:
+                verify_module(module)
+                self._verified = now
+        finally:
+            self.seconds += perf_counter() - start
+
+
+def parts_of(module: ModuleOp) -> list[object]:
+    """All that verification looks at, in the order of the text; two lists that are equal verify alike.
+
+    Ops, blocks and values are compared by identity, types and attributes by value. Names and locations are left out.
+    """
+    parts: list[object] = []
+    for op in module.walk():
+        parts += (op, len(op.operands), *op.operands, len(op.results), *op.results, *op.result_types)
+        parts += (len(op.properties), *op.properties.items(), len(op.attributes), *op.attributes.items())
+        parts += (*op.successors, len(op.regions))
+        for region in op.regions:
+            parts.append(len(region.blocks))
+            for block in region.blocks:
+                parts += (block, len(block.args), *block.args, *block.arg_types, block.last_op)
+    return parts
 
 
 def verify_dominance(module: ModuleOp) -> None:

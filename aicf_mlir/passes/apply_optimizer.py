@@ -25,6 +25,7 @@ from aicf_mlir.ir.signature import (
     Label,
     append_argument,
     argument_labels,
+    label_arguments,
     result_labels,
     return_op,
     set_results,
@@ -129,6 +130,8 @@ class GroupUpdate:
             (label.role, label.name): argument
             for label, argument in zip(labels, self.function.args, strict=True)
         }
+        self.added: list[Label] = []
+        """Arguments of the block that are not in the signature yet."""
 
     def emit(self, params: Sequence[str], gradients: Mapping[str, SSAValue]) -> list[tuple[SSAValue, Label]]:
         """Add the update of `params`; return the new results."""
@@ -157,6 +160,8 @@ class GroupUpdate:
             if isinstance(gradient, OpResult):
                 update.location = gradient.op.location
             results += self.updates(update, [("param", param), *(("state", name) for name in names)])
+        label_arguments(self.function, self.added)
+        self.added = []
         return results
 
     def slot(self, name: str) -> str:
@@ -164,13 +169,15 @@ class GroupUpdate:
         return name if self.index == 0 else f"{name}.{self.index}"
 
     def add_argument(self, role: str, name: str, type: Attribute) -> SSAValue:
-        """A new argument; a state is called after its parameter in the text, as %w0.exp_avg after %w0."""
+        """A new argument of the block; a state is called after its parameter in the text, as %w0.exp_avg after %w0."""
         if (role, name) in self.arguments:
             refuse(
                 self.function,
                 f'@{self.function.sym_name.data} has a {role} named "{name}", which apply-optimizer adds; leave it out',
             )
-        argument = append_argument(self.function, type, Label(role, name))
+        block = self.function.body.block
+        argument = block.insert_arg(type, len(block.args))
+        self.added.append(Label(role, name))
         owner, _, last = name.rpartition(".")
         parameter = self.arguments.get(("param", owner)) if role == "state" else None
         hint = parameter.name_hint if parameter else owner

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.optimizer_groups import Adam, Group
 from aicf_mlir.frontend import Traced
@@ -24,8 +25,8 @@ class Built:
     """A step in all its parts."""
 
     traces: list[Traced]
-    texts: list[str]
-    """The traces as they came from the front end; the pipeline has rewritten their modules since."""
+    traced_modules: list[ModuleOp]
+    """Copies of what came from the front end; the pipeline has rewritten the modules of the traces since."""
     stages: list[Snapshots]
     store: Store
     plans: list[BoundPlan]
@@ -37,7 +38,7 @@ class Built:
 
 def bind_step(
     traces: list[Traced],
-    texts: list[str],
+    traced_modules: list[ModuleOp],
     stages: list[Snapshots],
     programs: Sequence[Program],
     optimizer: torch.optim.Optimizer | None,
@@ -67,7 +68,7 @@ def bind_step(
                 optimizer, bound, store, on_adopt=weakref.WeakMethod(hyperparameters.follow_steps)
             )
             hyperparameters.refresh = weakref.WeakMethod(state.refresh)
-    return Built(traces, texts, stages, store, plans, hyperparameters, optimizer, state, host_values)
+    return Built(traces, traced_modules, stages, store, plans, hyperparameters, optimizer, state, host_values)
 
 
 def _bind_group(

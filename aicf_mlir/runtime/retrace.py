@@ -6,9 +6,11 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING
 
 import torch
+from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.reads import Read
+from aicf_mlir.ir.printing import to_text
 from aicf_mlir.runtime.binding import Built
 
 if TYPE_CHECKING:
@@ -25,13 +27,13 @@ class Retrace:
     def __call__(self) -> tuple[str, list[Read]]:
         """The first difference in words, empty if there is none, and what the new trace read."""
         traces = self._request.trace(self._built.host_values)
-        pairs = list(zip(self._built.traces, self._built.texts, traces, strict=True))
-        difference = next((d for before, text, now in pairs if (d := _difference(before, text, now))), "")
+        pairs = list(zip(self._built.traces, self._built.traced_modules, traces, strict=True))
+        difference = next((d for before, old, now in pairs if (d := _difference(before, old, now))), "")
         return difference, [read for traced in traces for read in traced.reads]
 
 
-def _difference(before: Traced, text: str, now: Traced) -> str:
-    new_text = str(now.module)
+def _difference(before: Traced, module: ModuleOp, now: Traced) -> str:
+    text, new_text = to_text(module), str(now)
     if text != new_text:
         lines = unified_diff(text.splitlines(), new_text.splitlines(), lineterm="", n=0)
         changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]

@@ -21,8 +21,8 @@ from aicf_mlir.ir import remarks
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Locator, Source
 from aicf_mlir.ir.registry import check_target
 from aicf_mlir.ir.remarks import Note
-from aicf_mlir.ir.verify import verify_module
-from aicf_mlir.pipeline import PassSpecError, PassTable, available_passes, run_passes
+from aicf_mlir.ir.verify import Verifier
+from aicf_mlir.pipeline import PassSpecError, PassTable, available_passes, run_passes, unverified
 from aicf_mlir.plugins import PluginError, origin_of, with_outside_passes
 from aicf_mlir.stages import check_legal
 from aicf_mlir.text.parsing import make_context, parse_source
@@ -120,10 +120,11 @@ class Run:
             with self.timing.measure("parse"):
                 parsed = parse_source(context, source)
             locator = parsed.locator
+            verifier = Verifier()
             with self.timing.measure("verify the input"):
-                verify_module(parsed.module)
+                verifier(parsed.module)
             with remarks.heard_by(RemarkList(locator, found)) if self.options.remarks else nullcontext():
-                self.transform(context, parsed.module)
+                self.transform(context, parsed.module, verifier)
             with self.timing.measure("print"):
                 return self.result(parsed.module), found
         except LocatedError as error:
@@ -143,14 +144,19 @@ class Run:
             return self.form.text(module)
         return f"{DESCRIBE[self.options.describe](describe(module))}\n"
 
-    def transform(self, context: Context, module: ModuleOp) -> None:
-        """Run all steps on `module`."""
+    def transform(self, context: Context, module: ModuleOp, verifier: Verifier) -> None:
+        """Run all steps on `module`, and `verifier` after each pass if asked to."""
+
+        def verify(module: ModuleOp) -> None:
+            with self.timing.measure("verify after passes"):
+                verifier(module)
+
         for step in self.steps:
             run_passes(
                 context,
                 module,
                 step.passes,
-                verify_each=self.options.verify_each,
+                verifier=verify if self.options.verify_each else unverified,
                 before_each=self.before_pass,
                 after_each=self.after_pass,
             )

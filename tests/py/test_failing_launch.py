@@ -80,7 +80,7 @@ PREPARING: dict[str, tuple[Callable[[Launch], None], str, str]] = {
         "runs on cuda",
     ),
     "another attribute": (
-        lambda launch: launch["attrs"].update(act="softmax"),
+        lambda launch: launch.update(attrs={**launch["attrs"], "act": "softmax"}),
         "gemm_epilogue_cpu_blas",
         "attribute 'act': expected one of none, relu",
     ),

@@ -338,6 +338,7 @@ def test_timing_and_dumps_go_to_standard_error(opt: Opt) -> None:
         "parse",
         "verify the input",
         "cse",
+        "verify after passes",
         "dce",
         "print",
         "total",

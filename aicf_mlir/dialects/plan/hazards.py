@@ -103,6 +103,7 @@ class _History:
 def hazards(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> list[set[int]]:
     """For each launch the earlier launches with which it has a hazard, by index."""
     spaces: dict[str, _History] = {}
+    memory = {name: memory_of(slot) for name, slot in slots.items()}
     found: list[set[int]] = []
     for index, launch in enumerate(launches):
         before: set[int] = set()
@@ -110,7 +111,7 @@ def hazards(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> list[s
         read = [*launch.reads, *([] if launch.status is None else [launch.status])]
         for names, access in ((read, _History.read), (written, _History.write)):
             for name in names:
-                space, begin, end = memory_of(slots[name])
+                space, begin, end = memory[name]
                 before.update(access(spaces.setdefault(space, _History()), begin, end, index))
         before.discard(index)
         found.append(before)

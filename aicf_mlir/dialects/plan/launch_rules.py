@@ -29,10 +29,14 @@ def refuse(op: Operation, message: str) -> NoReturn:
 def check_launches(program: ProgramOp, planned: bool) -> None:
     """Raise VerifyException at the first launch or slot that breaks a rule."""
     launches, slots = program.launches, program.slots
+    specs = {name: slot.spec for name, slot in slots.items()}
+    memory = {name: memory_of(slot) for name, slot in slots.items()}
     for launch in launches:
         check_operands(launch, slots)
-        check_kernel(launch, slots, program.target.data)
-        check_overlap(launch, slots)
+        inputs, outputs = [specs[name] for name in launch.reads], [specs[name] for name in launch.writes]
+        use = Use.of(launch.op.data, inputs, outputs, launch.values, launch.counts)
+        check_kernel(launch, use, slots, program.target.data)
+        check_overlap(launch, use, memory)
     check_values(launches, slots)
     check_order(launches, slots)
     if planned:
@@ -51,12 +55,11 @@ def check_operands(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> None:
         refuse(launch, f"the workspace @{launch.scratch} of @{launch.symbol} must be a temp slot")
 
 
-def check_kernel(launch: LaunchOp, slots: Mapping[str, SlotOp], target: str) -> None:
+def check_kernel(launch: LaunchOp, use: Use, slots: Mapping[str, SlotOp], target: str) -> None:
     """The op accepts its operands; the named kernel supports them on the target, in the given workspace."""
     if launch.schema is None:
         known = ", ".join(registry.schemas())
         refuse(launch, f"@{launch.symbol}: there is no op {launch.op.data!r}; known are {known}")
-    use = _use(launch, slots)
     try:
         registry.check_op(use)
         _, needed = registry.select_kernel(use, target, launch.kernel_id.data)
@@ -71,18 +74,18 @@ def check_kernel(launch: LaunchOp, slots: Mapping[str, SlotOp], target: str) -> 
         )
 
 
-def check_overlap(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> None:
+def check_overlap(launch: LaunchOp, use: Use, memory: Mapping[str, Range]) -> None:
     """Outputs and workspace have no byte in common with anything, except where the op works in place."""
     names = [*launch.writes, *([] if launch.scratch is None else [launch.scratch])]
-    written = sorted((memory_of(slots[name]), index) for index, name in enumerate(names))
+    written = sorted((memory[name], index) for index, name in enumerate(names))
     for (left, i), (right, j) in pairwise(written):
         if left.overlaps(right):
             refuse(launch, f"@{launch.symbol} writes @{names[i]} and @{names[j]}, which overlap in memory")
     in_place: frozenset[tuple[int, int]] | None = None
     for index, source in enumerate(launch.reads):
-        for output in _overlapping(written, memory_of(slots[source])):
-            in_place = _in_place(launch, slots) if in_place is None else in_place
-            same = memory_of(slots[source]) == memory_of(slots[names[output]])
+        for output in _overlapping(written, memory[source]):
+            in_place = registry.may_alias(use) if in_place is None else in_place
+            same = memory[source] == memory[names[output]]
             if not same or (output, index) not in in_place:
                 refuse(
                     launch,
@@ -100,18 +103,6 @@ def _overlapping(written: Sequence[tuple[Range, int]], source: Range) -> Iterato
             return
         if memory.overlaps(source):
             yield output
-
-
-def _in_place(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> frozenset[tuple[int, int]]:
-    """Pairs of an output and an input that may be the very same memory."""
-    return registry.may_alias(_use(launch, slots))
-
-
-def _use(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> Use:
-    """What the runtime is asked about."""
-    inputs = [slots[name].spec for name in launch.reads]
-    outputs = [slots[name].spec for name in launch.writes]
-    return Use.of(launch.op.data, inputs, outputs, launch.values, launch.counts)
 
 
 def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> None:

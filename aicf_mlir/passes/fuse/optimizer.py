@@ -48,10 +48,9 @@ def indices_of(op: KernelOp) -> list[int]:
 
 def scalars_of(op: KernelOp) -> list[dict[str, SSAValue]]:
     """What each group of an update reads beside the tensors: one value of each name."""
-    names = [name for name in op.ins if name not in TENSORS]
-    return [
-        {name: op.ins[name][group] for name in names if op.ins[name]} for group in range(len(op.ins["lr"]))
-    ]
+    ins = op.ins
+    given = {name: values for name, values in ins.items() if name not in TENSORS and values}
+    return [{name: values[group] for name, values in given.items()} for group in range(len(ins["lr"]))]
 
 
 def merge(updates: Sequence[KernelOp]) -> KernelOp:
@@ -62,8 +61,9 @@ def merge(updates: Sequence[KernelOp]) -> KernelOp:
     groups: list[int] = []
     indices: list[int] = []
     for update in updates:
+        ins = update.ins
         for name in TENSORS.intersection(operands):
-            operands[name] += update.ins[name]
+            operands[name] += ins[name]
         for name, values in update.outs.items():
             results[name] += [value.type for value in values]
         scalars = scalars_of(update)
@@ -84,10 +84,10 @@ def merge(updates: Sequence[KernelOp]) -> KernelOp:
 def results_of(merged: KernelOp, updates: Sequence[KernelOp]) -> list[list[SSAValue]]:
     """The results of `merged` that stand for those of each update."""
     rows: list[list[SSAValue]] = []
-    first = 0
+    outs, first = list(merged.outs.values()), 0
     for update in updates:
         count = len(groups_of(update))
-        rows.append([value for values in merged.outs.values() for value in values[first : first + count]])
+        rows.append([value for values in outs for value in values[first : first + count]])
         first += count
     return rows
 

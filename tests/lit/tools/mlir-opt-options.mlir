@@ -23,6 +23,7 @@
 // CHECK-NOT: nn.relu
 
 // TIMING:      dce
+// TIMING-NEXT: verify after passes
 // TIMING-NEXT: cse
 
 // TARGET: id "relu_f32

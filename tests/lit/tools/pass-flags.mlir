@@ -6,7 +6,9 @@
 // RUN: aicf-opt %s --cse -o %t && filecheck %s < %t
 // RUN: aicf-opt --cse %s --print-op-generic | aicf-opt | filecheck %s
 
+// ORDER: verify the input
 // ORDER: canonicalize
+// ORDER: verify after passes
 // ORDER: cse
 // ORDER: dce
 // ORDER: 100.0%  total

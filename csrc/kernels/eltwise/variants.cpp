@@ -1,4 +1,6 @@
 // The elementwise family: binary ops with broadcasting, unary ops, activation gradients, and bias_add.
+#include <map>
+
 #include "kernels/common/rows.h"
 #include "kernels/eltwise/launch.h"
 #include "kernels/eltwise/ops.h"
@@ -124,14 +126,12 @@ OpSchema backward(int number, const char* kind, const char* name, const char* do
 }  // namespace
 
 EltwiseLaunch eltwise_launch(const OpDesc& op) {
-  const std::string name = op.schema->name;
-  EltwiseOp found = EltwiseOp::BiasAdd;
-#define X(number, kind, text, doc, formula) \
-  if (name == #text) found = EltwiseOp::kind;
-  AICF_BINARY_OPS(X)
-  AICF_UNARY_OPS(X) AICF_BACKWARD_OPS(X)
+  static const std::map<std::string, EltwiseOp> ops = {
+#define X(number, kind, name, doc, formula) {#name, EltwiseOp::kind},
+      AICF_BINARY_OPS(X) AICF_UNARY_OPS(X) AICF_BACKWARD_OPS(X)
 #undef X
-      return {found, op};
+          {"bias_add", EltwiseOp::BiasAdd}};
+  return {ops.at(op.schema->name), op};
 }
 
 void register_eltwise(KernelRegistry& registry) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
@@ -57,9 +58,14 @@ def op_call(
     return _C.op_call(kind, described_inputs, described_outputs, dict(attrs or {}), kernel_id, stream, counts)
 
 
+@cache
+def _schemas() -> dict[int, dict[str, Any]]:
+    return {row["number"]: row for row in _C.op_schemas()}
+
+
 def _in_order(kind: int, inputs: Operands, outputs: Operands) -> tuple[list[Tensor], list[Tensor], _C.Counts]:
     """Operands and results in the order of the operation, and how many each name has."""
-    schema = next((row for row in _C.op_schemas() if row["number"] == int(kind)), None)
+    schema = _schemas().get(kind)
     if schema is None:
         raise KernelError(f"expected an operation of aicf_mlir.OpKind, got {kind!r}")
     if not isinstance(inputs, Mapping) or not isinstance(outputs, Mapping):

@@ -270,6 +270,51 @@ def test_refuses_outputs_that_overlap_each_other() -> None:
     assert saved.shape == (2, 8)
 
 
+@pytest.mark.parametrize(
+    ("kind", "inputs", "outputs", "message"),
+    [
+        (
+            OpKind.GemmEpilogue,
+            ["x", "x"],
+            ["y"],
+            r"takes a, b, \[bias\], \[saved\] and gives out, .*: say by name",
+        ),
+        (
+            OpKind.GemmEpilogue,
+            {"a": "x", "c": "x"},
+            {"out": "y"},
+            r"gemm_epilogue has no 'c'; it has a, b, bias, saved",
+        ),
+        (OpKind.GemmEpilogue, {"a": "x"}, {"out": "y"}, r"gemm_epilogue: b: expected one tensor, got 0"),
+        (
+            OpKind.GemmEpilogue,
+            {"a": "x", "b": "x"},
+            ["y"],
+            r"give inputs and outputs both by name, or both in order",
+        ),
+        (99, {"a": "x"}, {"out": "y"}, r"expected an operation of aicf_mlir.OpKind, got 99"),
+    ],
+)
+def test_refuses_operands_that_are_not_the_named_ones(
+    kind: int, inputs: Any, outputs: Any, message: str
+) -> None:
+    tensors = {"x": f32(2, 2), "y": f32(2, 2)}
+
+    def given(names: Any) -> Any:
+        if isinstance(names, dict):
+            return {key: tensors[name] for key, name in names.items()}
+        return [tensors[name] for name in names]
+
+    with pytest.raises(KernelError, match=message):
+        op_call(kind, given(inputs), given(outputs))
+
+
+def test_operands_by_name_stand_in_any_order() -> None:
+    a, b, bias, out = f32(3, 4), f32(4, 5), f32(5), f32(3, 5, value=0.0)
+    op_call(OpKind.GemmEpilogue, {"bias": bias, "b": b, "a": [a]}, {"out": out})
+    np.testing.assert_allclose(out, a @ b + bias, rtol=1e-5)
+
+
 def test_refuses_operands_on_other_devices() -> None:
     x = f32(2)
     with pytest.raises(KernelError, match=r"no device is called 'tpu'; expected cpu, cuda or cuda:N"):

@@ -116,3 +116,51 @@
 %s, %i = "test.op"() : () -> (tensor<3xi64>, tensor<4xi64>)
 // expected-error@below {{check_index needs the attribute classes}}
 %t = kernel.check_index status(%s) target(%i) {code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{gemm: expected 'b(…)'; its operands are a(…), b(…)}}
+%y = kernel.gemm a(%x) : tensor<4x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x8xf32>
+// expected-error@below {{relu: 'x' is one tensor, got 2}}
+%y = kernel.relu x(%x, %x) : tensor<4x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xf32>
+// expected-error@below {{gemm_epilogue has no result 'post'; it has out, pre, bias_grad}}
+%y, %z = kernel.gemm_epilogue a(%x) b(%x) -> out, post : (tensor<8x8xf32>, tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>)
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xf32>
+// expected-error@below {{gemm_epilogue has no operand 'a' here; it takes a(…), b(…), bias(…), saved(…)}}
+%y = kernel.gemm_epilogue a(%x) b(%x) a(%x) -> out : tensor<8x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xf32>
+// expected-error@below {{sgd_step: p': expected 1 tensor, as many as p has, got 2}}
+%y, %z = "kernel.sgd_step"(%x, %x) <{operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0>, resultSegmentSizes = array<i32: 2, 0>}> {groups = array<i64: 0>} : (tensor<8x8xf32>, tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>)
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xf32>
+// expected-error@below {{gemm_epilogue: the counts of a, b, [bias], [saved] do not add up to 2 tensors}}
+%y = "kernel.gemm_epilogue"(%x, %x) <{operandSegmentSizes = array<i32: 1, 1, 1, 0>, resultSegmentSizes = array<i32: 1, 0, 0>}> : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xf32>
+// expected-error@below {{gemm_epilogue: expected a count for each of a, b, [bias], [saved], got 1}}
+%y = "kernel.gemm_epilogue"(%x, %x) <{operandSegmentSizes = array<i32: 2>, resultSegmentSizes = array<i32: 1>}> : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xf32>
+// expected-error@below {{gemm_epilogue takes a, b, [bias], [saved] and gives out, [pre], [bias_grad]: say by name which tensors are which}}
+%y = "kernel.gemm_epilogue"(%x, %x) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>

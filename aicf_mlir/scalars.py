@@ -33,7 +33,7 @@ from aicf_mlir.ir.locations import origin
 from aicf_mlir.ir.signature import argument_labels
 
 UPDATES = ("advance", "sgd_step", "adam_step")
-"""Launches of the optimizer; each reads its tensors first, then its hyperparameters."""
+"""Launches of the optimizer."""
 
 HYPERPARAMETERS = frozenset({*Sgd(momentum=True).metas, *Adam().metas})
 """Names of operands of an update that the host sets."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, TensorType, i32
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import opt_prop_def, traits_def, var_operand_def, var_result_def
 from xdsl.parser import Parser, UnresolvedOperand
@@ -26,8 +26,8 @@ from aicf_mlir.ir.attributes import AttributeValue, from_attributes, to_attribut
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import expect_tensors
 from aicf_mlir.ir.registry import Counts, Schema, TensorSpec, Use
-from aicf_mlir.ir.segments import parse_segments, print_segments
-from aicf_mlir.ir.tensor_op import TensorOp, tensor_type
+from aicf_mlir.ir.segments import count_properties, counts_of, parse_segments, print_segments
+from aicf_mlir.ir.tensor_op import SEGMENT_SIZES, TensorOp, tensor_type
 
 Value = SSAValue | Operation
 Values = Value | Sequence[Value]
@@ -75,7 +75,7 @@ class KernelOp(TensorOp):
             given = {name: _listed(value) for name, value in operands.items()}
             types: dict[str, list[Any]] = {name: _listed(type_) for name, type_ in result_types.items()}
             counts = schema.counts({name: len(values) for name, values in given.items()}, tuple(types))
-            properties = _count_properties(schema, counts)
+            properties = count_properties(None if schema.fixed else counts, SEGMENT_SIZES)
             operands = [value for row in schema.inputs for value in given.get(row.name, ())]
             result_types = [type_ for row in schema.outputs for type_ in types.get(row.name, ())]
         assert not isinstance(result_types, Mapping)
@@ -95,9 +95,7 @@ class KernelOp(TensorOp):
     @property
     def counts(self) -> Counts | None:
         """How many tensors each operand and each result has; None where each has one."""
-        if self.input_counts is None or self.output_counts is None:
-            return None
-        return tuple(self.input_counts.get_values()), tuple(self.output_counts.get_values())
+        return counts_of(self.input_counts, self.output_counts)
 
     @property
     def ins(self) -> dict[str, Sequence[SSAValue]]:
@@ -166,17 +164,8 @@ class KernelOp(TensorOp):
                     break
         counts = schema.counts({name: len(listed) for name, listed in values.items()}, results)
         flat = [value for listed in values.values() for value in listed]
-        return flat, _count_properties(schema, counts)
+        return flat, count_properties(None if schema.fixed else counts, SEGMENT_SIZES)
 
 
 def _listed(value: Any) -> list[Any]:
     return [value] if isinstance(value, SSAValue | Operation | Attribute) else list(value)
-
-
-def _count_properties(schema: Schema, counts: Counts) -> dict[str, Attribute]:
-    if schema.fixed:
-        return {}
-    return {
-        "operandSegmentSizes": DenseArrayBase.from_list(i32, counts[0]),
-        "resultSegmentSizes": DenseArrayBase.from_list(i32, counts[1]),
-    }

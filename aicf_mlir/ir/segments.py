@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from xdsl.dialects.builtin import DenseArrayBase, IntegerType, i32
+from xdsl.ir import Attribute
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.mlir_lexer import MLIRTokenKind
 
 from aicf_mlir.ir.printing import print_words
-from aicf_mlir.ir.registry import Operand
+from aicf_mlir.ir.registry import Counts, Operand
 
 Item = TypeVar("Item")
 
@@ -26,6 +28,22 @@ def print_segments(
             printer.print_list(segment[1], print_item)
 
     print_words(printer, [segment for segment in items.items() if segment[1]], print_segment)
+
+
+def counts_of(
+    inputs: DenseArrayBase[IntegerType] | None, outputs: DenseArrayBase[IntegerType] | None
+) -> Counts | None:
+    """How many items each operand and each result has; None where each has one."""
+    if inputs is None or outputs is None:
+        return None
+    return tuple(inputs.get_values()), tuple(outputs.get_values())
+
+
+def count_properties(counts: Counts | None, names: tuple[str, str]) -> dict[str, Attribute]:
+    """The reverse, as properties called `names`; none where each has one."""
+    if counts is None:
+        return {}
+    return {name: DenseArrayBase.from_list(i32, values) for name, values in zip(names, counts, strict=True)}
 
 
 def parse_segments(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,7 +40,7 @@ squared = lambda model, batch: torch.erfinv(model.layer(batch["x"])).mean()
 """
 NAMES = [
     "<ipython-input-3-abcdef>",
-    "/tmp/ipykernel_4711/1234567.py",
+    f"{tempfile.gettempdir()}/ipykernel_4711/1234567.py",
     "<stdin>",
     "<string>",
     "<python-input-0>",

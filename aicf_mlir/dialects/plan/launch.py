@@ -12,7 +12,6 @@ from xdsl.dialects.builtin import (
     IntegerType,
     StringAttr,
     SymbolRefAttr,
-    i32,
 )
 from xdsl.ir import Attribute
 from xdsl.irdl import IRDLOperation, irdl_op_definition, lazy_traits_def, opt_prop_def, prop_def
@@ -32,7 +31,10 @@ from aicf_mlir.dialects.plan.text import (
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.attributes import AttributeValue, from_attributes, print_dictionary, to_attribute
 from aicf_mlir.ir.registry import Counts, Operand, Schema, segments
-from aicf_mlir.ir.segments import parse_segments, print_segments
+from aicf_mlir.ir.segments import count_properties, counts_of, parse_segments, print_segments
+
+COUNTS = ("input_counts", "output_counts")
+"""Properties that say how many slots each operand and each result has."""
 
 
 @irdl_op_definition
@@ -80,7 +82,7 @@ class LaunchOp(IRDLOperation):
                 "op": StringAttr(op),
                 "inputs": references(inputs),
                 "outputs": references(outputs),
-                **_count_properties(counts),
+                **count_properties(counts, COUNTS),
                 "attrs": DictionaryAttr({key: to_attribute(value) for key, value in attrs.items()}),
                 "workspace": None if workspace is None else SymbolRefAttr(workspace),
                 "unless": None if unless is None else SymbolRefAttr(unless),
@@ -100,9 +102,7 @@ class LaunchOp(IRDLOperation):
     @property
     def counts(self) -> Counts | None:
         """How many slots each operand and each result has; None where each has one."""
-        if self.input_counts is None or self.output_counts is None:
-            return None
-        return tuple(self.input_counts.get_values()), tuple(self.output_counts.get_values())
+        return counts_of(self.input_counts, self.output_counts)
 
     @property
     def values(self) -> dict[str, AttributeValue]:
@@ -197,11 +197,12 @@ class LaunchOp(IRDLOperation):
         properties["inputs"] = ArrayAttr([slot for slots in inputs.values() for slot in slots])
         properties["outputs"] = ArrayAttr([slot for slots in outputs.values() for slot in slots])
         if not schema.fixed:
-            properties |= _count_properties(
+            properties |= count_properties(
                 (
                     tuple(len(inputs.get(row.name, ())) for row in schema.inputs),
                     tuple(len(outputs.get(row.name, ())) for row in schema.outputs),
-                )
+                ),
+                COUNTS,
             )
         properties["attrs"] = DictionaryAttr(parser.parse_optional_attr_dict())
         if parser.parse_optional_keyword("workspace") is not None:
@@ -217,12 +218,3 @@ class LaunchOp(IRDLOperation):
     def verify_(self) -> None:
         _ = self.values
         expect_flat([*self.inputs, *self.outputs, *(self.after or ()), self.workspace])
-
-
-def _count_properties(counts: Counts | None) -> dict[str, Attribute]:
-    if counts is None:
-        return {}
-    return {
-        "input_counts": DenseArrayBase.from_list(i32, counts[0]),
-        "output_counts": DenseArrayBase.from_list(i32, counts[1]),
-    }

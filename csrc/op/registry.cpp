@@ -1,5 +1,6 @@
 #include "op/registry.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace aicf {
@@ -23,13 +24,28 @@ std::string kernels_of(const std::vector<KernelVariant>& variants, const OpSchem
 
 }  // namespace
 
+std::vector<Family::Register>& Family::all() {
+  static std::vector<Register> families;  // made by the first family, whichever that is
+  return families;
+}
+
 KernelRegistry& KernelRegistry::get() {
   static KernelRegistry& registry = *[] {
     auto* filled = new KernelRegistry;  // lives as long as the process: plans hold pointers to its variants
-    register_all(*filled);
+    for (const Family::Register add : Family::all()) add(*filled);
+    filled->sort();
     return filled;
   }();
   return registry;
+}
+
+void KernelRegistry::sort() {
+  std::sort(schemas_.begin(), schemas_.end(),
+            [](const OpSchema& a, const OpSchema& b) { return a.number < b.number; });
+  for (KernelVariant& v : variants_) v.schema = schema(v.op);
+  std::stable_sort(variants_.begin(), variants_.end(), [](const KernelVariant& a, const KernelVariant& b) {
+    return a.schema->number < b.schema->number;
+  });
 }
 
 void KernelRegistry::add(OpSchema schema) {

@@ -1,4 +1,4 @@
-// The one truth on kernels: every schema and every variant, registered once by register_all.cpp.
+// The one truth on kernels: every schema and every variant, registered once by its family.
 #pragma once
 #include <deque>
 #include <string>
@@ -8,9 +8,18 @@
 
 namespace aicf {
 
+class KernelRegistry;
+
+// What a family of kernels registers: a static object at the end of its variants.cpp, and nothing elsewhere.
+struct Family {
+  using Register = void (*)(KernelRegistry&);
+  explicit Family(Register add) { all().push_back(add); }
+  static std::vector<Register>& all();  // in the order in which their files happen to be initialised
+};
+
 class KernelRegistry {
  public:
-  static KernelRegistry& get();  // filled by register_all() on first use
+  static KernelRegistry& get();  // filled by all families on first use: ops by their numbers
 
   void add(OpSchema schema);        // throws on a number or a name that is already there
   void add(KernelVariant variant);  // throws on a name that is already there; order is preference
@@ -34,14 +43,14 @@ class KernelRegistry {
                 const KernelVariant** out) const;
 
  private:
-  std::deque<OpSchema> schemas_;  // their addresses stay
+  void sort();  // schemas by number, variants by that of their op: no order of files shows
+
+  std::deque<OpSchema> schemas_;  // their addresses stay once it is filled
   std::vector<KernelVariant> variants_;
 };
 
 // Makes a launch of `variant` ready. Refuses what is not in this build, and a launch that names another
 // kernel.
 Status prepare_kernel(const KernelVariant& variant, const OpDesc& op, LaunchPointer* out);
-
-void register_all(KernelRegistry& registry);
 
 }  // namespace aicf

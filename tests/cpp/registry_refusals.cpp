@@ -35,7 +35,7 @@ Status launch_tile(const Tile&, const LaunchContext&) { return Status::ok(); }
 
 }  // namespace
 
-void register_all(KernelRegistry& registry) { registry.add(schema(25, "copy")); }
+static const Family family([](KernelRegistry& registry) { registry.add(schema(25, "copy")); });
 
 template <class Row>
 void print_refusal(KernelRegistry& registry, const Row& row) {

@@ -47,7 +47,7 @@ constexpr KernelVariant kVariants[] = {
 
 }  // namespace
 
-void register_check(KernelRegistry& registry) {
+static const Family family([](KernelRegistry& registry) {
   registry.add(OpSchema{31,
                         "CheckIndex",
                         "check_index",
@@ -69,6 +69,6 @@ void register_check(KernelRegistry& registry) {
                         "",
                         check_check_finite});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
-}
+});
 
 }  // namespace aicf

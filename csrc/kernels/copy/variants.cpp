@@ -56,7 +56,7 @@ constexpr KernelVariant kVariants[] = {
 
 }  // namespace
 
-void register_copy(KernelRegistry& registry) {
+static const Family family([](KernelRegistry& registry) {
   registry.add(OpSchema{
       25, "Copy", "copy", "x, cast to the element type of y", {{"x"}}, {{"y"}}, {}, {}, "", check_copy});
   registry.add(OpSchema{26,
@@ -80,6 +80,6 @@ void register_copy(KernelRegistry& registry) {
                         "",
                         check_broadcast});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
-}
+});
 
 }  // namespace aicf

@@ -134,7 +134,7 @@ EltwiseLaunch eltwise_launch(const OpDesc& op) {
   return {ops.at(op.schema->name), op};
 }
 
-void register_eltwise(KernelRegistry& registry) {
+static const Family family([](KernelRegistry& registry) {
 #define X(number, kind, name, doc, formula) registry.add(binary(number, #kind, #name, doc));
   AICF_BINARY_OPS(X)
 #undef X
@@ -155,6 +155,6 @@ void register_eltwise(KernelRegistry& registry) {
                         "",
                         check_bias_add});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
-}
+});
 
 }  // namespace aicf

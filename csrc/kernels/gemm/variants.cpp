@@ -113,7 +113,7 @@ TiledGemm tensor_core_gemm(const OpDesc& op) {
   return {p, fills(128) ? 128 : fills(64) ? 64 : 32};
 }
 
-void register_gemm(KernelRegistry& registry) {
+static const Family family([](KernelRegistry& registry) {
   registry.add(OpSchema{2,
                         "Gemm",
                         "gemm",
@@ -137,6 +137,6 @@ void register_gemm(KernelRegistry& registry) {
                kNumerics,
                check_gemm_epilogue});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
-}
+});
 
 }  // namespace aicf

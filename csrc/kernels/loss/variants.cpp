@@ -65,7 +65,7 @@ constexpr KernelVariant kVariants[] = {
 
 }  // namespace
 
-void register_loss(KernelRegistry& registry) {
+static const Family family([](KernelRegistry& registry) {
   const std::vector<AttrRow> mse = {optional(kReduction)};
   const std::vector<AttrRow> cross_entropy = {optional(kReduction), optional(kIgnoreIndex),
                                               optional(kLabelSmoothing)};
@@ -110,6 +110,6 @@ void register_loss(KernelRegistry& registry) {
                         "",
                         check_cross_entropy_grad});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
-}
+});
 
 }  // namespace aicf

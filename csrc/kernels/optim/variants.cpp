@@ -161,7 +161,7 @@ constexpr const char* kNumerics =
 
 }  // namespace
 
-void register_optim(KernelRegistry& registry) {
+static const Family family([](KernelRegistry& registry) {
   registry.add(
       OpSchema{28,
                "Advance",
@@ -199,6 +199,6 @@ void register_optim(KernelRegistry& registry) {
                kNumerics,
                check_adam_step});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
-}
+});
 
 }  // namespace aicf

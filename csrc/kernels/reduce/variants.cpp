@@ -50,7 +50,7 @@ constexpr KernelVariant kVariants[] = {
 
 }  // namespace
 
-void register_reduce(KernelRegistry& registry) {
+static const Family family([](KernelRegistry& registry) {
   registry.add(OpSchema{20,
                         "ReduceSum",
                         "reduce_sum",
@@ -62,6 +62,6 @@ void register_reduce(KernelRegistry& registry) {
                         "sums in an order that the kernel fixes",
                         check_reduce_sum});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
-}
+});
 
 }  // namespace aicf

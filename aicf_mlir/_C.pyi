@@ -16,42 +16,11 @@ from typing import Any, NotRequired, TypeAlias, TypedDict
 
 from typing_extensions import Buffer
 
-class OpKind(enum.IntEnum):
-    """Every launch the runtime knows. The numbers are stable."""
+class _Kinds(enum.EnumMeta):
+    def __getattr__(cls, name: str) -> OpKind: ...
 
-    EltwiseAdd = 0
-    EltwiseRelu = 1
-    Gemm = 2
-    GemmEpilogue = 3
-    BiasAdd = 4
-    EltwiseSub = 5
-    EltwiseMul = 6
-    EltwiseDiv = 7
-    EltwiseNeg = 8
-    EltwiseGelu = 9
-    EltwiseGeluTanh = 10
-    EltwiseSilu = 11
-    EltwiseTanh = 12
-    EltwiseSigmoid = 13
-    ReluBwd = 14
-    GeluBwd = 15
-    GeluTanhBwd = 16
-    SiluBwd = 17
-    TanhBwd = 18
-    SigmoidBwd = 19
-    ReduceSum = 20
-    MseLoss = 21
-    MseGrad = 22
-    CrossEntropy = 23
-    CrossEntropyGrad = 24
-    Copy = 25
-    Transpose = 26
-    Broadcast = 27
-    Advance = 28
-    SgdStep = 29
-    AdamStep = 30
-    CheckIndex = 31
-    CheckFinite = 32
+class OpKind(enum.IntEnum, metaclass=_Kinds):
+    """Every launch the runtime knows, a member for each of `op_schemas`. The numbers are stable."""
 
 Attr: TypeAlias = bool | int | float | str | Sequence[int]
 TensorType: TypeAlias = tuple[str, Sequence[int]]

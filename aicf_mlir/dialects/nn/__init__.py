@@ -3,107 +3,36 @@ The nn dialect: what a model says, on immutable tensors of static shape.
 
 Every op has results whose types its operands and attributes imply, a verifier that says so, and either a
 vector-Jacobian product or a reason for having none. What each op computes stands in
-`aicf_mlir.interpreters.nn`.
+`aicf_mlir.interpreters`. The dialect has every op that a file of this folder defines.
 """
 
-from xdsl.ir import Dialect
+# ruff: noqa: F403, F405  (what a file hands on is its `__all__`)
+from importlib import import_module
+from pkgutil import iter_modules
 
-from aicf_mlir.dialects.nn.activations import (
-    GeluGradOp,
-    GeluOp,
-    ReluGradOp,
-    ReluOp,
-    SigmoidGradOp,
-    SigmoidOp,
-    SiluGradOp,
-    SiluOp,
-    TanhGradOp,
-    TanhOp,
-)
-from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, ReductionOp, SumOp, broadcast_shapes
-from aicf_mlir.dialects.nn.checks import CheckFiniteOp, CheckIndexOp, CheckOp
-from aicf_mlir.dialects.nn.elementwise import AddOp, BinaryOp, DivOp, MulOp, NegOp, SubOp, UnaryOp
-from aicf_mlir.dialects.nn.linear_algebra import LinearOp, MatmulOp
-from aicf_mlir.dialects.nn.losses import CrossEntropyGradOp, CrossEntropyOp, MseLossGradOp, MseLossOp
-from aicf_mlir.dialects.nn.reductions import MeanOp
-from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, DetachOp, ReshapeOp, TransposeOp
-from aicf_mlir.dialects.nn.statistics import VarMeanOp
+from xdsl.ir import Dialect, Operation
 
-NN = Dialect(
-    "nn",
-    [
-        ConstantOp,
-        DetachOp,
-        AddOp,
-        SubOp,
-        MulOp,
-        DivOp,
-        NegOp,
-        ReluOp,
-        GeluOp,
-        SiluOp,
-        TanhOp,
-        SigmoidOp,
-        ReluGradOp,
-        GeluGradOp,
-        SiluGradOp,
-        TanhGradOp,
-        SigmoidGradOp,
-        LinearOp,
-        MatmulOp,
-        ReshapeOp,
-        TransposeOp,
-        BroadcastToOp,
-        SumOp,
-        MeanOp,
-        VarMeanOp,
-        CastOp,
-        MseLossOp,
-        MseLossGradOp,
-        CrossEntropyOp,
-        CrossEntropyGradOp,
-        CheckIndexOp,
-        CheckFiniteOp,
-    ],
-)
+from aicf_mlir.dialects.nn.activations import *
+from aicf_mlir.dialects.nn.broadcasting import *
+from aicf_mlir.dialects.nn.checks import *
+from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.elementwise import *
+from aicf_mlir.dialects.nn.linear_algebra import *
+from aicf_mlir.dialects.nn.losses import *
+from aicf_mlir.dialects.nn.reductions import *
+from aicf_mlir.dialects.nn.shape import *
+from aicf_mlir.dialects.nn.statistics import *
 
-__all__ = [
-    "NN",
-    "AddOp",
-    "BinaryOp",
-    "BroadcastToOp",
-    "CastOp",
-    "CheckFiniteOp",
-    "CheckIndexOp",
-    "CheckOp",
-    "ConstantOp",
-    "CrossEntropyGradOp",
-    "CrossEntropyOp",
-    "DetachOp",
-    "DivOp",
-    "GeluGradOp",
-    "GeluOp",
-    "LinearOp",
-    "MatmulOp",
-    "MeanOp",
-    "MseLossGradOp",
-    "MseLossOp",
-    "MulOp",
-    "NegOp",
-    "ReductionOp",
-    "ReluGradOp",
-    "ReluOp",
-    "ReshapeOp",
-    "SigmoidGradOp",
-    "SigmoidOp",
-    "SiluGradOp",
-    "SiluOp",
-    "SubOp",
-    "SumOp",
-    "TanhGradOp",
-    "TanhOp",
-    "TransposeOp",
-    "UnaryOp",
-    "VarMeanOp",
-    "broadcast_shapes",
-]
+
+def _ops() -> list[type[Operation]]:
+    """In the order of the files, and of the lines in each."""
+    ops: list[type[Operation]] = []
+    for file in sorted(row.name for row in iter_modules(__path__)):
+        module = import_module(f"{__name__}.{file}")
+        classes = (each for each in vars(module).values() if isinstance(each, type))
+        own = (each for each in classes if each.__module__ == module.__name__ and issubclass(each, NNOp))
+        ops += [each for each in own if "name" in vars(each)]
+    return ops
+
+
+NN = Dialect("nn", _ops())

@@ -22,6 +22,19 @@ from aicf_mlir.ir.expect import Value, expect_float, expect_one_of, expect_type
 from aicf_mlir.ir.interfaces import NotDifferentiable
 from aicf_mlir.ir.tensor_op import AnyTensor, tensor_type
 
+__all__ = [
+    "GeluGradOp",
+    "GeluOp",
+    "ReluGradOp",
+    "ReluOp",
+    "SigmoidGradOp",
+    "SigmoidOp",
+    "SiluGradOp",
+    "SiluOp",
+    "TanhGradOp",
+    "TanhOp",
+]
+
 APPROXIMATE = ("none", "tanh")
 """gelu: "none" is x * Phi(x) by the error function, "tanh" torch's approximation of it."""
 
@@ -51,6 +64,7 @@ class ReluGradOp(GradOp):
     """0 where y <= 0, else dy: a NaN in y lets dy pass."""
 
     name = "nn.relu_grad"
+    LAUNCH: ClassVar = "relu_bwd"
     SAVED: ClassVar[str] = "y"
 
 
@@ -59,6 +73,7 @@ class TanhGradOp(GradOp):
     """dy * (1 - y * y)."""
 
     name = "nn.tanh_grad"
+    LAUNCH: ClassVar = "tanh_bwd"
     SAVED: ClassVar[str] = "y"
 
 
@@ -67,6 +82,7 @@ class SigmoidGradOp(GradOp):
     """dy * y * (1 - y)."""
 
     name = "nn.sigmoid_grad"
+    LAUNCH: ClassVar = "sigmoid_bwd"
     SAVED: ClassVar[str] = "y"
 
 
@@ -75,6 +91,7 @@ class SiluGradOp(GradOp):
     """dy * s * (1 + x * (1 - s)) with s = sigmoid(x)."""
 
     name = "nn.silu_grad"
+    LAUNCH: ClassVar = "silu_bwd"
     SAVED: ClassVar[str] = "x"
 
 

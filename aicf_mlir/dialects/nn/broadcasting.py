@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from xdsl.builder import Builder
@@ -20,6 +21,8 @@ from aicf_mlir.ir.expect import Value, expect_float, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInterface
 from aicf_mlir.ir.properties import bool_attr, ints_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
+
+__all__ = ["BroadcastToOp", "ReductionOp", "SumOp", "broadcast_shapes"]
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -48,6 +51,7 @@ class BroadcastToOp(ValueOp, DifferentiableInterface, HasCanonicalizationPattern
     """x repeated to the shape of the result, by NumPy's rules."""
 
     name = "nn.broadcast_to"
+    LAUNCH: ClassVar = "broadcast"
 
     x = operand_def(TensorType)
 

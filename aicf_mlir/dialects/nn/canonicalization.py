@@ -111,10 +111,10 @@ class RemoveMultiplicationByOne(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, nn.MulOp | nn.DivOp):
             return
-        if is_constant(op.rhs, 1.0) and op.lhs.type == op.result.type:
-            replace(rewriter, op, op.lhs)
-        elif isinstance(op, nn.MulOp) and is_constant(op.lhs, 1.0) and op.rhs.type == op.result.type:
-            replace(rewriter, op, op.rhs)
+        if is_constant(op.y, 1.0) and op.x.type == op.result.type:
+            replace(rewriter, op, op.x)
+        elif isinstance(op, nn.MulOp) and is_constant(op.x, 1.0) and op.y.type == op.result.type:
+            replace(rewriter, op, op.y)
 
 
 class CancelNegations(RewritePattern):
@@ -132,11 +132,11 @@ class AbsorbNegation(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, nn.AddOp | nn.SubOp):
             return
-        if isinstance(negated := op.rhs.owner, nn.NegOp):
+        if isinstance(negated := op.y.owner, nn.NegOp):
             opposite = nn.SubOp if isinstance(op, nn.AddOp) else nn.AddOp
-            replace(rewriter, op, opposite(op.lhs, negated.x))
-        elif isinstance(op, nn.AddOp) and isinstance(negated := op.lhs.owner, nn.NegOp):
-            replace(rewriter, op, nn.SubOp(op.rhs, negated.x))
+            replace(rewriter, op, opposite(op.x, negated.x))
+        elif isinstance(op, nn.AddOp) and isinstance(negated := op.x.owner, nn.NegOp):
+            replace(rewriter, op, nn.SubOp(op.y, negated.x))
 
 
 class AbsorbTransposeIntoMatmul(RewritePattern):

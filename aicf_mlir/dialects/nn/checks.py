@@ -14,6 +14,8 @@ from aicf_mlir.ir.interfaces import NotDifferentiable
 from aicf_mlir.ir.signature import STATUS_TYPE
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, tensor_type
 
+__all__ = ["CheckFiniteOp", "CheckIndexOp", "CheckOp"]
+
 
 class CheckOp(ValueOp, abc.ABC):
     """
@@ -80,7 +82,7 @@ class CheckIndexOp(CheckOp):
 @irdl_op_definition
 class CheckFiniteOp(CheckOp):
     """
-    Fails at a NaN or an infinity in any of its values: with code `code + i` in the i-th of them.
+    Fails at a NaN or an infinity in any of the tensors x: with code `code + i` in the i-th of them.
 
     What stands there is 0 for NaN, 1 for infinity and -1 for -infinity.
     """
@@ -88,22 +90,22 @@ class CheckFiniteOp(CheckOp):
     name = "nn.check_finite"
 
     status = operand_def(TensorType)
-    values = var_operand_def(TensorType)
+    x = var_operand_def(TensorType)
 
-    def __init__(self, status: Value, values: list[Value], code: int):
+    def __init__(self, status: Value, x: list[Value], code: int):
         super().__init__(
-            operands=[status, values],
+            operands=[status, x],
             properties={"code": IntegerAttr(code, i64)},
             result_types=[STATUS_TYPE],
         )
 
     @property
     def codes(self) -> range:
-        """One for each value."""
-        return range(self.code.value.data, self.code.value.data + len(self.values))
+        """One for each tensor."""
+        return range(self.code.value.data, self.code.value.data + len(self.x))
 
     def expect_checked(self) -> None:
-        if not self.values:
+        if not self.x:
             raise VerifyException("expected one value or more to check, got none")
-        for index, value in enumerate(self.values):
+        for index, value in enumerate(self.x):
             expect_float(f"value {index}", value)

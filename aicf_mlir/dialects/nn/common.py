@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.irdl import result_def, traits_def
@@ -16,6 +17,9 @@ from aicf_mlir.ir.tensor_op import AnyTensor, TensorOp
 
 class NNOp(TensorOp, abc.ABC):
     """A pure op on statically shaped tensors; operands and attributes imply the types of its results."""
+
+    LAUNCH: ClassVar[str | None] = None
+    """The kernel op that is the same op, where it has another name than this one (`dialects/launches.py`)."""
 
     traits = traits_def(Pure())
 

@@ -21,16 +21,18 @@ from aicf_mlir.ir.expect import Value, expect_float, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInterface
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
+__all__ = ["AddOp", "BinaryOp", "DivOp", "MulOp", "NegOp", "SubOp", "UnaryOp"]
 
-def binary_type(lhs: Value, rhs: Value, of_integers: bool = False) -> AnyTensor:
+
+def binary_type(x: Value, y: Value, of_integers: bool = False) -> AnyTensor:
     """The result type of an elementwise op: the shapes broadcast together, one element type."""
     if not of_integers:
-        expect_float("lhs", lhs)
-    if element_type(lhs) != element_type(rhs):
+        expect_float("x", x)
+    if element_type(x) != element_type(y):
         raise VerifyException(
-            f"expected one element type, got {tensor_type(lhs)} and {tensor_type(rhs)}; cast one of them"
+            f"expected one element type, got {tensor_type(x)} and {tensor_type(y)}; cast one of them"
         )
-    return with_shape(lhs, broadcast_shapes(shape_of(lhs), shape_of(rhs)))
+    return with_shape(x, broadcast_shapes(shape_of(x), shape_of(y)))
 
 
 class BinaryOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface, abc.ABC):
@@ -39,26 +41,26 @@ class BinaryOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInte
     OF_INTEGERS: ClassVar[bool] = False
     """Whether the op is defined for integers too; their results are exact."""
 
-    lhs = operand_def(TensorType)
-    rhs = operand_def(TensorType)
+    x = operand_def(TensorType)
+    y = operand_def(TensorType)
 
-    def __init__(self, lhs: Value, rhs: Value):
-        super().__init__(operands=[lhs, rhs], result_types=[binary_type(lhs, rhs, self.OF_INTEGERS)])
+    def __init__(self, x: Value, y: Value):
+        super().__init__(operands=[x, y], result_types=[binary_type(x, y, self.OF_INTEGERS)])
 
     def inferred_type(self) -> AnyTensor:
-        return binary_type(self.lhs, self.rhs, self.OF_INTEGERS)
+        return binary_type(self.x, self.y, self.OF_INTEGERS)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         (g,) = cotangents
-        lhs, rhs = self.partials(builder, g)
+        x, y = self.partials(builder, g)
         return [
-            sum_to_shape(builder, lhs, shape_of(self.lhs)),
-            sum_to_shape(builder, rhs, shape_of(self.rhs)),
+            sum_to_shape(builder, x, shape_of(self.x)),
+            sum_to_shape(builder, y, shape_of(self.y)),
         ]
 
     @abc.abstractmethod
     def partials(self, builder: Builder, g: SSAValue) -> tuple[SSAValue, SSAValue]:
-        """The cotangents of lhs and rhs in the result's shape, before the sum over broadcast dimensions."""
+        """The cotangents of x and y in the result's shape, before the sum over broadcast dimensions."""
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
@@ -69,7 +71,7 @@ class BinaryOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInte
 
 @irdl_op_definition
 class AddOp(BinaryOp):
-    """lhs + rhs."""
+    """x + y."""
 
     name = "nn.add"
     OF_INTEGERS: ClassVar = True
@@ -82,7 +84,7 @@ class AddOp(BinaryOp):
 
 @irdl_op_definition
 class SubOp(BinaryOp):
-    """lhs - rhs."""
+    """x - y."""
 
     name = "nn.sub"
     OF_INTEGERS: ClassVar = True
@@ -93,26 +95,26 @@ class SubOp(BinaryOp):
 
 @irdl_op_definition
 class MulOp(BinaryOp):
-    """lhs * rhs."""
+    """x * y."""
 
     name = "nn.mul"
 
     traits = traits_def(Commutative())
 
     def partials(self, builder: Builder, g: SSAValue) -> tuple[SSAValue, SSAValue]:
-        return builder.insert(MulOp(g, self.rhs)).result, builder.insert(MulOp(g, self.lhs)).result
+        return builder.insert(MulOp(g, self.y)).result, builder.insert(MulOp(g, self.x)).result
 
 
 @irdl_op_definition
 class DivOp(BinaryOp):
-    """lhs / rhs."""
+    """x / y."""
 
     name = "nn.div"
 
     def partials(self, builder: Builder, g: SSAValue) -> tuple[SSAValue, SSAValue]:
-        slope = builder.insert(DivOp(self.result, self.rhs)).result
+        slope = builder.insert(DivOp(self.result, self.y)).result
         return (
-            builder.insert(DivOp(g, self.rhs)).result,
+            builder.insert(DivOp(g, self.y)).result,
             builder.insert(NegOp(builder.insert(MulOp(g, slope)).result)).result,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import DYNAMIC_INDEX, BoolAttr, TensorType
@@ -20,6 +21,8 @@ from aicf_mlir.ir.expect import Value, expect_float, expect_rank, expect_type, w
 from aicf_mlir.ir.interfaces import DifferentiableInterface
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
+
+__all__ = ["LinearOp", "MatmulOp"]
 
 
 def matmul_type(a: Value, b: Value, trans_a: bool, trans_b: bool) -> AnyTensor:
@@ -44,6 +47,7 @@ class MatmulOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInte
     """op(a) · op(b) over the last two dimensions; op transposes them where `trans_a` / `trans_b` says so."""
 
     name = "nn.matmul"
+    LAUNCH: ClassVar = "gemm"
 
     a = operand_def(TensorType)
     b = operand_def(TensorType)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, IntegerType, StringAttr, TensorType, f64, i64
@@ -17,6 +18,8 @@ from aicf_mlir.ir.expect import Value, expect_float, expect_one_of, expect_type,
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import float_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
+
+__all__ = ["CrossEntropyGradOp", "CrossEntropyOp", "MseLossGradOp", "MseLossOp"]
 
 REDUCTIONS = ("mean", "sum")
 SECOND_DERIVATIVE = NotDifferentiable("second derivatives are not supported")
@@ -53,6 +56,7 @@ class MseLossGradOp(ValueOp):
     """The cotangent of y: 2 * (y - t) * dloss, over the number of elements for the mean."""
 
     name = "nn.mse_loss_grad"
+    LAUNCH: ClassVar = "mse_grad"
 
     dloss = operand_def(TensorType)
     y = operand_def(TensorType)

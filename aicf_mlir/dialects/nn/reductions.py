@@ -13,6 +13,8 @@ from aicf_mlir.dialects.nn.elementwise import MulOp
 from aicf_mlir.dialects.nn.shape import ConstantOp
 from aicf_mlir.ir.expect import scalar_of
 
+__all__ = ["MeanOp"]
+
 
 @irdl_op_definition
 class MeanOp(ReductionOp):

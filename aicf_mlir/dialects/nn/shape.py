@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import DenseArrayBase, FloatAttr, TensorType, f64, i64
@@ -18,6 +19,8 @@ from aicf_mlir.ir.expect import Value, expect_float, is_float, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import float_attr, ints_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
+
+__all__ = ["CastOp", "ConstantOp", "DetachOp", "ReshapeOp", "TransposeOp"]
 
 MOST_EXACT = float(1 << 53)
 """Up to here float64, in which constants are written, has every integer."""
@@ -138,6 +141,7 @@ class CastOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterf
     """Each element rounded once to the element type of the result (to nearest, ties to even)."""
 
     name = "nn.cast"
+    LAUNCH: ClassVar = "copy"
 
     x = operand_def(TensorType)
 

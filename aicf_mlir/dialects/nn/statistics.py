@@ -20,6 +20,8 @@ from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInParts
 from aicf_mlir.ir.properties import bool_attr, float_attr, ints_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of
 
+__all__ = ["VarMeanOp"]
+
 
 @irdl_op_definition
 class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):

@@ -1,7 +1,7 @@
 """From nn and optim to kernel: one op becomes the launches that compute it, with its location.
 
 Each rule takes an op and returns the ops that replace it; the results of the last one replace its own.
-Rules are rows of one table, in the files beside this one.
+An op that is a launch as it stands has none of its own; the others are rows of one table, in the files beside this one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, Rewrite
 from aicf_mlir.dialects import kernel
 from aicf_mlir.errors import LoweringError
 from aicf_mlir.ir.names import name_after_op
-from aicf_mlir.passes.lower import checks, elementwise, linear_algebra, losses, optimizers, shape
+from aicf_mlir.passes.lower import elementwise, linear_algebra, optimizers, same, shape
 from aicf_mlir.passes.lower.results import give_results_memory
 
 Rule = Callable[[Any], Sequence[Operation]]
 
 RULES: Mapping[type[Operation], Rule] = {
+    **same.RULES,
     **elementwise.RULES,
     **linear_algebra.RULES,
-    **losses.RULES,
-    **checks.RULES,
     **shape.RULES,
     **optimizers.RULES,
 }

@@ -1,4 +1,4 @@
-"""Elementwise ops: each is one launch on the same operands."""
+"""Elementwise ops whose launch depends on their type or attributes."""
 
 from __future__ import annotations
 
@@ -12,33 +12,14 @@ from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import shape_of
 
-SAME_OPERANDS: dict[type[Operation], type[KernelOp]] = {
-    nn.MulOp: kernel.MulOp,
-    nn.DivOp: kernel.DivOp,
-    nn.NegOp: kernel.NegOp,
-    nn.ReluOp: kernel.ReluOp,
-    nn.SiluOp: kernel.SiluOp,
-    nn.TanhOp: kernel.TanhOp,
-    nn.SigmoidOp: kernel.SigmoidOp,
-    nn.ReluGradOp: kernel.ReluBwdOp,
-    nn.SiluGradOp: kernel.SiluBwdOp,
-    nn.TanhGradOp: kernel.TanhBwdOp,
-    nn.SigmoidGradOp: kernel.SigmoidBwdOp,
-}
-
-
-def renamed(target: type[KernelOp]) -> Callable[[Operation], list[Operation]]:
-    """The rule that keeps operands and types and changes the op."""
-    return lambda op: [target.launch(op.operands, op.result_types)]
-
 
 def of_numbers(target: type[KernelOp]) -> Callable[[Operation], list[Operation]]:
-    """As `renamed`; integers are computed in float64, which is exact up to 2^53, for there is no kernel for them."""
+    """The same op; integers are computed in float64, which is exact up to 2^53, for there is no kernel for them."""
 
     def rule(op: Operation) -> list[Operation]:
         (result,) = op.results
         if is_float(result):
-            return renamed(target)(op)
+            return [target.launch(op.operands, op.result_types)]
         wide = [_in_float64(operand) for operand in op.operands]
         computed = target.launch([each.results[0] for each in wide], [TensorType(f64, shape_of(result))])
         return [*wide, computed, kernel.CopyOp.launch(computed.results, [result.type])]
@@ -68,7 +49,6 @@ def lower_gelu_grad(op: nn.GeluGradOp) -> list[Operation]:
 RULES = {
     nn.AddOp: of_numbers(kernel.AddOp),
     nn.SubOp: of_numbers(kernel.SubOp),
-    **{source: renamed(target) for source, target in SAME_OPERANDS.items()},
     nn.GeluOp: lower_gelu,
     nn.GeluGradOp: lower_gelu_grad,
 }

@@ -1,4 +1,4 @@
-"""Constants, moves of elements and reductions."""
+"""Constants, what only renames memory, and reductions."""
 
 from __future__ import annotations
 
@@ -24,21 +24,6 @@ def lower_detach(op: nn.DetachOp) -> list[Operation]:
     return [kernel.ReshapeOp.build_op([op.x], op.result_types)]
 
 
-def lower_transpose(op: nn.TransposeOp) -> list[Operation]:
-    """A copy in another order."""
-    return [kernel.TransposeOp.launch([op.x], op.result_types, perm=list(op.perm.get_values()))]
-
-
-def lower_broadcast_to(op: nn.BroadcastToOp) -> list[Operation]:
-    """A copy that repeats."""
-    return [kernel.BroadcastOp.launch([op.x], op.result_types)]
-
-
-def lower_cast(op: nn.CastOp) -> list[Operation]:
-    """A copy to another element type."""
-    return [kernel.CopyOp.launch([op.x], op.result_types)]
-
-
 def lower_sum(op: nn.SumOp) -> list[Operation]:
     """Dimensions that are kept with size 1 are in the result type."""
     return [kernel.ReduceSumOp.launch([op.x], op.result_types, dims=list(op.dims.get_values()))]
@@ -55,9 +40,6 @@ RULES = {
     nn.ConstantOp: lower_constant,
     nn.DetachOp: lower_detach,
     nn.ReshapeOp: lower_reshape,
-    nn.TransposeOp: lower_transpose,
-    nn.BroadcastToOp: lower_broadcast_to,
-    nn.CastOp: lower_cast,
     nn.SumOp: lower_sum,
     nn.MeanOp: lower_mean,
 }

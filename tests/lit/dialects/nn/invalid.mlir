@@ -54,7 +54,7 @@
 // -----
 
 %x = "test.op"() : () -> (tensor<4xi64>)
-// expected-error@below {{expected lhs of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
+// expected-error@below {{expected x of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
 %z = nn.mul %x, %x : tensor<4xi64>
 
 // -----

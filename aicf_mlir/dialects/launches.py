@@ -1,0 +1,52 @@
+"""Which nn ops are launches as they stand: a kernel op has the same operands, attributes and results.
+
+Such an op says nothing of its launch: its meaning is that of the kernel op, and it lowers by rule. `NNOp.LAUNCH` is for
+a kernel op of another name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import OperandDef, OptOperandDef, VarOperandDef
+
+from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.ir import registry
+from aicf_mlir.ir.attributes import AttributeValue, from_attribute
+from aicf_mlir.ir.registry import Schema
+
+COUNTS = {OperandDef: "one", OptOperandDef: "optional", VarOperandDef: "many"}
+"""How a schema calls them."""
+
+
+@cache
+def launch_of(op: type[Operation]) -> Schema | None:
+    """The kernel op that `op` is, operand for operand by the same names; None where there is none."""
+    if not issubclass(op, NNOp):
+        return None
+    schema = registry.schemas().get(op.LAUNCH or op.name.removeprefix("nn."))
+    definition = op.get_irdl_definition()
+    operands = [(name, COUNTS[type(row)]) for name, row in definition.operands]
+    if schema is None or operands != [(row.name, row.count) for row in schema.inputs]:
+        return None
+    known = {row.name for row in schema.attrs}
+    required = {row.name for row in schema.attrs if row.required}
+    same_attributes = required <= definition.properties.keys() <= known
+    same_results = [row.count for row in schema.outputs] == ["one"] * len(definition.results)
+    return schema if same_attributes and same_results else None
+
+
+def operands_of(op: Operation, schema: Schema) -> dict[str, Sequence[SSAValue]]:
+    """The operands by the names that `schema`, the `launch_of` the op, has for them."""
+    given = {row.name: getattr(op, row.name) for row in schema.inputs}
+    return {
+        name: () if value is None else (value,) if isinstance(value, SSAValue) else tuple(value)
+        for name, value in given.items()
+    }
+
+
+def attributes_of(op: Operation) -> dict[str, AttributeValue]:
+    """The properties of the op, as its launch has them."""
+    return {name: from_attribute(name, value) for name, value in op.properties.items()}

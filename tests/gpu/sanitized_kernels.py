@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "py"))
 
-from kernel_cases import FLOATS, GENERATORS, Array, Case, Generator, Maker
+from kernel_cases import FLOATS, Array, Case, Generator, Maker, generated
 from test_cuda_kernels import LARGE
 
 from aicf_mlir import _C
@@ -64,7 +65,7 @@ def main() -> None:
         if kernel["device"] != "cuda" or not any(text in kernel["name"] for text in arguments.only):
             continue
         kernels += 1
-        chosen = list(supported(kernel, target, GENERATORS[kernel["op"]]))[:: arguments.each]
+        chosen = list(supported(kernel, target, partial(generated, kernel["op"])))[:: arguments.each]
         if kernel["op"] in LARGE:
             chosen += list(supported(kernel, target, LARGE[kernel["op"]]))[:: arguments.large_each]
         for case in chosen:

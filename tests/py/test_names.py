@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from samples import NN_SAMPLES
 from xdsl.passes import ModulePass
 
 from aicf_mlir import errors
@@ -44,14 +45,19 @@ def test_every_file_in_passes_is_a_pass_or_serves_one() -> None:
     assert folders <= known
 
 
+LAUNCHES = [launch for sample in NN_SAMPLES if (launch := sample.launch()) is not None]
+ROUND_TRIPS = {sample.op_type().name for sample in NN_SAMPLES} | {launch.name for launch in LAUNCHES}
+"""The ops whose text test_nn_samples.py prints and reads, before and after they are lowered."""
+
+
 @pytest.mark.parametrize("name", get_all_dialects())
 def test_every_dialect_has_its_lit_tests(name: str) -> None:
     dialect = get_all_dialects()[name]()
     assert dialect.name == name
     assert (LIT / "dialects" / name / "invalid.mlir").exists()
     tested = (LIT / "dialects" / name / "ops.mlir").read_text()
-    missing = [op.name for op in dialect.operations if not re.search(rf"{re.escape(op.name)}\b", tested)]
-    assert not missing
+    missing = {op.name for op in dialect.operations if not re.search(rf"{re.escape(op.name)}\b", tested)}
+    assert not missing - ROUND_TRIPS
 
 
 def test_every_lit_test_of_a_pass_belongs_to_a_pass() -> None:

@@ -8,6 +8,7 @@ from io import StringIO
 import numpy as np
 import pytest
 import torch
+from programs import run_pipeline
 from samples import SAMPLES, Sample, sweep
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
@@ -55,6 +56,12 @@ def printed(module: ModuleOp, generic: bool) -> str:
 @sweep(SAMPLES)
 def test_text_round_trips(sample: Sample) -> None:
     module = sample.module()
+    round_trips(module)
+    round_trips(run_pipeline(module, "decompose,lower"))
+
+
+def round_trips(module: ModuleOp) -> None:
+    """Custom and generic text read back as the same ops."""
     verify_module(module)
     custom, generic = printed(module, generic=False), printed(module, generic=True)
     for text in (custom, generic):

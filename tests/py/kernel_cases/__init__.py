@@ -1,22 +1,35 @@
 """Inputs for every kernel op: ragged shapes, normals, special values, and integers (sums exact in any order).
 
-`cases(op, dtype)` is the table that the kernel tests of every device read. A row of `GENERATORS` serves each
-op kind; a kind without a row fails the tests.
+`cases(op, dtype)` is the table that the kernel tests of every device read: what the samples of nn lower to, and for
+what they do not reach a row of `GENERATORS`. An op with neither fails the tests.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from kernel_cases.case import FLOATS, Array, Case, Generator, Maker, Spec
 from kernel_cases.checks import check_finite, check_index
 from kernel_cases.elementwise import ACTIVATIONS, backward, bias_add, binary, unary
+from kernel_cases.from_samples import of_samples
 from kernel_cases.movement import broadcast, copy, transpose
 from kernel_cases.products import TRANSPOSES, gemm, gemm_epilogue
 from kernel_cases.sums import cross_entropy, cross_entropy_grad, mse_grad, mse_loss, reduce_sum
 from kernel_cases.updates import adam_step, advance, sgd_step
 
-__all__ = ["FLOATS", "GENERATORS", "TRANSPOSES", "Array", "Case", "Generator", "Maker", "Spec", "cases"]
+__all__ = [
+    "FLOATS",
+    "GENERATORS",
+    "TRANSPOSES",
+    "Array",
+    "Case",
+    "Generator",
+    "Maker",
+    "Spec",
+    "cases",
+    "generated",
+]
 
 GENERATORS: dict[str, Generator] = {
     **dict.fromkeys(("neg", *ACTIVATIONS), unary),
@@ -39,10 +52,16 @@ GENERATORS: dict[str, Generator] = {
     "sgd_step": sgd_step,
     "adam_step": adam_step,
 }
-"""By op name without the dialect; a missing one is a missing test."""
+"""By op name without the dialect: cases beside its samples."""
+
+
+def generated(op: str, make: Maker) -> Iterator[Case]:
+    """Every case of the op for operands of `make.dtype`."""
+    yield from of_samples(make, op)
+    yield from GENERATORS.get(op, lambda _: ())(make)
 
 
 @lru_cache(maxsize=len(FLOATS))  # the variants of an op are tested one after the other
 def cases(op: str, dtype: str) -> tuple[Case, ...]:
     """Every case of the op for operands of `dtype`."""
-    return tuple(GENERATORS[op](Maker(dtype)))
+    return tuple(generated(op, Maker(dtype)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,4 +73,4 @@ class Maker:
         return self.dtype, shape
 
 
-Generator = Callable[[Maker], Iterator[Case]]
+Generator = Callable[[Maker], Iterable[Case]]

@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from xdsl.context import Context
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, Region
 
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.errors import LoweringError
 from aicf_mlir.interpreters.numerics import FLOATS, Array, round_to
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.tensor_op import AnyTensor
+from aicf_mlir.passes.lower import LowerPass
 
 Fill = Callable[[np.random.Generator, tuple[int, ...]], Array]
 """Values of an operand."""
@@ -84,21 +88,42 @@ class Sample:
     """How operands other than `normal` are filled."""
     smooth: bool = True
     """Whether the f64 gradient check applies: not at special values, and not through a rounding."""
+    in_range: bool = True
+    """Whether float32 holds what is computed on the way: if not, kernels give NaN, as torch's do."""
 
     def types(self, element: str | None = None) -> list[AnyTensor]:
         """The operand types, with `element` in the place of f32 if given."""
         return [parse_type(text.replace("f32", element or "f32")) for text in self.operands]
 
+    def block(self, element: str | None = None) -> Block:
+        """A block of the operands."""
+        return Block(arg_types=self.types(element))
+
     def module(self, element: str | None = None) -> ModuleOp:
         """A function of this one op."""
-        block = Block(arg_types=self.types(element))
+        block = self.block(element)
         op = self.build(*block.args)
         block.add_ops([op, func.ReturnOp(*op.results)])
         return ModuleOp([func.FuncOp("sample", (block.arg_types, op.result_types), Region(block))])
 
+    def launch(self, element: str | None = None) -> KernelOp | None:
+        """The launch that the op lowers to, where it is one, of the operands as they are."""
+        module = self.module(element)
+        try:
+            LowerPass().apply(Context(), module)
+        except LoweringError:
+            return None
+        (function,) = module.ops
+        assert isinstance(function, func.FuncOp)
+        match list(function.body.block.ops):
+            case [KernelOp() as launch, _] if tuple(launch.operands) == function.args:
+                return launch
+            case _:
+                return None
+
     def op_type(self) -> type[Operation]:
         """The class of the op."""
-        return type(self.build(*Block(arg_types=self.types()).args))
+        return type(self.build(*self.block().args))
 
     def values(self, element: str | None = None, seed: int = 0) -> list[Array]:
         """Operand values, rounded to the operand types."""

@@ -7,6 +7,8 @@
 
 namespace aicf {
 
+constexpr int64_t kLongestWarpRow = 1024;  // longer rows take a block each, others a warp
+
 // `terms` in `parts` runs of `length` (the last may be shorter); each part's sum is written down and the
 // parts are added in order. Depends on the sizes alone, so that every chip adds in the same order.
 struct Split {

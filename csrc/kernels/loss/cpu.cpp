@@ -2,8 +2,7 @@
 // once.
 #include <cmath>
 
-#include "kernels/common/cpu_sum.h"
-#include "kernels/eltwise/ops.h"  // scalar::exp
+#include "kernels/common/cpu_rows.h"
 #include "kernels/loss/launch.h"
 #include "kernels/loss/params.h"
 
@@ -38,14 +37,10 @@ struct LogSoftmax {
   C operator()(C x) const { return (x - largest) - log_sum; }
 };
 
-// NaN for every class if any x is NaN or +infinity, as torch's log_softmax is then.
 template <class T>
 LogSoftmax<Compute<T>> log_softmax(const T* x, int64_t n) {
-  using C = Compute<T>;
-  C largest = -std::numeric_limits<C>::infinity();
-  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, widen(x[i]));
-  const double sum = sum_terms<C>(n, [=](int64_t i) { return scalar::exp(widen(x[i]) - largest); });
-  return {largest, static_cast<C>(std::log(sum))};
+  const RowExponentials<T> row(x, n);
+  return {row.largest, static_cast<Compute<T>>(std::log(row.sum))};
 }
 
 template <class T>

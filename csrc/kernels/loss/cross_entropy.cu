@@ -1,6 +1,5 @@
 // Cross entropy and its gradient: a warp a row, or a block a row where there are many classes.
-#include "kernels/common/numeric.cuh"
-#include "kernels/eltwise/ops.h"
+#include "kernels/common/row_groups.cuh"
 #include "kernels/loss/launch.h"
 #include "kernels/loss/loss_parts.cuh"
 
@@ -9,7 +8,6 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kGradThreads = 256;
 constexpr int64_t kIgnored = -1;
 constexpr int64_t kOutOfRange = -2;
 
@@ -29,7 +27,7 @@ __device__ __forceinline__ int64_t class_of(const CrossEntropyParams& p, const v
   return target >= 0 && target < p.classes ? target : kOutOfRange;
 }
 
-// log softmax(x)[c] = x[c] - largest - log_sum. NaN if any x is NaN or +infinity, as torch's is then.
+// log softmax(x)[c] = x[c] - largest - log_sum.
 template <class C>
 struct RowStatistics {
   C largest, log_sum;
@@ -38,14 +36,8 @@ struct RowStatistics {
 // All THREADS of a group get the result; they call this together.
 template <int THREADS, class T>
 __device__ __forceinline__ RowStatistics<Compute<T>> row_statistics(const T* x, int64_t classes) {
-  using C = Compute<T>;
-  const int lane = threadIdx.x % THREADS;
-  C largest = -static_cast<C>(INFINITY);
-  for (int64_t c = lane; c < classes; c += THREADS) largest = Max{}(largest, widen(x[c]));
-  largest = reduce_group<Max, THREADS>(largest);
-  C sum = 0;
-  for (int64_t c = lane; c < classes; c += THREADS) sum += scalar::exp(widen(x[c]) - largest);
-  return {largest, log_of(reduce_group<Add, THREADS>(sum))};
+  const RowExponentials<Compute<T>> row = row_exponentials<THREADS>(x, classes);
+  return {row.largest, log_of(row.sum)};
 }
 
 // The loss of one row whose class is in range; all THREADS get it.
@@ -55,10 +47,8 @@ __device__ __forceinline__ Compute<T> row_loss(const CrossEntropyParams& p, cons
   const RowStatistics<C> row = row_statistics<THREADS>(x, p.classes);
   const C hard = row.log_sum - (widen(x[target]) - row.largest);
   if (p.label_smoothing == 0) return hard;
-  C all = 0;
-  for (int64_t c = threadIdx.x % THREADS; c < p.classes; c += THREADS)
-    all += row.log_sum - (widen(x[c]) - row.largest);
-  all = reduce_group<Add, THREADS>(all);
+  const C all =
+      sum_of_row<THREADS, C>(p.classes, [&](int64_t c) { return row.log_sum - (widen(x[c]) - row.largest); });
   return static_cast<C>(1 - p.label_smoothing) * hard +
          static_cast<C>(p.label_smoothing / static_cast<double>(p.classes)) * all;
 }
@@ -108,34 +98,30 @@ __global__ void __launch_bounds__(kLossThreads)
 // row 0, or NaN where softmax is NaN, as in torch. `counted` holds the number of rows that are not ignored;
 // null where the block shall count them.
 template <class T, int THREADS>
-__global__ void __launch_bounds__(kGradThreads)
+__global__ void __launch_bounds__(kRowThreads)
     cross_entropy_grad_kernel(T* dlogits, const T* dloss, const T* logits, const void* targets,
                               const int64_t* counted, const __grid_constant__ CrossEntropyParams p) {
   using C = Compute<T>;
-  constexpr int kGroups = kGradThreads / THREADS;
   double divisor = 1;
-  if (p.mean) divisor = static_cast<double>(counted ? *counted : count_rows<kGradThreads>(p, targets));
+  if (p.mean) divisor = static_cast<double>(counted ? *counted : count_rows<kRowThreads>(p, targets));
   const C factor = static_cast<C>(static_cast<double>(widen(*dloss)) / divisor);
   const C rest = static_cast<C>(p.label_smoothing / static_cast<double>(p.classes));
   const C hit = static_cast<C>(1 - p.label_smoothing + p.label_smoothing / static_cast<double>(p.classes));
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kGroups;
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kGroups + threadIdx.x / THREADS; row < p.rows;
-       row += step) {
+  for_each_row<THREADS>(p.rows, [&](int64_t row) {
     const T* x = logits + row * p.classes;
     T* dx = dlogits + row * p.classes;
     const int64_t target = class_of(p, targets, row);
-    const int lane = threadIdx.x % THREADS;
     if (target == kOutOfRange) {
-      for (int64_t c = lane; c < p.classes; c += THREADS) dx[c] = narrow<T>(nan_of<C>());
-      continue;
+      for_each_element<THREADS>(p.classes, [&](int64_t c) { dx[c] = narrow<T>(nan_of<C>()); });
+      return;
     }
     const RowStatistics<C> statistics = row_statistics<THREADS>(x, p.classes);
-    for (int64_t c = lane; c < p.classes; c += THREADS) {
+    for_each_element<THREADS>(p.classes, [&](int64_t c) {
       const C softmax = scalar::exp(widen(x[c]) - statistics.largest - statistics.log_sum);
       const C slope = target == kIgnored ? C(0) * softmax : factor * (softmax - (c == target ? hit : rest));
       dx[c] = narrow<T>(slope);
-    }
-  }
+    });
+  });
 }
 
 }  // namespace
@@ -146,8 +132,8 @@ Status cross_entropy_cuda(const OpDesc& op, const LaunchContext& ctx) {
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const LossDestination<T> to = loss_destination<T>(op, ctx, split);
-    auto* kernel = p.classes <= kLongestWarpClasses ? cross_entropy_kernel<T, kWarp>
-                                                    : cross_entropy_kernel<T, kLossThreads>;
+    auto* kernel =
+        p.classes <= kLongestWarpRow ? cross_entropy_kernel<T, kWarp> : cross_entropy_kernel<T, kLossThreads>;
     AICF_TRY(launch(ctx, static_cast<unsigned>(split.parts), kLossThreads, 0, kernel, to,
                     op.in("logits").ptr<const T>(), static_cast<const void*>(op.in("target").data), p,
                     split.length));
@@ -166,12 +152,10 @@ Status cross_entropy_grad_cuda(const OpDesc& op, const LaunchContext& ctx) {
   }
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const bool warps = p.classes <= kLongestWarpClasses;
-    auto* kernel = warps ? cross_entropy_grad_kernel<T, kWarp> : cross_entropy_grad_kernel<T, kGradThreads>;
-    const int64_t threads = p.rows * (warps ? kWarp : kGradThreads);
-    return launch(ctx, grid_stride_blocks(threads, kGradThreads), kGradThreads, 0, kernel,
-                  op.outputs[0].ptr<T>(), op.in("dloss").ptr<const T>(), op.in("logits").ptr<const T>(),
-                  targets, static_cast<const int64_t*>(counted), p);
+    return launch_rows(ctx, p.rows, p.classes, cross_entropy_grad_kernel<T, kWarp>,
+                       cross_entropy_grad_kernel<T, kRowThreads>, op.outputs[0].ptr<T>(),
+                       op.in("dloss").ptr<const T>(), op.in("logits").ptr<const T>(), targets,
+                       static_cast<const int64_t*>(counted), p);
   });
 }
 

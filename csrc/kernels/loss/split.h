@@ -6,7 +6,6 @@
 namespace aicf {
 
 constexpr int kLossThreads = 1024;
-constexpr int64_t kLongestWarpClasses = 1024;     // more classes take a block a row, fewer a warp
 constexpr int64_t kTargetsCountedInPlace = 4096;  // more targets are counted once, before the gradient
 
 // What a block leaves for the last step of a loss.
@@ -19,7 +18,7 @@ struct LossPart {
 inline Split mse_split(int64_t elements) { return split_terms(elements, 1, 32 * kLossThreads, 16); }
 
 inline Split cross_entropy_split(const CrossEntropyParams& p) {
-  return split_terms(p.rows, 1, p.classes <= kLongestWarpClasses ? 8 * kLossThreads / 32 : 1);
+  return split_terms(p.rows, 1, p.classes <= kLongestWarpRow ? 8 * kLossThreads / 32 : 1);
 }
 
 inline bool counts_targets_first(const CrossEntropyParams& p) {

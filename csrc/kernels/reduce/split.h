@@ -11,7 +11,6 @@ namespace aicf {
 constexpr int kSumThreads = 256;
 constexpr int kColumnsPerBlock = 32;
 constexpr int kColumnLanes = kSumThreads / kColumnsPerBlock;
-constexpr int64_t kLongestWarpRow = 1024;
 
 inline Split sum_split(const SumAxes& axes) {
   if (!axes.inner_summed) {

@@ -116,11 +116,11 @@ def optimizer_trains(name: str) -> bool:
 
 
 def split(names: Iterable[str], works: Callable[[str], bool]) -> tuple[str, str]:
-    """The names that work and those that do not, each as a list in prose."""
+    """The names that work and those that do not, each as a list in prose: a name a line, so that lines stay."""
     sides: dict[bool, list[str]] = {True: [], False: []}
     for name in names:
         sides[works(name)].append(f"`{name}`" if name.isidentifier() else name)
-    return ", ".join(sides[True]), ", ".join(sides[False])
+    return ",\n".join(sides[True]), ",\n".join(sides[False])
 
 
 def render() -> str:
@@ -130,9 +130,9 @@ def render() -> str:
     values["losses"], values["missing_losses"] = split(LOSSES, loss_trains)
     values["optimizers"], values["missing_optimizers"] = split(OPTIMIZERS, optimizer_trains)
     ops = sorted({name.removeprefix("aten.").partition(".")[0] for name in TABLE})
-    values["ops"] = ", ".join(f"`{name}`" for name in ops if not name.startswith("_"))
+    values["ops"] = ",\n".join(f"`{name}`" for name in ops if not name.startswith("_"))
     values["dtypes"] = ", ".join(f"`{str(dtype).removeprefix('torch.')}`" for dtype in ELEMENT_TYPES)
-    return "\n\n".join(map(filled, TEXT.format(**values).split("\n\n"))).rstrip() + "\n"
+    return "\n\n".join(map(filled, TEXT.split("\n\n"))).format(**values).rstrip() + "\n"
 
 
 def filled(paragraph: str) -> str:

@@ -1,4 +1,4 @@
-// Every op of kernel: custom text and generic text read back as the same op.
+// How ops of kernel are written: custom text and generic text read back as the same op. Those of all samples do: test_nn_samples.py.
 // RUN: aicf-opt %s | filecheck %s
 // RUN: ROUNDTRIP
 // RUN: GENERIC

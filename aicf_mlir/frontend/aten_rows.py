@@ -38,7 +38,7 @@ def binary(op: type[nn.BinaryOp], swap: bool = False) -> Row:
 
 
 def unary(op: type[nn.UnaryOp]) -> Row:
-    """A function of each element."""
+    """An op of one operand."""
     return lambda call: call.emit.insert(op(call.operand("self", call.dtype)))
 
 

@@ -120,7 +120,7 @@ class DivOp(BinaryOp):
 
 
 class UnaryOp(ValueOp, DifferentiableInterface, abc.ABC):
-    """A function of each element of x."""
+    """An op of one operand, whose type its result has."""
 
     x = operand_def(TensorType)
 

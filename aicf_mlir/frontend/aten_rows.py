@@ -47,6 +47,15 @@ def gelu(call: Call) -> SSAValue:
     return call.emit.insert(nn.GeluOp(call.operand("self", call.dtype), call["approximate"]))
 
 
+def softmax(call: Call) -> SSAValue:
+    """In the type of the result, along `dim`: it changes places with the last dimension, and back."""
+    perm = list(range(len(call.shape)))
+    if perm:
+        perm[call["dim"]], perm[-1] = perm[-1], perm[call["dim"]]
+    x = call.emit.transpose(call.operand("self", call.dtype), perm)
+    return call.emit.transpose(call.emit.insert(nn.SoftmaxOp(x)), perm)
+
+
 def power(call: Call) -> SSAValue:
     """Powers that are products: x², x³, x⁴."""
     exponent = call["exponent"]

@@ -77,6 +77,15 @@ def _reduce_sum(call: Call) -> list[Array]:
     return [np.reshape(total * call.attr("scale", 1.0), call.outputs["y"][0][1])]
 
 
+def _softmax(x: Array) -> Array:
+    exponentials = np.exp(x - x.max(axis=-1, keepdims=True, initial=-np.inf))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def _softmax_grad(dy: Array, y: Array) -> Array:
+    return y * (dy - (dy * y).sum(axis=-1, keepdims=True))
+
+
 def _mse_loss(call: Call) -> list[Array]:
     return [losses.mse_loss(call["y"], call["t"], call.attr("reduction", "mean"))]
 
@@ -175,6 +184,8 @@ MEANINGS: dict[str, Meaning] = {
     "gemm": lambda call: [_product(call)],
     "gemm_epilogue": _gemm_epilogue,
     "reduce_sum": _reduce_sum,
+    "softmax": _on(_softmax, "x"),
+    "softmax_grad": _on(_softmax_grad, "dy", "saved"),
     "mse_loss": _mse_loss,
     "mse_grad": _mse_grad,
     "cross_entropy": _cross_entropy,

@@ -31,6 +31,8 @@ __all__ = [
     "SigmoidOp",
     "SiluGradOp",
     "SiluOp",
+    "SoftmaxGradOp",
+    "SoftmaxOp",
     "TanhGradOp",
     "TanhOp",
 ]
@@ -96,6 +98,14 @@ class SiluGradOp(GradOp):
 
 
 @irdl_op_definition
+class SoftmaxGradOp(GradOp):
+    """y * (dy - the sum of dy * y over the last dimension)."""
+
+    name = "nn.softmax_grad"
+    SAVED: ClassVar[str] = "y"
+
+
+@irdl_op_definition
 class GeluGradOp(GradOp):
     """dy times the derivative of gelu at x."""
 
@@ -150,6 +160,16 @@ class SiluOp(UnaryOp):
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         return [builder.insert(SiluGradOp(cotangents[0], self.x)).result]
+
+
+@irdl_op_definition
+class SoftmaxOp(UnaryOp):
+    """exp(x) over its sum along the last dimension."""
+
+    name = "nn.softmax"
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        return [builder.insert(SoftmaxGradOp(cotangents[0], self.result)).result]
 
 
 @irdl_op_definition

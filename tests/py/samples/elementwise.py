@@ -18,6 +18,7 @@ from samples.sample import (
     RAGGED,
     Sample,
     classes,
+    normal,
     special,
     special_slowly,
     tensors,
@@ -79,6 +80,7 @@ def activations() -> list[Sample]:
         (nn.SiluOp, F.silu),
         (nn.TanhOp, torch.tanh),
         (nn.SigmoidOp, torch.sigmoid),
+        (nn.SoftmaxOp, lambda x: torch.softmax(x, -1)),
     ]
     backward: list[tuple[Callable[..., Operation], Callable[..., Any]]] = [
         (nn.ReluGradOp, lambda dy, y: aten.threshold_backward(dy, y, 0)),
@@ -87,11 +89,15 @@ def activations() -> list[Sample]:
         (nn.SiluGradOp, aten.silu_backward),
         (nn.TanhGradOp, aten.tanh_backward),
         (nn.SigmoidGradOp, aten.sigmoid_backward),
+        (nn.SoftmaxGradOp, lambda dy, y: aten._softmax_backward_data(dy, y, -1, dy.dtype)),
     ]
     samples: list[Sample] = []
     for build, reference in forward:
         samples += [Sample(shape or "0-d", tensors(shape), build, reference) for shape in RAGGED]
         samples.append(Sample("special", tensors(ALL), build, reference, {0: special}, smooth=False))
+    for shape, fill in ((f"{ALL}x3", special), (f"5x{ALL}", special_slowly), ("3x1300", normal)):
+        samples.append(Sample(shape, tensors(shape), *forward[-1], {0: fill}, smooth=False))
+        samples.append(Sample(shape, tensors(shape, shape), *backward[-1], {1: fill}, smooth=False))
     for build, reference in backward:
         samples += [
             Sample(shape or "0-d", tensors(shape, shape), build, reference, {1: unit}) for shape in RAGGED

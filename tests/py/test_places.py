@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from kernel_cases import GENERATORS
 from samples import NN_SAMPLES
+from test_kernel_schemas import REFUSED
 from xdsl.ir import Operation
 
 from aicf_mlir import _C
@@ -94,6 +95,7 @@ KERNEL_PLACES: dict[str, Callable[[str], bool]] = {
         for device in ("cpu", "cuda")
     ),
     "tests/py/kernel_cases/": lambda op: op in LAUNCHED | GENERATORS.keys(),
+    "tests/py/test_kernel_schemas.py": lambda op: op in LAUNCHED | {row[0] for row in REFUSED},
 }
 """The same of a kernel op."""
 

@@ -115,6 +115,21 @@ def entropy_gradients(make: Maker) -> Iterator[Case]:
         yield Case(label, [make.cast(8.0), logits, target], [make.out(*logits.shape)], attrs)
 
 
+ROWS = ((70_000, 5), (40, 1_024), (40, 1_025), (3, 60_000), (2_200, 1_100), (7, 3, 40, 33))
+"""More rows than warps of a grid, and than blocks; rows of a warp, of a block, and much longer."""
+
+
+def softmaxes(make: Maker) -> Iterator[Case]:
+    for shape in ROWS:
+        yield Case(f"{shape}", [make.normal(*shape)], [make.out(*shape)])
+
+
+def softmax_gradients(make: Maker) -> Iterator[Case]:
+    for shape in ROWS:
+        y = make.cast(np.abs(make.normal(*shape).astype(np.float64)) / shape[-1])
+        yield Case(f"{shape}", [make.normal(*shape), y], [make.out(*shape)])
+
+
 def adams(make: Maker) -> Iterator[Case]:
     """More tensors than a small table holds, and more than one launch takes; tensors of several blocks."""
     for count in (17, 230):
@@ -153,6 +168,8 @@ LARGE = {
     "mse_loss": squares,
     "cross_entropy": entropies,
     "cross_entropy_grad": entropy_gradients,
+    "softmax": softmaxes,
+    "softmax_grad": softmax_gradients,
     "adam_step": adams,
     "check_index": indices,
     "check_finite": finites,

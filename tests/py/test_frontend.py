@@ -122,6 +122,9 @@ BODIES: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "silu": lambda m, x: F.silu(x @ m.w),
     "tanh": lambda m, x: torch.tanh(x @ m.w),
     "sigmoid": lambda m, x: torch.sigmoid(x @ m.w),
+    "softmax": lambda m, x: F.softmax(x @ m.w, -1),
+    "softmax along other dimensions": lambda m, x: torch.softmax(x @ m.w, 0) + F.softmax(x @ m.w, -2),
+    "softmax of a number": lambda m, x: torch.softmax(m.v.sum(), 0) * (x @ m.w),
     "scalars": lambda m, x: 2 - (1 + (3.5 * (x @ m.w) - 4) / 7),
     "integer scalars": lambda m, x: (x @ m.w) * 3 + 2,
     "scalar over tensor": lambda m, x: 1.5 / m.v + (x @ m.w).reciprocal() / m.v,
@@ -236,6 +239,20 @@ def test_dtypes(dtype: torch.dtype) -> None:
     assert ("nn.cast" in str(traced)) == (dtype.itemsize == 2), (
         "numbers that a half cannot hold stay in float32"
     )
+
+
+def test_softmax_in_a_wider_type() -> None:
+    """The operand is cast, not the result."""
+    torch.manual_seed(0)
+    model = nn.Linear(6, 4).bfloat16()
+
+    def loss_fn(m: Any, b: Batch) -> torch.Tensor:
+        return F.mse_loss(torch.softmax(m(b["x"]), 0, dtype=torch.float32), b["t"])
+
+    batch = {"x": torch.randn(5, 6, dtype=torch.bfloat16), "t": torch.randn(5, 4)}
+    traced = assert_agrees(model, loss_fn, batch, tolerance=40 * torch.finfo(torch.bfloat16).eps)
+    made = [line for line in str(traced).splitlines() if "nn.softmax " in line]
+    assert [line.rpartition(" : ")[2] for line in made] == ["tensor<4x5xf32>"]
 
 
 def test_mixed_precision_by_hand() -> None:

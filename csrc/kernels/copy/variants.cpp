@@ -58,7 +58,7 @@ constexpr KernelVariant kVariants[] = {
 
 void register_copy(KernelRegistry& registry) {
   registry.add(OpSchema{
-      25, "Copy", "copy", "x, cast to the element type of y", {{"x"}}, {{"y"}}, {}, {}, "", check_copy});
+      25, "Copy", "copy", "x, cast to the element type of y", {strided("x")}, {strided("y")}, {}, {}, "", check_copy});
   registry.add(OpSchema{26,
                         "Transpose",
                         "transpose",

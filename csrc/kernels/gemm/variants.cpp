@@ -118,8 +118,8 @@ void register_gemm(KernelRegistry& registry) {
                         "Gemm",
                         "gemm",
                         "op(a) op(b), of rank 2, or more with equal leading dimensions",
-                        {{"a"}, {"b"}},
-                        {{"out"}},
+                        {strided("a"), strided("b")},
+                        {strided("out")},
                         {optional(kTransA), optional(kTransB)},
                         {},
                         kNumerics,
@@ -130,8 +130,8 @@ void register_gemm(KernelRegistry& registry) {
                "gemm_epilogue",
                "z = op(a) op(b) [+ bias]; pre = z; out = act(z), or the gradient of act_grad from z and "
                "saved; bias_grad = sums of op(a) along k",
-               {{"a"}, {"b"}, maybe("bias"), maybe("saved")},
-               {{"out"}, maybe("pre"), maybe("bias_grad")},
+               {strided("a"), strided("b"), maybe("bias"), strided(maybe("saved"))},
+               {strided("out"), strided(maybe("pre")), maybe("bias_grad")},
                {optional(kTransA), optional(kTransB), optional(kAct), optional(kActGrad)},
                {{"out", "saved"}},  // each element is read by the thread that then writes it
                kNumerics,

@@ -1,0 +1,220 @@
+"""What strides an operand may have: what the schemas say, what is refused for any caller, with the message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aicf_mlir import _C, KernelError, OpKind, PlanError, VerifyError, op_call
+from aicf_mlir.ir.registry import Operand, schemas
+
+TALL, DENSE = ("f32", (3, 2)), ("f32", (4, 4))
+
+
+def zeros(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.zeros(shape, np.float32)
+
+
+# ---- schemas ----
+
+
+def test_a_schema_says_which_layouts_each_operand_has() -> None:
+    epilogue = schemas()["gemm_epilogue"]
+    assert epilogue.inputs == (
+        Operand("a", "one", "strided"),
+        Operand("b", "one", "strided"),
+        Operand("bias", "optional", "dense"),
+        Operand("saved", "optional", "strided"),
+    )
+    assert [row.layout for row in epilogue.outputs] == ["strided", "strided", "dense"]
+    assert schemas()["relu"].inputs == (Operand("x", "one"),)
+    assert schemas()["copy"].outputs == (Operand("y", "one", "strided"),)
+
+
+# ---- rules of any caller ----
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (
+            (*TALL, (1, -3)),
+            TALL,
+            "input 0: a stride is 0 or more: got strides [1, -3] for shape [3, 2]; pass a copy",
+        ),
+        (
+            (*TALL, (0, 2**62)),
+            TALL,
+            f"input 0: the strides [0, {2**62}] for shape [3, 2] of f32 span more than 2^63 bytes",
+        ),
+        (
+            (*TALL, (2**62, 2**62)),
+            TALL,
+            f"input 0: the strides [{2**62}, {2**62}] for shape [3, 2] of f32 span more than 2^63 bytes",
+        ),
+        ((*TALL, (1,)), TALL, "input 0: strides: expected one for each of 2 dimensions, got 1"),
+        (
+            TALL,
+            (*TALL, (1, 0)),
+            "output 0: a result needs a place for each element: got strides [1, 0] for shape [3, 2], "
+            "where the stride of dimension 1 is below 1",
+        ),
+        (
+            TALL,
+            (*TALL, (1, 2)),
+            "output 0: a result needs a place for each element: got strides [1, 2] for shape [3, 2], "
+            "where the stride of dimension 1 is below 3",
+        ),
+        (
+            TALL,
+            (*TALL, (2, 2)),
+            "output 0: a result needs a place for each element: got strides [2, 2] for shape [3, 2], "
+            "where the stride of dimension 1 is below 5",
+        ),
+        (TALL, (*TALL, (2**62, 1)), "output 0: the strides"),
+    ],
+)
+def test_refuses_strides_that_no_operand_may_have(x: Any, y: Any, message: str) -> None:
+    for ask in (_C.check_op, _C.may_alias):
+        with pytest.raises(VerifyError) as error:
+            ask("copy", [x], [y], {})
+        assert str(error.value).startswith(message)
+    with pytest.raises(VerifyError):
+        _C.select_kernel("copy", [x], [y], {}, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ((*TALL, (1, 3)), TALL),
+        ((*TALL, (0, 0)), TALL),
+        (TALL, (*TALL, (1, 3))),
+        (TALL, (*TALL, (1, 17))),
+        (("f32", (1, 2), (-7, 1)), ("f32", (1, 2), (0, 1))),  # the stride of a single element means nothing
+        (("f32", (0, 2), (-7, 2**62)), ("f32", (0, 2), (0, 0))),  # nor those of no elements
+        (("f32", (), ()), ("f32", ())),
+    ],
+)
+def test_accepts_other_strides(x: Any, y: Any) -> None:
+    _C.check_op("copy", [x], [y], {})
+
+
+def test_a_dense_operand_is_refused_with_what_the_op_takes() -> None:
+    message = (
+        "input 0: non-contiguous: got strides [1, 3] for shape [3, 2], expected [2, 1]; "
+        "call .contiguous() on x: relu takes x dense"
+    )
+    with pytest.raises(VerifyError) as refused:
+        _C.check_op("relu", [(*TALL, (1, 3))], [TALL], {})
+    assert str(refused.value) == message
+    with pytest.raises(KernelError) as call:
+        op_call(OpKind.EltwiseRelu, [zeros(2, 3).T], [zeros(3, 2)])
+    assert str(call.value) == message
+    bias = torch.zeros(8)[::2]
+    with pytest.raises(KernelError) as named:
+        op_call(OpKind.GemmEpilogue, {"a": zeros(4, 4), "b": zeros(4, 4), "bias": bias}, {"out": zeros(4, 4)})
+    assert str(named.value).endswith(
+        "call .contiguous() on bias: gemm_epilogue takes a, b, saved strided and bias dense"
+    )
+    sums = torch.zeros(8)[::2]
+    with pytest.raises(KernelError) as result:
+        op_call(
+            OpKind.GemmEpilogue, {"a": zeros(4, 4), "b": zeros(4, 4)}, {"out": zeros(4, 4), "bias_grad": sums}
+        )
+    assert str(result.value).endswith(
+        "call .contiguous() on bias_grad: gemm_epilogue gives out, pre strided and bias_grad dense"
+    )
+
+
+# ---- memory of two operands ----
+
+
+def test_refuses_operands_whose_spans_overlap() -> None:
+    block = zeros(8, 8)
+    with pytest.raises(KernelError, match=r"output 0 overlaps input 0 in part"):
+        op_call(OpKind.Copy, [block[:, :4]], [block[:, 4:]])
+    with pytest.raises(KernelError, match=r"output 0 overlaps input 0 in part"):
+        op_call(OpKind.Copy, [block], [block.T])
+    with pytest.raises(KernelError, match=r"output 0 is the memory of input 0, and copy cannot run in place"):
+        op_call(OpKind.Copy, [block[:4, :4]], [block[:4, :4]])
+    a = zeros(4, 4)
+    with pytest.raises(KernelError, match=r"output 0 overlaps output 1"):
+        op_call(OpKind.GemmEpilogue, {"a": a, "b": a}, {"out": block[:4, :4], "pre": block[:4, 4:]})
+
+
+def test_in_place_needs_the_same_layout() -> None:
+    counts, attrs = ((1, 1, 0, 1), (1, 0, 0)), {"act_grad": "relu"}
+    for saved, out, pairs in (
+        (DENSE, DENSE, [(0, 2)]),
+        ((*DENSE, (9, 1)), (*DENSE, (9, 1)), [(0, 2)]),
+        ((*DENSE, (9, 1)), DENSE, []),
+        (DENSE, (*DENSE, (9, 1)), []),
+    ):
+        assert _C.may_alias("gemm_epilogue", [DENSE, DENSE, saved], [out], attrs, counts) == pairs
+    block, a = zeros(4, 8), zeros(4, 4)
+    with pytest.raises(KernelError, match=r"output 0 overlaps input 2 in part"):
+        op_call(
+            OpKind.GemmEpilogue,
+            {"a": a, "b": a, "saved": block[:2].reshape(4, 4)},
+            {"out": block[:, :4]},
+            {"act_grad": "relu"},
+        )
+
+
+# ---- slots of a plan ----
+
+ARENA = 4096  # bytes
+
+
+def executor(x: Any, y: Any, op: str = "copy", unless: Any = None) -> _C.Executor:
+    arenas = {"temp": _C.Arena("cpu", ARENA), "status": _C.Arena("cpu", 256, visible=True)}
+    launch: Any = {
+        "op": op,
+        "kernel_id": f"{op}_cpu",
+        "inputs": [x],
+        "outputs": [y],
+        "counts": None,
+        "attrs": {},
+        "workspace": None,
+        "unless": unless,
+    }
+    return _C.Executor("cpu", arenas, [launch])
+
+
+TAIL = ARENA - 4 * (2 * 16 + 1 + 1)  # the last place of a span of 2 * 16 + 1 + 1 elements
+END = ("temp", 2048, *TALL)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (
+            ("temp", TAIL + 4, *TALL, (16, 1)),
+            END,
+            r"input 0: the slot f32\[3, 2\] with strides \[16, 1\] of 136 bytes at offset 3964 is outside its arena",
+        ),
+        (("temp", -4, *TALL, (16, 1)), END, r"of 136 bytes at offset -4 is outside its arena of 4096 bytes"),
+        (("temp", 0, *TALL, (2**62, 1)), END, r"input 0: the strides .* span more than 2\^63 bytes"),
+        (("temp", 0, *TALL, (2**58, 1)), END, r"is outside its arena of 4096 bytes"),
+        (("temp", 0, *TALL, (-2, 1)), END, r"input 0: a stride is 0 or more"),
+        (("temp", 0, *TALL, (1,)), END, r"input 0: strides: expected one for each of 2 dimensions, got 1"),
+        (("temp", 2, *TALL, (16, 1)), END, r"input 0: misaligned"),
+        (("temp", 0, *TALL), ("temp", 1024, *TALL, (0, 1)), r"output 0: a result needs a place for each"),
+        (("temp", 2040, *TALL, (16, 1)), END, r"output 0 overlaps input 0 in part"),
+    ],
+)
+def test_refuses_slots_that_cannot_be(x: Any, y: Any, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        executor(x, y)
+
+
+def test_refuses_other_slots_with_gaps() -> None:
+    with pytest.raises(PlanError, match=r"input 0: non-contiguous: .*: relu takes x dense"):
+        executor(("temp", 0, *TALL, (16, 1)), END, "relu")
+    with pytest.raises(PlanError, match=r"a status is i64\[3\], contiguous, got i64\[3\] with strides \[2\]"):
+        executor(("temp", 0, *TALL), END, unless=("status", 0, "i64", (3,), (2,)))
+    with pytest.raises(PlanError, match=r"a slot is a tuple \(arena, offset, dtype, shape\), with strides"):
+        executor(("temp", 0, *TALL, (2, 1), 7), END)

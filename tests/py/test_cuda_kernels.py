@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_calls import NAMES, Slot, judge, run, supports
+from kernel_calls import judge, run, slots, supports
 from kernel_cases import FLOATS, TRANSPOSES, Case, Maker, cases
 from kernel_cases.checks import FINE, STATUS
+from kernel_cases.places import placed
 
 from aicf_mlir import _C
 from aicf_mlir.op_call import describe
@@ -146,7 +147,24 @@ def finites(make: Maker) -> Iterator[Case]:
         yield Case(f"{count} of {size}", [FINE, *tensors], [STATUS], {"code": 2}, ((1, count), (1,)))
 
 
+def moves(make: Maker) -> Iterator[Case]:
+    """Many tiles and many rows, between gaps; a result of more elements than a grid has threads."""
+    heads = (3, 12, 129, 64)
+    for shape, x, y in (
+        ((1537, 1416), placed((1537, 1416), (1, 0)), None),
+        ((1537, 1416), placed((1537, 1416), (1, 0), gap=8), placed((1537, 1416), gap=3)),
+        ((1536, 1416), placed((1536, 1416), gap=8), placed((1536, 1416), gap=16, offset=8)),
+        (heads, placed(heads, (0, 2, 1, 3), gap=8), None),
+        (heads, None, placed(heads, (0, 2, 1, 3), gap=8)),
+        ((40, 70_000), placed((40, 70_000), (1, 0)), None),
+    ):
+        values = make.normal(*shape)
+        yield Case(f"{shape} {x} {y}", [values], [make.out(*shape)], places=(x, y), exact=True)
+        yield Case(f"cast {shape} {x} {y}", [values], [("i32", shape)], places=(x, y), exact=True)
+
+
 LARGE = {
+    "copy": moves,
     "gemm": products,
     "gemm_epilogue": epilogues,
     "reduce_sum": sums,
@@ -179,8 +197,7 @@ def test_a_graph_replays_the_same_bits(kernel: str, op: str, kind: int) -> None:
     taken = (case for dtype in FLOATS for case in cases(op, dtype) if supports(kernel, op, case, target))
     for case in itertools.islice(taken, 3):
         direct = run(kernel, op, case, "cuda")
-        inputs = [Slot(NAMES[array.dtype], array.shape, "cuda") for array in case.inputs]
-        outputs = [Slot(dtype, shape, "cuda") for dtype, shape in case.outputs]
+        inputs, outputs = slots(case, "cuda")
         for slot, array in zip(inputs, case.inputs, strict=True):
             slot.fill(array)
         described = [[describe(slot.tensor) for slot in side] for side in (inputs, outputs)]

@@ -218,3 +218,23 @@ def test_refuses_other_slots_with_gaps() -> None:
         executor(("temp", 0, *TALL), END, unless=("status", 0, "i64", (3,), (2,)))
     with pytest.raises(PlanError, match=r"a slot is a tuple \(arena, offset, dtype, shape\), with strides"):
         executor(("temp", 0, *TALL, (2, 1), 7), END)
+
+
+def test_a_plan_copies_between_slots_with_gaps() -> None:
+    arena = _C.Arena("cpu", ARENA)
+    values = np.arange(6, dtype=np.float32).reshape(3, 2)
+    arena.write(4, values.tobytes())
+    launch: Any = {
+        "op": "copy",
+        "kernel_id": "copy_cpu",
+        "inputs": [("temp", 4, "f32", (2, 3), (1, 2))],  # the transpose of what lies there
+        "outputs": [("temp", 2048 + 8, "f32", (2, 3), (16, 2))],
+        "counts": None,
+        "attrs": {},
+        "workspace": None,
+    }
+    _C.Executor("cpu", {"temp": arena}, [launch]).run()
+    memory = np.frombuffer(arena.read(2048, 512), np.float32)
+    expected = np.zeros(128, np.float32)
+    expected[2 : 2 + 3 * 2 : 2], expected[18 : 18 + 3 * 2 : 2] = values.T
+    np.testing.assert_array_equal(memory, expected)

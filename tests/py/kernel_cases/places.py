@@ -1,0 +1,31 @@
+"""Where the elements of an operand lie: strides and an offset, in elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """Other than dense from an aligned address on."""
+
+    strides: tuple[int, ...]
+    offset: int = 0
+    """Of the first element, from an address that every access fits."""
+
+
+def placed(
+    shape: tuple[int, ...], order: Sequence[int] | None = None, gap: int = 0, step: int = 1, offset: int = 0
+) -> Place:
+    """Dimensions in the `order` of memory, outermost first: neighbours `step` apart, `gap` elements behind every run."""
+    strides, apart = [0] * len(shape), step
+    for d in reversed(range(len(shape)) if order is None else order):
+        strides[d] = apart
+        apart = max(apart * shape[d], 1) + gap
+    return Place(tuple(strides), offset)
+
+
+def repeated(place: Place, *dims: int) -> Place:
+    """The same elements all along the dimensions."""
+    return Place(tuple(0 if d in dims else stride for d, stride in enumerate(place.strides)), place.offset)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from aicf_mlir import _C, KernelError, OpKind, PlanError, VerifyError, op_call
+from aicf_mlir import _C, KernelError, OpKind, PlanError, SelectionError, VerifyError, op_call
 from aicf_mlir.ir.registry import Operand, schemas
 
 TALL, DENSE = ("f32", (3, 2)), ("f32", (4, 4))
@@ -238,3 +238,80 @@ def test_a_plan_copies_between_slots_with_gaps() -> None:
     expected = np.zeros(128, np.float32)
     expected[2 : 2 + 3 * 2 : 2], expected[18 : 18 + 3 * 2 : 2] = values.T
     np.testing.assert_array_equal(memory, expected)
+
+
+# ---- what the kernels of gemm decline ----
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "out", "reason"),
+    [
+        (
+            ("f32", (4, 4), (16, 2)),
+            DENSE,
+            DENSE,
+            "needs a with neighbours along one of its last two dimensions and at least as much between those of the other, "
+            "a is f32[4, 4] with strides [16, 2]",
+        ),
+        (DENSE, ("f32", (4, 4), (3, 1)), DENSE, "b is f32[4, 4] with strides [3, 1]"),
+        (DENSE, ("f32", (4, 4), (0, 1)), DENSE, "b is f32[4, 4] with strides [0, 1]"),
+        (DENSE, ("f32", (4, 4), (1, 0)), DENSE, "b is f32[4, 4] with strides [1, 0]"),
+        (
+            DENSE,
+            DENSE,
+            ("f32", (4, 4), (1, 4)),
+            "needs out with neighbours along its last dimension and at least as much between its rows, "
+            "out is f32[4, 4] with strides [1, 4]",
+        ),
+        (
+            ("f32", (2, 2, 2, 4, 4), (1024, 256, 32, 4, 1)),
+            ("f32", (2, 2, 2, 4, 4)),
+            ("f32", (2, 2, 2, 4, 4)),
+            "needs a batch of at most two levels, each with one step for every operand, got 3 of "
+            "a f32[2, 2, 2, 4, 4] with strides [1024, 256, 32, 4, 1], b f32[2, 2, 2, 4, 4] with strides ",
+        ),
+    ],
+)
+@pytest.mark.parametrize("target", ["cpu"])
+def test_gemm_declines_what_needs_a_copy(a: Any, b: Any, out: Any, reason: str, target: str) -> None:
+    with pytest.raises(SelectionError) as error:
+        _C.select_kernel("gemm", [a, b], [out], {}, target)
+    device = "cpu" if target == "cpu" else "cuda"
+    kernels = {v["name"] for v in _C.kernel_variants() if v["op"] == "gemm" and v["device"] == device}
+    lines = [line.strip() for line in str(error.value).splitlines()[1:]]
+    reasons = [line for line in lines if line.split(":")[0] in kernels]
+    assert len(reasons) == len(kernels)
+    assert all(reason in line for line in reasons if "needs f" not in line and "needs bf" not in line), (
+        reasons
+    )
+
+
+def test_gemm_declines_a_saved_value_or_a_second_result_by_columns() -> None:
+    by_columns = ("f32", (4, 4), (1, 4))
+    for inputs, outputs, attrs, counts, name in (
+        ([DENSE, DENSE, by_columns], [DENSE], {"act_grad": "relu"}, ((1, 1, 0, 1), (1, 0, 0)), "saved"),
+        ([DENSE, DENSE], [DENSE, by_columns], {}, ((1, 1, 0, 0), (1, 1, 0)), "pre"),
+    ):
+        with pytest.raises(SelectionError, match=f"cpu_plain: needs {name} with neighbours along its last"):
+            _C.select_kernel("gemm_epilogue", inputs, outputs, attrs, "cpu", counts=counts)
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_gemm_takes_torch_views_as_they_are(trans_a: bool, trans_b: bool) -> None:
+    """Heads of one projection, and a transposed weight: no caller has to say how they lie."""
+    block, weight = torch.randn(3, 5, 2, 3, 8), torch.randn(4, 7).t()
+    q, k = block[:, :, :, 0].transpose(1, 2), block[:, :, :, 1].transpose(1, 2)  # [3, 2, 5, 8]
+    if trans_a:
+        q = q.transpose(2, 3)
+    if not trans_b:
+        k = k.transpose(2, 3)
+    scores = torch.zeros(3, 5, 2, 5).transpose(1, 2)
+    attrs = {"trans_a": trans_a, "trans_b": trans_b}
+    assert op_call(OpKind.Gemm, [q, k], [scores], attrs) == "gemm_cpu_blas"
+    left, right = q.mT if trans_a else q, k.mT if trans_b else k
+    torch.testing.assert_close(scores, left @ right)
+    x, y = torch.randn(6, 8)[:, 1:8], torch.zeros(6, 9)[:, 3:7]
+    x = x.t() if trans_a else x
+    op_call(OpKind.Gemm, [x, weight.t() if trans_b else weight], [y], attrs)
+    torch.testing.assert_close(y, (x.t() if trans_a else x) @ weight)

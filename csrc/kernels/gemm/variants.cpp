@@ -60,11 +60,23 @@ Status check_gemm_epilogue(const OpDesc& op) {
 Status supports_blas(const OpDesc& op) {
   DType dtype = op.outputs[0].dtype;
   if (dtype != DType::F32 && dtype != DType::F64) return decline("needs f32 or f64, got ", dtype_name(dtype));
-  GemmProblem p = gemm_problem(op);
+  GemmProblem p{};
+  AICF_TRY(read_gemm_problem(op, &p));
   if (p.m > INT_MAX || p.n > INT_MAX || p.k > INT_MAX) {
     return decline("needs dimensions below 2^31, got m = ", p.m, ", n = ", p.n, ", k = ", p.k);
   }
-  return needs_dense(op);
+  if (p.a.leading > INT_MAX || p.b.leading > INT_MAX || p.out.leading > INT_MAX) {
+    return decline("needs rows less than 2^31 elements apart, got ", p.a.leading, " in a, ", p.b.leading,
+                   " in b, ", p.out.leading, " in out");
+  }
+  return needs_element_alignment(op);
+}
+
+// What every kernel of any float dtype takes.
+Status supports_product(const OpDesc& op) {
+  GemmProblem p{};
+  AICF_TRY(read_gemm_problem(op, &p));
+  return needs_element_alignment(op);
 }
 
 // Below this many elements, 64x64 tiles are too few to fill the chip.
@@ -95,7 +107,7 @@ constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>
       cuda_row(op "_f64_naive", op, kSmAny, naive, supports_dtype<DType::F64>),             \
       cpu_row(op "_cpu_blas", op, prepare_with<gemm_problem, gemm_cpu_blas>, supports_blas, \
               gemm_cpu_blas_workspace),                                                     \
-      cpu_row(op "_cpu_plain", op, prepare_with<gemm_problem, gemm_cpu_plain>)
+      cpu_row(op "_cpu_plain", op, prepare_with<gemm_problem, gemm_cpu_plain>, supports_product)
 
 constexpr KernelVariant kVariants[] = {AICF_GEMM_ROWS("gemm"), AICF_GEMM_ROWS("gemm_epilogue")};
 

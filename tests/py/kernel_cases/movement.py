@@ -68,9 +68,8 @@ def _strided_copies(make: Maker) -> Iterator[Case]:
         casts = [(make.dtype, "f32"), (make.dtype, "bf16"), (make.dtype, "i64"), ("i32", make.dtype)]
         for dtype, to in dict.fromkeys(dtypes + casts):
             values = _bits(make, dtype, shape)
-            if x is not None:  # one value where one place has several elements
-                firsts = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides)
-                values = np.broadcast_to(values[firsts], shape).copy()
+            if x is not None:
+                values = x.once(values)
             yield Case(f"{dtype} to {to} {label}", [values], [(to, shape)], places=(x, y), exact=True)
 
 

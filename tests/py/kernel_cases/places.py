@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -13,6 +17,11 @@ class Place:
     strides: tuple[int, ...]
     offset: int = 0
     """Of the first element, from an address that every access fits."""
+
+    def once(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The values, made one where they share one element."""
+        firsts = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in self.strides)
+        return np.broadcast_to(values[firsts], values.shape).copy()
 
 
 def placed(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -32,9 +31,7 @@ class Slot:
 
     def __init__(self, dtype: str, shape: tuple[int, ...], device: str, place: Place | None = None):
         self.dtype, self.shape, self.place = dtype, shape, place or placed(shape)
-        reach = sum((size - 1) * stride for size, stride in zip(shape, self.place.strides, strict=True)) + 1
-        elements = self.place.offset + (reach if math.prod(shape) else 0)
-        self.nbytes = elements * NUMPY_TYPES[dtype].itemsize
+        self.nbytes = self.place.elements(shape) * NUMPY_TYPES[dtype].itemsize
         size = self.nbytes + 2 * MARGIN
         self.written = np.zeros(size, np.uint8)
         if device == "cpu":
@@ -52,10 +49,8 @@ class Slot:
 
     def _elements(self, raw: npt.NDArray[np.uint8], dtype: np.dtype[Any] | None = None) -> Array:
         """The elements in `raw`; without a dtype, their bits."""
-        size = NUMPY_TYPES[self.dtype].itemsize
-        flat = raw[MARGIN : MARGIN + self.nbytes].view(dtype or f"u{size}")[self.place.offset :]
-        strides = tuple(stride * size for stride in self.place.strides)
-        return np.lib.stride_tricks.as_strided(flat, self.shape, strides)
+        flat = raw[MARGIN : MARGIN + self.nbytes].view(dtype or f"u{NUMPY_TYPES[self.dtype].itemsize}")
+        return self.place.view(flat, self.shape)
 
     def fill(self, values: Array | None) -> None:
         """Write the values, or poison where there are none."""

@@ -12,6 +12,7 @@ from kernel_calls import judge, run, slots, supports
 from kernel_cases import FLOATS, TRANSPOSES, Case, Maker, cases
 from kernel_cases.checks import FINE, STATUS
 from kernel_cases.places import placed
+from kernel_cases.products import BY_COLUMNS, BY_ROWS, heads_place, matrix_place, strided_product
 
 from aicf_mlir import _C
 from aicf_mlir.op_call import describe
@@ -54,6 +55,39 @@ def products(make: Maker) -> Iterator[Case]:
         yield _product(make, (), m, n, k, {"trans_a": ta, "trans_b": tb})
     yield _product(make, (70_000,), 2, 1, 3, {})
     yield _product(make, (300,), 33, 40, 8, {"trans_b": True})
+    yield from _strided(make, epilogue=False)
+
+
+def _strided(make: Maker, *, epilogue: bool) -> Iterator[Case]:
+    """Operands with gaps at the larger tiles, where vectors fit and where they do not; attention over heads."""
+    options: list[dict[str, Any]] = [{}]
+    if epilogue:
+        options = [
+            {"bias": True, "pre": True, "act": "relu"},
+            {"bias_grad": True},
+            {"act_grad": "relu", "pre": True},
+        ]
+    for i, ((m, n, k), gap, (ta, tb)) in enumerate(
+        itertools.product(((776, 712, 40), (775, 713, 41), (1536, 1408, 29)), (8, 3), TRANSPOSES)
+    ):
+        rows = matrix_place(BY_ROWS, {"gap": gap})
+        places = {
+            "a": matrix_place(BY_COLUMNS if i % 2 else BY_ROWS, {"gap": gap}),
+            "b": matrix_place(BY_COLUMNS if i % 3 else BY_ROWS, {"gap": gap}),
+            **dict.fromkeys(("out", "pre", "saved"), rows),
+        }
+        option = options[i % len(options)]
+        yield strided_product(make, make.integers, (), (m, n, k), ta, tb, option, places, epilogue=epilogue)
+    for time, size in ((128, 64), (130, 64), (67, 33)):
+        heads = heads_place(2 * 12 * size)
+        for product, tb, places in (
+            ((time, time, size), True, {"a": heads, "b": heads}),
+            ((time, size, time), False, {"b": heads, "out": heads}),
+            ((time, size, time), False, {"b": heads_place(8, 0), "out": heads}),
+        ):
+            yield strided_product(
+                make, make.integers, (3, 12), product, False, tb, {}, places, epilogue=epilogue
+            )
 
 
 def epilogues(make: Maker) -> Iterator[Case]:
@@ -61,6 +95,7 @@ def epilogues(make: Maker) -> Iterator[Case]:
     for m, n, k in ((776, 712, 40), (775, 713, 41), (1536, 1408, 24)):
         yield _product(make, (), m, n, k, {"act": "relu"}, epilogue=True, bias=True)
         yield _product(make, (), m, n, k, {"trans_a": True}, epilogue=True, bias_grad=True)
+    yield from _strided(make, epilogue=True)
 
 
 def sums(make: Maker) -> Iterator[Case]:

@@ -272,7 +272,7 @@ def test_a_plan_copies_between_slots_with_gaps() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("target", ["cpu"])
+@pytest.mark.parametrize("target", ["cpu", "sm_90"])
 def test_gemm_declines_what_needs_a_copy(a: Any, b: Any, out: Any, reason: str, target: str) -> None:
     with pytest.raises(SelectionError) as error:
         _C.select_kernel("gemm", [a, b], [out], {}, target)

@@ -18,6 +18,18 @@ class Place:
     offset: int = 0
     """Of the first element, from an address that every access fits."""
 
+    def elements(self, shape: tuple[int, ...]) -> int:
+        """From the aligned address to the end of the last element."""
+        if 0 in shape:
+            return self.offset
+        return self.offset + 1 + sum((n - 1) * s for n, s in zip(shape, self.strides, strict=True))
+
+    def view(self, memory: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """The elements in a memory of as many, in order."""
+        size = memory.itemsize
+        strides = tuple(stride * size for stride in self.strides)
+        return np.lib.stride_tricks.as_strided(memory[self.offset :], shape, strides)
+
     def once(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The values, made one where they share one element."""
         firsts = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in self.strides)

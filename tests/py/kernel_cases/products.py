@@ -48,7 +48,7 @@ def gemm(make: Maker) -> Iterator[Case]:
     yield Case("NaN and infinity", [a, b], [make.out(17, 64)])
     for i, (batch, product, ta, tb, places) in enumerate(_strided_products()):
         fill = make.normal if i % 4 == 0 else make.integers
-        yield _strided(make, fill, batch, product, ta, tb, {}, places, epilogue=False)
+        yield strided_product(make, fill, batch, product, ta, tb, {}, places, epilogue=False)
 
 
 def gemm_epilogue(make: Maker) -> Iterator[Case]:
@@ -77,7 +77,7 @@ def gemm_epilogue(make: Maker) -> Iterator[Case]:
     for i, (batch, product, ta, tb, places) in enumerate(_strided_products()):
         fill = make.normal if i % 4 == 0 else make.integers
         option = next(some) if batch else options[i % len(options)]
-        yield _strided(make, fill, batch, product, ta, tb, option, places, epilogue=True)
+        yield strided_product(make, fill, batch, product, ta, tb, option, places, epilogue=True)
 
 
 GAPS: list[dict[str, int]] = [{}, {"gap": 8}, {"gap": 16, "offset": 8}, {"gap": 3}, {"gap": 8, "offset": 1}]
@@ -91,7 +91,7 @@ StridedProduct = tuple[
 ]  # batch, m n k, trans_a, trans_b, places by operand
 
 
-def _matrix(order: tuple[int, int], gaps: dict[str, int]) -> Placing:
+def matrix_place(order: tuple[int, int], gaps: dict[str, int]) -> Placing:
     """The last two dimensions in the order of memory, those of the batch around them."""
 
     def place(shape: tuple[int, ...]) -> Place:
@@ -101,7 +101,7 @@ def _matrix(order: tuple[int, int], gaps: dict[str, int]) -> Placing:
     return place
 
 
-def _heads(gap: int, *shared: int) -> Placing:
+def heads_place(gap: int, *shared: int) -> Placing:
     """The heads of a block, one matrix for all along the `shared` dimensions."""
     return lambda shape: repeated(placed(shape, HEADS, gap=gap), *shared)
 
@@ -113,20 +113,26 @@ def _strided_products() -> Iterator[StridedProduct]:
     for product, (ta, tb) in itertools.product([*sizes, LARGE_PRODUCT], TRANSPOSES):
         (gap_a, order_a), (gap_b, order_b), _ = next(layouts), next(layouts), next(layouts)
         yield (), product, ta, tb, {
-            "a": _matrix(order_a, gap_a), "b": _matrix(order_b, gap_b), "out": _matrix(BY_ROWS, next(results)),
-            "pre": _matrix(BY_ROWS, next(results)), "saved": _matrix(BY_ROWS, next(results)),
+            "a": matrix_place(order_a, gap_a), "b": matrix_place(order_b, gap_b), "out": matrix_place(BY_ROWS, next(results)),
+            "pre": matrix_place(BY_ROWS, next(results)), "saved": matrix_place(BY_ROWS, next(results)),
         }  # fmt: skip
     for (m, n, k), (ta, tb), gap in itertools.product(((33, 40, 16), (17, 5, 9)), TRANSPOSES, (0, 8, 3)):
-        heads, each, once = _heads(gap), _heads(gap, 0), _heads(gap, 0, 1)
-        results_of_heads = {"out": heads, "pre": _matrix(BY_ROWS, {"gap": gap})}
+        heads, each, once = heads_place(gap), heads_place(gap, 0), heads_place(gap, 0, 1)
+        results_of_heads = {"out": heads, "pre": matrix_place(BY_ROWS, {"gap": gap})}
         yield (2, 3), (m, n, k), ta, tb, {"a": heads, "b": heads, "saved": heads, **results_of_heads}
         yield (2, 3), (m, n, k), ta, tb, {"a": heads, "b": once, "out": heads}
-        yield (2, 3), (m, n, k), ta, tb, {"a": each, "b": _matrix(BY_COLUMNS, {"gap": gap}), "saved": heads}
-        yield (2, 1, 3), (m, n, k), ta, tb, {"b": _matrix(BY_COLUMNS, {"gap": gap})}
-        yield (2, 2, 3), (m, n, k), ta, tb, {"b": _matrix(BY_COLUMNS, {})}  # one level
+        yield (
+            (2, 3),
+            (m, n, k),
+            ta,
+            tb,
+            {"a": each, "b": matrix_place(BY_COLUMNS, {"gap": gap}), "saved": heads},
+        )
+        yield (2, 1, 3), (m, n, k), ta, tb, {"b": matrix_place(BY_COLUMNS, {"gap": gap})}
+        yield (2, 2, 3), (m, n, k), ta, tb, {"b": matrix_place(BY_COLUMNS, {})}  # one level
 
 
-def _strided(
+def strided_product(
     make: Maker,
     fill: Callable[..., Array],
     batch: tuple[int, ...],

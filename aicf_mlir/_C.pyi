@@ -23,10 +23,10 @@ class OpKind(enum.IntEnum, metaclass=_Kinds):
     """Every launch the runtime knows, a member for each of `op_schemas`. The numbers are stable."""
 
 Attr: TypeAlias = bool | int | float | str | Sequence[int]
-TensorType: TypeAlias = tuple[str, Sequence[int]]
-"""(dtype, shape), e.g. ("f32", (64, 256))."""
-Slot: TypeAlias = tuple[str, int, str, Sequence[int]]
-"""(arena, offset, dtype, shape)."""
+TensorType: TypeAlias = tuple[str, Sequence[int]] | tuple[str, Sequence[int], Sequence[int]]
+"""(dtype, shape), e.g. ("f32", (64, 256)); or (dtype, shape, strides), in elements, contiguous without."""
+Slot: TypeAlias = tuple[str, int, str, Sequence[int]] | tuple[str, int, str, Sequence[int], Sequence[int]]
+"""(arena, offset, dtype, shape) or (arena, offset, dtype, shape, strides); the offset is that of the first element."""
 Counts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """How many tensors each operand and each result of a schema has; None where each has one."""
 
@@ -74,7 +74,9 @@ native: bool
 with_cuda: bool
 """Whether this build has the CUDA kernels; device_count("cuda") tells whether they can run."""
 
-def op_schemas() -> list[dict[str, Any]]: ...
+def op_schemas() -> list[dict[str, Any]]:
+    """Every op; of its operands and results (name, count, layout), the layout "dense" or "strided"."""
+
 def kernel_variants() -> list[KernelVariant]: ...
 def targets() -> list[str]: ...
 def check_op(

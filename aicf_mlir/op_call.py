@@ -44,10 +44,11 @@ def op_call(
     """Run one operation into `outputs`, or record it into the open graph; return the id of its kernel.
 
     Inputs and outputs stand in the order of the operation, or by name: `{"a": a, "b": b, "bias": bias}`, which an
-    operation with optional operands, or with operands of several tensors, asks for. They lie on one device,
-    contiguous, each in memory of its own unless the operation may run in place. An empty `kernel_id` takes the
-    first kernel that supports them. On CUDA the launch goes to torch's current stream. Raises KernelError for wrong
-    arguments, SelectionError where no kernel, or not the named one, supports them.
+    operation with optional operands, or with operands of several tensors, asks for. They lie on one device, each in
+    memory of its own unless the operation may run in place, and contiguous except where the operation takes them
+    strided. An empty `kernel_id` takes the first kernel that supports them. On CUDA the launch goes to torch's
+    current stream. Raises KernelError for wrong arguments, SelectionError where no kernel, or not the named one,
+    supports them.
     """
     counts = None
     if isinstance(inputs, Mapping) or isinstance(outputs, Mapping):
@@ -71,7 +72,7 @@ def _in_order(kind: int, inputs: Operands, outputs: Operands) -> tuple[list[Tens
     if not isinstance(inputs, Mapping) or not isinstance(outputs, Mapping):
         raise KernelError(f"{schema['name']}: give inputs and outputs both by name, or both in order")
     given, results = (
-        _by_row(schema["name"], tensors, [name for name, _ in schema[side]])
+        _by_row(schema["name"], tensors, [row[0] for row in schema[side]])
         for side, tensors in (("inputs", inputs), ("outputs", outputs))
     )
     counts = tuple(len(row) for row in given), tuple(len(row) for row in results)

@@ -32,6 +32,7 @@ class Operand:
     name: str
     count: Literal["one", "optional", "many"]
     """Of results, `many` are as many as the operand of the same name has."""
+    layout: Literal["dense", "strided"] = "dense"
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ inline void* as_stream(uintptr_t stream) { return reinterpret_cast<void*>(stream
 
 // How many tensors each row of the schema has, of inputs and of outputs; None where each has one.
 void parse_counts(py::handle counts, OpDesc* op, Subject subject);
-// An operation without memory, from lists of (dtype, shape).
+// An operation without memory, from lists of (dtype, shape) or (dtype, shape, strides).
 OpDesc parse_op(py::handle op, const py::list& inputs, const py::list& outputs, const py::dict& attrs,
                 py::handle counts);
 

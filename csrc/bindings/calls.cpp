@@ -17,13 +17,7 @@ DescribedTensor make_described(py::handle data, const std::string& dtype, py::ha
                                py::handle strides, const std::string& device, py::object owner) {
   TensorDesc desc;
   raise_if(make_tensor(parse_dtype(dtype), parse_ints(shape, "shape"), &desc));
-  if (!strides.is_none()) {
-    const std::vector<int64_t> given = parse_ints(strides, "strides");
-    if (given.size() != static_cast<size_t>(desc.rank))
-      raise_if(Status::invalid("strides: expected one for each of " + std::to_string(desc.rank) +
-                               " dimensions, got " + std::to_string(given.size())));
-    std::copy(given.begin(), given.end(), desc.strides);
-  }
+  if (!strides.is_none()) raise_if(set_strides(parse_ints(strides, "strides"), &desc));
   int index = 0;
   raise_if(parse_device(device, &desc.device, &index));
   desc.device_index = static_cast<int16_t>(index);

@@ -79,12 +79,16 @@ Status read_attr(const AttrRow& row, py::handle value, Attrs* out) {
 }
 
 Status read_tensor(py::handle value, TensorDesc* out) {
-  if (!PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) != 2)
-    return Status::invalid("expected a pair (dtype, shape), " + got(value));
-  const auto pair = py::reinterpret_borrow<py::tuple>(value);
-  std::vector<int64_t> shape;
-  AICF_TRY(read_ints(pair[1], &shape));
-  return make_tensor(parse_dtype(py::str(pair[0])), shape, out);
+  const Py_ssize_t parts = PyTuple_Check(value.ptr()) ? PyTuple_GET_SIZE(value.ptr()) : 0;
+  if (parts != 2 && parts != 3)
+    return Status::invalid("expected (dtype, shape) or (dtype, shape, strides), " + got(value));
+  const auto type = py::reinterpret_borrow<py::tuple>(value);
+  std::vector<int64_t> shape, strides;
+  AICF_TRY(read_ints(type[1], &shape));
+  AICF_TRY(make_tensor(parse_dtype(py::str(type[0])), shape, out));
+  if (parts == 2) return Status::ok();
+  AICF_TRY(read_ints(type[2], &strides));
+  return set_strides(strides, out);
 }
 
 std::vector<TensorDesc> parse_tensors(const py::list& values, const char* name) {

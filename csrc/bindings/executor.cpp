@@ -60,13 +60,17 @@ py::buffer_info as_buffer(Arena& arena) {
 }
 
 SlotSpec parse_slot(py::handle value) {
-  if (!PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) != 4)
-    raise_if(Status::invalid("a slot is a tuple (arena, offset, dtype, shape), got " +
+  const Py_ssize_t parts = PyTuple_Check(value.ptr()) ? PyTuple_GET_SIZE(value.ptr()) : 0;
+  if (parts != 4 && parts != 5)
+    raise_if(Status::invalid("a slot is a tuple (arena, offset, dtype, shape), with strides behind it where "
+                             "it has gaps, got " +
                              std::string(py::repr(value))),
              Subject::Plan);
   const auto slot = py::reinterpret_borrow<py::tuple>(value);
-  return {py::str(slot[0]), parse_int(slot[1], "offset"), parse_dtype(py::str(slot[2])),
-          parse_ints(slot[3], "shape")};
+  SlotSpec spec{py::str(slot[0]), parse_int(slot[1], "offset"), parse_dtype(py::str(slot[2])),
+                parse_ints(slot[3], "shape"), std::nullopt};
+  if (parts == 5) spec.strides = parse_ints(slot[4], "strides");
+  return spec;
 }
 
 std::vector<SlotSpec> parse_slots(const py::object& values) {

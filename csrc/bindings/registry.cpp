@@ -1,6 +1,7 @@
 #include "op/registry.h"
 
 #include "bindings/bindings.h"
+#include "op/validate.h"
 
 namespace aicf::bindings {
 namespace {
@@ -15,6 +16,8 @@ py::object make_op_kind() {
 const char* count_name(Count count) {
   return count == Count::One ? "one" : count == Count::Optional ? "optional" : "many";
 }
+
+const char* layout_name(Layout layout) { return layout == Layout::Dense ? "dense" : "strided"; }
 
 const char* type_name(AttrType type) {
   switch (type) {
@@ -51,7 +54,8 @@ py::object default_of(const AttrRow& row) {
 
 py::list rows_of(const std::vector<OperandRow>& operands) {
   py::list rows;
-  for (const OperandRow& row : operands) rows.append(py::make_tuple(row.name, count_name(row.count)));
+  for (const OperandRow& row : operands)
+    rows.append(py::make_tuple(row.name, count_name(row.count), layout_name(row.layout)));
   return rows;
 }
 
@@ -101,14 +105,14 @@ py::list kernel_variants() {
 
 void check(py::handle kind, const py::list& inputs, const py::list& outputs, const py::dict& attrs,
            py::handle counts) {
-  raise_if(check_op(parse_op(kind, inputs, outputs, attrs, counts)), Subject::Op);
+  raise_if(check_use(parse_op(kind, inputs, outputs, attrs, counts)), Subject::Op);
 }
 
 std::vector<std::pair<size_t, size_t>> alias_pairs(py::handle kind, const py::list& inputs,
                                                    const py::list& outputs, const py::dict& attrs,
                                                    py::handle counts) {
   const OpDesc op = parse_op(kind, inputs, outputs, attrs, counts);
-  raise_if(check_op(op), Subject::Op);
+  raise_if(check_use(op), Subject::Op);
   std::vector<std::pair<size_t, size_t>> pairs;
   if (op.schema->in_place.empty()) return pairs;
   for (size_t out = 0; out < op.outputs.size(); ++out)
@@ -125,7 +129,7 @@ std::pair<std::string, size_t> select_kernel(py::handle kind, const py::list& in
   raise_if(Target::parse(target_name, &target), Subject::Op);
   for (std::vector<TensorDesc>* operands : {&op.inputs, &op.outputs})
     for (TensorDesc& t : *operands) t.device = target.device;
-  raise_if(check_op(op), Subject::Op);
+  raise_if(check_use(op), Subject::Op);
   const KernelVariant* variant = nullptr;
   raise_if(KernelRegistry::get().select(op, target, name, &variant), Subject::Op);
   return {variant->name, variant->query_workspace ? variant->query_workspace(op) : 0};

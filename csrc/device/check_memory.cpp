@@ -11,7 +11,7 @@ namespace {
 uintptr_t address(const void* p) { return reinterpret_cast<uintptr_t>(p); }
 
 Status check_address(const TensorDesc& t, Device& device) {
-  const size_t bytes = t.bytes();
+  const size_t bytes = t.span_bytes();
   if (!t.data) return bytes ? Status::invalid("null data for " + t.str()) : Status::ok();
   if (address(t.data) % dtype_size(t.dtype) != 0)
     return Status::invalid("misaligned: the address is not a multiple of " +

@@ -107,6 +107,9 @@ std::string OpDesc::out_name(size_t i) const {
   return name_at(place, place.row && row_called(schema->inputs, place.row->name) ? "'" : "");
 }
 
+const OperandRow* OpDesc::in_row(size_t i) const { return place_of(schema->inputs, input_counts, i).row; }
+const OperandRow* OpDesc::out_row(size_t i) const { return place_of(schema->outputs, output_counts, i).row; }
+
 const AttrRow* OpSchema::attr(const std::string& name) const {
   for (const AttrRow& row : attrs)
     if (name == row.name) return &row;
@@ -149,6 +152,7 @@ bool may_alias(const OpDesc& op, size_t out, size_t in) {
   const Place result = place_of(op.schema->outputs, op.output_counts, out);
   const Place operand = place_of(op.schema->inputs, op.input_counts, in);
   if (!result.row || !operand.row || result.index != operand.index) return false;
+  if (!op.outputs[out].same_layout(op.inputs[in])) return false;
   for (const InPlace& pair : op.schema->in_place)
     if (!std::strcmp(pair.out, result.row->name) && !std::strcmp(pair.in, operand.row->name))
       return !op.schema->may_alias || op.schema->may_alias(op, out, in);

@@ -14,12 +14,20 @@ struct OpSchema;
 // How many tensors an operand or a result stands for.
 enum class Count : uint8_t { One, Optional, Many };
 
+// What an operation takes of an operand or a result: row-major without gaps, or any strides that
+// check_layout accepts. A kernel may still decline some of them.
+enum class Layout : uint8_t { Dense, Strided };
+
+// {"x"}, maybe("bias"), many("p"), strided("a"), strided(maybe("saved")).
 struct OperandRow {
   const char* name;
   Count count = Count::One;
+  Layout layout = Layout::Dense;
 };
 inline OperandRow maybe(const char* name) { return {name, Count::Optional}; }
 inline OperandRow many(const char* name) { return {name, Count::Many}; }
+inline OperandRow strided(OperandRow row) { return {row.name, row.count, Layout::Strided}; }
+inline OperandRow strided(const char* name) { return {name, Count::One, Layout::Strided}; }
 
 // Operands in a row.
 class Tensors {
@@ -55,6 +63,9 @@ struct OpDesc {
   // "p[3]" or "bias" of operand `i` of all inputs, and "p'[3]" for outputs that share an input's name.
   std::string in_name(size_t i) const;
   std::string out_name(size_t i) const;
+  // The row of operand `i` of all inputs, or of all outputs; null where the counts do not reach it.
+  const OperandRow* in_row(size_t i) const;
+  const OperandRow* out_row(size_t i) const;
 };
 
 // Result and operand that may be the very same memory; of several, each with its own.
@@ -86,7 +97,8 @@ struct OpSchema {
 Status count_operands(OpDesc* op);
 // Required attributes and counts, then the schema's own rules.
 Status check_op(const OpDesc& op);
-// Whether output `out` may be the very same memory as input `in` (never a part of it).
+// Whether output `out` may be the very same memory as input `in` (never a part of it): only where both have
+// the same layout.
 bool may_alias(const OpDesc& op, size_t out, size_t in);
 
 }  // namespace aicf

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace aicf {
 
@@ -32,15 +33,24 @@ struct TensorDesc {
     for (int i = 0; i < rank; ++i) n *= shape[i];
     return n;
   }
-  size_t bytes() const { return static_cast<size_t>(numel()) * dtype_size(dtype); }  // contiguous tensors
+  size_t bytes() const { return static_cast<size_t>(numel()) * dtype_size(dtype); }  // of the elements alone
+  // From the first byte of the first element to the last byte of the last one: all that a kernel may touch.
+  // `bytes()` of a contiguous tensor.
+  size_t span_bytes() const;
   bool same_shape(const TensorDesc& o) const {
     if (rank != o.rank) return false;
     for (int i = 0; i < rank; ++i)
       if (shape[i] != o.shape[i]) return false;
     return true;
   }
+  // Row-major without gaps. The stride of a dimension of size 1 means nothing, nor do those of no elements.
   bool contiguous() const;
-  std::string str() const;  // "f32[64, 256]"
+  // Whether both walk memory alike: the same shape with the same strides, or both contiguous.
+  bool same_layout(const TensorDesc& o) const;
+  // The dimensions of more than one element, smallest stride first.
+  std::vector<int> by_stride() const;
+  std::string str() const;          // "f32[64, 256]"
+  std::string strides_str() const;  // "[256, 1]"
   template <class T>
   T* ptr() const {
     return static_cast<T*>(data);

@@ -1,5 +1,6 @@
 #include "op/validate.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace aicf {
@@ -29,17 +30,65 @@ Status check_shape(DType dtype, const int64_t* shape, size_t rank) {
   return Status::ok();
 }
 
-Status check_strides(const TensorDesc& t) {
+std::string strides_of(const TensorDesc& t) {
+  return "strides " + t.strides_str() + " for shape " + list(t.shape, static_cast<size_t>(t.rank));
+}
+
+// "a, b, saved strided and bias dense"
+std::string layouts(const std::vector<OperandRow>& rows) {
+  std::string text;
+  for (const Layout layout : {Layout::Strided, Layout::Dense}) {
+    std::string names;
+    for (const OperandRow& row : rows)
+      if (row.layout == layout) names += (names.empty() ? "" : ", ") + std::string(row.name);
+    if (names.empty()) continue;
+    text += (text.empty() ? "" : " and ") + names + (layout == Layout::Dense ? " dense" : " strided");
+  }
+  return text;
+}
+
+Status check_dense(const OpDesc& op, size_t operand, const TensorDesc& t) {
   if (t.contiguous()) return Status::ok();
-  int64_t expected[kMaxRank];
+  TensorDesc expected = t;
   int64_t step = 1;
   for (int i = t.rank - 1; i >= 0; --i) {
-    expected[i] = step;
+    expected.strides[i] = step;
     step *= t.shape[i];
   }
-  const size_t rank = static_cast<size_t>(t.rank);
-  return Status::invalid("non-contiguous: got strides " + list(t.strides, rank) + " for shape " +
-                         list(t.shape, rank) + ", expected " + list(expected, rank) + "; call .contiguous()");
+  const OpSchema& schema = *op.schema;
+  const bool input = operand < op.inputs.size();
+  const std::string name = input ? op.in_name(operand) : op.out_name(operand - op.inputs.size());
+  return Status::invalid("non-contiguous: got " + strides_of(t) + ", expected " + expected.strides_str() +
+                         "; call .contiguous() on " + name + ": " + schema.name +
+                         (input ? " takes " : " gives ") + layouts(input ? schema.inputs : schema.outputs));
+}
+
+// Dimensions in the order of their strides, each beyond all that the ones below it reach.
+Status check_apart(const TensorDesc& t) {
+  if (t.numel() == 0) return Status::ok();
+  int64_t reached = 1;  // elements
+  for (const int d : t.by_stride()) {
+    if (t.strides[d] < reached)
+      return Status::invalid("a result needs a place for each element: got " + strides_of(t) +
+                             ", where the stride of dimension " + std::to_string(d) + " is below " +
+                             std::to_string(reached));
+    reached += (t.shape[d] - 1) * t.strides[d];
+  }
+  return Status::ok();
+}
+
+Status check_strides(const OpDesc& op, size_t i) {
+  const TensorDesc& t = operand(op, i);
+  const bool input = i < op.inputs.size();
+  const OperandRow* row = input ? op.in_row(i) : op.out_row(i - op.inputs.size());
+  if (!row || row->layout == Layout::Dense) return check_dense(op, i, t);
+  AICF_TRY(check_span(t));
+  return input ? Status::ok() : check_apart(t);
+}
+
+// Whether `o` and `i` have every element in the same place.
+bool same_place(const TensorDesc& o, const TensorDesc& i) {
+  return o.data == i.data && o.span_bytes() == i.span_bytes() && o.same_layout(i);
 }
 
 Status named(const OpDesc& op, size_t i, const Status& status) {
@@ -63,6 +112,31 @@ Status make_tensor(DType dtype, const std::vector<int64_t>& shape, TensorDesc* o
   return Status::ok();
 }
 
+Status set_strides(const std::vector<int64_t>& strides, TensorDesc* t) {
+  if (strides.size() != static_cast<size_t>(t->rank))
+    return Status::invalid("strides: expected one for each of " + std::to_string(t->rank) +
+                           " dimensions, got " + std::to_string(strides.size()));
+  std::copy(strides.begin(), strides.end(), t->strides);
+  return Status::ok();
+}
+
+Status check_span(const TensorDesc& t) {
+  if (t.contiguous()) return Status::ok();
+  int64_t reached = 1, bytes = 0;
+  for (int i = 0; i < t.rank; ++i) {
+    if (t.shape[i] <= 1) continue;
+    if (t.strides[i] < 0)
+      return Status::invalid("a stride is 0 or more: got " + strides_of(t) + "; pass a copy");
+    int64_t step = 0;
+    if (__builtin_mul_overflow(t.shape[i] - 1, t.strides[i], &step) ||
+        __builtin_add_overflow(reached, step, &reached) ||
+        __builtin_mul_overflow(reached, static_cast<int64_t>(dtype_size(t.dtype)), &bytes))
+      return Status::invalid("the " + strides_of(t) + " of " + dtype_name(t.dtype) +
+                             " span more than 2^63 bytes");
+  }
+  return Status::ok();
+}
+
 uint32_t address_alignment(const void* data) {
   const uintptr_t bits = address(data) | kPlannedAlignment;
   return static_cast<uint32_t>(bits & (~bits + 1));  // the lowest bit that is set
@@ -72,9 +146,14 @@ Status check_layout(const OpDesc& op) {
   for (size_t i = 0; i < operand_count(op); ++i) {
     const TensorDesc& t = operand(op, i);
     AICF_TRY(named(op, i, check_shape(t.dtype, t.shape, static_cast<size_t>(t.rank))));
-    AICF_TRY(named(op, i, check_strides(t)));
+    AICF_TRY(named(op, i, check_strides(op, i)));
   }
   return Status::ok();
+}
+
+Status check_use(const OpDesc& op) {
+  AICF_TRY(check_layout(op));
+  return check_op(op);
 }
 
 Status check_aliasing(const OpDesc& op) {
@@ -82,13 +161,13 @@ Status check_aliasing(const OpDesc& op) {
     const TensorDesc& o = op.outputs[out];
     const std::string name = "output " + std::to_string(out);
     for (size_t other = out + 1; other < op.outputs.size(); ++other)
-      if (overlaps(o.data, o.bytes(), op.outputs[other].data, op.outputs[other].bytes()))
+      if (overlaps(o.data, o.span_bytes(), op.outputs[other].data, op.outputs[other].span_bytes()))
         return Status::invalid(name + " overlaps output " + std::to_string(other) +
                                "; give each its own memory");
     for (size_t in = 0; in < op.inputs.size(); ++in) {
       const TensorDesc& i = op.inputs[in];
-      if (!overlaps(o.data, o.bytes(), i.data, i.bytes())) continue;
-      if (o.data != i.data || o.bytes() != i.bytes())
+      if (!overlaps(o.data, o.span_bytes(), i.data, i.span_bytes())) continue;
+      if (!same_place(o, i))
         return Status::invalid(name + " overlaps input " + std::to_string(in) +
                                " in part; give it its own memory");
       if (!may_alias(op, out, in))

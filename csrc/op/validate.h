@@ -11,13 +11,22 @@ namespace aicf {
 // A contiguous tensor without memory. Refuses rank above kMaxRank, negative dimensions and sizes that
 // overflow 63 bits.
 Status make_tensor(DType dtype, const std::vector<int64_t>& shape, TensorDesc* out);
+// Gives `t` strides, in elements; refuses any number of them but one for each dimension. check_span and
+// check_layout judge what they are.
+Status set_strides(const std::vector<int64_t>& strides, TensorDesc* t);
+// No stride below 0, and a span that 63 bits can count.
+Status check_span(const TensorDesc& t);
 
 // The largest power of two, at most kPlannedAlignment, that divides the address; kPlannedAlignment for null.
 uint32_t address_alignment(const void* data);
 
-// Rank, dimensions, sizes and strides of every operand. Needs no memory.
+// Rank, dimensions, sizes and strides of every operand: what its row in the schema takes, and for results no
+// two elements in one place. Needs no memory.
 Status check_layout(const OpDesc& op);
-// No output overlaps another output; none overlaps an input, except exactly where the schema allows it.
+// check_layout, then check_op: all that can be said of an operation without memory.
+Status check_use(const OpDesc& op);
+// No output's span overlaps that of another output; none overlaps an input's, except exactly where the schema
+// allows it. The spans are compared, so interleaved operands count as overlapping.
 Status check_aliasing(const OpDesc& op);
 
 // "cpu" or "cuda:0".

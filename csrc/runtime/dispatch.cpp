@@ -74,8 +74,7 @@ Status enqueue(Device& device, const KernelVariant& variant, const OpDesc& op, v
 Status dispatch(const OpDesc& op, const std::string& kernel_id, void* stream,
                 const std::vector<std::shared_ptr<void>>& owners, const KernelVariant** ran) {
   const KernelRegistry& registry = KernelRegistry::get();
-  AICF_TRY(check_layout(op));
-  AICF_TRY(check_op(op));
+  AICF_TRY(check_use(op));
   Device* device = nullptr;
   AICF_TRY(common_device(op, &device));
   AICF_TRY(check_memory(op, *device));

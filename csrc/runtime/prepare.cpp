@@ -11,7 +11,13 @@ Status place(const SlotSpec& slot, const ArenaMap& arenas, TensorDesc* out) {
   const Arena* arena = nullptr;
   AICF_TRY(find_arena(slot.arena, arenas, &arena));
   AICF_TRY(make_tensor(slot.dtype, slot.shape, out));
-  AICF_TRY(arena->check_range("the slot " + out->str(), slot.offset, static_cast<int64_t>(out->bytes())));
+  std::string what = "the slot " + out->str();
+  if (slot.strides) {
+    AICF_TRY(set_strides(*slot.strides, out));
+    AICF_TRY(check_span(*out));
+    what += " with strides " + out->strides_str();
+  }
+  AICF_TRY(arena->check_range(what, slot.offset, static_cast<int64_t>(out->span_bytes())));
   out->data = arena->data() + slot.offset;
   int index = 0;
   AICF_TRY(parse_device(arena->device_name(), &out->device, &index));
@@ -55,7 +61,7 @@ Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, const Ker
   context->workspace_bytes = static_cast<size_t>(given);
   for (size_t i = 0; i < operand_count(op); ++i) {
     const TensorDesc& t = operand(op, i);
-    if (overlaps(t.data, t.bytes(), context->workspace, context->workspace_bytes))
+    if (overlaps(t.data, t.span_bytes(), context->workspace, context->workspace_bytes))
       return Status::invalid("the workspace overlaps " + operand_name(op, i));
   }
   return Status::ok();
@@ -101,8 +107,10 @@ Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena**
 Status place_status(const SlotSpec& slot, const ArenaMap& arenas, int64_t** device, int64_t** visible) {
   TensorDesc status;
   AICF_TRY(place(slot, arenas, &status));
-  if (status.dtype != DType::I64 || status.rank != 1 || status.shape[0] != kStatusNumbers)
-    return Status::invalid("a status is i64[" + std::to_string(kStatusNumbers) + "], got " + status.str());
+  if (status.dtype != DType::I64 || status.rank != 1 || status.shape[0] != kStatusNumbers ||
+      !status.contiguous())
+    return Status::invalid("a status is i64[" + std::to_string(kStatusNumbers) + "], contiguous, got " +
+                           status.str() + " with strides " + status.strides_str());
   const Arena* arena = nullptr;
   AICF_TRY(find_arena(slot.arena, arenas, &arena));
   if (!arena->visible())
@@ -125,7 +133,7 @@ Status prepare(const LaunchSpec& spec, size_t position, Device& device, const Ar
   OpDesc op;
   AICF_TRY(place_all(spec, arenas, &op));
   if (spec.input_counts.empty()) AICF_TRY(count_operands(&op));
-  AICF_TRY(check_op(op));
+  AICF_TRY(check_use(op));
   AICF_TRY(check_memory(op, device));
   AICF_TRY(check_aliasing(op));
   if (spec.kernel_id.empty())

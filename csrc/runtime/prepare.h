@@ -16,9 +16,10 @@ using ArenaMap = std::map<std::string, std::shared_ptr<Arena>>;  // by role
 
 struct SlotSpec {
   std::string arena;
-  int64_t offset = 0;  // bytes
+  int64_t offset = 0;  // bytes, of the first element
   DType dtype = DType::F32;
   std::vector<int64_t> shape;
+  std::optional<std::vector<int64_t>> strides;  // elements; contiguous without
 };
 
 struct WorkspaceSpec {

@@ -19,6 +19,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "py"))
 
 from kernel_cases import FLOATS, Array, Case, Generator, Maker, generated
+from kernel_cases.places import Place, placed
 from test_cuda_kernels import LARGE
 
 from aicf_mlir import _C
@@ -26,18 +27,19 @@ from aicf_mlir.errors import SelectionError
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.registry import select_kernel
 
-NAMES = {dtype: name for name, dtype in NUMPY_TYPES.items()}
 
-
-def operand(dtype: str, shape: tuple[int, ...], values: Array | None) -> _C.TensorDesc:
-    """Memory of exactly the operand's size: with the values, or poison."""
-    count = int(np.prod(shape, dtype=np.int64))
-    arena = _C.Arena("cuda", count * NUMPY_TYPES[dtype].itemsize)
-    if values is None:
-        arena.fill(0xFF)
-    elif count:
-        arena.write(0, np.ascontiguousarray(values).tobytes())
-    return _C.TensorDesc(arena.ptr, dtype, shape, device="cuda:0", owner=arena)
+def operand(dtype: str, shape: tuple[int, ...], place: Place | None, values: Array | None) -> _C.TensorDesc:
+    """Memory of exactly the operand's span: with the values, and poison elsewhere."""
+    place = place or placed(shape)
+    size = NUMPY_TYPES[dtype].itemsize
+    memory = np.full(place.elements(shape) * size, 0xFF, np.uint8)
+    arena = _C.Arena("cuda", memory.size)
+    if values is not None:
+        place.view(memory.view(NUMPY_TYPES[dtype]), shape)[...] = values
+    if memory.size:
+        arena.write(0, memory.tobytes())
+    first = arena.ptr + place.offset * size
+    return _C.TensorDesc(first, dtype, shape, place.strides, device="cuda:0", owner=arena)
 
 
 def supported(kernel: _C.KernelVariant, target: str, generator: Generator) -> Iterator[Case]:
@@ -69,9 +71,20 @@ def main() -> None:
         if kernel["op"] in LARGE:
             chosen += list(supported(kernel, target, LARGE[kernel["op"]]))[:: arguments.large_each]
         for case in chosen:
-            inputs = [operand(NAMES[array.dtype], array.shape, array) for array in case.inputs]
-            outputs = [operand(dtype, shape, None) for dtype, shape in case.outputs]
-            _C.op_call(kernel["kind"], inputs, outputs, case.attrs, kernel["name"], counts=case.counts)
+            values = [*case.inputs, *[None] * len(case.outputs)]
+            operands = [
+                operand(*spec, place, array)
+                for spec, place, array in zip(case.specs, case.all_places, values, strict=True)
+            ]
+            count = len(case.inputs)
+            _C.op_call(
+                kernel["kind"],
+                operands[:count],
+                operands[count:],
+                case.attrs,
+                kernel["name"],
+                counts=case.counts,
+            )
             _C.synchronize("cuda")  # the memory goes when the descriptions do
             launches += 1
     if not launches:

@@ -2,9 +2,10 @@
 
 python tests/py/digests.py [--programs 300] [--seed 0] [--steps 10] [--each]
 
-Runs every program of tests/py/random_programs.py for some steps on the CPU and hashes the bits of all parameters and states. A
-second line has the launches of the model in the README. `--each` prints a line a program, to find those that differ. Run it with
-the Python of another checkout to compare the two: `../other/.venv/bin/python tests/py/digests.py`.
+Runs every program of tests/py/random_programs.py for some steps on the CPU and hashes the bits of all parameters and states;
+every NaN is one value, as which of two survives an addition is the compiler's choice. A second line has the launches of the
+model in the README. `--each` prints a line a program, to find those that differ. Run it with the Python of another checkout to
+compare the two: `../other/.venv/bin/python tests/py/digests.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def program_digest(seed: int, steps: int) -> str:
     digest = hashlib.sha256()
     for name, value in sorted(values(model, optimizer).items()):
         digest.update(f"{name} {value.dtype} {list(value.shape)}".encode())
-        digest.update(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        flat = value.detach().contiguous().reshape(-1)
+        flat = flat.masked_fill(flat.isnan(), torch.nan) if flat.is_floating_point() else flat
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

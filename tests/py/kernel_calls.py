@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from kernel_cases import FLOATS, Array, Case, Spec
-from kernel_cases.case import NAMES
+from kernel_cases.places import Place, placed
 
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.interpreters.kernel import meaning
@@ -25,33 +24,42 @@ MARGIN = 256  # bytes on either side; keeps the alignment of planned slots
 
 
 class Slot:
-    """Memory of one operand on a device, between two margins of canaries."""
+    """Memory of one operand on a device, between two margins of canaries.
 
-    def __init__(self, dtype: str, shape: tuple[int, ...], device: str):
-        self.dtype, self.shape = dtype, shape
-        self.nbytes = math.prod(shape) * NUMPY_TYPES[dtype].itemsize
+    What lies between the elements of an input is poison, and of a result canaries.
+    """
+
+    def __init__(self, dtype: str, shape: tuple[int, ...], device: str, place: Place | None = None):
+        self.dtype, self.shape, self.place = dtype, shape, place or placed(shape)
+        self.nbytes = self.place.elements(shape) * NUMPY_TYPES[dtype].itemsize
         size = self.nbytes + 2 * MARGIN
+        self.written = np.zeros(size, np.uint8)
         if device == "cpu":
             raw = np.zeros(size + MARGIN, np.uint8)
             start = -raw.ctypes.data % MARGIN
             self.raw: Any = raw[start : start + size]
-            self.tensor: Any = self._array(self.raw)
+            self.tensor: Any = self._elements(self.raw, NUMPY_TYPES[dtype])
         else:
             import torch
 
             self.raw = torch.zeros(size, dtype=torch.uint8, device=device)
-            element = getattr(torch, NUMPY_TYPES[dtype].name)
-            self.tensor = self.raw[MARGIN : MARGIN + self.nbytes].view(element).reshape(shape)
+            flat = self.raw[MARGIN : MARGIN + self.nbytes].view(getattr(torch, NUMPY_TYPES[dtype].name))
+            first = flat.storage_offset() + self.place.offset
+            self.tensor = flat.as_strided(shape, self.place.strides, first)
 
-    def _array(self, raw: npt.NDArray[np.uint8]) -> Array:
-        return raw[MARGIN : MARGIN + self.nbytes].view(NUMPY_TYPES[self.dtype]).reshape(self.shape)
+    def _elements(self, raw: npt.NDArray[np.uint8], dtype: np.dtype[Any] | None = None) -> Array:
+        """The elements in `raw`; without a dtype, their bits."""
+        flat = raw[MARGIN : MARGIN + self.nbytes].view(dtype or f"u{NUMPY_TYPES[self.dtype].itemsize}")
+        return self.place.view(flat, self.shape)
 
     def fill(self, values: Array | None) -> None:
         """Write the values, or poison where there are none."""
-        raw = np.full(self.nbytes + 2 * MARGIN, CANARY, np.uint8)
-        raw[MARGIN : MARGIN + self.nbytes] = (
-            ALL_ONES if values is None else np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        )
+        raw = self.written
+        raw[:] = CANARY
+        if values is not None:
+            raw[MARGIN : MARGIN + self.nbytes] = ALL_ONES
+        bits = self._elements(raw)
+        bits[...] = ~bits.dtype.type(0) if values is None else values.copy().view(bits.dtype)
         if isinstance(self.raw, np.ndarray):
             self.raw[:] = raw
         else:
@@ -60,11 +68,23 @@ class Slot:
             self.raw.copy_(torch.from_numpy(raw))
 
     def read(self) -> Array:
-        """The values; fails if a canary is gone."""
-        raw = self.raw if isinstance(self.raw, np.ndarray) else self.raw.cpu().numpy()
-        margins = np.concatenate([raw[:MARGIN], raw[MARGIN + self.nbytes :]])
-        assert (margins == CANARY).all(), "wrote outside of the result"
-        return self._array(raw).copy()
+        """The values; fails if anything beside them has changed."""
+        raw = self.raw.copy() if isinstance(self.raw, np.ndarray) else self.raw.cpu().numpy()
+        values = self._elements(raw, NUMPY_TYPES[self.dtype]).copy()
+        rest = self.written.copy()
+        for memory in (raw, rest):
+            self._elements(memory)[...] = 0
+        assert (raw == rest).all(), "wrote outside of the result"
+        return values
+
+
+def slots(case: Case, device: str) -> tuple[list[Slot], list[Slot]]:
+    """Memory for inputs and outputs."""
+    every = [
+        Slot(dtype, shape, device, place)
+        for (dtype, shape), place in zip(case.specs, case.all_places, strict=True)
+    ]
+    return every[: len(case.inputs)], every[len(case.inputs) :]
 
 
 def supports(kernel: str, op: str, case: Case, target: str) -> bool:
@@ -80,12 +100,9 @@ def run(
     kernel: str, op: str, case: Case, device: str, aliases: Sequence[tuple[int, int]] = ()
 ) -> list[Array]:
     """The results of one call; `aliases` are pairs (output, input) that share their memory."""
-    inputs = [Slot(NAMES[array.dtype], array.shape, device) for array in case.inputs]
     shared = dict(aliases)
-    outputs = [
-        inputs[shared[i]] if i in shared else Slot(dtype, shape, device)
-        for i, (dtype, shape) in enumerate(case.outputs)
-    ]
+    inputs, outputs = slots(case, device)
+    outputs = [inputs[shared[i]] if i in shared else slot for i, slot in enumerate(outputs)]
     for slot in outputs:
         slot.fill(None)
     for slot, array in zip(inputs, case.inputs, strict=True):

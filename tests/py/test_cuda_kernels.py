@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_calls import NAMES, Slot, judge, run, supports
+from kernel_calls import judge, run, slots, supports
 from kernel_cases import FLOATS, TRANSPOSES, Case, Maker, cases
 from kernel_cases.checks import FINE, STATUS
+from kernel_cases.places import placed
+from kernel_cases.products import BY_COLUMNS, BY_ROWS, heads_place, matrix_place, strided_product
 
 from aicf_mlir import _C
 from aicf_mlir.op_call import describe
@@ -53,6 +55,39 @@ def products(make: Maker) -> Iterator[Case]:
         yield _product(make, (), m, n, k, {"trans_a": ta, "trans_b": tb})
     yield _product(make, (70_000,), 2, 1, 3, {})
     yield _product(make, (300,), 33, 40, 8, {"trans_b": True})
+    yield from _strided(make, epilogue=False)
+
+
+def _strided(make: Maker, *, epilogue: bool) -> Iterator[Case]:
+    """Operands with gaps at the larger tiles, where vectors fit and where they do not; attention over heads."""
+    options: list[dict[str, Any]] = [{}]
+    if epilogue:
+        options = [
+            {"bias": True, "pre": True, "act": "relu"},
+            {"bias_grad": True},
+            {"act_grad": "relu", "pre": True},
+        ]
+    for i, ((m, n, k), gap, (ta, tb)) in enumerate(
+        itertools.product(((776, 712, 40), (775, 713, 41), (1536, 1408, 29)), (8, 3), TRANSPOSES)
+    ):
+        rows = matrix_place(BY_ROWS, {"gap": gap})
+        places = {
+            "a": matrix_place(BY_COLUMNS if i % 2 else BY_ROWS, {"gap": gap}),
+            "b": matrix_place(BY_COLUMNS if i % 3 else BY_ROWS, {"gap": gap}),
+            **dict.fromkeys(("out", "pre", "saved"), rows),
+        }
+        option = options[i % len(options)]
+        yield strided_product(make, make.integers, (), (m, n, k), ta, tb, option, places, epilogue=epilogue)
+    for time, size in ((128, 64), (130, 64), (67, 33)):
+        heads = heads_place(2 * 12 * size)
+        for product, tb, places in (
+            ((time, time, size), True, {"a": heads, "b": heads}),
+            ((time, size, time), False, {"b": heads, "out": heads}),
+            ((time, size, time), False, {"b": heads_place(8, 0), "out": heads}),
+        ):
+            yield strided_product(
+                make, make.integers, (3, 12), product, False, tb, {}, places, epilogue=epilogue
+            )
 
 
 def epilogues(make: Maker) -> Iterator[Case]:
@@ -60,6 +95,7 @@ def epilogues(make: Maker) -> Iterator[Case]:
     for m, n, k in ((776, 712, 40), (775, 713, 41), (1536, 1408, 24)):
         yield _product(make, (), m, n, k, {"act": "relu"}, epilogue=True, bias=True)
         yield _product(make, (), m, n, k, {"trans_a": True}, epilogue=True, bias_grad=True)
+    yield from _strided(make, epilogue=True)
 
 
 def sums(make: Maker) -> Iterator[Case]:
@@ -161,7 +197,24 @@ def finites(make: Maker) -> Iterator[Case]:
         yield Case(f"{count} of {size}", [FINE, *tensors], [STATUS], {"code": 2}, ((1, count), (1,)))
 
 
+def moves(make: Maker) -> Iterator[Case]:
+    """Many tiles and many rows, between gaps; a result of more elements than a grid has threads."""
+    heads = (3, 12, 129, 64)
+    for shape, x, y in (
+        ((1537, 1416), placed((1537, 1416), (1, 0)), None),
+        ((1537, 1416), placed((1537, 1416), (1, 0), gap=8), placed((1537, 1416), gap=3)),
+        ((1536, 1416), placed((1536, 1416), gap=8), placed((1536, 1416), gap=16, offset=8)),
+        (heads, placed(heads, (0, 2, 1, 3), gap=8), None),
+        (heads, None, placed(heads, (0, 2, 1, 3), gap=8)),
+        ((40, 70_000), placed((40, 70_000), (1, 0)), None),
+    ):
+        values = make.normal(*shape)
+        yield Case(f"{shape} {x} {y}", [values], [make.out(*shape)], places=(x, y), exact=True)
+        yield Case(f"cast {shape} {x} {y}", [values], [("i32", shape)], places=(x, y), exact=True)
+
+
 LARGE = {
+    "copy": moves,
     "gemm": products,
     "gemm_epilogue": epilogues,
     "reduce_sum": sums,
@@ -196,8 +249,7 @@ def test_a_graph_replays_the_same_bits(kernel: str, op: str, kind: int) -> None:
     taken = (case for dtype in FLOATS for case in cases(op, dtype) if supports(kernel, op, case, target))
     for case in itertools.islice(taken, 3):
         direct = run(kernel, op, case, "cuda")
-        inputs = [Slot(NAMES[array.dtype], array.shape, "cuda") for array in case.inputs]
-        outputs = [Slot(dtype, shape, "cuda") for dtype, shape in case.outputs]
+        inputs, outputs = slots(case, "cuda")
         for slot, array in zip(inputs, case.inputs, strict=True):
             slot.fill(array)
         described = [[describe(slot.tensor) for slot in side] for side in (inputs, outputs)]

@@ -18,12 +18,6 @@ Status for_each_operand(const OpDesc& op, Rule rule) {
   return Status::ok();
 }
 
-std::string strides_text(const TensorDesc& t) {
-  std::string text = "[";
-  for (int i = 0; i < t.rank; ++i) text += (i ? ", " : "") + std::to_string(t.strides[i]);
-  return text + "]";
-}
-
 }  // namespace
 
 TensorDesc expected_tensor(DType dtype, const std::vector<int64_t>& shape) {
@@ -73,11 +67,16 @@ bool same_tensor_type(const TensorDesc& a, const TensorDesc& b) {
 }
 
 Status needs_dense(const OpDesc& op) {
+  AICF_TRY(for_each_operand(op, [&](const TensorDesc& t, size_t i) {
+    if (t.contiguous()) return Status::ok();
+    return decline("needs contiguous operands, ", operand_name(op, i), " is ", t.str(), " with strides ",
+                   t.strides_str());
+  }));
+  return needs_element_alignment(op);
+}
+
+Status needs_element_alignment(const OpDesc& op) {
   return for_each_operand(op, [&](const TensorDesc& t, size_t i) {
-    if (!t.contiguous()) {
-      return decline("needs contiguous operands, ", operand_name(op, i), " is ", t.str(), " with strides ",
-                     strides_text(t));
-    }
     if (t.alignment < dtype_size(t.dtype)) {
       return decline("needs operands aligned to their element size, ", operand_name(op, i), " is ", t.str(),
                      " at a multiple of ", t.alignment, " bytes");

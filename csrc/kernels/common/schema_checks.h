@@ -43,7 +43,9 @@ Status broadcast_shape(const OpDesc& op, const TensorDesc& x, const TensorDesc& 
 bool same_tensor_type(const TensorDesc& a, const TensorDesc& b);  // dtype and shape
 
 // ---- supported() ----
-// Contiguous, and every address a multiple of the element size: what all kernels here need.
+// Every address a multiple of the element size: what all kernels here need.
+Status needs_element_alignment(const OpDesc& op);
+// That, and no operand with gaps.
 Status needs_dense(const OpDesc& op);
 // Every operand's address a multiple of `bytes`.
 Status needs_alignment(const OpDesc& op, uint32_t bytes);

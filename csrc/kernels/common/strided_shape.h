@@ -35,14 +35,10 @@ struct StridedShape {
   }
 };
 
-// The stride of `operand` (contiguous) along dimension `d` of a result of `rank` dimensions: 0 where it
-// broadcasts.
+// The stride of `operand` along dimension `d` of a result of `rank` dimensions: 0 where it broadcasts.
 inline int64_t broadcast_stride(const TensorDesc& operand, int rank, int d) {
   const int own = d - (rank - operand.rank);
-  if (own < 0 || operand.shape[own] == 1) return 0;
-  int64_t stride = 1;
-  for (int i = operand.rank - 1; i > own; --i) stride *= operand.shape[i];
-  return stride;
+  return own < 0 || operand.shape[own] == 1 ? 0 : operand.strides[own];
 }
 
 }  // namespace aicf

@@ -1,9 +1,10 @@
-// copy: the same shape, any dtype to any dtype.
+// copy from one dtype to another.
 #include <limits>
 #include <type_traits>
 
 #include "kernels/common/launch.cuh"
 #include "kernels/common/numeric.cuh"
+#include "kernels/common/strided_offsets.cuh"
 #include "kernels/copy/launch.h"
 
 namespace aicf {
@@ -53,9 +54,7 @@ template <class To, class From>
 __device__ __forceinline__ To cast(From from) {
   const auto x = number(from);
   using X = std::decay_t<decltype(x)>;
-  if constexpr (std::is_same_v<To, From>) {
-    return from;
-  } else if constexpr (std::is_same_v<To, bool>) {
+  if constexpr (std::is_same_v<To, bool>) {
     return x != X(0);
   } else if constexpr (kIsInteger<To> && kIsInteger<X>) {
     return static_cast<To>(x);
@@ -76,25 +75,51 @@ __device__ __forceinline__ To cast(From from) {
 }
 
 template <class To, class From>
-__global__ void copy_kernel(To* y, const From* x, int64_t n, const int64_t* unless) {
+__global__ void cast_kernel(To* y, const From* x, int64_t n, const int64_t* unless) {
   if (skipped(unless)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step)
     y[i] = cast<To>(x[i]);
 }
 
+template <class To, class From>
+__global__ void cast_strided_kernel(To* y, const From* x, int64_t n,
+                                    const __grid_constant__ StridedShape<2> shape, bool narrow_count,
+                                    const int64_t* unless) {
+  if (skipped(unless)) return;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
+    int64_t at[2];
+    if (narrow_count)  // the same for all threads
+      offsets(shape, static_cast<uint32_t>(i), at);
+    else
+      offsets(shape, static_cast<uint64_t>(i), at);
+    y[at[0]] = cast<To>(x[at[1]]);
+  }
+}
+
+template <class To, class From>
+Status run(const Move& m, const LaunchContext& ctx) {
+  To* y = static_cast<To*>(m.y);
+  const From* x = static_cast<const From*>(m.x);
+  const unsigned blocks = grid_stride_blocks(m.count, kThreads);
+  if (m.rows() && m.shape.rank <= 1)
+    return launch(ctx, blocks, kThreads, 0, cast_kernel<To, From>, y, x, m.count, ctx.unless);
+  return launch(ctx, blocks, kThreads, 0, cast_strided_kernel<To, From>, y, x, m.count, m.shape,
+                counts_in_32_bits(m.count), ctx.unless);
+}
+
 }  // namespace
 
-Status copy_cuda(const OpDesc& op, const LaunchContext& ctx) {
-  const TensorDesc &x = op.inputs[0], &y = op.outputs[0];
-  const int64_t n = y.numel();
-  if (n == 0) return Status::ok();
-  return with_type(x.dtype, [&](auto from) {
-    return with_type(y.dtype, [&](auto to) {
+Status cast_cuda(const Move& m, const LaunchContext& ctx) {
+  return with_type(m.from, [&](auto from) {
+    return with_type(m.to, [&](auto to) {
       using From = typename decltype(from)::type;
       using To = typename decltype(to)::type;
-      return launch(ctx, grid_stride_blocks(n, kThreads), kThreads, 0, copy_kernel<To, From>, y.ptr<To>(),
-                    x.ptr<const From>(), n, ctx.unless);
+      if constexpr (std::is_same_v<To, From>)
+        return Status::ok();  // move_cuda moves the bits
+      else
+        return run<To, From>(m, ctx);
     });
   });
 }

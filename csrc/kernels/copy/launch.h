@@ -1,18 +1,14 @@
-// Launchers that move data: copy (with a cast between any two dtypes), transpose and broadcast (any dtype,
-// bits unchanged).
+// Launchers that move data: copy (with a cast between any two dtypes), transpose and broadcast (bits
+// unchanged).
 #pragma once
-#include "op/variant.h"
+#include "kernels/copy/move.h"
 
 namespace aicf {
 
-inline const Attr<std::vector<int64_t>> kPerm{"perm", std::nullopt};
+Status move_cpu(const Move& move, const LaunchContext& ctx);
 
-Status copy_cpu(const OpDesc& op, const LaunchContext& ctx);
-Status transpose_cpu(const OpDesc& op, const LaunchContext& ctx);
-Status broadcast_cpu(const OpDesc& op, const LaunchContext& ctx);
-
-Status copy_cuda(const OpDesc& op, const LaunchContext& ctx);
-Status transpose_cuda(const OpDesc& op, const LaunchContext& ctx);
-Status broadcast_cuda(const OpDesc& op, const LaunchContext& ctx);
+Status move_cuda(const Move& move, const LaunchContext& ctx);
+// Where the two dtypes differ; a part of move_cuda.
+Status cast_cuda(const Move& move, const LaunchContext& ctx);
 
 }  // namespace aicf

@@ -45,20 +45,35 @@ Status check_broadcast(const OpDesc& op) {
   return expect_dtype(op, "y", y, x.dtype);
 }
 
+constexpr Prepare copy_on_cpu = prepare_with<copy_move, move_cpu>;
+constexpr Prepare transpose_on_cpu = prepare_with<transpose_move, move_cpu>;
+constexpr Prepare broadcast_on_cpu = prepare_with<broadcast_move, move_cpu>;
+constexpr Prepare copy_on_cuda = AICF_CUDA((prepare_with<copy_move, move_cuda>));
+constexpr Prepare transpose_on_cuda = AICF_CUDA((prepare_with<transpose_move, move_cuda>));
+constexpr Prepare broadcast_on_cuda = AICF_CUDA((prepare_with<broadcast_move, move_cuda>));
+
 constexpr KernelVariant kVariants[] = {
-    skippable_cuda_row("copy_cuda", "copy", kSmAny, AICF_CUDA(prepare_op<copy_cuda>), needs_dense),
-    cpu_row("copy_cpu", "copy", prepare_op<copy_cpu>),
-    cuda_row("transpose_cuda", "transpose", kSmAny, AICF_CUDA(prepare_op<transpose_cuda>), needs_dense),
-    cpu_row("transpose_cpu", "transpose", prepare_op<transpose_cpu>),
-    cuda_row("broadcast_cuda", "broadcast", kSmAny, AICF_CUDA(prepare_op<broadcast_cuda>), needs_dense),
-    cpu_row("broadcast_cpu", "broadcast", prepare_op<broadcast_cpu>),
+    skippable_cuda_row("copy_cuda", "copy", kSmAny, copy_on_cuda, needs_element_alignment),
+    cpu_row("copy_cpu", "copy", copy_on_cpu, needs_element_alignment),
+    cuda_row("transpose_cuda", "transpose", kSmAny, transpose_on_cuda, needs_dense),
+    cpu_row("transpose_cpu", "transpose", transpose_on_cpu),
+    cuda_row("broadcast_cuda", "broadcast", kSmAny, broadcast_on_cuda, needs_dense),
+    cpu_row("broadcast_cpu", "broadcast", broadcast_on_cpu),
 };
 
 }  // namespace
 
 static const Family family([](KernelRegistry& registry) {
-  registry.add(OpSchema{
-      25, "Copy", "copy", "x, cast to the element type of y", {{"x"}}, {{"y"}}, {}, {}, "", check_copy});
+  registry.add(OpSchema{25,
+                        "Copy",
+                        "copy",
+                        "x, cast to the element type of y",
+                        {strided("x")},
+                        {strided("y")},
+                        {},
+                        {},
+                        "",
+                        check_copy});
   registry.add(OpSchema{26,
                         "Transpose",
                         "transpose",

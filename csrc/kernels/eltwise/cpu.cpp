@@ -1,4 +1,5 @@
-// Elementwise kernels on the CPU: every formula of ops.h over contiguous operands, and with broadcasting.
+// Elementwise kernels on the CPU: every formula of ops.h over contiguous operands; binary ones over any
+// strides, and with broadcasting.
 //
 // A result may be the very same memory as an operand. Iterations touch one element each, so they are
 // independent all the same, which `ivdep` tells the compiler.
@@ -39,13 +40,14 @@ void binary(T* z, const T* x, const T* y, int64_t n) {
   });
 }
 
-// The innermost dimension of a broadcast. After merging, the strides of contiguous operands along it are 0
-// or 1.
+// The innermost dimension of a result whose operands have strides of their own. Of contiguous operands, one
+// has a stride of 1 along it and the other of 0 or 1.
 template <class Op, class T>
 void binary_row(T* z, const T* x, int64_t x_stride, const T* y, int64_t y_stride, int64_t n) {
-  if (x_stride && y_stride) return binary<Op, true, true>(z, x, y, n);
-  if (x_stride) return binary<Op, true, false>(z, x, y, n);
-  binary<Op, false, true>(z, x, y, n);
+  if (x_stride == 1 && y_stride == 1) return binary<Op, true, true>(z, x, y, n);
+  if (x_stride == 1 && y_stride == 0) return binary<Op, true, false>(z, x, y, n);
+  if (x_stride == 0 && y_stride == 1) return binary<Op, false, true>(z, x, y, n);
+  for (int64_t i = 0; i < n; ++i) z[i] = narrow<T>(Op{}(widen(x[i * x_stride]), widen(y[i * y_stride])));
 }
 
 template <class Op, class T>
@@ -90,7 +92,8 @@ Status run_same_shape(const OpDesc& op) {
 
 template <class Op>
 Status run_binary(const OpDesc& op) {
-  if (op.inputs[0].same_shape(op.inputs[1])) return run_same_shape<Op>(op);
+  const TensorDesc &x = op.inputs[0], &y = op.inputs[1];
+  if (x.same_shape(y) && x.contiguous() && y.contiguous()) return run_same_shape<Op>(op);
   return with_float_type(op.outputs[0].dtype,
                          [&](auto tag) { binary_broadcast<Op, typename decltype(tag)::type>(op); });
 }

@@ -18,7 +18,7 @@ struct EltwiseLaunch {
 };
 EltwiseLaunch eltwise_launch(const OpDesc& op);
 
-// Any float dtype; binary ops broadcast.
+// Any float dtype; binary ops broadcast, and take operands with gaps.
 Status run_eltwise_cpu(const EltwiseLaunch& launch, const LaunchContext& ctx);
 Status run_eltwise_cuda(const EltwiseLaunch& launch, const LaunchContext& ctx);
 // f32, no broadcasting, numel % 4 == 0 (bias_add: n % 4 == 0), every operand aligned to 16 bytes.

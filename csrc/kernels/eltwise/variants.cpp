@@ -59,6 +59,13 @@ Status needs_even_last_dim(const OpDesc& op) {
   return decline("needs an even last dimension, got ", y.str());
 }
 
+// Operands with gaps too, where the schema takes them.
+template <DType dtype>
+Status supports_any_layout(const OpDesc& op) {
+  AICF_TRY(needs_dtype(op, dtype));
+  return needs_element_alignment(op);
+}
+
 template <DType dtype>
 Status supports_bias_add_half2(const OpDesc& op) {
   AICF_TRY(supports_dtype<dtype>(op));
@@ -90,11 +97,15 @@ Status supports_vec4(const OpDesc& op) {
 }
 
 // The rows of one op: vectorised first, then one per dtype, then the CPU. `family` names the functions.
-#define AICF_ELTWISE_ROWS(op, family, half2, vec4)                                                     \
-  cuda_row(op "_f16_half2", op, kSmAny, AICF_CUDA(family##_half2_cuda), half2<DType::F16>),            \
-      cuda_row(op "_bf16_half2", op, kSmBFloat16, AICF_CUDA(family##_half2_cuda), half2<DType::BF16>), \
-      cuda_row(op "_f32_vec4", op, kSmAny, AICF_CUDA(family##_vec4_cuda), vec4),                       \
-      AICF_CUDA_FLOAT_ROWS(op, family##_cuda, nullptr), cpu_row(op "_cpu", op, family##_cpu)
+#define AICF_ELTWISE_ROWS(op, family, half2, vec4)                                                       \
+  cuda_row(op "_f16_half2", op, kSmAny, AICF_CUDA(family##_half2_cuda), half2<DType::F16>),              \
+      cuda_row(op "_bf16_half2", op, kSmBFloat16, AICF_CUDA(family##_half2_cuda), half2<DType::BF16>),   \
+      cuda_row(op "_f32_vec4", op, kSmAny, AICF_CUDA(family##_vec4_cuda), vec4),                         \
+      cuda_row(op "_f16", op, kSmAny, AICF_CUDA(family##_cuda), supports_any_layout<DType::F16>),        \
+      cuda_row(op "_bf16", op, kSmBFloat16, AICF_CUDA(family##_cuda), supports_any_layout<DType::BF16>), \
+      cuda_row(op "_f32", op, kSmAny, AICF_CUDA(family##_cuda), supports_any_layout<DType::F32>),        \
+      cuda_row(op "_f64", op, kSmAny, AICF_CUDA(family##_cuda), supports_any_layout<DType::F64>),        \
+      cpu_row(op "_cpu", op, family##_cpu, needs_element_alignment)
 
 constexpr Prepare eltwise_cuda = AICF_CUDA((prepare_with<eltwise_launch, run_eltwise_cuda>));
 constexpr Prepare eltwise_vec4_cuda = AICF_CUDA((prepare_with<eltwise_launch, run_eltwise_vec4_cuda>));
@@ -113,8 +124,17 @@ OpSchema unary(int number, const char* kind, const char* name, const char* doc) 
 }
 
 OpSchema binary(int number, const char* kind, const char* name, const char* doc) {
-  return {number, kind,         name,           doc, {{"x"}, {"y"}}, {{"z"}}, {}, {{"z", "x"}, {"z", "y"}},
-          "",     check_binary, alias_same_type};
+  return {number,
+          kind,
+          name,
+          doc,
+          {strided("x"), strided("y")},
+          {{"z"}},
+          {},
+          {{"z", "x"}, {"z", "y"}},
+          "",
+          check_binary,
+          alias_same_type};
 }
 
 OpSchema backward(int number, const char* kind, const char* name, const char* doc) {

@@ -21,28 +21,31 @@ int64_t panel_rows(const GemmProblem& p) {
 // the same memory.
 bool needs_panel(const GemmProblem& p) { return p.act_grad != Act::None; }
 
-// Rows [first, first + rows) of op(a) op(b) of batch `batch`, to z.
+// Rows [first, first + rows) of op(a) op(b) of one product, to z.
 template <class T>
-void multiply(const GemmProblem& p, int64_t batch, int64_t first, int64_t rows, T* z) {
+void multiply(const GemmProblem& p, const Product& product, int64_t first, int64_t rows, T* z,
+              int64_t pitch) {
   if (rows == 0 || p.n == 0) return;
   if (p.k == 0) {
-    std::fill_n(z, rows * p.n, T(0));
+    for (int64_t i = 0; i < rows; ++i) std::fill_n(z + i * pitch, p.n, T(0));
     return;
   }
-  const T* a = static_cast<const T*>(p.a) + batch * p.m * p.k + (p.trans_a ? first : first * p.k);
-  const T* b = static_cast<const T*>(p.b) + batch * p.k * p.n;
-  blas_gemm(BlasProduct{rows, p.n, p.k, p.trans_a, p.trans_b, p.lda, p.ldb, p.n}, a, b, z);
+  const T* a = p.a.of<const T>(product) + (p.trans_a ? first : first * p.a.leading);
+  const T* b = p.b.of<const T>(product);
+  blas_gemm(BlasProduct{rows, p.n, p.k, p.trans_a, p.trans_b, p.a.leading, p.b.leading, pitch}, a, b, z);
 }
 
 template <class T>
 void run(const GemmProblem& p, T* panel) {
   const int64_t step = std::max<int64_t>(1, p.plain() ? p.m : panel_rows(p));
+  const int64_t pitch = panel ? p.n : p.out.leading;
   for (int64_t batch = 0; batch < p.batch; ++batch) {
+    const Product product = p.product(batch);
     for (int64_t first = 0; first < p.m; first += step) {
-      const int64_t rows = std::min(step, p.m - first), offset = (batch * p.m + first) * p.n;
-      T* z = panel ? panel : static_cast<T*>(p.out) + offset;
-      multiply(p, batch, first, rows, z);
-      if (!p.plain()) finish_block(p, Block<T>{z, offset, 0, rows, p.n});
+      const int64_t rows = std::min(step, p.m - first);
+      T* z = panel ? panel : p.out.of<T>(product) + first * p.out.leading;
+      multiply(p, product, first, rows, z, pitch);
+      if (!p.plain()) finish_block(p, product, Block<T>{z, pitch, first, 0, rows, p.n});
     }
   }
   store_bias_grad<T>(p);

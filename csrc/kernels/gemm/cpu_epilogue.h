@@ -8,12 +8,12 @@
 
 namespace aicf::cpu {
 
-// A block of z = op(a) op(b): `rows` times `columns` elements without gaps, the first of them element
-// `offset` of the result and of its column `column`. `z` may be the result's own memory.
+// A block of z = op(a) op(b) from (row, column) of the result on: `rows` times `columns` elements, `pitch` of
+// them from row to row. `z` may be the result's own memory.
 template <class T>
 struct Block {
   Compute<T>* z;
-  int64_t offset, column, rows, columns;
+  int64_t pitch, row, column, rows, columns;
 };
 
 template <class T, class Op>
@@ -39,19 +39,10 @@ void store_gradient(Op op, const Compute<T>* z, const T* saved, T* out, int64_t 
   });
 }
 
-// Turns z into the results; z itself becomes z + bias.
+// Turns n elements of z + bias into the results; each pointer is to the first of them.
 template <class T>
-void finish_block(const GemmProblem& p, const Block<T>& block) {
-  const int64_t n = block.rows * block.columns;
-  Compute<T>* z = block.z;
-  T* out = static_cast<T*>(p.out) + block.offset;
-  if (p.bias) {
-    const T* bias = static_cast<const T*>(p.bias) + block.column;
-    for (int64_t i = 0; i < block.rows; ++i)
-#pragma GCC ivdep
-      for (int64_t j = 0; j < block.columns; ++j) z[i * block.columns + j] += widen(bias[j]);
-  }
-  if (p.pre) store_activated<T>(ops::identity{}, z, static_cast<T*>(p.pre) + block.offset, n);
+void finish_run(const GemmProblem& p, const Compute<T>* z, T* out, T* pre, const T* saved, int64_t n) {
+  if (pre) store_activated<T>(ops::identity{}, z, pre, n);
   switch (p.act) {
 #define X(value, forward, backward) \
   case Act::value:                  \
@@ -64,24 +55,57 @@ void finish_block(const GemmProblem& p, const Block<T>& block) {
   switch (p.act_grad) {
 #define X(value, forward, backward) \
   case Act::value:                  \
-    return store_gradient<T>(ops::backward{}, z, static_cast<const T*>(p.saved) + block.offset, out, n);
+    return store_gradient<T>(ops::backward{}, z, saved, out, n);
     AICF_ACTIVATIONS(X)
 #undef X
     case Act::None:
       break;
   }
-  if (static_cast<void*>(z) != static_cast<void*>(out)) store_activated<T>(ops::identity{}, z, out, n);
+  if (static_cast<const void*>(z) != static_cast<void*>(out)) store_activated<T>(ops::identity{}, z, out, n);
+}
+
+// The elements of an operand that belong to the block, null without the operand.
+template <class T, class Pointer, class C>
+T* elements_of(const Matrices<Pointer>& matrices, const Product& product, const Block<C>& block) {
+  return matrices.data ? matrices.template of<T>(product) + block.row * matrices.leading + block.column
+                       : nullptr;
+}
+
+template <class T>
+void add_bias(Compute<T>* z, const T* bias, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t j = 0; j < n; ++j) z[j] += widen(bias[j]);
+}
+
+// Turns z into the results; z itself becomes z + bias.
+template <class T>
+void finish_block(const GemmProblem& p, const Product& product, const Block<T>& block) {
+  Compute<T>* z = block.z;
+  if (p.bias) {
+    const T* bias = static_cast<const T*>(p.bias) + block.column;
+    for (int64_t i = 0; i < block.rows; ++i) add_bias(z + i * block.pitch, bias, block.columns);
+  }
+  T* out = elements_of<T>(p.out, product, block);
+  T* pre = elements_of<T>(p.pre, product, block);
+  const T* saved = elements_of<const T>(p.saved, product, block);
+  const auto gapless = [&](bool present, int64_t pitch) { return !present || pitch == block.columns; };
+  if (gapless(true, block.pitch) && gapless(true, p.out.leading) && gapless(pre, p.pre.leading) &&
+      gapless(saved, p.saved.leading))
+    return finish_run(p, z, out, pre, saved, block.rows * block.columns);
+  for (int64_t i = 0; i < block.rows; ++i)
+    finish_run(p, z + i * block.pitch, out + i * p.out.leading, pre ? pre + i * p.pre.leading : nullptr,
+               saved ? saved + i * p.saved.leading : nullptr, block.columns);
 }
 
 // bias_grad[i] = sum over l of op(a)[i, l].
 template <class T>
 void store_bias_grad(const GemmProblem& p) {
   if (!p.bias_grad) return;
-  const T* a = static_cast<const T*>(p.a);
+  const T* a = p.a.of<const T>(Product{0, 0});
   T* result = static_cast<T*>(p.bias_grad);
   if (!p.trans_a) {
     for (int64_t i = 0; i < p.m; ++i) {
-      const T* row = a + i * p.lda;
+      const T* row = a + i * p.a.leading;
       result[i] = narrow_double<T>(sum_terms<Compute<T>>(p.k, [row](int64_t l) { return widen(row[l]); }));
     }
     return;
@@ -89,7 +113,7 @@ void store_bias_grad(const GemmProblem& p) {
   double total[kSumColumns];
   for (int64_t first = 0; first < p.m; first += kSumColumns) {
     const int64_t columns = std::min(kSumColumns, p.m - first);
-    sum_columns<T>(p.k, columns, [&](int64_t l) { return a + l * p.lda + first; }, total);
+    sum_columns<T>(p.k, columns, [&](int64_t l) { return a + l * p.a.leading + first; }, total);
     for (int64_t j = 0; j < columns; ++j) result[first + j] = narrow_double<T>(total[j]);
   }
 }

@@ -46,22 +46,19 @@ template <class T>
 void run(const GemmProblem& p) {
   Tiles<Compute<T>> t;
   for (int64_t batch = 0; batch < p.batch; ++batch) {
-    const T* a = static_cast<const T*>(p.a) + batch * p.m * p.k;
-    const T* b = static_cast<const T*>(p.b) + batch * p.k * p.n;
+    const Product product = p.product(batch);
+    const T *a = p.a.of<const T>(product), *b = p.b.of<const T>(product);
     for (int64_t i = 0; i < p.m; i += kRows) {
       for (int64_t j = 0; j < p.n; j += kColumns) {
         const int64_t rows = std::min(kRows, p.m - i), columns = std::min(kColumns, p.n - j);
         std::fill_n(t.z, rows * columns, Compute<T>(0));
         for (int64_t l = 0; l < p.k; l += kDepth) {
           const int64_t depth = std::min(kDepth, p.k - l);
-          widen_tile(a, p.trans_a, p.lda, i, l, rows, depth, kDepth, t.a);
-          widen_tile(b, p.trans_b, p.ldb, l, j, depth, columns, kColumns, t.b);
+          widen_tile(a, p.trans_a, p.a.leading, i, l, rows, depth, kDepth, t.a);
+          widen_tile(b, p.trans_b, p.b.leading, l, j, depth, columns, kColumns, t.b);
           multiply_tiles(t, rows, columns, depth);
         }
-        for (int64_t r = 0; r < rows; ++r) {
-          const int64_t offset = (batch * p.m + i + r) * p.n + j;
-          finish_block(p, Block<T>{t.z + r * columns, offset, j, 1, columns});
-        }
+        finish_block(p, product, Block<T>{t.z, columns, i, j, rows, columns});
       }
     }
   }

@@ -16,19 +16,20 @@ __global__ void gemm_naive_kernel(const __grid_constant__ GemmProblem p, int64_t
   const int64_t row = blockIdx.x / across * kTile + threadIdx.y,
                 column = blockIdx.x % across * kTile + threadIdx.x;
   if (row >= p.m) return;
-  const int64_t a_step = p.trans_a ? p.lda : 1, b_step = p.trans_b ? 1 : p.ldb;
+  const int64_t a_step = p.trans_a ? p.a.leading : 1, b_step = p.trans_b ? 1 : p.b.leading;
   for (int64_t batch = blockIdx.z; batch < p.batch; batch += gridDim.z) {
-    const T* a = static_cast<const T*>(p.a) + batch * p.m * p.k + (p.trans_a ? row : row * p.lda);
+    const Product product = p.product(batch);
+    const T* a = p.a.of<const T>(product) + (p.trans_a ? row : row * p.a.leading);
     if (p.bias_grad && column == 0) {
       Compute<T> sum = 0;
       for (int64_t l = 0; l < p.k; ++l) sum += widen(a[l * a_step]);
       static_cast<T*>(p.bias_grad)[row] = narrow<T>(sum);
     }
     if (column >= p.n) continue;
-    const T* b = static_cast<const T*>(p.b) + batch * p.k * p.n + (p.trans_b ? column * p.ldb : column);
+    const T* b = p.b.of<const T>(product) + (p.trans_b ? column * p.b.leading : column);
     Compute<T> z[1] = {0};
     for (int64_t l = 0; l < p.k; ++l) z[0] += widen(a[l * a_step]) * widen(b[l * b_step]);
-    finish<T, 1>(p, z, (batch * p.m + row) * p.n + column, column);
+    finish<T, 1>(p, product, z, row, column);
   }
 }
 

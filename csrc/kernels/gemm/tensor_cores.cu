@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const bool sums_rows = p.bias_grad && column == 0;
 
   for (int64_t batch = blockIdx.z; batch < p.batch; batch += gridDim.z) {
-    const T* a = static_cast<const T*>(p.a) + batch * p.m * p.k;
-    const T* b = static_cast<const T*>(p.b) + batch * p.k * p.n;
+    const Product product = p.product(batch);
+    const T *a = p.a.of<const T>(product), *b = p.b.of<const T>(product);
     auto load = [&](int64_t step) {
       if (step < steps)
         load_stage<TileA, TileB, TRANS_A, TRANS_B, S::kThreads, W>(p, stages + step % S::STAGES * L::kStage,
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
         nvcuda::wmma::store_matrix_sync(out + (warp_m + i * kStep) * S::kSumPitch + warp_n + j * kStep,
                                         sums[i][j], S::kSumPitch, nvcuda::wmma::mem_row_major);
     __syncthreads();
-    finish_tile<T, S::BM, S::BN, 1, S::kThreads, W>(p, out, S::kSumPitch, batch, row, column);
+    finish_tile<T, S::BM, S::BN, 1, S::kThreads, W>(p, out, S::kSumPitch, product, row, column);
     if (sums_rows) row_sums.store(p, out + S::BM * S::kSumPitch, row);
     __syncthreads();  // before the next product of the batch overwrites the sums
   }

@@ -39,17 +39,17 @@ struct Window {
   static constexpr int kElements = ROWS * kPitch;
 
   // All THREADS of the block copy the window at (row, column) of the matrix `global` of rows x columns
-  // elements, W at a time; what lies outside the matrix becomes zero. W > 1 needs the matrix and its rows
-  // aligned to W elements.
+  // elements, `pitch` of them from row to row, W at a time; what lies outside the matrix becomes zero. W > 1
+  // needs the matrix and its rows aligned to W elements.
   template <int THREADS, int W>
   static __device__ __forceinline__ void load(T* shared, const T* global, int64_t row, int64_t column,
-                                              int64_t rows, int64_t columns) {
+                                              int64_t rows, int64_t columns, int64_t pitch) {
     constexpr int kAcross = COLUMNS / W;
     for (int i = threadIdx.x; i < ROWS * kAcross; i += THREADS) {
       const int r = i / kAcross, c = i % kAcross * W;
       const int64_t left = row + r < rows ? columns - (column + c) : 0;
       const int valid = left <= 0 ? 0 : left < W ? static_cast<int>(left) : W;
-      const T* source = valid > 0 ? global + (row + r) * columns + column + c : global;
+      const T* source = valid > 0 ? global + (row + r) * pitch + column + c : global;
       T* destination = shared + r * kPitch + c;
       if constexpr (sizeof(T) * W >= 4) {
         copy_async<static_cast<int>(sizeof(T)) * W>(destination, source, valid * static_cast<int>(sizeof(T)));
@@ -66,22 +66,22 @@ template <class TileA, class TileB, bool TRANS_A, bool TRANS_B, int THREADS, int
 __device__ __forceinline__ void load_stage(const GemmProblem& p, T* stage, const T* a, const T* b,
                                            int64_t row, int64_t column, int64_t k) {
   if constexpr (TRANS_A)
-    TileA::template load<THREADS, W>(stage, a, k, row, p.k, p.m);
+    TileA::template load<THREADS, W>(stage, a, k, row, p.k, p.m, p.a.leading);
   else
-    TileA::template load<THREADS, W>(stage, a, row, k, p.m, p.k);
+    TileA::template load<THREADS, W>(stage, a, row, k, p.m, p.k, p.a.leading);
   if (p.n == 0) return;  // only bias_grad is asked for: b holds nothing
   stage += TileA::kElements;
   if constexpr (TRANS_B)
-    TileB::template load<THREADS, W>(stage, b, column, k, p.n, p.k);
+    TileB::template load<THREADS, W>(stage, b, column, k, p.n, p.k, p.b.leading);
   else
-    TileB::template load<THREADS, W>(stage, b, k, column, p.k, p.n);
+    TileB::template load<THREADS, W>(stage, b, k, column, p.k, p.n, p.b.leading);
 }
 
 // Finishes a BM x BN tile whose sums lie in shared memory as PARTS partial tiles, added in order. W as in
 // finish().
 template <class T, int BM, int BN, int PARTS, int THREADS, int W>
 __device__ __forceinline__ void finish_tile(const GemmProblem& p, const Compute<T>* sums, int pitch,
-                                            int64_t batch, int64_t row, int64_t column) {
+                                            const Product& product, int64_t row, int64_t column) {
   constexpr int kAcross = BN / W;
   const int part = BM * pitch;
 #pragma unroll 1  // the activations are long; one copy of them is enough
@@ -95,7 +95,7 @@ __device__ __forceinline__ void finish_tile(const GemmProblem& p, const Compute<
 #pragma unroll
       for (int g = 1; g < PARTS; ++g) z[w] += sums[g * part + r * pitch + c + w];
     }
-    finish<T, W>(p, z, (batch * p.m + row + r) * p.n + column + c, column + c);
+    finish<T, W>(p, product, z, row + r, column + c);
   }
 }
 
@@ -133,14 +133,16 @@ struct RowSums {
   }
 };
 
-// Whether every row of every operand starts at a multiple of 16 bytes, so that all accesses can be that wide.
+// Whether every row of every operand starts at a multiple of 16 bytes, and the results' rows end at one, so
+// that all accesses can be that wide. An operand that is not there has no rows.
 template <class T>
 bool rows_are_aligned(const GemmProblem& p) {
-  if (p.lda % kWidest<T> != 0 || p.ldb % kWidest<T> != 0 || p.n % kWidest<T> != 0) return false;
-  for (const void* x : {p.a, p.b, p.bias, p.saved, static_cast<const void*>(p.out),
-                        static_cast<const void*>(p.pre), static_cast<const void*>(p.bias_grad)})
-    if (reinterpret_cast<uintptr_t>(x) % 16 != 0) return false;
-  return true;
+  const auto aligned = [](const auto& matrices) {
+    return reinterpret_cast<uintptr_t>(matrices.data) % 16 == 0 && matrices.leading % kWidest<T> == 0 &&
+           matrices.outer % kWidest<T> == 0 && matrices.inner % kWidest<T> == 0;
+  };
+  return p.n % kWidest<T> == 0 && aligned(p.a) && aligned(p.b) && aligned(p.saved) && aligned(p.out) &&
+         aligned(p.pre) && reinterpret_cast<uintptr_t>(p.bias) % 16 == 0;
 }
 
 // One block per tile, tiles of a row of tiles next to each other so that they share a's rows in the L2

@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_tiled_kernel(const __grid
   const bool sums_rows = p.bias_grad && column == 0;
 
   for (int64_t batch = blockIdx.z; batch < p.batch; batch += gridDim.z) {
-    const float* a = static_cast<const float*>(p.a) + batch * p.m * p.k;
-    const float* b = static_cast<const float*>(p.b) + batch * p.k * p.n;
+    const Product product = p.product(batch);
+    const float *a = p.a.of<const float>(product), *b = p.b.of<const float>(product);
     auto load = [&](int64_t step) {
       if (step < steps)
         load_stage<TileA, TileB, TRANS_A, TRANS_B, S::kThreads, W>(p, shared + step % S::STAGES * kStage, a,
@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(S::kThreads, 1) gemm_tiled_kernel(const __grid
       for (int j = 0; j < S::TN; ++j)
         own[FragmentA::position(thread_m, i) * S::kSumPitch + FragmentB::position(thread_n, j)] = sums[i][j];
     __syncthreads();
-    finish_tile<float, S::BM, S::BN, S::GROUPS, S::kThreads, W>(p, shared, S::kSumPitch, batch, row, column);
+    finish_tile<float, S::BM, S::BN, S::GROUPS, S::kThreads, W>(p, shared, S::kSumPitch, product, row,
+                                                                column);
     if (sums_rows) row_sums.store(p, shared + S::GROUPS * S::BM * S::kSumPitch, row);
     __syncthreads();  // before the next product of the batch overwrites the sums
   }

@@ -60,18 +60,36 @@ Status check_gemm_epilogue(const OpDesc& op) {
 Status supports_blas(const OpDesc& op) {
   DType dtype = op.outputs[0].dtype;
   if (dtype != DType::F32 && dtype != DType::F64) return decline("needs f32 or f64, got ", dtype_name(dtype));
-  GemmProblem p = gemm_problem(op);
+  GemmProblem p{};
+  AICF_TRY(read_gemm_problem(op, &p));
   if (p.m > INT_MAX || p.n > INT_MAX || p.k > INT_MAX) {
     return decline("needs dimensions below 2^31, got m = ", p.m, ", n = ", p.n, ", k = ", p.k);
   }
-  return needs_dense(op);
+  if (p.a.leading > INT_MAX || p.b.leading > INT_MAX || p.out.leading > INT_MAX) {
+    return decline("needs rows less than 2^31 elements apart, got ", p.a.leading, " in a, ", p.b.leading,
+                   " in b, ", p.out.leading, " in out");
+  }
+  return needs_element_alignment(op);
+}
+
+// What every kernel takes that reads a GemmProblem.
+Status supports_product(const OpDesc& op) {
+  GemmProblem p{};
+  AICF_TRY(read_gemm_problem(op, &p));
+  return needs_element_alignment(op);
+}
+
+template <DType dtype>
+Status supports_product_of(const OpDesc& op) {
+  AICF_TRY(needs_dtype(op, dtype));
+  return supports_product(op);
 }
 
 // Below this many elements, 64x64 tiles are too few to fill the chip.
 constexpr int64_t kSmallestLargeResult = 256 * 1024;
 
 Status supports_tiled_64x64(const OpDesc& op) {
-  AICF_TRY(supports_dtype<DType::F32>(op));
+  AICF_TRY(supports_product_of<DType::F32>(op));
   GemmProblem p = gemm_problem(op);
   if (p.m * p.n < kSmallestLargeResult) {
     return decline("too few tiles to fill the chip: needs m*n >= ", kSmallestLargeResult, ", got ", p.m, "*",
@@ -86,16 +104,16 @@ constexpr Prepare tiled_64x64 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled
 constexpr Prepare tiled_32x32 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_32x32_cuda>));
 constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>));
 
-#define AICF_GEMM_ROWS(op)                                                                  \
-  cuda_row(op "_f16_tc", op, 80, tensor_cores, supports_dtype<DType::F16>),                 \
-      cuda_row(op "_bf16_tc", op, 80, tensor_cores, supports_dtype<DType::BF16>),           \
-      cuda_row(op "_f32_tiled_64x64", op, 80, tiled_64x64, supports_tiled_64x64),           \
-      cuda_row(op "_f32_tiled_32x32", op, 80, tiled_32x32, supports_dtype<DType::F32>),     \
-      cuda_row(op "_f32_naive", op, kSmAny, naive, supports_dtype<DType::F32>),             \
-      cuda_row(op "_f64_naive", op, kSmAny, naive, supports_dtype<DType::F64>),             \
-      cpu_row(op "_cpu_blas", op, prepare_with<gemm_problem, gemm_cpu_blas>, supports_blas, \
-              gemm_cpu_blas_workspace),                                                     \
-      cpu_row(op "_cpu_plain", op, prepare_with<gemm_problem, gemm_cpu_plain>)
+#define AICF_GEMM_ROWS(op)                                                                   \
+  cuda_row(op "_f16_tc", op, 80, tensor_cores, supports_product_of<DType::F16>),             \
+      cuda_row(op "_bf16_tc", op, 80, tensor_cores, supports_product_of<DType::BF16>),       \
+      cuda_row(op "_f32_tiled_64x64", op, 80, tiled_64x64, supports_tiled_64x64),            \
+      cuda_row(op "_f32_tiled_32x32", op, 80, tiled_32x32, supports_product_of<DType::F32>), \
+      cuda_row(op "_f32_naive", op, kSmAny, naive, supports_product_of<DType::F32>),         \
+      cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),         \
+      cpu_row(op "_cpu_blas", op, prepare_with<gemm_problem, gemm_cpu_blas>, supports_blas,  \
+              gemm_cpu_blas_workspace),                                                      \
+      cpu_row(op "_cpu_plain", op, prepare_with<gemm_problem, gemm_cpu_plain>, supports_product)
 
 constexpr KernelVariant kVariants[] = {AICF_GEMM_ROWS("gemm"), AICF_GEMM_ROWS("gemm_epilogue")};
 
@@ -118,8 +136,8 @@ static const Family family([](KernelRegistry& registry) {
                         "Gemm",
                         "gemm",
                         "op(a) op(b), of rank 2, or more with equal leading dimensions",
-                        {{"a"}, {"b"}},
-                        {{"out"}},
+                        {strided("a"), strided("b")},
+                        {strided("out")},
                         {optional(kTransA), optional(kTransB)},
                         {},
                         kNumerics,
@@ -130,8 +148,8 @@ static const Family family([](KernelRegistry& registry) {
                "gemm_epilogue",
                "z = op(a) op(b) [+ bias]; pre = z; out = act(z), or the gradient of act_grad from z and "
                "saved; bias_grad = sums of op(a) along k",
-               {{"a"}, {"b"}, maybe("bias"), maybe("saved")},
-               {{"out"}, maybe("pre"), maybe("bias_grad")},
+               {strided("a"), strided("b"), maybe("bias"), strided(maybe("saved"))},
+               {strided("out"), strided(maybe("pre")), maybe("bias_grad")},
                {optional(kTransA), optional(kTransB), optional(kAct), optional(kActGrad)},
                {{"out", "saved"}},  // each element is read by the thread that then writes it
                kNumerics,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.registry import Counts, Use
+from kernel_cases.places import Place
 
 Array = npt.NDArray[Any]
 Spec = tuple[str, tuple[int, ...]]
@@ -38,14 +39,31 @@ class Case:
     attrs: dict[str, Any] = field(default_factory=dict[str, Any])
     counts: Counts | None = None
     """How many tensors each operand and each result has; None where each has one."""
+    places: tuple[Place | None, ...] = ()
+    """Of inputs, then of outputs; None, and where there are no more: dense."""
     exact: bool = False
     each: bool = False
     scale: float = 0.0
 
     def use(self, op: str) -> Use:
         """As the registry takes it."""
-        inputs = [(NAMES[array.dtype], array.shape) for array in self.inputs]
-        return Use.of(op, inputs, list(self.outputs), self.attrs, self.counts)
+        types: list[Any] = [
+            spec if place is None else (*spec, place.strides)
+            for spec, place in zip(self.specs, self.all_places, strict=True)
+        ]
+        count = len(self.inputs)
+        return Use.of(op, types[:count], types[count:], self.attrs, self.counts)
+
+    @property
+    def specs(self) -> list[Spec]:
+        """Of inputs, then of outputs."""
+        return [*((NAMES[array.dtype], array.shape) for array in self.inputs), *self.outputs]
+
+    @property
+    def all_places(self) -> list[Place | None]:
+        """As many as there are operands and results."""
+        missing = len(self.inputs) + len(self.outputs) - len(self.places)
+        return [*self.places, *[None] * missing]
 
 
 class Maker:

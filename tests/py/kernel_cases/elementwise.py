@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kernel_cases.case import DIMS, NON_FINITE, Array, Case, Maker
+from kernel_cases.places import Place, placed, repeated
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
 SHAPES = [
@@ -65,6 +66,27 @@ def binary(make: Maker) -> Iterator[Case]:
     yield Case("special values", values, [make.out(*values[0].shape)], each=True)
     column, n = special.reshape(-1, 1), special.size
     yield Case("special values, broadcast", [column, special], [make.out(n, n)], each=True)
+    for left, right, x, y in _strided_pairs():
+        values = [
+            array if place is None else place.once(array)
+            for array, place in ((make.integers(*left), x), (make.integers(*right), y))
+        ]
+        label, out = f"{left} {right} {x} {y}", make.out(*np.broadcast_shapes(left, right))
+        yield Case(label, values, [out], places=(x, y), exact=True)
+
+
+def _strided_pairs() -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Place | None, Place | None]]:
+    """Two shapes and their places."""
+    for shape in ((17, 64), (65, 33), (5, 3, 2), (2, 3, 33, 16), (1, 7), (0, 3), (9,)):
+        backwards = placed(shape, tuple(reversed(range(len(shape)))), gap=1)
+        yield shape, shape, backwards, None
+        yield shape, shape, placed(shape, gap=8), backwards
+        yield shape, shape, placed(shape, step=2, offset=1), placed(shape, step=2, gap=3)
+        yield shape, shape, placed(shape, gap=8), placed(shape, gap=8, offset=8)
+        yield shape, shape, repeated(placed(shape), 0), repeated(placed(shape, gap=3), *range(len(shape)))
+    for left, right in BROADCASTS:
+        yield left, right, placed(left, gap=3), placed(right, gap=2, step=2)
+        yield left, right, None, placed(right, tuple(reversed(range(len(right)))))
 
 
 def special_gradients(make: Maker) -> Iterator[list[Array]]:

@@ -10,6 +10,7 @@ import numpy as np
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from kernel_cases.case import DIMS, FLOATS, Array, Case, Maker
 from kernel_cases.elementwise import BROADCASTS, SHAPES
+from kernel_cases.places import Place, placed, repeated
 
 
 def copy(make: Maker) -> Iterator[Case]:
@@ -37,6 +38,7 @@ def copy(make: Maker) -> Iterator[Case]:
     for dtype, to in itertools.product(("i64", "i32", "i1"), [name for name in NUMPY_TYPES if name != "i8"]):
         integers = make.random.integers(-300, 300, (17, 3)).astype(NUMPY_TYPES[dtype])
         yield Case(f"{dtype} to {to}", [integers], [(to, (17, 3))], exact=True)
+    yield from _strided_copies(make)
 
 
 PERMUTATIONS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -53,6 +55,51 @@ def _bits(make: Maker, dtype: str, shape: tuple[int, ...]) -> Array:
     if dtype in FLOATS:
         return make.normal(*shape)
     return make.random.integers(-99, 99, shape).astype(NUMPY_TYPES[dtype])
+
+
+HEADS = (0, 2, 1, 3)
+"""The order in memory of [batch, head, time, size] that is a view of [batch, time, head, size]."""
+
+
+def _strided_copies(make: Maker) -> Iterator[Case]:
+    for shape, x, y in _copied_places():
+        label = f"{shape} from {x} to {y}"
+        pairs = [(make.dtype, make.dtype), (make.dtype, "f32"), (make.dtype, "i64")]
+        if make.dtype == "f32":  # once for all floats
+            pairs += [("i64", "i64"), ("i32", "i32"), ("i1", "i1"), ("i32", "bf16"), ("i1", "f16")]
+        for dtype, to in dict.fromkeys(pairs):
+            values = _bits(make, dtype, shape)
+            if x is not None:
+                values = x.once(values)
+            yield Case(f"{dtype} to {to} {label}", [values], [(to, shape)], places=(x, y), exact=True)
+
+
+def _copied_places() -> Iterator[tuple[tuple[int, ...], Place | None, Place | None]]:
+    """Shape, place of x, place of y."""
+    for memory, perm in PERMUTATIONS:  # transposed from dense, to dense, and both with gaps
+        shape, order = tuple(memory[d] for d in perm), list(np.argsort(perm))
+        yield shape, placed(shape, order), None
+        yield shape, None, placed(shape, order)
+        yield shape, placed(shape, order, gap=3), placed(shape, gap=2, step=2)
+    for shape in ((64,), (5, 64), (6, 7), (3, 5, 40), (1, 1), (4, 1), (0, 3), ()):
+        for gap, step, offset in ((8, 1, 8), (16, 1, 0), (3, 1, 0), (0, 1, 1), (0, 2, 0), (1, 3, 5)):
+            place = placed(shape, gap=gap, step=step, offset=offset)
+            yield shape, place, None
+            yield shape, None, place
+            yield shape, place, placed(shape, gap=gap)
+        for d in range(len(shape)):
+            yield shape, repeated(placed(shape, gap=1), d), None
+        yield shape, repeated(placed(shape), *range(len(shape))), placed(shape, gap=8)
+    for size in (64, 5):  # heads, and a part of a concatenation
+        shape = (2, 3, 33, size)
+        yield shape, placed(shape, HEADS), None
+        yield shape, placed(shape, HEADS, gap=16, offset=size), placed(shape, HEADS, gap=8)
+        yield shape, placed(shape, (0, 3, 1, 2)), placed(shape, (0, 2, 3, 1), gap=2)
+    yield (
+        (2,) * 8,
+        placed((2,) * 8, (7, 5, 3, 1, 6, 4, 2, 0), gap=1),
+        placed((2,) * 8, (1, 0, 3, 2, 5, 4, 7, 6), gap=1),
+    )
 
 
 def transpose(make: Maker) -> Iterator[Case]:

@@ -12,6 +12,7 @@ import numpy as np
 from aicf_mlir.ir.registry import Counts, schemas
 from kernel_cases.case import DIMS, Array, Case, Maker
 from kernel_cases.elementwise import ACTIVATIONS, special_gradients
+from kernel_cases.places import Place, placed, repeated
 
 PRODUCTS = [
     *((d, d, d) for d in DIMS), (1, 129, 17), (129, 1, 64), (2, 3, 0), (0, 3, 2), (3, 0, 2), (17, 65, 1),
@@ -45,6 +46,9 @@ def gemm(make: Maker) -> Iterator[Case]:
     a, b = make.normal(17, 33), make.normal(33, 64)
     a[3, 4], a[5, 6], b[7, 8] = np.nan, np.inf, -np.inf
     yield Case("NaN and infinity", [a, b], [make.out(17, 64)])
+    for i, (batch, product, ta, tb, places) in enumerate(_strided_products()):
+        fill = make.normal if i % 4 == 0 else make.integers
+        yield strided_product(make, fill, batch, product, ta, tb, {}, places, epilogue=False)
 
 
 def gemm_epilogue(make: Maker) -> Iterator[Case]:
@@ -69,6 +73,107 @@ def gemm_epilogue(make: Maker) -> Iterator[Case]:
     for option, (ta, tb) in itertools.product((options[2], options[6], options[-1]), TRANSPOSES):
         yield _epilogue(make, (), LARGE_PRODUCT, ta, tb, option, integers=True)
     yield from _special_epilogues(make)
+    some = itertools.cycle(option for option in options if "bias_grad" not in option)
+    for i, (batch, product, ta, tb, places) in enumerate(_strided_products()):
+        fill = make.normal if i % 4 == 0 else make.integers
+        option = next(some) if batch else options[i % len(options)]
+        yield strided_product(make, fill, batch, product, ta, tb, option, places, epilogue=True)
+
+
+GAPS: list[dict[str, int]] = [{}, {"gap": 8}, {"gap": 16, "offset": 8}, {"gap": 3}, {"gap": 8, "offset": 1}]
+"""Where W elements can move at once, and where one by one."""
+BY_ROWS, BY_COLUMNS = (0, 1), (1, 0)
+HEADS = (0, 2, 1, 3)
+"""[batch, head, time, size] as a view of [batch, time, head, size]."""
+Placing = Callable[[tuple[int, ...]], Place]
+StridedProduct = tuple[
+    tuple[int, ...], tuple[int, int, int], bool, bool, dict[str, Placing]
+]  # batch, m n k, trans_a, trans_b, places by operand
+
+
+def matrix_place(order: tuple[int, int], gaps: dict[str, int]) -> Placing:
+    """The last two dimensions in the order of memory, those of the batch around them."""
+
+    def place(shape: tuple[int, ...]) -> Place:
+        batch = len(shape) - 2
+        return placed(shape, (*range(batch), *(batch + d for d in order)), **gaps)
+
+    return place
+
+
+def heads_place(gap: int, *shared: int) -> Placing:
+    """The heads of a block, one matrix for all along the `shared` dimensions."""
+    return lambda shape: repeated(placed(shape, HEADS, gap=gap), *shared)
+
+
+def _strided_products() -> Iterator[StridedProduct]:
+    layouts = itertools.cycle(itertools.product(GAPS, (BY_COLUMNS, BY_ROWS)))
+    results = itertools.cycle(GAPS)
+    sizes = [*PRODUCTS[:8:3], *PRODUCTS[12:], (64, 64, 64)]
+    for product, (ta, tb) in itertools.product([*sizes, LARGE_PRODUCT], TRANSPOSES):
+        (gap_a, order_a), (gap_b, order_b), _ = next(layouts), next(layouts), next(layouts)
+        yield (), product, ta, tb, {
+            "a": matrix_place(order_a, gap_a), "b": matrix_place(order_b, gap_b), "out": matrix_place(BY_ROWS, next(results)),
+            "pre": matrix_place(BY_ROWS, next(results)), "saved": matrix_place(BY_ROWS, next(results)),
+        }  # fmt: skip
+    for (m, n, k), (ta, tb), gap in itertools.product(((33, 40, 16), (17, 5, 9)), TRANSPOSES, (0, 8, 3)):
+        heads, each, once = heads_place(gap), heads_place(gap, 0), heads_place(gap, 0, 1)
+        results_of_heads = {"out": heads, "pre": matrix_place(BY_ROWS, {"gap": gap})}
+        yield (2, 3), (m, n, k), ta, tb, {"a": heads, "b": heads, "saved": heads, **results_of_heads}
+        yield (2, 3), (m, n, k), ta, tb, {"a": heads, "b": once, "out": heads}
+        yield (
+            (2, 3),
+            (m, n, k),
+            ta,
+            tb,
+            {"a": each, "b": matrix_place(BY_COLUMNS, {"gap": gap}), "saved": heads},
+        )
+        yield (2, 1, 3), (m, n, k), ta, tb, {"b": matrix_place(BY_COLUMNS, {"gap": gap})}
+        yield (2, 2, 3), (m, n, k), ta, tb, {"b": matrix_place(BY_COLUMNS, {})}  # one level
+
+
+def strided_product(
+    make: Maker,
+    fill: Callable[..., Array],
+    batch: tuple[int, ...],
+    product: tuple[int, int, int],
+    ta: bool,
+    tb: bool,
+    option: dict[str, Any],
+    places: dict[str, Placing],
+    *,
+    epilogue: bool,
+) -> Case:
+    """A product of operands that lie anywhere."""
+    m, n, k = product
+    shapes = {
+        "a": (*batch, *((k, m) if ta else (m, k))),
+        "b": (*batch, *((n, k) if tb else (k, n))),
+        **({"bias": (n,)} if option.get("bias") else {}),
+        **({"saved": (*batch, m, n)} if "act_grad" in option else {}),
+    }
+    results = {
+        "out": (*batch, m, n),
+        **({"pre": (*batch, m, n)} if option.get("pre") else {}),
+        **({"bias_grad": (m,)} if option.get("bias_grad") else {}),
+    }
+    located = [places[name](shape) if name in places else None for name, shape in (shapes | results).items()]
+    inputs = [
+        fill(*shape) if place is None else place.once(fill(*shape))
+        for shape, place in zip(shapes.values(), located, strict=False)
+    ]
+    smooth = {option.get("act", "none"), option.get("act_grad", "none")} <= {"none", "relu"}
+    attrs = {name: value for name, value in option.items() if name in ("act", "act_grad")}
+    return Case(
+        f"{batch} {m}x{n}x{k} {ta:d}{tb:d} {option} {located}",
+        inputs,
+        [make.out(*shape) for shape in results.values()],
+        attrs | _transposed(ta, tb),
+        _counts(option) if epilogue else None,
+        places=tuple(located),
+        exact=smooth and fill == make.integers,
+        scale=math.sqrt(k),
+    )
 
 
 def _epilogue(

@@ -1,0 +1,138 @@
+// copy, transpose and broadcast of bits: elements of one size are moved by the same code, and rows that are
+// neighbours on both sides in units of up to 16 bytes.
+#include <algorithm>
+
+#include "kernels/common/launch.cuh"
+#include "kernels/common/strided_offsets.cuh"
+#include "kernels/copy/launch.h"
+
+namespace aicf {
+namespace {
+
+using namespace cuda;
+
+constexpr int kThreads = 256;
+constexpr int kTile = 32;                    // of a transposed plane, in elements
+constexpr int kTileRows = kThreads / kTile;  // that a block moves at once
+
+template <class T, class Integer>
+__global__ void move_kernel(T* y, const T* x, int64_t n, const __grid_constant__ StridedShape<2> shape,
+                            const int64_t* unless) {
+  if (skipped(unless)) return;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
+    int64_t at[2];
+    offsets(shape, static_cast<Integer>(i), at);
+    y[at[0]] = x[at[1]];
+  }
+}
+
+// A stack of planes, each rows x columns: y's neighbours are along the columns, x's along the rows.
+struct Planes {
+  StridedShape<2> stack;  // of a plane: its offset in y, its offset in x
+  int64_t rows, y_row, x_row;
+  int64_t columns, y_column, x_column;
+  int64_t tiles_down, tiles_across, tiles;
+};
+
+// Through shared memory, so that both sides are read and written along their own rows. The padding keeps a
+// column of the tile in different banks.
+template <class T>
+__global__ void transpose_kernel(T* y, const T* x, const __grid_constant__ Planes p, const int64_t* unless) {
+  if (skipped(unless)) return;
+  __shared__ T tile[kTile][kTile + 1];
+  const int along = threadIdx.x % kTile, first = threadIdx.x / kTile;
+  for (int64_t t = blockIdx.x; t < p.tiles; t += gridDim.x) {
+    const int64_t plane = t / (p.tiles_down * p.tiles_across), in_plane = t % (p.tiles_down * p.tiles_across);
+    const int64_t row = in_plane / p.tiles_across * kTile, column = in_plane % p.tiles_across * kTile;
+    int64_t base[2];
+    offsets(p.stack, static_cast<uint64_t>(plane), base);
+    for (int j = first; j < kTile; j += kTileRows)
+      if (column + j < p.columns && row + along < p.rows)
+        tile[j][along] = x[base[1] + (column + j) * p.x_column + (row + along) * p.x_row];
+    __syncthreads();
+    for (int i = first; i < kTile; i += kTileRows)
+      if (row + i < p.rows && column + along < p.columns)
+        y[base[0] + (row + i) * p.y_row + (column + along) * p.y_column] = tile[along][i];
+    __syncthreads();  // the tile has been read
+  }
+}
+
+Planes planes_of(const Move& m) {
+  const int row = m.shape.rank - 2, column = m.shape.rank - 1;
+  Planes p{};
+  p.rows = m.shape.shape[row];
+  p.y_row = m.y_stride(row);
+  p.x_row = m.x_stride(row);
+  p.columns = m.shape.shape[column];
+  p.y_column = m.y_stride(column);
+  p.x_column = m.x_stride(column);
+  for (int d = 0; d < row; ++d) p.stack.append(m.shape.shape[d], {m.y_stride(d), m.x_stride(d)});
+  p.tiles_down = ceil_div<int64_t>(p.rows, kTile);
+  p.tiles_across = ceil_div<int64_t>(p.columns, kTile);
+  p.tiles = m.count / (p.rows * p.columns) * p.tiles_down * p.tiles_across;
+  return p;
+}
+
+// Elements of T; what the shape counts and strides are in elements of T too.
+template <class T>
+Status move_as(const Move& m, const LaunchContext& ctx) {
+  T* y = static_cast<T*>(m.y);
+  const T* x = static_cast<const T*>(m.x);
+  if (m.transposed()) {
+    const Planes p = planes_of(m);
+    const auto blocks = static_cast<unsigned>(std::min<int64_t>(p.tiles, INT32_MAX));
+    return launch(ctx, blocks, kThreads, 0, transpose_kernel<T>, y, x, p, ctx.unless);
+  }
+  auto* kernel = counts_in_32_bits(m.count) ? move_kernel<T, uint32_t> : move_kernel<T, uint64_t>;
+  return launch(ctx, grid_stride_blocks(m.count, kThreads), kThreads, 0, kernel, y, x, m.count, m.shape,
+                ctx.unless);
+}
+
+// How many elements of `bytes` each move as one: a power of two that divides the rows, the steps between them
+// and both addresses, and makes at most 16 bytes.
+int64_t elements_per_unit(const Move& m, int64_t bytes) {
+  if (!m.rows() || m.shape.rank == 0) return 1;
+  const int last = m.shape.rank - 1;
+  uint64_t common = static_cast<uint64_t>(m.shape.shape[last]);
+  for (int d = 0; d < last; ++d)
+    common |= static_cast<uint64_t>(m.y_stride(d)) | static_cast<uint64_t>(m.x_stride(d));
+  const uint64_t all = common * static_cast<uint64_t>(bytes) | reinterpret_cast<uint64_t>(m.x) |
+                       reinterpret_cast<uint64_t>(m.y) | 16;
+  return static_cast<int64_t>(all & (~all + 1)) / bytes;
+}
+
+// The same move in units of `elements`, which elements_per_unit allows.
+Move in_units(const Move& m, int64_t elements) {
+  Move units = m;
+  const int last = m.shape.rank - 1;
+  units.count /= elements;
+  if (elements == 1) return units;
+  units.shape.shape[last] /= elements;
+  for (int64_t (&strides)[kMaxRank] : units.shape.strides)
+    for (int d = 0; d < last; ++d) strides[d] /= elements;
+  return units;
+}
+
+}  // namespace
+
+Status move_cuda(const Move& m, const LaunchContext& ctx) {
+  if (m.count == 0) return Status::ok();
+  if (m.from != m.to) return cast_cuda(m, ctx);
+  const int64_t bytes = static_cast<int64_t>(dtype_size(m.to)), elements = elements_per_unit(m, bytes);
+  const Move units = in_units(m, elements);
+  switch (bytes * elements) {
+    case 1:
+      return move_as<uint8_t>(units, ctx);
+    case 2:
+      return move_as<uint16_t>(units, ctx);
+    case 4:
+      return move_as<uint32_t>(units, ctx);
+    case 8:
+      return move_as<uint64_t>(units, ctx);
+    default:
+      return move_as<uint4>(units, ctx);
+  }
+}
+
+}  // namespace aicf

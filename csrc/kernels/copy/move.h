@@ -1,0 +1,37 @@
+// copy, transpose and broadcast as one thing: every element of y from its place in x. Host code, in every
+// build.
+#pragma once
+#include "kernels/common/strided_shape.h"
+#include "op/variant.h"
+
+namespace aicf {
+
+inline const Attr<std::vector<int64_t>> kPerm{"perm", std::nullopt};
+
+// Strides of y stand before those of x. Dimensions are merged, and in the order of y's memory, so that the
+// last one is where y's neighbours are; the one before it is where x's are, if that is another
+// (`transposed`).
+struct Move {
+  DType from, to;
+  const void* x;
+  void* y;
+  int64_t count;  // elements of y
+  StridedShape<2> shape;
+
+  int64_t y_stride(int d) const { return shape.strides[0][d]; }
+  int64_t x_stride(int d) const { return shape.strides[1][d]; }
+  // Whether neighbours of y are neighbours of x.
+  bool rows() const {
+    return shape.rank == 0 || (y_stride(shape.rank - 1) == 1 && x_stride(shape.rank - 1) == 1);
+  }
+  bool transposed() const {
+    return shape.rank > 1 && x_stride(shape.rank - 2) > 0 &&
+           x_stride(shape.rank - 2) < x_stride(shape.rank - 1);
+  }
+};
+
+Move copy_move(const OpDesc& op);
+Move transpose_move(const OpDesc& op);
+Move broadcast_move(const OpDesc& op);
+
+}  // namespace aicf

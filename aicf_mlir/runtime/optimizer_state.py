@@ -20,7 +20,7 @@ from aicf_mlir import _C
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.release import lies_in
-from aicf_mlir.runtime.store import Store
+from aicf_mlir.runtime.store import Store, place
 from aicf_mlir.runtime.watched import Watched
 
 Views = dict[str, torch.Tensor]
@@ -110,8 +110,8 @@ class OptimizerState:
             saved: Mapping[str, Any] = state.get(bound.parameter) or {}
             for key in bound.keys:
                 value = saved.get(key)
-                if value is not None and value is not bound.views[key]:
-                    _check_same(bound.name, key, value, bound.views[key])
+                if value is not None:
+                    _check_same(bound.name, key, value, self._fresh(bound, key))
             if counted and "step" in saved:
                 _check_count(bound.name, saved["step"])
         for bound, counted in self._bound:
@@ -125,7 +125,7 @@ class OptimizerState:
         assert bound.count is not None
         for key in bound.keys:
             value, target, view = saved.get(key), self._fresh(bound, key), bound.views[key]
-            is_view = view.data_ptr() == target.data_ptr() and view.stride() == target.stride()
+            is_view = place(view) == place(target)
             if not is_view:  # `.data = …` has given it other memory
                 bound.views[key] = target
             if value is None:

@@ -161,19 +161,13 @@ class Store:
         trained = [bound.tensor for bound in asked if bound.role == "param"]
         frozen = [bound.tensor for bound in asked if bound.role != "param"]
         watched.tensors([bound.tensor for bound in self.bound], self._refuse_moved)
-        watched.attributes(trained, "requires_grad", True, self._refuse_flags)
+        watched.trained(trained, self._refuse_flags)
         watched.attributes(frozen, "requires_grad", False, self._refuse_flags)
         watched.no_hooks(trained, self._refuse_hooks)
 
     def _refuse_moved(self) -> None:
         for bound in self.bound:
-            place = self.view(bound.role, bound.name)
-            tensor = bound.tensor
-            if (tensor.data_ptr(), tensor.shape, tensor.stride()) != (
-                place.data_ptr(),
-                place.shape,
-                place.stride(),
-            ):
+            if place(bound.tensor) != place(self.view(bound.role, bound.name)):
                 raise moved_error(bound.name)
 
     def _refuse_flags(self) -> None:
@@ -192,6 +186,11 @@ class Store:
                 raise BindError(
                     f"{bound.name!r} got a gradient hook after it was compiled, which a compiled step does not run; remove it"
                 )
+
+
+def place(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Where a tensor is and how it is laid out."""
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def moved_error(name: str) -> BindError:

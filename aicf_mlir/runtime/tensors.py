@@ -43,11 +43,10 @@ def view(arena: _C.Arena, offset: int, dtype: str, shape: tuple[int, ...]) -> to
     if count == 0:
         return torch.empty(shape, dtype=torch_dtype, device=arena.device)
     if arena.device == "cpu":
-        flat = torch.frombuffer(arena, dtype=torch_dtype, count=count, offset=offset)
-    else:
-        raw = _CudaBytes(arena, offset, count * torch_dtype.itemsize)
-        flat = torch.as_tensor(raw, device=arena.device).view(torch_dtype)
-    return flat.view(shape)
+        # Shaped in place: a torch view keeps a second tensor, and each step reads this one when it is out of the cache.
+        return torch.frombuffer(arena, dtype=torch_dtype, count=count, offset=offset).resize_(shape)
+    raw = _CudaBytes(arena, offset, count * torch_dtype.itemsize)
+    return torch.as_tensor(raw, device=arena.device).view(torch_dtype).view(shape)
 
 
 def current_stream(device: torch.device) -> int:

@@ -10,12 +10,10 @@ from typing import Any
 import torch
 
 from aicf_mlir import _C
+from aicf_mlir.runtime.torch_layout import PLAIN, add_tensors
 
 Handler = Callable[[], None]
 """Follows a change, or raises; called once a check, however many of its entries have changed."""
-
-_handle: Callable[[torch.Tensor], Any] = vars(torch._C)["_aoti"].unsafe_alloc_void_ptr_from_tensor  # pyright: ignore[reportPrivateUsage]
-"""Torch's handle of a tensor for its stable C interface, in a capsule."""
 
 
 def _hook_field(attribute: str, register: str) -> int:
@@ -83,8 +81,8 @@ class Watched:
         return self._added(watched.check)
 
     def tensors(self, tensors: Sequence[torch.Tensor], handler: Handler) -> int:
-        """The memory, shape and strides of tensors."""
-        self._watch.add_tensors(list(tensors), [_handle(tensor) for tensor in tensors])
+        """The memory, shape, strides and dtype of tensors."""
+        add_tensors(self._watch, tensors)
         return self._added(handler)
 
     def attribute(self, owner: object, name: str, expected: object, handler: Handler) -> int:
@@ -97,14 +95,20 @@ class Watched:
         self._watch.add_attributes(list(owners), name, expected)
         return self._added(handler)
 
+    def trained(self, tensors: Sequence[torch.Tensor], handler: Handler) -> None:
+        """That every tensor requires a gradient."""
+        self.attributes([t for t in tensors if type(t) not in PLAIN], "requires_grad", True, handler)
+        self._watch.add_trained([t for t in tensors if type(t) in PLAIN])
+        self._added(handler)
+
     def no_hooks(self, tensors: Sequence[torch.Tensor], handler: Handler) -> None:
         """That no tensor has hooks on its gradient."""
-        for attribute, field in HOOKS.items():
-            if field:
-                self._watch.add_fields(list(tensors), field)
-                self._added(handler)
-            else:
-                self.attributes(tensors, attribute, None, handler)
+        if all(HOOKS.values()):
+            self._watch.add_fields(list(tensors), list(HOOKS.values()))
+            self._added(handler)
+            return
+        for attribute in HOOKS:
+            self.attributes(tensors, attribute, None, handler)
 
     def empty(self, owners: Sequence[dict[Any, Any]], handler: Handler) -> int:
         """That dictionaries have no entries."""

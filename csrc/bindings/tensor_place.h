@@ -1,7 +1,9 @@
-// Where a torch tensor lies, read through torch's own stable C interface: no torch is needed to build.
+// Where a torch tensor lies. Torch's own stable C interface says it; that it is still so is mostly seen from
+// a few words of torch's objects. No torch is needed to build.
 #pragma once
 #include <dlfcn.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,6 +11,8 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "bindings/torch_layout.h"
 
 namespace aicf::bindings {
 
@@ -19,6 +23,8 @@ struct TensorReader {
   int32_t (*dim)(void*, int64_t*) = nullptr;
   int32_t (*sizes)(void*, int64_t**) = nullptr;
   int32_t (*strides)(void*, int64_t**) = nullptr;
+  int32_t (*storage_offset)(void*, int64_t*) = nullptr;
+  int32_t (*dtype)(void*, int32_t*) = nullptr;
   int32_t (*destroy)(void*) = nullptr;
 
   static const TensorReader& get() {
@@ -33,79 +39,138 @@ struct TensorReader {
       symbol("aoti_torch_get_dim", &found.dim);
       symbol("aoti_torch_get_sizes", &found.sizes);
       symbol("aoti_torch_get_strides", &found.strides);
+      symbol("aoti_torch_get_storage_offset", &found.storage_offset);
+      symbol("aoti_torch_get_dtype", &found.dtype);
       symbol("aoti_torch_delete_tensor_object", &found.destroy);
       return found;
     }();
     return reader;
   }
-  bool complete() const { return data_ptr && dim && sizes && strides && destroy; }
+  bool complete() const { return data_ptr && dim && sizes && strides && storage_offset && dtype && destroy; }
 };
 
 // A torch tensor behind torch's own handle: it follows `.data =` and whatever else gives the tensor other
-// memory. Small, for there are many; equal layouts are one object.
+// memory. Small, for there are many; equal forms are one object.
 class TensorPlace {
  public:
-  using Layout = std::vector<int64_t>;  // sizes, then strides
-
-  explicit TensorPlace(void* handle) : handle_(handle) {
-    std::memcpy(&impl_, handle, sizeof impl_);
+  // `plain`: of no subclass, which may answer in another way than its TensorImpl.
+  TensorPlace(void* handle, bool plain) : handle_(handle) {
+    if (plain) impl_ = read_at<const char*>(handle, 0);
     accept();
   }
   TensorPlace(TensorPlace&& other) noexcept
-      : handle_(std::exchange(other.handle_, nullptr)),
-        impl_(other.impl_),
+      : impl_(other.impl_),
+        storage_(other.storage_),
+        memory_(other.memory_),
+        form_(other.form_),
         data_(other.data_),
-        layout_(other.layout_) {}
+        handle_(std::exchange(other.handle_, nullptr)) {}
   TensorPlace& operator=(TensorPlace&&) = delete;
   ~TensorPlace() {
     if (handle_) TensorReader::get().destroy(handle_);
   }
 
-  bool same() const {
-    const TensorReader& torch = TensorReader::get();
-    void* address = nullptr;
-    int64_t dim = 0, *sizes = nullptr, *strides = nullptr;
-    if (torch.data_ptr(handle_, &address) || address != data_) return false;
-    if (torch.dim(handle_, &dim) || static_cast<size_t>(2 * dim) != layout_->size()) return false;
-    if (torch.sizes(handle_, &sizes) || torch.strides(handle_, &strides)) return false;
-    const size_t bytes = static_cast<size_t>(dim) * sizeof(int64_t);
-    return !bytes || (!std::memcmp(sizes, layout_->data(), bytes) &&
-                      !std::memcmp(strides, layout_->data() + dim, bytes));
-  }
+  bool same() { return same_words() || same_for_torch(); }
   // Expects the tensor to stay where it is now.
   void accept() {
-    const TensorReader& torch = TensorReader::get();
-    int64_t dim = 0, *sizes = nullptr, *strides = nullptr;
-    Layout layout;
-    if (!torch.data_ptr(handle_, &data_) && !torch.dim(handle_, &dim) && !torch.sizes(handle_, &sizes) &&
-        !torch.strides(handle_, &strides)) {
-      layout.assign(sizes, sizes + dim);
-      layout.insert(layout.end(), strides, strides + dim);
+    Form form;
+    data_ = nullptr;
+    if (const Answer now(handle_); now.known) {
+      data_ = now.data;
+      form.asked = {now.dtype};
+      form.asked.insert(form.asked.end(), now.sizes, now.sizes + now.dim);
+      form.asked.insert(form.asked.end(), now.strides, now.strides + now.dim);
+      read_words(now, &form.words);
     }
-    static auto* layouts = new std::set<Layout>;  // outlives what refers to it
-    layout_ = &*layouts->insert(std::move(layout)).first;
+    static auto* forms = new std::set<Form>;  // outlives what refers to it
+    form_ = &*forms->insert(std::move(form)).first;
   }
-  // After a step little of this is in the cache: it is asked for in time, what it points to later.
+  // Whether words are compared, and torch is asked only where they differ.
+  bool has_words() const { return storage_; }
+  // After a step little of this is in the cache: what same_words() reads is asked for in time.
   void prefetch() const {
-    __builtin_prefetch(handle_);
-    for (int line = 0; line < 4; ++line) __builtin_prefetch(impl_ + 64 * line);
-  }
-  void prefetch_behind() const {
-    const char* behind[2] = {};  // storage, autograd's part
-    std::memcpy(&behind, impl_ + kPointers, sizeof behind);
-    for (const char* object : behind)
-      for (int line = 0; line < 2; ++line) __builtin_prefetch(object + 64 * line);
+    if (!storage_) return;
+    const TorchLayout& torch = TorchLayout::get();
+    const char* end = impl_ + torch.shape + sizeof(uint64_t) * TorchLayout::kShape;
+    for (const char* line = impl_ + torch.storage; line < end; line += 64) __builtin_prefetch(line);
+    __builtin_prefetch(storage_ + torch.data);
   }
 
  private:
-  // Where torch keeps the pointers to the storage and to autograd's part of a tensor, behind a vtable and the
-  // counts of references. Wrong for another torch, it would cost time and nothing else.
-  static constexpr ptrdiff_t kPointers = 16;
+  using Words = std::array<uint64_t, TorchLayout::kShape + 1>;  // of the shape; what frees the memory
+  // All but where it is.
+  struct Form {
+    std::vector<int64_t> asked;  // of torch: dtype, sizes, strides
+    Words words{};
+    bool operator<(const Form& other) const {
+      return asked != other.asked ? asked < other.asked : words < other.words;
+    }
+  };
+  struct Answer {
+    explicit Answer(void* handle) {
+      const TensorReader& torch = TensorReader::get();
+      known = !torch.data_ptr(handle, &data) && !torch.dtype(handle, &dtype) && !torch.dim(handle, &dim) &&
+              !torch.sizes(handle, &sizes) && !torch.strides(handle, &strides);
+    }
+    bool known;
+    void* data = nullptr;
+    int32_t dtype = 0;
+    int64_t dim = 0, *sizes = nullptr, *strides = nullptr;
+  };
 
+  // The StorageImpl is read only while the tensor has it, and so keeps it alive.
+  bool same_words() const {
+    if (!storage_) return false;
+    const TorchLayout& torch = TorchLayout::get();
+    uint64_t difference = 0;
+    for (int i = 0; i < TorchLayout::kShape; ++i)
+      difference |= torch.shape_word(impl_, i) ^ form_->words[static_cast<size_t>(i)];
+    return !difference && read_at<const char*>(impl_, torch.storage) == storage_ &&
+           read_at<void*>(storage_, torch.data) == memory_ &&
+           read_at<uint64_t>(storage_, torch.data + 8) == form_->words.back();
+  }
+  // A tensor that is the same may have other words: another storage of the same memory. They are accepted.
+  bool same_for_torch() {
+    const Answer now(handle_);
+    const std::vector<int64_t>& asked = form_->asked;
+    const auto dim = static_cast<size_t>(now.dim);
+    if (!now.known || now.data != data_ || asked.size() != 1 + 2 * dim || now.dtype != asked[0]) return false;
+    const size_t bytes = dim * sizeof(int64_t);
+    if (bytes &&
+        (std::memcmp(now.sizes, &asked[1], bytes) || std::memcmp(now.strides, &asked[1 + dim], bytes)))
+      return false;
+    if (impl_) accept();
+    return true;
+  }
+  // Leaves the tensor without words where they are not known to say what torch says.
+  void read_words(const Answer& now, Words* words) {
+    const TorchLayout& torch = TorchLayout::get();
+    int64_t offset = 0;
+    storage_ = nullptr;
+    if (!impl_ || !torch.kind || read_at<uint64_t>(impl_, 0) != torch.kind || now.dim > TorchLayout::kDims ||
+        TensorReader::get().storage_offset(handle_, &offset))
+      return;
+    Words found{};
+    for (int i = 0; i < TorchLayout::kShape; ++i) found[static_cast<size_t>(i)] = torch.shape_word(impl_, i);
+    const size_t bytes = static_cast<size_t>(now.dim) * sizeof(int64_t);
+    if (static_cast<int64_t>(found[0]) != now.dim ||
+        static_cast<int64_t>(found[TorchLayout::kOffset]) != offset ||
+        (bytes && (std::memcmp(&found[TorchLayout::kSizes], now.sizes, bytes) ||
+                   std::memcmp(&found[TorchLayout::kStrides], now.strides, bytes))))
+      return;
+    storage_ = read_at<const char*>(impl_, torch.storage);
+    if (!storage_) return;
+    memory_ = read_at<void*>(storage_, torch.data);
+    found.back() = read_at<uint64_t>(storage_, torch.data + 8);
+    *words = found;
+  }
+
+  const char* impl_ = nullptr;     // the TensorImpl; null: not plain
+  const char* storage_ = nullptr;  // the StorageImpl; null: words are not compared
+  void* memory_ = nullptr;         // of the storage
+  const Form* form_ = nullptr;
+  void* data_ = nullptr;  // what torch says
   void* handle_;
-  const char* impl_ = nullptr;  // what the handle points to, for prefetching only
-  void* data_ = nullptr;
-  const Layout* layout_ = nullptr;
 };
 
 }  // namespace aicf::bindings

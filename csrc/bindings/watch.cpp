@@ -96,14 +96,23 @@ int64_t add_attributes(Watch& w, const py::list& owners, const py::str& name, co
   return w.add(std::move(entry));
 }
 
-// Objects that keep a pointer `field` bytes inside, null now.
-int64_t add_fields(Watch& w, const py::list& owners, Py_ssize_t field) {
+// Tensors, of no subclass, that require a gradient.
+int64_t add_trained(Watch& w, const py::list& owners) {
+  const int64_t index = add_attributes(w, owners, "requires_grad", py::bool_(true));
+  w.entry(static_cast<size_t>(index)).kind = Entry::Trained;
+  return index;
+}
+
+// Objects that keep pointers, null now, so many bytes inside.
+int64_t add_fields(Watch& w, const py::list& owners, const std::vector<Py_ssize_t>& fields) {
   Entry entry = make_entry(Entry::Fields, py::none());
   entry.expected_members = references(owners);
-  entry.field = field;
+  entry.fields = fields;
   for (const py::handle owner : owners)
-    require(field > 0 && field + static_cast<Py_ssize_t>(sizeof(void*)) <= Py_TYPE(owner.ptr())->tp_basicsize,
-            "expected an offset inside each object");
+    for (const Py_ssize_t field : fields)
+      require(
+          field > 0 && field + static_cast<Py_ssize_t>(sizeof(void*)) <= Py_TYPE(owner.ptr())->tp_basicsize,
+          "expected an offset inside each object");
   return w.add(std::move(entry));
 }
 
@@ -120,15 +129,19 @@ int64_t add_bytes(Watch& w, const py::buffer& owner, const py::bytes& expected) 
   return w.add(std::move(entry));
 }
 
-// `capsules` hold tensor handles made by torch for this entry, which takes them over.
-int64_t add_tensors(Watch& w, const py::list& owners, const py::list& capsules) {
+// `capsules` hold tensor handles made by torch for this entry, which takes them over; `plain` says of each
+// tensor whether it is of no subclass.
+int64_t add_tensors(Watch& w, const py::list& owners, const py::list& capsules,
+                    const std::vector<bool>& plain) {
+  require(owners.size() == capsules.size() && owners.size() == plain.size(), "expected one of each a tensor");
   if (!TensorReader::get().complete())
     throw std::runtime_error("this torch lacks its stable C interface; AICF supports torch 2.11 to 2.13");
   Entry entry = make_entry(Entry::Tensors, owners);
-  for (const py::handle capsule : capsules) {
-    void* handle = PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr()));
+  for (size_t i = 0; i < plain.size(); ++i) {
+    PyObject* capsule = py::handle(capsules[i]).ptr();
+    void* handle = PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule));
     if (!handle) throw py::error_already_set();
-    entry.places.emplace_back(handle);
+    entry.places.emplace_back(handle, plain[i]);
   }
   return w.add(std::move(entry));
 }
@@ -151,6 +164,19 @@ Py_ssize_t find_field(const py::object& owner, const py::object& value) {
   for (Py_ssize_t offset = sizeof(PyObject); offset + step <= size; offset += step)
     if (pointer_at(owner.ptr(), offset) == value.ptr()) return offset;
   return 0;
+}
+
+// For how many tensors of entry `index` words of torch's objects are compared.
+int64_t count_words(Watch& w, size_t index) {
+  if (index >= w.entries().size()) throw py::index_error("no such entry");
+  const std::vector<TensorPlace>& places = w.entry(index).places;
+  return std::count_if(places.begin(), places.end(), [](const TensorPlace& p) { return p.has_words(); });
+}
+
+// For what is added, or accepted, from now on: see TorchLayout.
+void set_torch_layout(uint64_t kind, ptrdiff_t storage, ptrdiff_t shape, ptrdiff_t data, ptrdiff_t impl,
+                      ptrdiff_t autograd, ptrdiff_t requires_grad) {
+  TorchLayout::get() = {kind, storage, shape, data, impl, autograd, requires_grad};
 }
 
 // Accepts what entry `index` is now.
@@ -180,6 +206,7 @@ void accept(Watch& w, size_t index) {
       entry.expected = Ref(py::reinterpret_steal<py::object>(PyObject_GetAttr(owner, entry.key.get())));
       break;
     case Entry::Attributes:
+    case Entry::Trained:
     case Entry::Fields:
     case Entry::Empty:
       break;  // what they expect is said when they are added
@@ -239,12 +266,17 @@ void bind_watch(py::module_& m) {
       .def("add_attribute", &add_attribute)
       .def("add_bytes", &add_bytes)
       .def("add_attributes", &add_attributes)
+      .def("add_trained", &add_trained)
       .def("add_fields", &add_fields)
       .def("add_empty", &add_empty)
       .def("add_tensors", &add_tensors)
       .def("add_call", &add_call)
       .def("add_watch", &add_watch)
+      .def("count_words", &count_words, py::arg("index"))
       .def_static("find_field", &find_field)
+      .def_static("set_torch_layout", &set_torch_layout, py::arg("kind"), py::arg("storage"),
+                  py::arg("shape"), py::arg("data"), py::arg("impl"), py::arg("autograd"),
+                  py::arg("requires_grad"))
       .def("__len__", [](Watch& w) { return w.entries().size(); });
 }
 

@@ -42,6 +42,7 @@ struct Entry {
     ClassAttribute,
     Attribute,
     Attributes,  // one attribute of many objects
+    Trained,     // tensors that require a gradient
     Fields,      // pointers inside many objects, all null
     Bytes,
     Tensors,
@@ -49,18 +50,19 @@ struct Entry {
     Other
   } kind;
   Ref owner;
-  Ref key;       // of ClassAttribute, Attribute and Attributes
+  Ref key;       // of ClassAttribute, Attribute, Attributes and Trained
   Ref expected;  // null: an empty cell
   // Of Namespace and Items: key, value, key, …, a null value for an absent one; else the members.
   std::vector<Ref> expected_members;
   std::vector<Ref> seen;  // of Namespace: the whole dictionary when it was last found right
   std::vector<TensorPlace> places;
-  getter get = nullptr;  // of Attributes: torch's own getter, without the search for it
+  getter get = nullptr;  // of Attributes and Trained: torch's own getter, without the search for it
   void* closure = nullptr;
-  Py_ssize_t field = 0;    // of Fields: bytes from the start of the object
-  Watch* watch = nullptr;  // of Other
+  std::vector<Py_ssize_t> fields;  // of Fields: bytes from the start of each object
+  Watch* watch = nullptr;          // of Other
 
   bool same();
+  bool has_expected(PyObject* object) const;  // of Attributes and Trained
 };
 
 inline std::vector<Ref> items_of(PyObject* dictionary) {
@@ -138,9 +140,11 @@ inline void prefetch(const void* object, Py_ssize_t offset = 0) {
 }
 
 inline PyObject* pointer_at(PyObject* object, Py_ssize_t offset) {
-  PyObject* pointer = nullptr;
-  std::memcpy(&pointer, reinterpret_cast<const char*>(object) + offset, sizeof pointer);
-  return pointer;
+  return read_at<PyObject*>(object, offset);
+}
+
+inline bool Entry::has_expected(PyObject* object) const {
+  return same_result(get ? get(object, closure) : PyObject_GetAttr(object, key.get()), expected.get());
 }
 
 inline bool Entry::same() {
@@ -160,15 +164,25 @@ inline bool Entry::same() {
     case Attributes:
       for (size_t i = 0; i < expected_members.size(); ++i) {
         if (i + kAhead < expected_members.size()) prefetch(expected_members[i + kAhead].get());
-        PyObject* object = expected_members[i].get();
-        if (!same_result(get ? get(object, closure) : PyObject_GetAttr(object, key.get()), expected.get()))
-          return false;
+        if (!has_expected(expected_members[i].get())) return false;
       }
       return true;
+    case Trained: {
+      const TorchLayout& torch = TorchLayout::get();
+      for (size_t i = 0; i < expected_members.size(); ++i) {
+        if (i + kAhead < expected_members.size())
+          prefetch(torch.autograd_of(expected_members[i + kAhead].get()), torch.requires_grad);
+        PyObject* object = expected_members[i].get();
+        if (!torch.surely_requires_grad(object) && !has_expected(object)) return false;
+      }
+      return true;
+    }
     case Fields:
       for (size_t i = 0; i < expected_members.size(); ++i) {
-        if (i + kAhead < expected_members.size()) prefetch(expected_members[i + kAhead].get(), field);
-        if (pointer_at(expected_members[i].get(), field)) return false;
+        for (const Py_ssize_t field : fields) {
+          if (i + kAhead < expected_members.size()) prefetch(expected_members[i + kAhead].get(), field);
+          if (pointer_at(expected_members[i].get(), field)) return false;
+        }
       }
       return true;
     case Empty:
@@ -181,8 +195,7 @@ inline bool Entry::same() {
       return same_bytes(owner.get(), expected.get());
     case Tensors:
       for (size_t i = 0; i < places.size(); ++i) {
-        if (i + 2 * kAhead < places.size()) places[i + 2 * kAhead].prefetch();
-        if (i + kAhead < places.size()) places[i + kAhead].prefetch_behind();
+        if (i + kAhead < places.size()) places[i + kAhead].prefetch();
         if (!places[i].same()) return false;
       }
       return true;

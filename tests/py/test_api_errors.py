@@ -261,8 +261,16 @@ def test_calls_after_reset(device: str) -> None:
     assert setup.step.state == "warmed"
 
 
+def as_bfloat16(tensor: torch.Tensor) -> torch.Tensor:
+    """The first half of its memory, with the same sizes and strides."""
+    return tensor.view(torch.bfloat16).as_strided(tensor.shape, tensor.stride())
+
+
 MOVES: dict[str, Callable[[nn.Module], Any]] = {
     ".data = a copy": lambda m: setattr(m[0].weight, "data", m[0].weight.detach().clone()),
+    ".data = the same memory as another dtype": lambda m: setattr(
+        m[0].weight, "data", as_bfloat16(m[0].weight.detach())
+    ),
     ".to(another dtype)": lambda m: m.double(),
     "load_state_dict(assign=True)": lambda m: m.load_state_dict(
         {n: t.clone() for n, t in m.state_dict().items()}, assign=True

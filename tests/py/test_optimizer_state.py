@@ -211,6 +211,22 @@ def test_state_views_follow_each_step(device: str) -> None:
     assert not torch.equal(state["exp_avg"], before), "optimizer.state must show each step without a copy"
 
 
+def test_state_laid_out_anew_in_its_own_memory(device: str) -> None:
+    setup = compiled(ADAM, device)
+    setup.train()
+    state = setup.optimizer.state[setup.model[0].weight]
+    moment = state["exp_avg"]
+    moment.data = moment.view(torch.bfloat16).as_strided(moment.shape, moment.stride())
+    expected = moment.float()
+    setup.step.snapshot()
+    assert state["exp_avg"].dtype == torch.float32
+    assert torch.equal(state["exp_avg"], expected)
+
+    state["exp_avg"].data = state["exp_avg"].detach().view(-1)
+    with pytest.raises(BindError, match=r"'exp_avg' of parameter '0\.weight': expected a tensor of shape"):
+        setup.train()
+
+
 def test_lr_as_a_tensor(device: str) -> None:
     setup = compiled(OptimizerConfig(torch.optim.Adam, {"lr": torch.tensor(1e-2)}), device)
     control = compiled(OptimizerConfig(torch.optim.Adam, {"lr": float(torch.tensor(1e-2))}), device)

@@ -11,6 +11,7 @@ import numpy as np
 
 from aicf_mlir import _C
 from aicf_mlir.errors import KernelError
+from aicf_mlir.ir.dtypes import TENSOR_DTYPES
 
 if TYPE_CHECKING:
     import torch
@@ -19,15 +20,7 @@ if TYPE_CHECKING:
 
 OpKind = _C.OpKind
 
-_NUMPY_DTYPES = {
-    "float32": "f32",
-    "float64": "f64",
-    "float16": "f16",
-    "bfloat16": "bf16",  # of ml_dtypes
-    "int64": "i64",
-    "int32": "i32",
-    "bool": "i1",
-}
+_NUMPY_DTYPES = {row.library: row.name for row in TENSOR_DTYPES}
 _TORCH_DTYPES = {"torch." + name: dtype for name, dtype in _NUMPY_DTYPES.items()}
 
 

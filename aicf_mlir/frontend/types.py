@@ -6,16 +6,12 @@ from collections.abc import Sequence
 from typing import cast
 
 import torch
-from xdsl.dialects.builtin import bf16, f16, f32, f64, i32, i64
 from xdsl.ir import Attribute
 
+from aicf_mlir.ir.dtypes import DTYPES
+
 ELEMENT_TYPES: dict[torch.dtype, Attribute] = {
-    torch.float32: f32,
-    torch.float64: f64,
-    torch.float16: f16,
-    torch.bfloat16: bf16,
-    torch.int64: i64,
-    torch.int32: i32,
+    getattr(torch, row.library): row.type for row in DTYPES if row.is_value
 }
 
 

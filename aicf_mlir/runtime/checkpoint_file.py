@@ -21,20 +21,11 @@ from typing import Any, NoReturn, cast
 
 from aicf_mlir.atomic_file import write_file
 from aicf_mlir.errors import CheckpointError
-from aicf_mlir.ir.dtypes import byte_size
+from aicf_mlir.ir.dtypes import DTYPES, byte_size
 
 VERSION = "1"
 
-DTYPES = {
-    "f64": "F64",
-    "i64": "I64",
-    "f32": "F32",
-    "i32": "I32",
-    "bf16": "BF16",
-    "f16": "F16",
-    "i8": "I8",
-    "i1": "BOOL",
-}
+SPELLINGS = {row.name: row.safetensors for row in sorted(DTYPES, key=lambda row: -row.nbytes)}
 """Element types as safetensors spells them, the widest first: so every tensor is aligned to its element."""
 
 _START = b'{"__metadata__":{"format":"aicf.checkpoint","sha256":"'
@@ -62,7 +53,7 @@ def write_checkpoint(
 
     `description` is JSON data. Raises CheckpointError, naming the file, where the system refuses.
     """
-    order = list(DTYPES)
+    order = list(SPELLINGS)
     rows = sorted(tensors.items(), key=lambda row: (order.index(row[1].dtype), row[0]))
     header = _header(rows, description)
     digest = hashlib.sha256(header)
@@ -84,7 +75,7 @@ def _header(rows: list[tuple[str, StoredTensor]], description: Mapping[str, Any]
     for name, tensor in rows:
         begin, end = end, end + len(tensor.data)
         entries[name] = {
-            "dtype": DTYPES[tensor.dtype],
+            "dtype": SPELLINGS[tensor.dtype],
             "shape": list(tensor.shape),
             "data_offsets": [begin, end],
         }
@@ -144,7 +135,7 @@ def _parse(name: str, raw: bytes) -> tuple[dict[str, StoredTensor], dict[str, An
             f"{name} is a checkpoint of version {version!r}; this AICF reads version {VERSION}: use the AICF that wrote it"
         )
     data = memoryview(raw)[8 + length :]
-    names = {stored: element for element, stored in DTYPES.items()}
+    names = {stored: element for element, stored in SPELLINGS.items()}
     tensors: dict[str, StoredTensor] = {}
     end = 0
     for key, entry in sorted(entries.items(), key=lambda row: row[1]["data_offsets"]):

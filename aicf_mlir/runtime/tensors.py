@@ -7,16 +7,9 @@ from typing import Any
 import torch
 
 from aicf_mlir import _C
+from aicf_mlir.ir.dtypes import TENSOR_DTYPES
 
-TORCH_DTYPES: dict[str, torch.dtype] = {
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i1": torch.bool,
-}
+TORCH_DTYPES: dict[str, torch.dtype] = {row.name: getattr(torch, row.library) for row in TENSOR_DTYPES}
 DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, f32, i32
 from xdsl.utils.exceptions import VerifyException
 
@@ -12,7 +13,7 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.interpreters.kernel import MEANINGS
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.attributes import format_float, from_attribute, to_attribute
-from aicf_mlir.ir.dtypes import ELEMENT_TYPES, byte_size, element_name
+from aicf_mlir.ir.dtypes import DTYPES, byte_size, element_name
 from aicf_mlir.ir.registry import schemas
 
 
@@ -23,10 +24,11 @@ def test_every_kind_of_the_runtime_is_an_op_with_a_meaning() -> None:
 
 
 def test_element_types_agree_with_numpy() -> None:
-    assert set(ELEMENT_TYPES) == set(NUMPY_TYPES)
-    for name, (type_, size) in ELEMENT_TYPES.items():
-        assert element_name(type_) == name
-        assert byte_size(name, (2, 3)) == 6 * size == 6 * NUMPY_TYPES[name].itemsize
+    for row in DTYPES:
+        assert element_name(row.type) == row.name
+        assert byte_size(row.name, (2, 3)) == 6 * row.nbytes == 6 * NUMPY_TYPES[row.name].itemsize
+        assert NUMPY_TYPES[row.name].name == row.library
+        assert getattr(torch, row.library).itemsize == row.nbytes
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ PACKAGE = ROOT / "aicf_mlir"
 
 LAYERS = (
     ("errors", "_C", "processor", "garbage", "atomic_file"),
-    ("cpu_kernels", "op_call"),
+    ("cpu_kernels",),
     ("ir",),
-    ("dialects",),
+    ("dialects", "op_call"),
     ("scalars", "interpreters"),
     ("passes",),
     ("universe", "pipeline", "text"),

@@ -10,16 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array, widen
+from aicf_mlir.interpreters.numerics import FLOATS, Array, precision, widen
 
 RUNS = 4
 """Perturbed runs."""
 
 FACTOR = 3.0
 UNITS_IN_LAST_PLACE = 25.0
-EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
-"""The unit in the last place of 1."""
-
 EXACT = 1e-12
 """Relative error allowed in f64: hyperparameters, where pow and the order of products may differ."""
 
@@ -52,7 +49,7 @@ def fault(ours: Array, expected: Array, runs: Sequence[Array]) -> str | None:
 
 
 def _eps(values: Array) -> float:
-    return next(eps for element, eps in EPSILON.items() if NUMPY_TYPES[element] == values.dtype)
+    return precision(values.dtype)[0]
 
 
 def _rms(values: Array) -> float:

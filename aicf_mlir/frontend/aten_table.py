@@ -35,6 +35,7 @@ from aicf_mlir.frontend.aten_rows import (
     unary,
     var_mean,
 )
+from aicf_mlir.frontend.aten_slices import concat, narrow, select, sliced, split, stack, unbind
 from aicf_mlir.frontend.aten_updates import batch_norm, copied, lerp
 from aicf_mlir.frontend.call import Row
 
@@ -74,6 +75,14 @@ TABLE: dict[str, Row] = {
     **rows(transpose, "transpose.int", "mT.default"),
     **rows(matrix_transpose, "t.default", "numpy_T.default"),
     **rows(permute, "permute.default"),
+    **rows(split, "split.Tensor", "split.sizes", "split_with_sizes.default"),
+    **rows(split, "chunk.default", "tensor_split.sections", "tensor_split.indices"),
+    **rows(unbind, "unbind.int"),
+    **rows(sliced, "slice.Tensor"),
+    **rows(select, "select.int"),
+    **rows(narrow, "narrow.default"),
+    **rows(concat, "cat.default"),
+    **rows(stack, "stack.default"),
     **rows(broadcast, "expand.default", "expand_as.default", "broadcast_to.default"),
     **rows(broadcast_tensors, "broadcast_tensors.default"),
     **rows(reduction(nn.SumOp), "sum.default", "sum.dim_IntList"),

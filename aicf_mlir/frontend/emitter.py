@@ -42,11 +42,14 @@ class Emitter:
         gradient of %linear_1.
         """
         self.insert_all(op)
-        name = op.name.rpartition(".")[2]
+        op.result.name_hint = self._fresh(op.name.rpartition(".")[2])
+        return op.result
+
+    def _fresh(self, name: str) -> str:
+        """`name` the first time, then with a number."""
         count = self._names.get(name, 0)
         self._names[name] = count + 1
-        op.result.name_hint = f"{name}{count or ''}"
-        return op.result
+        return f"{name}{count or ''}"
 
     def insert_all(self, op: NNOp) -> Sequence[SSAValue]:
         """Append `op` and return its results."""
@@ -81,6 +84,15 @@ class Emitter:
     def broadcast(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
         """`value` repeated to `shape` by NumPy's rules."""
         return value if shape_of(value) == tuple(shape) else self.insert(nn.BroadcastToOp(value, shape))
+
+    def split(self, value: SSAValue, dim: int, sizes: Sequence[int]) -> Sequence[SSAValue]:
+        """`value` cut along `dim` into parts of `sizes`."""
+        if len(sizes) == 1:
+            return [value]
+        parts = self.insert_all(nn.SplitOp(value, dim, sizes))
+        for i, part in enumerate(parts):
+            part.name_hint = self._fresh(f"part{i}")
+        return parts
 
     def transpose(self, value: SSAValue, perm: Sequence[int]) -> SSAValue:
         """`value` with dimension i taken from dimension perm[i]."""

@@ -226,7 +226,9 @@ def is_known(node: Node, arguments: Mapping[str, Any]) -> bool:
 
 
 def only_value(tensor: torch.Tensor) -> float | None:
-    """The number that stands everywhere in `tensor`, or None."""
+    """The number that stands everywhere in `tensor`, or None; any in one without elements."""
+    if not tensor.numel():
+        return 0.0
     first = tensor.reshape(-1)[0]
     same = bool(tensor.isnan().all()) if bool(first.isnan()) else bool((tensor == first).all())
     return first.item() if same else None

@@ -83,6 +83,27 @@ def of_launch(schema: Schema) -> Meaning:
     return meaning
 
 
+def transpose(op: nn.TransposeOp, operands: Operands) -> Array:
+    """Dimension i of the result is dimension perm[i]."""
+    return np.transpose(operands[0], op.perm.get_values())
+
+
+def split(op: nn.SplitOp, operands: Operands) -> tuple[Array, ...]:
+    """The parts, in order."""
+    ends = np.cumsum(op.sizes.get_values())[:-1]
+    return tuple(np.split(operands[0], ends, axis=op.dim.value.data))
+
+
+def concat(op: nn.ConcatOp, operands: Operands) -> Array:
+    """The operands one behind the other."""
+    return np.concatenate(operands, axis=op.dim.value.data)
+
+
+def broadcast_to(op: nn.BroadcastToOp, operands: Operands) -> Array:
+    """Repeated to the shape of the result."""
+    return np.broadcast_to(operands[0], shape_of(op.result))
+
+
 MEANINGS: dict[type[Operation], Meaning] = {
     **{op: of_launch(schema) for op in nn.NN.operations if (schema := launch_of(op))},
     nn.ConstantOp: constant,
@@ -91,6 +112,10 @@ MEANINGS: dict[type[Operation], Meaning] = {
     nn.GeluGradOp: gelu_grad,
     nn.LinearOp: linear,
     nn.ReshapeOp: reshape,
+    nn.TransposeOp: transpose,
+    nn.BroadcastToOp: broadcast_to,
+    nn.SplitOp: split,
+    nn.ConcatOp: concat,
     nn.SumOp: total,
     nn.MeanOp: mean,
     nn.VarMeanOp: var_mean,

@@ -21,6 +21,7 @@ from aicf_mlir.dialects.nn.linear_algebra import *
 from aicf_mlir.dialects.nn.losses import *
 from aicf_mlir.dialects.nn.reductions import *
 from aicf_mlir.dialects.nn.shape import *
+from aicf_mlir.dialects.nn.slicing import *
 from aicf_mlir.dialects.nn.statistics import *
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from xdsl.builder import Builder
@@ -51,7 +50,6 @@ class BroadcastToOp(ValueOp, DifferentiableInterface, HasCanonicalizationPattern
     """x repeated to the shape of the result, by NumPy's rules."""
 
     name = "nn.broadcast_to"
-    LAUNCH: ClassVar = "broadcast"
 
     x = operand_def(TensorType)
 

@@ -140,12 +140,17 @@ class AbsorbNegation(RewritePattern):
 
 
 class AbsorbTransposeIntoMatmul(RewritePattern):
-    """matmul(transpose(a), b) -> matmul(a, b, trans_a = true), and so for b, if the last dimensions swap"""
+    """
+    matmul(transpose(a), b) -> matmul(a, b, trans_a = true), and so for b, if the last dimensions swap
+
+    Where others move too, only those stay: matmul(transpose(a, [1, 2, 0]), b) -> matmul(transpose(a, [1, 0, 2]), b,
+    trans_a = true).
+    """
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: nn.MatmulOp, rewriter: PatternRewriter) -> None:
-        a, trans_a = without_transpose(op.a)
-        b, trans_b = without_transpose(op.b)
+        a, trans_a = without_swap(op.a, rewriter)
+        b, trans_b = without_swap(op.b, rewriter)
         if trans_a or trans_b:
             flags = (is_true(op.trans_a) != trans_a, is_true(op.trans_b) != trans_b)
             replace(rewriter, op, nn.MatmulOp(a, b, *flags))
@@ -161,11 +166,52 @@ class LinearOfTransposedWeight(RewritePattern):
             replace(rewriter, op, nn.MatmulOp(op.x, w))
 
 
+class SplitOfConcat(RewritePattern):
+    """split(concat(a, b)) -> a, b where it cuts as was joined; split(x) into one part -> x"""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: nn.SplitOp, rewriter: PatternRewriter) -> None:
+        inner, sizes = op.x.owner, list(op.sizes.get_values())
+        if len(sizes) == 1:
+            rewriter.replace(op, (), (op.x,))
+        elif isinstance(inner, nn.ConcatOp) and inner.dim == op.dim and inner.sizes() == sizes:
+            rewriter.replace(op, (), inner.inputs)
+
+
+class ConcatOfSplit(RewritePattern):
+    """concat(split(x)) of all parts in order -> x; concat(x) -> x"""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: nn.ConcatOp, rewriter: PatternRewriter) -> None:
+        inner = op.inputs[0].owner
+        if len(op.inputs) == 1:
+            replace(rewriter, op, op.inputs[0])
+        elif isinstance(inner, nn.SplitOp) and inner.dim == op.dim and [*inner.parts] == [*op.inputs]:
+            replace(rewriter, op, inner.x)
+
+
 def swaps_last_two(op: nn.TransposeOp) -> bool:
     """Whether the transpose swaps the last two dimensions and keeps the others."""
     perm = list(op.perm.get_values())
     last = len(perm) - 1
     return last >= 1 and perm == [*range(last - 1), last, last - 1]
+
+
+def without_swap(value: SSAValue, rewriter: PatternRewriter) -> tuple[SSAValue, bool]:
+    """`value` with its last two dimensions in the order of the tensor that it is a transpose of, and whether they were not."""
+    op = value.owner
+    if not isinstance(op, nn.TransposeOp) or len(op.perm) < 2:
+        return value, False
+    *others, row, column = op.perm.get_values()
+    if row < column:
+        return value, False
+    if swaps_last_two(op):
+        return op.x, True
+    turned = nn.TransposeOp(op.x, [*others, column, row])
+    turned.location = op.location
+    turned.result.name_hint = value.name_hint
+    rewriter.insert(turned)
+    return turned.result, True
 
 
 def without_transpose(value: SSAValue) -> tuple[SSAValue, bool]:

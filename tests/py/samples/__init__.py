@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from samples import checks, elementwise, losses, structured, updates
+from samples import checks, elementwise, losses, slices, structured, updates
 from samples.sample import Sample
 
 __all__ = ["NN_SAMPLES", "OPTIM_SAMPLES", "SAMPLES", "Sample", "sweep"]
@@ -21,6 +21,7 @@ NN_SAMPLES: Sequence[Sample] = (
     *structured.products(),
     *structured.shapes(),
     *structured.reductions(),
+    *slices.slices(),
     *losses.mse(),
     *losses.cross_entropy(),
     *checks.check_index(),

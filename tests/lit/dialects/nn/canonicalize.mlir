@@ -124,12 +124,12 @@ func.func @matmul_of_transposes(%a: tensor<4x8xf32>, %b: tensor<2x8xf32>) -> (te
   func.return %0, %1, %2 : tensor<4x2xf32>, tensor<8x8xf32>, tensor<4x2xf32>
 }
 
-// Only a swap of the last two dimensions folds.
+// A swap of the last two dimensions folds; of other transposes it leaves what moves the others.
 // CHECK-LABEL: func.func @batched_matmul_of_transposes
 // CHECK-NEXT:    %swapped = nn.matmul %a, %a {trans_b = true} : (tensor<3x4x8xf32>, tensor<3x4x8xf32>) -> tensor<3x4x4xf32>
-// CHECK-NEXT:    nn.transpose %a {perm = array<i64: 1, 2, 0>}
-// CHECK-NEXT:    nn.transpose %a {perm = array<i64: 1, 0, 2>}
-// CHECK-NEXT:    nn.matmul %turned, %moved
+// CHECK-NEXT:    %moved = nn.transpose %a {perm = array<i64: 1, 0, 2>} : (tensor<3x4x8xf32>) -> tensor<4x3x8xf32>
+// CHECK-NEXT:    %turned = nn.transpose %a {perm = array<i64: 1, 0, 2>} : (tensor<3x4x8xf32>) -> tensor<4x3x8xf32>
+// CHECK-NEXT:    nn.matmul %turned, %moved {trans_a = true}
 func.func @batched_matmul_of_transposes(%a: tensor<3x4x8xf32>) -> (tensor<3x4x4xf32>, tensor<4x8x8xf32>) {
   %0 = nn.transpose %a {perm = array<i64: 0, 2, 1>} : (tensor<3x4x8xf32>) -> tensor<3x8x4xf32>
   %swapped = nn.matmul %a, %0 : (tensor<3x4x8xf32>, tensor<3x8x4xf32>) -> tensor<3x4x4xf32>
@@ -160,4 +160,21 @@ func.func @linear_of_transposed_weight(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>)
   %0 = nn.transpose %w {perm = array<i64: 1, 0>} : (tensor<8x2xf32>) -> tensor<2x8xf32>
   %y = nn.linear %x, %0 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
   func.return %y : tensor<4x2xf32>
+}
+
+// What is cut as it was joined, or joined as it was cut.
+// CHECK-LABEL: func.func @split_and_concat
+// CHECK-NEXT:      tensor<4x5xf32>) {
+// CHECK-NEXT:    %other, %parts = nn.split %x {dim = 1, sizes = array<i64: 2, 3>}
+// CHECK:         %turned = nn.concat %parts, %other {dim = 1}
+// CHECK-NEXT:    func.return %a, %b, %x, %x, %turned
+func.func @split_and_concat(%a: tensor<4x2xf32>, %b: tensor<4x3xf32>, %x: tensor<4x5xf32>) -> (tensor<4x2xf32>, tensor<4x3xf32>, tensor<4x5xf32>, tensor<4x5xf32>, tensor<4x5xf32>) {
+  %joined = nn.concat %a, %b {dim = 1} : (tensor<4x2xf32>, tensor<4x3xf32>) -> tensor<4x5xf32>
+  %0, %1 = nn.split %joined {dim = 1, sizes = array<i64: 2, 3>} : (tensor<4x5xf32>) -> (tensor<4x2xf32>, tensor<4x3xf32>)
+  %2, %3 = nn.split %x {dim = 1, sizes = array<i64: 2, 3>} : (tensor<4x5xf32>) -> (tensor<4x2xf32>, tensor<4x3xf32>)
+  %4 = nn.concat %2, %3 {dim = 1} : (tensor<4x2xf32>, tensor<4x3xf32>) -> tensor<4x5xf32>
+  %5 = nn.split %x {dim = 0, sizes = array<i64: 4>} : tensor<4x5xf32>
+  %other, %parts = nn.split %x {dim = 1, sizes = array<i64: 2, 3>} : (tensor<4x5xf32>) -> (tensor<4x2xf32>, tensor<4x3xf32>)
+  %turned = nn.concat %parts, %other {dim = 1} : (tensor<4x3xf32>, tensor<4x2xf32>) -> tensor<4x5xf32>
+  func.return %0, %1, %4, %5, %turned : tensor<4x2xf32>, tensor<4x3xf32>, tensor<4x5xf32>, tensor<4x5xf32>, tensor<4x5xf32>
 }

@@ -1,0 +1,156 @@
+"""Parts of a tensor along one dimension: split and concat, each the other's vector-Jacobian product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, i64
+from xdsl.interfaces import HasCanonicalizationPatternsInterface
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, var_operand_def, var_result_def
+from xdsl.pattern_rewriter import RewritePattern
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.nn.common import NNOp, ValueOp
+from aicf_mlir.dialects.nn.shape import ConstantOp
+from aicf_mlir.ir.expect import Value, expect_rank, with_shape
+from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, DifferentiableInterface
+from aicf_mlir.ir.layouts import Layout, dense_strides
+from aicf_mlir.ir.properties import ints_attr
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
+
+__all__ = ["ConcatOp", "SplitOp"]
+
+
+def layouts_along(shape: Sequence[int], dim: int, sizes: Sequence[int]) -> Iterator[Layout]:
+    """Where parts of `sizes` along `dim` lie in a tensor of `shape`."""
+    strides = dense_strides(shape)
+    start = 0
+    for size in sizes:
+        part = (*shape[:dim], size, *shape[dim + 1 :])
+        yield Layout(part, strides, start * strides[dim]).normal()
+        start += size
+
+
+def expect_dim(dim: int, rank: int) -> None:
+    """Refuse a dimension that a tensor of `rank` does not have."""
+    if not 0 <= dim < rank:
+        raise VerifyException(f"expected dim in 0..{rank - 1}, got {dim}")
+
+
+@irdl_op_definition
+class SplitOp(NNOp, DifferentiableInPartsInterface, HasCanonicalizationPatternsInterface):
+    """x cut along `dim` into parts of `sizes`, one result each."""
+
+    name = "nn.split"
+
+    x = operand_def(TensorType)
+    dim = prop_def(IntegerAttr[IntegerType])
+    sizes = prop_def(DenseArrayBase.constr(i64))
+    parts = var_result_def(TensorType)
+
+    def __init__(self, x: Value, dim: int, sizes: Sequence[int]):
+        super().__init__(
+            operands=[x],
+            properties={"dim": IntegerAttr(dim, i64), "sizes": ints_attr(sizes)},
+            result_types=[split_types(x, dim, sizes)],
+        )
+
+    def inferred_types(self) -> Sequence[AnyTensor]:
+        wanted = split_types(self.x, self.dim.value.data, self.sizes.get_values())
+        if len(wanted) != len(self.parts):
+            raise VerifyException(f"expected a result for each of {len(wanted)} sizes, got {len(self.parts)}")
+        return wanted
+
+    def layouts(self) -> Sequence[Layout]:
+        """Where the parts lie in x."""
+        return list(layouts_along(shape_of(self.x), self.dim.value.data, self.sizes.get_values()))
+
+    def vjp_in_parts(
+        self, builder: Builder, cotangents: Sequence[SSAValue | None]
+    ) -> Sequence[SSAValue | None]:
+        """The gradients side by side; zeros for a part that does not reach the loss."""
+        parts = [
+            builder.insert(ConstantOp(0.0, tensor_type(part))).result if g is None else g
+            for part, g in zip(self.parts, cotangents, strict=True)
+        ]
+        return [builder.insert(ConcatOp(parts, self.dim.value.data)).result]
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        from aicf_mlir.dialects.nn.canonicalization import SplitOfConcat
+
+        return (SplitOfConcat(),)
+
+
+def split_types(x: Value, dim: int, sizes: Sequence[int]) -> list[AnyTensor]:
+    """The types of the parts of `x`."""
+    shape = expect_rank("x", x, at_least=1)
+    expect_dim(dim, len(shape))
+    if not sizes or min(sizes) < 0 or sum(sizes) != shape[dim]:
+        raise VerifyException(
+            f"expected sizes from 0 on that add up to {shape[dim]}, dimension {dim} of {tensor_type(x)}, got"
+            f" {list(sizes)}"
+        )
+    return [with_shape(x, (*shape[:dim], size, *shape[dim + 1 :])) for size in sizes]
+
+
+@irdl_op_definition
+class ConcatOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+    """The operands one behind the other along `dim`; their other dimensions are equal."""
+
+    name = "nn.concat"
+
+    inputs = var_operand_def(TensorType)
+    dim = prop_def(IntegerAttr[IntegerType])
+
+    def __init__(self, inputs: Sequence[Value], dim: int):
+        super().__init__(
+            operands=[inputs],
+            properties={"dim": IntegerAttr(dim, i64)},
+            result_types=[concat_type(inputs, dim)],
+        )
+
+    def inferred_type(self) -> AnyTensor:
+        return concat_type(self.inputs, self.dim.value.data)
+
+    def sizes(self) -> list[int]:
+        """How much of `dim` each operand has."""
+        return [shape_of(value)[self.dim.value.data] for value in self.inputs]
+
+    def layouts(self) -> Sequence[Layout]:
+        """Where the operands lie in the result."""
+        return list(layouts_along(shape_of(self.result), self.dim.value.data, self.sizes()))
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        (g,) = cotangents
+        return list(builder.insert(SplitOp(g, self.dim.value.data, self.sizes())).parts)
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        from aicf_mlir.dialects.nn.canonicalization import ConcatOfSplit
+
+        return (ConcatOfSplit(),)
+
+
+def concat_type(inputs: Sequence[Value], dim: int) -> AnyTensor:
+    """The type of the operands one behind the other."""
+    if not inputs:
+        raise VerifyException("expected one operand or more, got none")
+    shape = expect_rank("every operand", inputs[0], at_least=1)
+    expect_dim(dim, len(shape))
+    size = 0
+    for value in inputs:
+        own = shape_of(value)
+        if element_type(value) != element_type(inputs[0]) or len(own) != len(shape):
+            raise VerifyException(
+                f"expected operands of one element type and rank, got {tensor_type(inputs[0])} and {tensor_type(value)}"
+            )
+        if (*own[:dim], *own[dim + 1 :]) != (*shape[:dim], *shape[dim + 1 :]):
+            raise VerifyException(
+                f"expected operands that differ in dimension {dim} only, got {tensor_type(inputs[0])} and"
+                f" {tensor_type(value)}"
+            )
+        size += own[dim]
+    return with_shape(inputs[0], (*shape[:dim], size, *shape[dim + 1 :]))

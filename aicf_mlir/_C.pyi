@@ -23,8 +23,15 @@ class OpKind(enum.IntEnum, metaclass=_Kinds):
     """Every launch the runtime knows, a member for each of `op_schemas`. The numbers are stable."""
 
 Attr: TypeAlias = bool | int | float | str | Sequence[int]
-TensorType: TypeAlias = tuple[str, Sequence[int]] | tuple[str, Sequence[int], Sequence[int]]
-"""(dtype, shape), e.g. ("f32", (64, 256)); or (dtype, shape, strides), in elements, contiguous without."""
+TensorType: TypeAlias = (
+    tuple[str, Sequence[int]]
+    | tuple[str, Sequence[int], Sequence[int]]
+    | tuple[str, Sequence[int], Sequence[int], int]
+)
+"""
+(dtype, shape), e.g. ("f32", (64, 256)); with strides in elements, contiguous without; and with the bytes that divide the address,
+256 without.
+"""
 Slot: TypeAlias = tuple[str, int, str, Sequence[int]] | tuple[str, int, str, Sequence[int], Sequence[int]]
 """(arena, offset, dtype, shape) or (arena, offset, dtype, shape, strides); the offset is that of the first element."""
 Counts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]

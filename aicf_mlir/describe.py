@@ -17,7 +17,7 @@ what it found. The JSON is one object, stable from version to version; keys are 
                 source          [{"file", "line", "layer"}, …]: what it stands for, the main one first; [] where not known
     TENSOR      name            "@x" or "%x"
                 dtype, shape    "f32", [4, 8]
-                layout          "dense": row-major without gaps, the only one that there is
+                layout          "dense": row-major without gaps; or as in the text: "strided<[96, 1], offset: 32>"
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.errors import VerifyError
 from aicf_mlir.ir.attributes import AttributeValue
+from aicf_mlir.ir.layouts import shares_block
 from aicf_mlir.ir.locations import SourceLocation, origins
-from aicf_mlir.ir.registry import Operand, Schema, TensorSpec, schemas
+from aicf_mlir.ir.registry import Operand, Schema, schemas
+from aicf_mlir.ir.tensor_op import tensor_type
 
 VERSION = 1
 """Of the JSON."""
@@ -133,7 +135,9 @@ def _of_program(program: ProgramOp) -> list[Description]:
     slots = program.slots
 
     def tensor(symbol: str) -> Tensor:
-        return Tensor(f"@{symbol}", *slots[symbol].spec)
+        layout = slots[symbol].layout
+        shown = DENSE if layout is None else str(layout.to_attribute())
+        return Tensor(f"@{symbol}", *slots[symbol].spec, shown)
 
     found: list[Description] = []
     for op in program.launches:
@@ -152,8 +156,8 @@ def _of_function(function: func.FuncOp) -> list[Description]:
         printer.print_ssa_value(argument)
 
     def tensor(value: SSAValue) -> Tensor:
-        spec: TensorSpec = tensor_spec(value)
-        return Tensor(f"%{printer.print_ssa_value(value)}", *spec)
+        layout = str(tensor_type(value).encoding) if shares_block(value.type) else DENSE
+        return Tensor(f"%{printer.print_ssa_value(value)}", *tensor_spec(value), layout)
 
     found: list[Description] = []
     for op in function.walk():

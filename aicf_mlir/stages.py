@@ -63,7 +63,12 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage("lowered", ("decompose", "lower"), KERNELS, "one op, one launch"),
     Stage("fused", ("fuse", "dce"), KERNELS, "epilogues, and one launch for the optimizer"),
-    Stage("kernel", ("select-kernels{target=$target}",), KERNELS, "every launch with its kernel id"),
+    Stage(
+        "kernel",
+        ("elide-copies{target=$target}", "select-kernels{target=$target}"),
+        KERNELS,
+        "every launch with its kernel id, on views where it takes them",
+    ),
     Stage("buffers", ("bufferize",), PLANS, "values are slots with a role"),
     Stage("plan", ("plan-memory",), PLANS, "every slot has an address"),
 )

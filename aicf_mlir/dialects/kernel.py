@@ -1,8 +1,11 @@
 """The kernel dialect: one op, one launch. The schemas in C++ declare the ops; their classes are made of them.
 
 Attributes of a launch are ordinary attributes; `id` and `workspace` follow from select-kernels. What each op
-computes is in interpreters/kernel.py. kernel.constant and kernel.reshape are no launches: they become a slot
-with a value and an alias.
+computes is in interpreters/kernel.py. kernel.constant, kernel.reshape, kernel.view and kernel.join are no launches:
+they become a slot with a value, and aliases.
+
+A tensor whose type has a layout, `tensor<4x2xf32, strided<[6, 1], offset: 2>>`, is a part of a block of memory that
+it shares: with the dense tensor that it is a view of, or with the result of the join that it is an operand of.
 """
 
 from __future__ import annotations
@@ -10,16 +13,17 @@ from __future__ import annotations
 import math
 
 from xdsl.dialects.builtin import Float64Type, FloatAttr, TensorType
-from xdsl.ir import Dialect
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, traits_def
+from xdsl.ir import Dialect, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, traits_def, var_operand_def
 from xdsl.traits import ConstantLike, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.expect import expect_tensors
+from aicf_mlir.ir.layouts import Layout, Parts, layout_of, shares_block
 from aicf_mlir.ir.registry import TensorSpec
-from aicf_mlir.ir.tensor_op import TensorOp
+from aicf_mlir.ir.tensor_op import TensorOp, tensor_type
 
 
 @irdl_op_definition
@@ -77,6 +81,111 @@ class ReshapeOp(TensorOp):
             )
 
 
+def block_of(value: SSAValue) -> SSAValue:
+    """The tensor that owns the memory which `value` sees: itself, but for reshapes, views and parts of a join."""
+    while True:
+        match value.owner:
+            case ReshapeOp() | ViewOp():
+                value = value.owner.input
+            case JoinOp():
+                return value
+            case _:
+                join = join_of(value)
+                return value if join is None else join.output
+
+
+def join_of(value: SSAValue) -> JoinOp | None:
+    """The join that `value`, the result of a launch, is a part of."""
+    if not shares_block(value.type):
+        return None
+    return next((use.operation for use in value.uses if isinstance(use.operation, JoinOp)), None)
+
+
+@irdl_op_definition
+class ViewOp(TensorOp):
+    """The elements of a dense tensor that lie where the layout of the result says; no memory moves.
+
+    %q = kernel.view %x : (tensor<4x6xf32>) -> tensor<4x2xf32, strided<[6, 1], offset: 2>>
+    """
+
+    name = "kernel.view"
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+
+    traits = traits_def(Pure())
+
+    @property
+    def layout(self) -> Layout:
+        """Where in the memory of the operand the elements of the result lie."""
+        return layout_of(tensor_type(self.output))
+
+    def verify_(self) -> None:
+        expect_tensors(self, strided=True)
+        (source, shape), (target, _) = tensor_spec(self.input), tensor_spec(self.output)
+        if shares_block(self.input.type) or not shares_block(self.output.type):
+            raise VerifyException(
+                f"expected a view of a dense tensor with a layout, got {self.input.type} -> {self.output.type}"
+            )
+        if source != target:
+            raise VerifyException(
+                f"a view keeps the element type, got {source} -> {target}; use kernel.copy to cast"
+            )
+        if self.layout.end > math.prod(shape) and self.layout.count:
+            raise VerifyException(
+                f"expected a view inside the {math.prod(shape)} elements of {self.input.type}, got"
+                f" {self.output.type}, which ends at {self.layout.end}"
+            )
+
+
+@irdl_op_definition
+class JoinOp(TensorOp):
+    """The dense tensor in whose memory the operands lie, each where its layout says; no memory moves.
+
+        %qkv = kernel.join %q, %k : (tensor<4x2xf32, strided<[5, 1]>>, tensor<4x3xf32, strided<[5, 1], offset: 2>>)
+            -> tensor<4x5xf32>
+
+    Each operand is the result of a launch, which writes it there. Together they have every element once.
+    """
+
+    name = "kernel.join"
+
+    inputs = var_operand_def(TensorType)
+    output = result_def(TensorType)
+
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        expect_tensors(self, strided=True)
+        element, shape = tensor_spec(self.output)
+        if shares_block(self.output.type):
+            raise VerifyException(f"expected a dense result, got {self.output.type}")
+        size, parts = math.prod(shape), Parts()
+        for value in self.inputs:
+            layout = layout_of(tensor_type(value))
+            if tensor_spec(value)[0] != element:
+                raise VerifyException(
+                    f"a join keeps the element type, got {value.type} -> {self.output.type}"
+                )
+            if not isinstance(value.owner, KernelOp) or not shares_block(value.type):
+                raise VerifyException(
+                    f"expected the results of launches at their places in {self.output.type}, got {value.type}"
+                )
+            if [use.operation for use in value.uses if isinstance(use.operation, JoinOp)] != [self]:
+                raise VerifyException(f"expected a tensor to be joined once, got {value.type} more often")
+            if layout.end > size or layout.overlaps_itself or parts.meets(layout):
+                raise VerifyException(
+                    f"expected operands inside {self.output.type} and apart from each other, got {value.type}"
+                )
+            parts.add(layout)
+        if not parts.have(Layout.dense(shape), size):
+            raise VerifyException(f"expected operands that fill {self.output.type} together")
+
+
+VIEWS = (ReshapeOp, ViewOp, JoinOp)
+"""Ops that are no launch: their result is memory of their operands."""
+
+
 def _launches() -> dict[str, type[KernelOp]]:
     """An op class for each schema of the runtime: the class `GemmEpilogueOp` is the op `kernel.gemm_epilogue`."""
     classes: dict[str, type[KernelOp]] = {}
@@ -100,4 +209,4 @@ def __getattr__(name: str) -> type[KernelOp]:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
 
 
-Kernel = Dialect("kernel", [ConstantOp, ReshapeOp, *LAUNCHES], [])
+Kernel = Dialect("kernel", [ConstantOp, ReshapeOp, ViewOp, JoinOp, *LAUNCHES], [])

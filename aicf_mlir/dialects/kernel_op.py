@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, TensorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.irdl import opt_prop_def, traits_def, var_operand_def, var_result_def
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
@@ -25,20 +25,36 @@ from aicf_mlir.ir import registry
 from aicf_mlir.ir.attributes import AttributeValue, from_attributes, to_attribute
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import expect_tensors
-from aicf_mlir.ir.registry import Counts, Schema, TensorSpec, Use
+from aicf_mlir.ir.layouts import layout_of, shares_block
+from aicf_mlir.ir.registry import Counts, OperandSpec, Schema, TensorSpec, Use
 from aicf_mlir.ir.segments import count_properties, counts_of, parse_segments, print_segments
-from aicf_mlir.ir.tensor_op import SEGMENT_SIZES, TensorOp, tensor_type
+from aicf_mlir.ir.tensor_op import SEGMENT_SIZES, AnyTensor, TensorOp, tensor_type
 
 Value = SSAValue | Operation
 Values = Value | Sequence[Value]
 """What one operand of an op is given: a tensor, or as many as it takes."""
 Types = Attribute | Sequence[Attribute]
 
+JOIN = "kernel.join"
+
 
 def tensor_spec(value: SSAValue) -> TensorSpec:
     """Element type and shape of `value`, as the runtime names them."""
     type_ = tensor_type(value)
     return element_name(type_.get_element_type()), type_.get_shape()
+
+
+def spec_of_type(type_: AnyTensor) -> OperandSpec:
+    """Element type and shape, and where there is a layout what it says."""
+    element = element_name(type_.get_element_type())
+    if not shares_block(type_):
+        return element, type_.get_shape()
+    return layout_of(type_).spec(element)
+
+
+def operand_spec(value: SSAValue) -> OperandSpec:
+    """As `tensor_spec`, with the strides of a value that has a layout."""
+    return spec_of_type(tensor_type(value))
 
 
 class KernelOp(TensorOp):
@@ -117,11 +133,6 @@ class KernelOp(TensorOp):
         return from_attributes({k: v for k, v in self.attributes.items() if "." not in k})
 
     @property
-    def input_specs(self) -> list[TensorSpec]:
-        """Element type and shape of each input."""
-        return [tensor_spec(value) for value in self.operands]
-
-    @property
     def output_specs(self) -> list[TensorSpec]:
         """Element type and shape of each output."""
         return [tensor_spec(value) for value in self.results]
@@ -129,10 +140,20 @@ class KernelOp(TensorOp):
     @property
     def use(self) -> Use:
         """What the runtime is asked about."""
-        return Use.of(self.op_name, self.input_specs, self.output_specs, self.attrs, self.counts)
+        inputs = [operand_spec(value) for value in self.operands]
+        outputs = [operand_spec(value) for value in self.results]
+        return Use.of(self.op_name, inputs, outputs, self.attrs, self.counts)
 
     def verify_(self) -> None:
-        expect_tensors(self)
+        expect_tensors(self, strided=True)
+        for value in self.operands:
+            if shares_block(value.type) and isinstance(value.owner, Block):
+                raise VerifyException(
+                    f"expected a dense argument, got {value.type}; make a kernel.view of it"
+                )
+        for value in self.results:
+            if shares_block(value.type) and all(use.operation.name != JOIN for use in value.uses):
+                raise VerifyException(f"expected a {JOIN} that gives {value.type} its memory")
         try:
             registry.check_op(self.use)
         except VerifyError as error:

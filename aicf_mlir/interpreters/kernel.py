@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +10,17 @@ from typing import Any
 import numpy as np
 from xdsl.interpreter import Interpreter, PythonValues, impl, register_impls
 
-from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, ReshapeOp
-from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
+from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.interpreters import checks, losses, updates
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
-from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, places
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.attributes import AttributeValue
+from aicf_mlir.ir.layouts import layout_of
 from aicf_mlir.ir.registry import Counts, TensorSpec, schemas, segments
+from aicf_mlir.ir.tensor_op import tensor_type
 
 
 @dataclass(frozen=True)
@@ -191,8 +194,6 @@ MEANINGS: dict[str, Meaning] = {
     "cross_entropy": _cross_entropy,
     "cross_entropy_grad": _cross_entropy_grad,
     "copy": _on(np.asarray, "x"),
-    "transpose": lambda call: [np.transpose(call["x"], call.attr("perm", None))],
-    "broadcast": lambda call: [np.broadcast_to(call["x"], call.outputs["y"][0][1])],
     "check_index": _check_index,
     "check_finite": _check_finite,
     "advance": _advance,
@@ -250,6 +251,18 @@ class _KernelFunctions(ArithmeticFunctions):
     @impl(ReshapeOp)
     def run_reshape(self, interpreter: Interpreter, op: ReshapeOp, args: PythonValues) -> PythonValues:
         return (np.reshape(args[0], op.spec[1]),)
+
+    @impl(ViewOp)
+    def run_view(self, interpreter: Interpreter, op: ViewOp, args: PythonValues) -> PythonValues:
+        return (places(np.reshape(args[0], -1), op.layout),)
+
+    @impl(JoinOp)
+    def run_join(self, interpreter: Interpreter, op: JoinOp, args: PythonValues) -> PythonValues:
+        element, shape = tensor_spec(op.output)
+        block = np.empty(math.prod(shape), self.arithmetic.dtype(element))
+        for part, value in zip(op.inputs, args, strict=True):
+            places(block, layout_of(tensor_type(part)))[...] = value
+        return (np.reshape(block, shape),)
 
 
 KernelFunctions: type[ArithmeticFunctions] = register_impls(

@@ -10,21 +10,17 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from aicf_mlir.ir.dtypes import DTYPES
+from aicf_mlir.ir.layouts import Layout
+
 Array = npt.NDArray[Any]
 
 NUMPY_TYPES: dict[str, np.dtype[Any]] = {
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "i64": np.dtype(np.int64),
-    "i32": np.dtype(np.int32),
-    "i8": np.dtype(np.int8),
-    "i1": np.dtype(np.bool_),
+    row.name: np.dtype(getattr(ml_dtypes, row.library, row.library)) for row in DTYPES
 }
 """By the runtime's name of the element type."""
 
-FLOATS = frozenset({"f32", "f64", "f16", "bf16"})
+FLOATS = frozenset(row.name for row in DTYPES if row.is_float)
 
 
 def precision(dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -42,6 +38,13 @@ def overflowing(values: Array, element: str) -> Array:
     """`values`, infinite where the type that kernels compute in for `element` has no number so large."""
     largest = float(np.finfo(compute_type(NUMPY_TYPES[element])).max)
     return np.where(np.abs(values) > largest, np.copysign(np.inf, values), values)
+
+
+def places(block: Array, layout: Layout) -> Array:
+    """The elements of a 1-D `block` that lie where `layout`, which must be inside, says; they share its memory."""
+    step = block.itemsize
+    strides = [stride * step for stride in layout.strides]
+    return np.lib.stride_tricks.as_strided(block[layout.offset :], layout.shape, strides)
 
 
 def widen(array: Array) -> Array:

@@ -12,7 +12,8 @@ from aicf_mlir.dialects.plan import ProgramOp, SlotOp, find_program
 from aicf_mlir.errors import PlanError
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.kernel import meaning
-from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, round_to, widen
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, places, round_to, widen
+from aicf_mlir.ir.layouts import Layout
 
 
 def view(slot: SlotOp, arenas: Mapping[str, bytearray]) -> Array:
@@ -21,10 +22,10 @@ def view(slot: SlotOp, arenas: Mapping[str, bytearray]) -> Array:
         raise PlanError(f"@{slot.symbol} has no address; run plan-memory first")
     arena, offset = slot.place
     element, shape = slot.spec
-    count = math.prod(shape)
-    if not count:
+    if not math.prod(shape):
         return np.empty(shape, NUMPY_TYPES[element])
-    return np.frombuffer(arenas[arena], NUMPY_TYPES[element], count, offset).reshape(shape)
+    layout = Layout.dense(shape) if slot.layout is None else slot.layout
+    return places(np.frombuffer(arenas[arena], NUMPY_TYPES[element], layout.end, offset), layout)
 
 
 def run_plan(plan: ModuleOp | ProgramOp, arenas: Mapping[str, bytearray]) -> None:
@@ -70,10 +71,22 @@ def evaluate_plan(
     for launch in program.launches:
         if launch.status is not None and held[launch.status].flat[0] != 0:
             continue
-        inputs = [held[slots[name].root].reshape(slots[name].spec[1]) for name in launch.reads]
+        inputs = [_seen(held[slots[name].root], slots[name]) for name in launch.reads]
         output_types = [slots[name].spec for name in launch.writes]
         results = meaning(launch.op.data, inputs, launch.values, output_types, arithmetic, launch.counts)
         for name, result in zip(launch.writes, results, strict=True):
             root = slots[slots[name].root]
-            held[root.symbol] = result.reshape(root.spec[1])
+            if slots[name].layout is None:
+                held[root.symbol] = result.reshape(root.spec[1])
+            elif result.size:
+                block = held.get(root.symbol, np.empty(root.spec[1], result.dtype)).copy()
+                _seen(block, slots[name])[...] = result
+                held[root.symbol] = block
     return held
+
+
+def _seen(value: Array, slot: SlotOp) -> Array:
+    """What `slot` has of `value`, that of its owner."""
+    if slot.layout is None or not slot.layout.count:
+        return value.reshape(slot.spec[1])
+    return places(value.reshape(-1), slot.layout)

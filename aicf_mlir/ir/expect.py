@@ -7,13 +7,14 @@ All raise VerifyException, from a verifier as well as from a constructor that ca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
     Float16Type,
     Float32Type,
     Float64Type,
+    NoneAttr,
     StringAttr,
     TensorType,
     i32,
@@ -22,6 +23,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.ir.layouts import layout_of
 from aicf_mlir.ir.tensor_op import AnyTensor, tensor_type
 
 Value: TypeAlias = SSAValue | Operation
@@ -78,12 +80,21 @@ def expect_one_of(name: str, attribute: StringAttr, choices: Sequence[str]) -> N
         raise VerifyException(f'expected {name} to be {wanted}, got "{attribute.data}"')
 
 
-def expect_tensors(op: Operation) -> None:
-    """Refuse operands and results other than tensors of static shape and of a number that kernels know."""
+def expect_tensors(op: Operation, strided: bool = False) -> None:
+    """
+    Refuse operands and results other than tensors of static shape and of a number that kernels know.
+
+    Dense ones, unless `strided` says that the op looks at layouts.
+    """
     for written in (*op.operand_types, *op.result_types):
+        tensor = cast(AnyTensor, written)
         if not isinstance(written, TensorType):
             raise VerifyException(f"expected tensors, got {written}")
         if any(size < 0 for size in written.get_shape()):
             raise VerifyException(f"expected static shapes, got {written}")
         if not isinstance(written.get_element_type(), Float) and written.get_element_type() not in (i32, i64):
             raise VerifyException(f"expected element type f16, bf16, f32, f64, i32 or i64, got {written}")
+        if not isinstance(written.encoding, NoneAttr):
+            if not strided:
+                raise VerifyException(f"expected dense tensors, got {written}")
+            layout_of(tensor)

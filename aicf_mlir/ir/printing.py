@@ -29,6 +29,7 @@ from xdsl.dialects.builtin import (
     FileLineColLoc,
     FusedLoc,
     NameLoc,
+    ShapedType,
     UnknownLoc,
 )
 from xdsl.ir import Attribute, Operation, Region
@@ -254,8 +255,9 @@ class WrappingPrinter(ElidingPrinter):
         self._print_together(lambda: super(WrappingPrinter, self).print_function_type(inputs, outputs))
 
     def print_attribute(self, attribute: Attribute) -> None:
-        """Print an attribute; a location stands on the next line where this one has no place for it."""
-        if isinstance(attribute, _LOCATIONS) and not self.printing_location:
+        """Print an attribute; a location stands on the next line where this one has no place for it, and so a type."""
+        is_location = isinstance(attribute, _LOCATIONS) and not self.printing_location
+        if is_location or (isinstance(attribute, ShapedType) and not self._flat):
             self._print_together(lambda: super(WrappingPrinter, self).print_attribute(attribute))
         else:
             super().print_attribute(attribute)

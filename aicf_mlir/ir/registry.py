@@ -18,6 +18,9 @@ from aicf_mlir.ir.attributes import AttributeValue
 TensorSpec = tuple[str, tuple[int, ...]]
 """Element type and shape, e.g. ("f32", (64, 256))."""
 
+OperandSpec = TensorSpec | tuple[str, tuple[int, ...], tuple[int, ...], int]
+"""The same, and of a part of another tensor its strides in elements, and the bytes that divide its address."""
+
 Counts = tuple[tuple[int, ...], tuple[int, ...]]
 """How many tensors each operand of a schema stands for, and each result."""
 
@@ -127,8 +130,8 @@ class Use:
     """One use of an op: what its rules and its kernels depend on."""
 
     op: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    inputs: tuple[OperandSpec, ...]
+    outputs: tuple[OperandSpec, ...]
     attrs: tuple[tuple[str, str, Any], ...]
     """Name, type, value: `1`, `1.0` and `True` are equal, but not the same attribute."""
     counts: Counts | None
@@ -136,8 +139,8 @@ class Use:
     @staticmethod
     def of(
         op: str,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
+        inputs: Sequence[OperandSpec],
+        outputs: Sequence[OperandSpec],
         attrs: Attributes,
         counts: Counts | None = None,
     ) -> Use:

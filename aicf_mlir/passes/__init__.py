@@ -19,6 +19,7 @@ FLAGS = (
     "decompose",
     "lower",
     "fuse",
+    "elide-copies",
     "select-kernels",
     "bufferize",
     "plan-memory",

@@ -14,9 +14,10 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.passes import ModulePass
 
-from aicf_mlir.dialects.plan import ALIGNMENT, ArenaOp, ProgramOp, SlotOp
+from aicf_mlir.dialects.plan import ArenaOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.liveness import live_ranges
+from aicf_mlir.ir.layouts import ALIGNMENT
 from aicf_mlir.ir.roles import ROLES
 
 

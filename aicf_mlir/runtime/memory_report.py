@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aicf_mlir.dialects.plan.memory import ALIGNMENT
+from aicf_mlir.ir.layouts import ALIGNMENT
 from aicf_mlir.runtime.program import Program
 
 

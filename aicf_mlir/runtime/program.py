@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from aicf_mlir._C import Launch
 
 Place = tuple[str, int, str, tuple[int, ...]]
-"""Arena, offset in bytes, element type, shape: an operand of a launch."""
+"""Arena, offset in bytes, element type, shape: a dense tensor."""
+
+OperandPlace = Place | tuple[str, int, str, tuple[int, ...], tuple[int, ...]]
+"""The same, of an operand of a launch; of one that is not dense with its strides in elements."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,13 @@ def _place(slot: SlotOp) -> Place:
     return *slot.place, *slot.spec
 
 
+def _operand_place(slot: SlotOp) -> OperandPlace:
+    arena, offset, dtype, shape = _place(slot)
+    if (layout := slot.layout) is None:
+        return arena, offset, dtype, shape
+    return arena, offset + slot.extent[0], dtype, shape, layout.strides
+
+
 def _launch(launch: LaunchOp, slots: Mapping[str, SlotOp], positions: Mapping[str, int]) -> Launch:
     workspace = None
     if launch.scratch is not None:
@@ -103,8 +113,8 @@ def _launch(launch: LaunchOp, slots: Mapping[str, SlotOp], positions: Mapping[st
         "symbol": launch.symbol,
         "op": launch.op.data,
         "kernel_id": launch.kernel_id.data,
-        "inputs": [_place(slots[name]) for name in launch.reads],
-        "outputs": [_place(slots[name]) for name in launch.writes],
+        "inputs": [_operand_place(slots[name]) for name in launch.reads],
+        "outputs": [_operand_place(slots[name]) for name in launch.writes],
         "counts": launch.counts,
         "attrs": launch.values,
         "after": [positions[name] for name in launch.waits_for],

@@ -80,15 +80,25 @@ Status read_attr(const AttrRow& row, py::handle value, Attrs* out) {
 
 Status read_tensor(py::handle value, TensorDesc* out) {
   const Py_ssize_t parts = PyTuple_Check(value.ptr()) ? PyTuple_GET_SIZE(value.ptr()) : 0;
-  if (parts != 2 && parts != 3)
-    return Status::invalid("expected (dtype, shape) or (dtype, shape, strides), " + got(value));
+  if (parts < 2 || parts > 4)
+    return Status::invalid(
+        "expected (dtype, shape), (dtype, shape, strides) or (dtype, shape, strides, alignment), " +
+        got(value));
   const auto type = py::reinterpret_borrow<py::tuple>(value);
   std::vector<int64_t> shape, strides;
   AICF_TRY(read_ints(type[1], &shape));
   AICF_TRY(make_tensor(parse_dtype(py::str(type[0])), shape, out));
   if (parts == 2) return Status::ok();
   AICF_TRY(read_ints(type[2], &strides));
-  return set_strides(strides, out);
+  AICF_TRY(set_strides(strides, out));
+  if (parts == 3) return Status::ok();
+  int64_t alignment = 0;
+  AICF_TRY(read_int(type[3], &alignment));
+  if (alignment < 1 || alignment > kPlannedAlignment || (alignment & (alignment - 1)) != 0)
+    return Status::invalid("alignment: expected a power of two from 1 to " +
+                           std::to_string(kPlannedAlignment) + ", got " + std::to_string(alignment));
+  out->alignment = static_cast<uint32_t>(alignment);
+  return Status::ok();
 }
 
 std::vector<TensorDesc> parse_tensors(const py::list& values, const char* name) {

@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, i32
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp, find_program
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.liveness import live_ranges
+from aicf_mlir.dialects.plan.memory import slot_type
 from aicf_mlir.dialects.plan.text import references
 from aicf_mlir.errors import AicfError
 from aicf_mlir.interpreters.arithmetic import ROUNDED
@@ -215,7 +216,9 @@ class Mutator:
     def change_constant(self) -> None:
         slot = self.slot("const")
         if slot.value is not None:
-            slot.value = SlotOp("c", ("f32", ()), "const", value=self.choose.choice([0.0, -3.0, 1e30])).value
+            slot.value = SlotOp(
+                "c", slot_type("f32", ()), "const", value=self.choose.choice([0.0, -3.0, 1e30])
+            ).value
 
     def make_temporary(self) -> None:
         """An alias of another owner, or a temporary with an alias's memory of its own."""

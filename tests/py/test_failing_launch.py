@@ -66,8 +66,8 @@ def weight(offset: int, *shape: int) -> Callable[[Launch], None]:
     """Another place or shape for the operand `b`."""
 
     def edit(launch: Launch) -> None:
-        x, (arena, _, dtype, _), bias = launch["inputs"]
-        launch["inputs"] = [x, (arena, offset, dtype, shape), bias]
+        x, place, bias = launch["inputs"]
+        launch["inputs"] = [x, (place[0], offset, place[2], shape), bias]
 
     return edit
 

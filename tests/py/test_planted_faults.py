@@ -56,7 +56,7 @@ def test_a_stale_temporary_read_is_found_by_poison() -> None:
     planted = Planted()
     launches = deepcopy(planted.program().launches)
     unwritten = planted.program().slots["dp2.weight"]
-    arena, _, dtype, shape = launches[1]["inputs"][0]
+    arena, _, dtype, shape = launches[1]["inputs"][0][:4]
     launches[1]["inputs"][0] = (arena, unwritten.offset, dtype, shape)
     certificate = examined(planted.subject(launches=launches))
     assert failing(certificate) == ["binding", "replay", "reference"]
@@ -71,7 +71,7 @@ def test_a_stale_temporary_read_is_found_by_poison() -> None:
 def test_an_offset_off_by_one_element_is_found_by_the_binding_and_by_the_reference() -> None:
     planted = Planted()
     launches = deepcopy(planted.program().launches)
-    arena, offset, dtype, shape = launches[0]["inputs"][1]
+    arena, offset, dtype, shape = launches[0]["inputs"][1][:4]
     launches[0]["inputs"][1] = (arena, offset + 4, dtype, shape)
     certificate = examined(planted.subject(launches=launches))
     assert failing(certificate) == ["binding", "reference"]
@@ -188,7 +188,7 @@ def test_a_write_beyond_a_slot_is_found_in_the_memory_between() -> None:
     for operands in (launches[7]["inputs"], launches[7]["outputs"]):
         operands[0] = ("state", 0, "f32", (8,))
     corrections = launches[7]["outputs"]  # one for each counter
-    corrections[1:] = [(arena, offset, dtype, (8,)) for arena, offset, dtype, _ in corrections[1:]]
+    corrections[1:] = [(*place[:3], (8,)) for place in corrections[1:]]
     certificate = examined(planted.subject(launches=launches))
     assert "memory" in failing(certificate)
     findings = certificate.of("memory")  # in the state, and beside the bias corrections

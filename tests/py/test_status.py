@@ -171,8 +171,8 @@ def test_an_executor_without_a_status_reports_none() -> None:
 @pytest.mark.parametrize(
     ("status", "visible", "message"),
     [
-        (("status", 0, "i32", (3,)), True, r"a status is i64\[3\], got i32\[3\]"),
-        (("status", 0, "i64", (4,)), True, r"a status is i64\[3\], got i64\[4\]"),
+        (("status", 0, "i32", (3,)), True, r"a status is i64\[3\], contiguous, got i32\[3\]"),
+        (("status", 0, "i64", (4,)), True, r"a status is i64\[3\], contiguous, got i64\[4\]"),
         (STATUS, False, "the arena 'status' of a status must be visible to the host"),
         (("nowhere", 0, "i64", (3,)), True, "no arena is called 'nowhere'"),
     ],

@@ -16,9 +16,9 @@ What makes a plan runnable is checked by rules.py.
 from xdsl.ir import Dialect
 
 from aicf_mlir.dialects.plan.launch import LaunchOp
-from aicf_mlir.dialects.plan.memory import ALIGNMENT, ArenaOp, SlotOp
+from aicf_mlir.dialects.plan.memory import ArenaOp, SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp, find_program
 
 Plan = Dialect("plan", [ProgramOp, ArenaOp, SlotOp, LaunchOp], [])
 
-__all__ = ["ALIGNMENT", "ArenaOp", "LaunchOp", "Plan", "ProgramOp", "SlotOp", "find_program"]
+__all__ = ["ArenaOp", "LaunchOp", "Plan", "ProgramOp", "SlotOp", "find_program"]

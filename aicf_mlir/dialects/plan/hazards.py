@@ -28,9 +28,10 @@ class Range(NamedTuple):
 
 
 def memory_of(slot: SlotOp) -> Range:
-    """The bytes that `slot` covers."""
+    """The bytes from the first that `slot` covers to the last."""
     space, begin = slot.place or (slot.root, 0)
-    return Range(space, begin, begin + slot.nbytes)
+    first, end = slot.extent
+    return Range(space, begin + first, begin + end)
 
 
 @dataclass

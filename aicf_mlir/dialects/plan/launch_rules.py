@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import prod
 from typing import NoReturn
 
 from xdsl.ir import Operation
@@ -17,6 +18,7 @@ from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry
+from aicf_mlir.ir.layouts import Layout, Parts
 from aicf_mlir.ir.registry import Use
 from aicf_mlir.ir.roles import READ_ONLY_ROLES, RETURNED_ROLES, UNDEFINED_ROLES, UPDATED_ROLES
 
@@ -29,14 +31,14 @@ def refuse(op: Operation, message: str) -> NoReturn:
 def check_launches(program: ProgramOp, planned: bool) -> None:
     """Raise VerifyException at the first launch or slot that breaks a rule."""
     launches, slots = program.launches, program.slots
-    specs = {name: slot.spec for name, slot in slots.items()}
+    specs = {name: slot.operand_spec for name, slot in slots.items()}
     memory = {name: memory_of(slot) for name, slot in slots.items()}
     for launch in launches:
         check_operands(launch, slots)
         inputs, outputs = [specs[name] for name in launch.reads], [specs[name] for name in launch.writes]
         use = Use.of(launch.op.data, inputs, outputs, launch.values, launch.counts)
         check_kernel(launch, use, slots, program.target.data)
-        check_overlap(launch, use, memory)
+        check_overlap(launch, use, memory, slots)
     check_values(launches, slots)
     check_order(launches, slots)
     if planned:
@@ -51,6 +53,10 @@ def check_operands(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> None:
     for name in launch.writes:
         if (role := slots[name].role.data) in READ_ONLY_ROLES:
             refuse(launch, f"@{launch.symbol} writes @{name}; {role} slots are only read")
+        if slots[name].layout is not None and role not in UNDEFINED_ROLES:
+            refuse(
+                launch, f"@{launch.symbol} writes @{name}, a part of a {role} slot; those are written whole"
+            )
     if launch.scratch is not None and slots[launch.scratch].role.data != "temp":
         refuse(launch, f"the workspace @{launch.scratch} of @{launch.symbol} must be a temp slot")
 
@@ -74,7 +80,9 @@ def check_kernel(launch: LaunchOp, use: Use, slots: Mapping[str, SlotOp], target
         )
 
 
-def check_overlap(launch: LaunchOp, use: Use, memory: Mapping[str, Range]) -> None:
+def check_overlap(
+    launch: LaunchOp, use: Use, memory: Mapping[str, Range], slots: Mapping[str, SlotOp]
+) -> None:
     """Outputs and workspace have no byte in common with anything, except where the op works in place."""
     names = [*launch.writes, *([] if launch.scratch is None else [launch.scratch])]
     written = sorted((memory[name], index) for index, name in enumerate(names))
@@ -85,7 +93,8 @@ def check_overlap(launch: LaunchOp, use: Use, memory: Mapping[str, Range]) -> No
     for index, source in enumerate(launch.reads):
         for output in _overlapping(written, memory[source]):
             in_place = registry.may_alias(use) if in_place is None else in_place
-            same = memory[source] == memory[names[output]]
+            target = names[output]
+            same = memory[source] == memory[target] and slots[source].layout == slots[target].layout
             if not same or (output, index) not in in_place:
                 refuse(
                     launch,
@@ -109,18 +118,32 @@ def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> N
     """Nothing is read before it is written or after it is lost; results are written; updates happen once.
 
     A workspace is garbage when its launch is done. A value of this step is overwritten only by a launch that
-    works in place on it.
+    works in place on it. The memory of one slot may be written part by part.
     """
     writer: dict[str, LaunchOp] = {}
     lost: dict[str, LaunchOp] = {}
+    parts: dict[str, Parts] = {}
+    """What has been written so far of the slots that are written part by part."""
     for launch in launches:
         read = {slots[name].root for name in launch.reads}
         for name in launch.reads:
-            root = slots[slots[name].root]
-            if root.role.data in UNDEFINED_ROLES and root.symbol not in writer:
+            slot, root = slots[name], slots[slots[name].root]
+            if root.role.data not in UNDEFINED_ROLES:
+                continue
+            if root.symbol not in writer:
                 refuse(launch, f"@{launch.symbol} reads @{name}, which {_not_written(root.symbol, lost)}")
+            if root.symbol in parts and not parts[root.symbol].have(_layout(slot), prod(root.spec[1])):
+                refuse(launch, f"@{launch.symbol} reads @{name}, of which a part has not been written")
         for name in launch.writes:
-            root = slots[slots[name].root]
+            slot, root = slots[name], slots[slots[name].root]
+            if slot.layout is not None or root.symbol in parts:
+                if root.symbol not in parts:
+                    parts[root.symbol] = Parts([_layout(root)] if root.symbol in writer else [])
+                apart = not parts[root.symbol].meets(_layout(slot))
+                parts[root.symbol].add(_layout(slot))
+                if apart:
+                    writer[root.symbol] = launch
+                    continue
             if root.role.data in UPDATED_ROLES and root.symbol in writer:
                 first = writer[root.symbol].symbol
                 refuse(
@@ -137,8 +160,14 @@ def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> N
         if launch.scratch is not None:
             root = slots[slots[launch.scratch].root]
             writer.pop(root.symbol, None)
+            parts.pop(root.symbol, None)
             lost[root.symbol] = launch
-    check_written(launches, slots, writer)
+    check_written(launches, slots, writer, parts)
+
+
+def _layout(slot: SlotOp) -> Layout:
+    """Where the elements of `slot` lie in the memory of its owner."""
+    return Layout.dense((prod(slot.spec[1]),)) if slot.layout is None else slot.layout
 
 
 def _not_written(root: str, lost: Mapping[str, LaunchOp]) -> str:
@@ -147,13 +176,20 @@ def _not_written(root: str, lost: Mapping[str, LaunchOp]) -> str:
 
 
 def check_written(
-    launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp], writer: Mapping[str, LaunchOp]
+    launches: Sequence[LaunchOp],
+    slots: Mapping[str, SlotOp],
+    writer: Mapping[str, LaunchOp],
+    parts: Mapping[str, Parts],
 ) -> None:
     """Every result has a value in the end, and every temporary a use."""
     used = {slots[name].root for launch in launches for name in launch.touched}
     for slot in slots.values():
-        if slot.role.data in RETURNED_ROLES and slot.root not in writer:
-            refuse(slot, f"no launch writes @{slot.symbol}")
+        if slot.role.data in RETURNED_ROLES:
+            written = parts.get(slot.root)
+            if slot.root not in writer:
+                refuse(slot, f"no launch writes @{slot.symbol}")
+            if written is not None and not written.have(_layout(slot), prod(slots[slot.root].spec[1])):
+                refuse(slot, f"no launch writes a part of @{slot.symbol}")
         if slot.role.data == "temp" and slot.root not in used:
             refuse(slot, f"no launch uses @{slot.symbol}; leave it out")
 

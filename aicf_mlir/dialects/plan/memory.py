@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 from xdsl.dialects.builtin import (
@@ -32,12 +33,10 @@ from aicf_mlir.dialects.plan.text import (
     within_program,
 )
 from aicf_mlir.ir.attributes import print_value
-from aicf_mlir.ir.dtypes import ELEMENT_TYPES, byte_size, element_name
-from aicf_mlir.ir.registry import TensorSpec
+from aicf_mlir.ir.dtypes import BY_NAME, byte_size, element_name
+from aicf_mlir.ir.layouts import Layout, layout_of
+from aicf_mlir.ir.registry import OperandSpec, TensorSpec
 from aicf_mlir.ir.roles import ROLES
-
-ALIGNMENT = 256
-"""Bytes; every offset and every arena size is a multiple."""
 
 
 @irdl_op_definition
@@ -77,11 +76,17 @@ class ArenaOp(IRDLOperation):
         return op
 
 
+def slot_type(element: str, shape: Sequence[int]) -> MemRefType[Attribute]:
+    """The type of a dense slot."""
+    return MemRefType(BY_NAME[element].type, shape)
+
+
 @irdl_op_definition
 class SlotOp(IRDLOperation):
     """`plan.slot @x in @input[0] : memref<4x8xf32> input "x"`: a tensor with a place, a role and a name.
 
-    `alias` names the slot whose memory this one sees in another shape; `live a..b` are the first and last
+    `alias` names the slot whose memory this one sees in another shape; or, with a layout such as
+    `memref<4x2xf32, strided<[8, 1], offset: 6>>` in elements, a part of which. `live a..b` are the first and last
     launch (counted from 0) that use a temporary; `const 1.0` is a tensor of that value everywhere.
     """
 
@@ -102,7 +107,7 @@ class SlotOp(IRDLOperation):
     def __init__(
         self,
         name: str,
-        spec: TensorSpec,
+        type: MemRefType[Attribute],
         role: str,
         *,
         label: str | None = None,
@@ -110,11 +115,10 @@ class SlotOp(IRDLOperation):
         alias: str | None = None,
     ):
         """`label` is the user's name, `value` that of a constant, `alias` the slot that owns the memory."""
-        element, shape = spec
         super().__init__(
             properties={
                 "sym_name": StringAttr(name),
-                "type": MemRefType(ELEMENT_TYPES[element][0], shape),
+                "type": type,
                 "role": StringAttr(role),
                 "label": None if label is None else StringAttr(label),
                 "value": None if value is None else FloatAttr(value, f64),
@@ -134,9 +138,27 @@ class SlotOp(IRDLOperation):
         return element_name(memory.get_element_type()), memory.get_shape()
 
     @property
+    def layout(self) -> Layout | None:
+        """Where the elements lie in the memory of the slot that owns it; None for a dense tensor at its start."""
+        return None if isinstance(self.type.layout, NoneAttr) else layout_of(self.type)
+
+    @property
+    def operand_spec(self) -> OperandSpec:
+        """As `spec`, with what the layout of a part says."""
+        return self.spec if (layout := self.layout) is None else layout.spec(self.spec[0])
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the tensor."""
         return byte_size(*self.spec)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The bytes that the elements lie in, `(first, end)`, counted from the start of the owner."""
+        if (layout := self.layout) is None:
+            return 0, self.nbytes
+        size = byte_size(self.spec[0], ())
+        return layout.offset * size, layout.end * size
 
     @property
     def root(self) -> str:
@@ -218,9 +240,13 @@ class SlotOp(IRDLOperation):
         if any(size < 0 for size in self.spec[1]):
             raise VerifyException(f"expected a static shape, got {self.type}")
         memory: MemRefType[Attribute] = self.type
-        if not isinstance(memory.layout, NoneAttr) or not isinstance(memory.memory_space, NoneAttr):
+        plain = MemRefType(memory.element_type, memory.shape)
+        if not isinstance(memory.memory_space, NoneAttr):
             raise VerifyException(
-                f"expected a dense memref such as {MemRefType(memory.element_type, memory.shape)}: slots have"
-                f" neither layouts nor memory spaces; got {memory}"
+                f"expected a memref such as {plain}: slots have no memory spaces; got {memory}"
+            )
+        if self.layout is not None and self.alias is None:
+            raise VerifyException(
+                f"expected a dense memref such as {plain}: only an alias has a layout; got {memory}"
             )
         expect_flat([self.arena, self.alias])

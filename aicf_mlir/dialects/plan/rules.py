@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from math import prod
 
 from aicf_mlir.dialects.plan.hazards import memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import check_launches, refuse
-from aicf_mlir.dialects.plan.memory import ALIGNMENT, ArenaOp, SlotOp
+from aicf_mlir.dialects.plan.memory import ArenaOp, SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.dialects.plan.status_rules import check_status
 from aicf_mlir.errors import VerifyError
 from aicf_mlir.ir import registry
+from aicf_mlir.ir.layouts import ALIGNMENT
 from aicf_mlir.ir.roles import NAMED_ROLES, ROLES
 
 
@@ -102,7 +104,7 @@ def check_slot(slot: SlotOp, slots: dict[str, SlotOp]) -> None:
 
 
 def check_alias(slot: SlotOp, slots: dict[str, SlotOp]) -> None:
-    """The owner exists, owns its memory, and has the same role, element type and size."""
+    """The owner exists, owns its memory, and has the same role, element type and size; a layout stays inside."""
     owner = slots.get(slot.root)
     if owner is None:
         refuse(slot, f"@{slot.symbol} is an alias of @{slot.root}, which is no slot of this plan")
@@ -112,8 +114,15 @@ def check_alias(slot: SlotOp, slots: dict[str, SlotOp]) -> None:
         )
     if slot.value is not None or slot.label is not None or slot.live is not None:
         refuse(slot, f"the alias @{slot.symbol} has its name, value and live range from @{slot.root}")
+    if (layout := slot.layout) is not None and layout.end > prod(owner.spec[1]):
+        refuse(
+            slot,
+            f"expected @{slot.symbol} inside the {prod(owner.spec[1])} elements of @{slot.root}, got {slot.type},"
+            f" which ends at {layout.end}",
+        )
+    size = slot.nbytes if layout is None else owner.nbytes
     expected = (owner.role.data, owner.spec[0], owner.nbytes)
-    got = (slot.role.data, slot.spec[0], slot.nbytes)
+    got = (slot.role.data, slot.spec[0], size)
     if expected != got:
         refuse(
             slot,
@@ -137,10 +146,10 @@ def check_place(slot: SlotOp, slots: dict[str, SlotOp], arenas: dict[str, ArenaO
         refuse(slot, f"@{slot.symbol} is in @{arena}, which is no arena of this plan")
     if offset < 0 or offset % ALIGNMENT:
         refuse(slot, f"the offset of @{slot.symbol} must be a multiple of {ALIGNMENT}, got {offset}")
-    if offset + slot.nbytes > arenas[arena].nbytes:
+    if offset + slot.extent[1] > arenas[arena].nbytes:
         refuse(
             slot,
-            f"@{slot.symbol} ends at byte {offset + slot.nbytes} of @{arena},"
+            f"@{slot.symbol} ends at byte {offset + slot.extent[1]} of @{arena},"
             f" which has {arenas[arena].nbytes} bytes",
         )
     if slot.alias is not None and slots[slot.root].place != slot.place:

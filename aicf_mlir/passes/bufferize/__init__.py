@@ -5,7 +5,8 @@ result "update"       the very slot of the argument that it replaces, where that
                       temporary, which a copy at the end of the step moves there
 result "grad"         grad slot; "loss" and "output": output slot
 kernel.constant       const slot, one for equal constants
-kernel.reshape        alias of the slot that owns the memory
+kernel.reshape, view  alias of the slot that owns the memory
+part of a kernel.join alias of the slot of the join
 other results         temporary; that of an operand which is not needed any more, if the op works in place
 workspace             temporary of its launch
 
@@ -45,6 +46,7 @@ from aicf_mlir.ir.signature import (
     result_labels,
     return_op,
 )
+from aicf_mlir.ir.tensor_op import tensor_type
 from aicf_mlir.passes.bufferize.skips import skippable_ops
 from aicf_mlir.passes.bufferize.slots import SlotTable
 from aicf_mlir.passes.bufferize.uses import Uses
@@ -143,7 +145,7 @@ class Bufferizer:
     def launched(self, value: SSAValue) -> OpResult:
         """The result of a launch whose memory `value` is."""
         owner = self.uses.owner_of(value)
-        if not isinstance(owner, OpResult) or not isinstance(owner.op, KernelOp):
+        if not isinstance(owner, OpResult) or not isinstance(owner.op, KernelOp | kernel.JoinOp):
             refuse(self.terminator, "expected a launch behind every result; run lower first")
         return owner
 
@@ -172,6 +174,13 @@ class Bufferizer:
                 self.slot_of[op.output] = self.table.alias(
                     self.slot_of[op.input], op.spec, self.names.get(op.output)
                 )
+            case kernel.ViewOp():
+                source = self.slot_of[op.input]
+                self.slot_of[op.output] = self.table.part(
+                    source, tensor_type(op.output), self.names.get(op.output)
+                )
+            case kernel.JoinOp():
+                self.slot_of.setdefault(op.output, self.joined(op))
             case KernelOp():
                 self.launch(op)
             case ReturnOp():
@@ -185,6 +194,10 @@ class Bufferizer:
             refuse(op, f"'{op.name}' has no kernel id; run select-kernels first")
         taken: set[str] = set()
         for result in op.results:
+            if (join := kernel.join_of(result)) is not None:
+                self.slot_of[result] = self.table.part(
+                    self.joined(join), tensor_type(result), self.names.get(result)
+                )
             if result not in self.slot_of:
                 self.slot_of[result] = self.reused(op, result, taken) or self.table.temporary(
                     tensor_spec(result), self.names.get(result)
@@ -204,6 +217,13 @@ class Bufferizer:
         )
         launch.location = op.location
         self.launches.append(launch)
+
+    def joined(self, join: kernel.JoinOp) -> SlotOp:
+        """The slot that the operands of `join` are written to."""
+        value = join.output
+        if value not in self.slot_of:
+            self.slot_of[value] = self.table.temporary(tensor_spec(value), self.names.get(value))
+        return self.slot_of[value]
 
     def scratch(self, launch: str, nbytes: int) -> str | None:
         """The slot of the workspace of a launch; None if it needs none."""

@@ -23,9 +23,9 @@ def skippable_ops(function: FuncOp) -> set[Operation]:
     returned = list(zip(terminator.operands, result_labels(function), strict=True))
     if not any(label.role == STATUS for _, label in returned):
         return set()
-    updates = {_owner(value) for value, label in returned if label.role == "update"}
-    others = {_owner(value) for value, label in returned if label.role != "update"}
-    checks = {_owner(value).owner for value, label in returned if label.role == STATUS}
+    updates = {kernel.block_of(value) for value, label in returned if label.role == "update"}
+    others = {kernel.block_of(value) for value, label in returned if label.role != "update"}
+    checks = {kernel.block_of(value).owner for value, label in returned if label.role == STATUS}
     found: set[Operation] = set()
     for op in reversed(list(function.body.block.ops)):
         if op in checks:
@@ -38,19 +38,12 @@ def skippable_ops(function: FuncOp) -> set[Operation]:
     return found
 
 
-def _owner(value: SSAValue) -> SSAValue:
-    """The value whose memory `value` is."""
-    while isinstance(value.owner, kernel.ReshapeOp):
-        value = value.owner.input
-    return value
-
-
 def _users(value: SSAValue) -> list[Operation]:
-    """The ops that read the memory of `value`, also through a reshape; the terminator is none of them."""
+    """The ops that read the memory of `value`, also through a view; the terminator is none of them."""
     users: list[Operation] = []
     for use in value.uses:
         op = use.operation
-        if isinstance(op, kernel.ReshapeOp):
+        if isinstance(op, kernel.VIEWS):
             users += _users(op.output)
         elif not isinstance(op, ReturnOp):
             users.append(op)

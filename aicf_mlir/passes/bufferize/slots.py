@@ -6,9 +6,15 @@ import re
 import struct
 from collections.abc import Iterable
 
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Attribute
+
 from aicf_mlir.dialects.plan import SlotOp
+from aicf_mlir.dialects.plan.memory import slot_type
+from aicf_mlir.ir.layouts import layout_of
 from aicf_mlir.ir.registry import TensorSpec
 from aicf_mlir.ir.roles import ROLES
+from aicf_mlir.ir.tensor_op import AnyTensor
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.$]")
 
@@ -55,7 +61,7 @@ class SlotTable:
         self.symbols = Symbols(ROLES)
         self.by_symbol: dict[str, SlotOp] = {}
         self._constants: dict[tuple[bytes, TensorSpec], SlotOp] = {}
-        self._aliases: dict[tuple[str, TensorSpec], SlotOp] = {}
+        self._aliases: dict[tuple[str, MemRefType[Attribute]], SlotOp] = {}
 
     def _add(self, slot: SlotOp) -> SlotOp:
         self.by_symbol[slot.symbol] = slot
@@ -63,11 +69,11 @@ class SlotTable:
 
     def named(self, symbol: str, spec: TensorSpec, role: str, label: str) -> SlotOp:
         """A slot that the user knows as `label`; `symbol` is what the plan would like to call it."""
-        return self._add(SlotOp(self.symbols.named(symbol, role), spec, role, label=label))
+        return self._add(SlotOp(self.symbols.named(symbol, role), slot_type(*spec), role, label=label))
 
     def temporary(self, spec: TensorSpec, name: str | None) -> SlotOp:
         """Memory of this step only, called after the value that is written there first."""
-        return self._add(SlotOp(self._symbol(name), spec, "temp"))
+        return self._add(SlotOp(self._symbol(name), slot_type(*spec), "temp"))
 
     def _symbol(self, name: str | None) -> str:
         return self.symbols.numbered("v") if name is None else self.symbols.named(name)
@@ -76,17 +82,24 @@ class SlotTable:
         """A tensor that holds `value` everywhere; equal constants share a slot."""
         key = (struct.pack("<d", value), spec)
         if key not in self._constants:
-            slot = SlotOp(self.symbols.numbered("c"), spec, "const", value=value)
+            slot = SlotOp(self.symbols.numbered("c"), slot_type(*spec), "const", value=value)
             self._constants[key] = self._add(slot)
         return self._constants[key]
 
     def alias(self, source: SlotOp, spec: TensorSpec, name: str | None) -> SlotOp:
         """The memory of `source` in another shape, called `name`; the slot that owns it where the shape is its own."""
         owner = self.by_symbol[source.root]
-        if owner.spec == spec:
-            return owner
-        key = (owner.symbol, spec)
+        return owner if owner.spec == spec else self._seen_as(owner, slot_type(*spec), name)
+
+    def part(self, source: SlotOp, type_: AnyTensor, name: str | None) -> SlotOp:
+        """The elements of `source` that lie where `type_` says, called `name`."""
+        layout = layout_of(type_)
+        memory = MemRefType(type_.get_element_type(), layout.shape, layout.to_attribute())
+        return self._seen_as(self.by_symbol[source.root], memory, name)
+
+    def _seen_as(self, owner: SlotOp, type_: MemRefType[Attribute], name: str | None) -> SlotOp:
+        key = (owner.symbol, type_)
         if key not in self._aliases:
-            slot = SlotOp(self._symbol(name), spec, owner.role.data, alias=owner.symbol)
+            slot = SlotOp(self._symbol(name), type_, owner.role.data, alias=owner.symbol)
             self._aliases[key] = self._add(slot)
         return self._aliases[key]

@@ -12,12 +12,13 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.ir import registry
+from aicf_mlir.ir.layouts import shares_block
 
 NEVER, AT_THE_END = -1, sys.maxsize
 
 
 class Uses:
-    """The last read of every owner of memory. A reshape does not own memory: it sees that of its operand."""
+    """The last read of every owner of memory, also through reshapes, views and parts of joins, which own none."""
 
     def __init__(self, function: FuncOp):
         self._owner: dict[SSAValue, SSAValue] = {}
@@ -26,15 +27,15 @@ class Uses:
         self._in_place: dict[Operation, Mapping[SSAValue, set[int]]] = {}
         for position, op in enumerate(function.body.block.ops):
             self._position[op] = position
-            if isinstance(op, kernel.ReshapeOp):
-                self._owner[op.output] = self.owner_of(op.input)
-            elif not isinstance(op, ReturnOp):
+            if not isinstance(op, (*kernel.VIEWS, ReturnOp)):
                 for operand in op.operands:
                     self._last_read[self.owner_of(operand)] = position
 
     def owner_of(self, value: SSAValue) -> SSAValue:
-        """The value whose memory `value` is."""
-        return self._owner.get(value, value)
+        """The value whose memory `value` is, or is a part of."""
+        if value not in self._owner:
+            self._owner[value] = kernel.block_of(value)
+        return self._owner[value]
 
     def keep(self, value: SSAValue) -> None:
         """Count a read of `value` at the end of the step."""
@@ -48,6 +49,8 @@ class Uses:
         op = result.op
         (element, shape), (owner_element, owner_shape) = tensor_spec(result), tensor_spec(owner)
         if not isinstance(op, KernelOp) or element != owner_element or prod(shape) != prod(owner_shape):
+            return False
+        if shares_block(result.type):
             return False
         last = self._last_read.get(owner, NEVER)
         if last != self._position[op]:
@@ -63,6 +66,7 @@ class Uses:
             outputs.setdefault(index, set()).add(output)
         found: dict[SSAValue, set[int]] = {}
         for index, operand in enumerate(op.operands):
-            owner, allowed = self.owner_of(operand), outputs.get(index, set[int]())
+            owner = self.owner_of(operand)
+            allowed = set[int]() if shares_block(operand.type) else outputs.get(index, set[int]())
             found[owner] = found[owner] & allowed if owner in found else allowed
         return found

@@ -1,6 +1,6 @@
 """From nn and optim to kernel: one op becomes the launches that compute it, with its location.
 
-Each rule takes an op and returns the ops that replace it; the results of the last one replace its own.
+Each rule takes an op and returns the ops that replace it; the results of the last ones replace its own.
 An op that is a launch as it stands has none of its own; the others are rows of one table, in the files beside this one.
 """
 
@@ -44,8 +44,11 @@ class ApplyRule(RewritePattern):
         launches = rule(op)
         for launch in launches:
             launch.location = op.location
-        name_after_op(launch for launch in launches[:-1] if isinstance(launch, kernel.ReshapeOp))
-        rewriter.replace(op, launches)
+        name_after_op(
+            launch for launch in launches[:-1] if isinstance(launch, kernel.ReshapeOp | kernel.ViewOp)
+        )
+        results = [result for launch in launches for result in launch.results]
+        rewriter.replace(op, launches, results[len(results) - len(op.results) :])
 
 
 def full_name(op: Operation) -> str:

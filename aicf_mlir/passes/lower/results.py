@@ -16,9 +16,13 @@ from aicf_mlir.ir.signature import (
     return_op,
 )
 
+WRITTEN = (KernelOp, kernel.JoinOp)
+"""Ops whose results launches write."""
+
 
 def give_results_memory(module: ModuleOp) -> None:
-    """Insert a kernel.copy where a result is not the memory of a launch, or that of another result too.
+    """
+    Insert a kernel.copy where a result is not the memory of a launch, or that of another result too.
 
     So for arguments, constants and what is returned twice, also through reshapes. An argument that is its own
     update, or the status without a check, needs none: nothing changes.
@@ -26,13 +30,6 @@ def give_results_memory(module: ModuleOp) -> None:
     for function in module.ops:
         if isinstance(function, FuncOp) and function.body.blocks:
             _copy_results(function)
-
-
-def memory_of(value: SSAValue) -> SSAValue:
-    """The value that owns the memory which `value` sees through reshapes."""
-    while isinstance(value.owner, kernel.ReshapeOp):
-        value = value.owner.input
-    return value
 
 
 def _copy_results(function: FuncOp) -> None:
@@ -44,7 +41,7 @@ def _copy_results(function: FuncOp) -> None:
         if label.role == "update" and isinstance(value, BlockArgument):
             if value.index in arguments.updated_by(label):
                 continue
-        elif isinstance((owner := memory_of(value)).owner, KernelOp) and owner not in taken:
+        elif isinstance((owner := kernel.block_of(value)).owner, WRITTEN) and owner not in taken:
             taken.add(owner)
             continue
         copy = kernel.CopyOp.launch([value], [value.type])

@@ -203,7 +203,7 @@ def _wrong_launch(
         for result, output in zip(op.results, outputs, strict=True):
             if (why := fault(output, expected.values[result], expected.runs_of(result))) is None:
                 continue
-            specs = [(dtype, tuple(shape)) for _, _, dtype, shape in launch["outputs"]]
+            specs = [(place[2], tuple(place[3])) for place in launch["outputs"]]
             text = subject.launch_ops[index]
             meant = meaning(op_name, inputs, text.values, specs, counts=text.counts)
             agrees = all(fault(ours, wanted, []) is None for ours, wanted in zip(outputs, meant, strict=True))

@@ -8,7 +8,7 @@ from aicf_mlir.dialects.plan.hazards import Range
 from aicf_mlir.ir.dtypes import byte_size
 from aicf_mlir.ir.roles import UNDEFINED_ROLES
 from aicf_mlir.runtime.certificate.report import Culprit, Finding
-from aicf_mlir.runtime.certificate.subject import Place, Saved, Subject, place_of
+from aicf_mlir.runtime.certificate.subject import Place, Saved, Subject, layout_of, place_of
 
 EAGER_POISON, REPLAY_POISON = 0xFF, 0x41
 """NaN in every float type; and a plausible number in every type. What reads undefined memory sees two values."""
@@ -128,19 +128,22 @@ def _read(subject: Subject, span: Range) -> bytes:
 def defined(subject: Subject, count: int) -> list[Range]:
     """The bytes that have a value after the first `count` launches."""
     lasting = [slot for slot in subject.program.slots.values() if slot.role not in UNDEFINED_ROLES]
-    spans = [_range(place_of(slot)) for slot in lasting]
+    spans = [span for slot in lasting for span in _ranges(place_of(slot))]
     for launch in subject.program.launches[:count]:
-        for place in launch["outputs"]:
-            spans = [*_without(spans, _range(place)), _range(place)]
+        for span in (span for place in launch["outputs"] for span in _ranges(place)):
+            spans = [*_without(spans, span), span]
         if (workspace := launch["workspace"]) is not None:
             arena, offset, nbytes = workspace
             spans = list(_without(spans, Range(arena, offset, offset + nbytes)))
     return sorted(set(spans))
 
 
-def _range(place: Place) -> Range:
-    arena, offset, dtype, shape = place
-    return Range(arena, offset, offset + byte_size(dtype, tuple(shape)))
+def _ranges(place: Place) -> Iterator[Range]:
+    """The bytes of a tensor, as far as they follow each other."""
+    arena, offset, dtype = place[:3]
+    size = byte_size(dtype, ())
+    for begin, end in layout_of(place).spans():
+        yield Range(arena, offset + begin * size, offset + end * size)
 
 
 def _without(spans: list[Range], cut: Range) -> Iterator[Range]:
@@ -186,7 +189,8 @@ def _writer(subject: Subject, start: Saved, arena: str, at: int) -> Culprit | No
 
 def _gaps(subject: Subject, arena: str, nbytes: int) -> Iterator[tuple[int, int]]:
     """The bytes of an arena that no launch of the plan's text writes."""
-    spans = {_range(place) for launch in subject.text.launches for place in launch["outputs"]}
+    outputs = [place for launch in subject.text.launches for place in launch["outputs"]]
+    spans = {span for place in outputs for span in _ranges(place)}
     for launch in subject.text.launches:
         if (workspace := launch["workspace"]) is not None:
             space, offset, size = workspace

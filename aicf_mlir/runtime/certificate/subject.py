@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -15,7 +14,8 @@ from xdsl.ir import Operation
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.plan import LaunchOp, find_program
-from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array, widen
+from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array, places, widen
+from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.ir.locations import origin
 from aicf_mlir.ir.roles import UNDEFINED_ROLES
 from aicf_mlir.runtime.certificate.report import Culprit
@@ -24,8 +24,8 @@ from aicf_mlir.runtime.program import Program, Slot
 if TYPE_CHECKING:
     from aicf_mlir._C import Launch
 
-Place = tuple[str, int, str, Sequence[int]]
-"""Arena, offset in bytes, element type, shape."""
+Place: TypeAlias = "_C.Slot"
+"""Arena, offset in bytes, element type, shape, and strides where it is not dense."""
 
 Saved = Mapping[str, _C.Arena]
 """Copies of arenas by name."""
@@ -105,10 +105,10 @@ class Subject:
 
     def read(self, place: Place) -> Array:
         """A copy of the tensor at a place."""
-        arena, offset, dtype, shape = place
-        kind = NUMPY_TYPES[dtype]
-        data = self.arenas[arena].read(offset, math.prod(shape) * kind.itemsize, self.stream)
-        return np.frombuffer(data, kind).reshape(shape)
+        arena, offset, dtype = place[:3]
+        kind, layout = NUMPY_TYPES[dtype], layout_of(place)
+        data = self.arenas[arena].read(offset, layout.end * kind.itemsize, self.stream)
+        return places(np.frombuffer(data, kind), layout)
 
     def write(self, slot: Slot, value: Array) -> None:
         """Fill a slot."""
@@ -155,6 +155,12 @@ class Subject:
     def part(self, launches: list[Launch]) -> _C.Executor:
         """An executor of some launches over the same memory."""
         return _C.Executor(self.device, self.arenas, launches)
+
+
+def layout_of(place: Place) -> Layout:
+    """Where the elements lie from the offset on."""
+    shape = tuple(place[3])
+    return Layout.dense(shape) if len(place) == 4 else Layout(shape, tuple(place[4]))
 
 
 def place_of(slot: Slot) -> Place:

@@ -1,5 +1,4 @@
-// Launchers that move data: copy (with a cast between any two dtypes), transpose and broadcast (bits
-// unchanged).
+// Launchers of copy, with a cast where the dtypes differ.
 #pragma once
 #include "kernels/copy/move.h"
 

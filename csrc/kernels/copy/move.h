@@ -1,12 +1,9 @@
-// copy, transpose and broadcast as one thing: every element of y from its place in x. Host code, in every
-// build.
+// A copy between two layouts: every element of y from its place in x. Host code, in every build.
 #pragma once
 #include "kernels/common/strided_shape.h"
 #include "op/variant.h"
 
 namespace aicf {
-
-inline const Attr<std::vector<int64_t>> kPerm{"perm", std::nullopt};
 
 // Strides of y stand before those of x. Dimensions are merged, and in the order of y's memory, so that the
 // last one is where y's neighbours are; the one before it is where x's are, if that is another
@@ -31,7 +28,5 @@ struct Move {
 };
 
 Move copy_move(const OpDesc& op);
-Move transpose_move(const OpDesc& op);
-Move broadcast_move(const OpDesc& op);
 
 }  // namespace aicf

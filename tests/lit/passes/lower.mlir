@@ -86,14 +86,16 @@ func.func @elementwise(%x: tensor<4xf16>, %s: tensor<f16>) -> tensor<4xf16> {
 
 // -----
 
-// A mean is a sum with a scale; a cast is a copy; dimensions that are kept are in the result type.
+// A mean is a sum with a scale; a cast is a copy, a transpose that of a view; dimensions that are kept are in the result type.
 // CHECK-LABEL: func.func @shapes
 // CHECK-NEXT:      tensor<4x8xbf16>, tensor<32xf32>) {
 // CHECK-NEXT:    %c = kernel.constant {value = 0.5} : tensor<f32>
 // CHECK-NEXT:    %sum = kernel.reduce_sum x(%x) {dims = array<i64: 0>} : (tensor<4x8xf32>) -> tensor<1x8xf32>
 // CHECK-NEXT:    %mean = kernel.reduce_sum x(%x) {dims = array<i64: 0, 1>, scale = 0.03125} : (tensor<4x8xf32>) -> tensor<f32>
-// CHECK-NEXT:    %transpose = kernel.transpose x(%x) {perm = array<i64: 1, 0>} : (tensor<4x8xf32>) -> tensor<8x4xf32>
-// CHECK-NEXT:    %broadcast = kernel.broadcast x(%c) : (tensor<f32>) -> tensor<4x8xf32>
+// CHECK-NEXT:    %view = kernel.view %x : (tensor<4x8xf32>) -> tensor<8x4xf32, strided<[1, 8]>>
+// CHECK-NEXT:    %transpose = kernel.copy x(%view) : (tensor<8x4xf32, strided<[1, 8]>>) -> tensor<8x4xf32>
+// CHECK-NEXT:    %view_1 = kernel.view %c : (tensor<f32>) -> tensor<4x8xf32, strided<[0, 0]>>
+// CHECK-NEXT:    %broadcast = kernel.copy x(%view_1) : (tensor<4x8xf32, strided<[0, 0]>>) -> tensor<4x8xf32>
 // CHECK-NEXT:    %cast = kernel.copy x(%x) : (tensor<4x8xf32>) -> tensor<4x8xbf16>
 // CHECK-NEXT:    %flat = kernel.reshape %x : (tensor<4x8xf32>) -> tensor<32xf32>
 // CHECK-NEXT:    %double = kernel.add x(%flat) y(%flat) : tensor<32xf32>
@@ -239,4 +241,23 @@ func.func @detached(%x: tensor<4xf32>) -> tensor<4xf32> {
   %y = nn.relu %x : tensor<4xf32>
   %z = nn.detach %y : tensor<4xf32>
   func.return %z : tensor<4xf32>
+}
+
+// -----
+
+// A copy of each part; and each part copied to its place in what they are joined to.
+// CHECK-LABEL: func.func @slices
+// CHECK-NEXT:    %view = kernel.view %x : (tensor<4x8xf32>) -> tensor<4x3xf32, strided<[8, 1]>>
+// CHECK-NEXT:    %view_1 = kernel.view %x : (tensor<4x8xf32>) -> tensor<4x5xf32, strided<[8, 1], offset: 3>>
+// CHECK-NEXT:    %a = kernel.copy x(%view) : (tensor<4x3xf32, strided<[8, 1]>>) -> tensor<4x3xf32>
+// CHECK-NEXT:    %b = kernel.copy x(%view_1) : (tensor<4x5xf32, strided<[8, 1], offset: 3>>) -> tensor<4x5xf32>
+// CHECK-NEXT:    %y = kernel.copy x(%b) : (tensor<4x5xf32>) -> tensor<4x5xf32, strided<[8, 1]>>
+// CHECK-NEXT:    %y_1 = kernel.copy x(%a) : (tensor<4x3xf32>) -> tensor<4x3xf32, strided<[8, 1], offset: 5>>
+// CHECK-NEXT:    %y_2 = kernel.join %y, %y_1
+// CHECK-NEXT:      : (tensor<4x5xf32, strided<[8, 1]>>, tensor<4x3xf32, strided<[8, 1], offset: 5>>) -> tensor<4x8xf32>
+// CHECK-NEXT:    func.return %y_2
+func.func @slices(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  %a, %b = nn.split %x {dim = 1, sizes = array<i64: 3, 5>} : (tensor<4x8xf32>) -> (tensor<4x3xf32>, tensor<4x5xf32>)
+  %y = nn.concat %b, %a {dim = 1} : (tensor<4x5xf32>, tensor<4x3xf32>) -> tensor<4x8xf32>
+  func.return %y : tensor<4x8xf32>
 }

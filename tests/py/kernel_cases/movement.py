@@ -1,4 +1,4 @@
-"""copy with every cast, transpose, broadcast."""
+"""copy: every cast, and between layouts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from kernel_cases.case import DIMS, FLOATS, Array, Case, Maker
-from kernel_cases.elementwise import BROADCASTS, SHAPES
+from kernel_cases.elementwise import SHAPES
 from kernel_cases.places import Place, placed, repeated
 
 
@@ -100,18 +100,3 @@ def _copied_places() -> Iterator[tuple[tuple[int, ...], Place | None, Place | No
         placed((2,) * 8, (7, 5, 3, 1, 6, 4, 2, 0), gap=1),
         placed((2,) * 8, (1, 0, 3, 2, 5, 4, 7, 6), gap=1),
     )
-
-
-def transpose(make: Maker) -> Iterator[Case]:
-    for (shape, perm), dtype in itertools.product(PERMUTATIONS, (make.dtype, "i64", "i32", "i1")):
-        x = _bits(make, dtype, shape)
-        outputs = [(dtype, tuple(shape[d] for d in perm))]
-        yield Case(f"{dtype} {shape} {perm}", [x], outputs, {"perm": list(perm)}, exact=True)
-
-
-def broadcast(make: Maker) -> Iterator[Case]:
-    targets = [(shape, np.broadcast_shapes(*pair)) for pair in BROADCASTS for shape in pair]
-    for (shape, target), dtype in itertools.product(
-        [*targets, ((), (3, 0))], (make.dtype, "i64", "i32", "i1")
-    ):
-        yield Case(f"{dtype} {shape} {target}", [_bits(make, dtype, shape)], [(dtype, target)], exact=True)

@@ -164,3 +164,91 @@
 %x = "test.op"() : () -> tensor<8x8xf32>
 // expected-error@below {{gemm_epilogue takes a, b, [bias], [saved] and gives out, [pre], [bias_grad]: say by name which tensors are which}}
 %y = "kernel.gemm_epilogue"(%x, %x) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x6xf32>
+// expected-error@below {{expected a view of a dense tensor with a layout, got tensor<4x6xf32> -> tensor<4x2xf32>}}
+%y = kernel.view %x : (tensor<4x6xf32>) -> tensor<4x2xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x6xf32>
+%y = kernel.view %x : (tensor<4x6xf32>) -> tensor<4x2xf32, strided<[6, 1]>>
+// expected-error@below {{expected a view of a dense tensor with a layout, got tensor<4x2xf32, strided<[6, 1]>> -> tensor<2xf32, strided<[1]>>}}
+%z = kernel.view %y : (tensor<4x2xf32, strided<[6, 1]>>) -> tensor<2xf32, strided<[1]>>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x6xf32>
+// expected-error@below {{a view keeps the element type, got f32 -> f64; use kernel.copy to cast}}
+%y = kernel.view %x : (tensor<4x6xf32>) -> tensor<4x2xf64, strided<[6, 1]>>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x6xf32>
+// expected-error@below {{expected a view inside the 24 elements of tensor<4x6xf32>, got tensor<4x2xf32, strided<[6, 1], offset: 5>>, which ends at 25}}
+%y = kernel.view %x : (tensor<4x6xf32>) -> tensor<4x2xf32, strided<[6, 1], offset: 5>>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x6xf32>
+// expected-error@below {{expected strides and an offset from 0 on, and an end below 2^62, got tensor<4x2xf32, strided<[4611686018427387903, 1]>>}}
+%y = kernel.view %x : (tensor<4x6xf32>) -> tensor<4x2xf32, strided<[4611686018427387903, 1]>>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x6xf32>
+%y = kernel.view %x : (tensor<4x6xf32>) -> tensor<4x2xf32, strided<[6, 1]>>
+// expected-error@below {{expected dense tensors, got tensor<4x2xf32, strided<[6, 1]>>}}
+%z = kernel.reshape %y : (tensor<4x2xf32, strided<[6, 1]>>) -> tensor<8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x6xf32>
+%y = kernel.view %x : (tensor<4x6xf32>) -> tensor<4x2xf32, strided<[6, 1]>>
+// expected-error@below {{input 0: non-contiguous: got strides [6, 1] for shape [4, 2], expected [2, 1]; call .contiguous() on x: relu takes x dense}}
+%z = kernel.relu x(%y) : (tensor<4x2xf32, strided<[6, 1]>>) -> tensor<4x2xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x2xf32>
+// expected-error@below {{expected a kernel.join that gives tensor<4x2xf32, strided<[6, 1]>> its memory}}
+%y = kernel.copy x(%x) : (tensor<4x2xf32>) -> tensor<4x2xf32, strided<[6, 1]>>
+
+// -----
+
+func.func @argument(%x: tensor<4x2xf32, strided<[6, 1]>>) -> tensor<4x2xf32> {
+  // expected-error@below {{expected a dense argument, got tensor<4x2xf32, strided<[6, 1]>>; make a kernel.view of it}}
+  %y = kernel.copy x(%x) : (tensor<4x2xf32, strided<[6, 1]>>) -> tensor<4x2xf32>
+  func.return %y : tensor<4x2xf32>
+}
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x2xf32>
+%y = kernel.copy x(%x) : (tensor<4x2xf32>) -> tensor<4x2xf32, strided<[3, 1]>>
+// expected-error@below {{expected operands that fill tensor<4x3xf32> together}}
+%z = kernel.join %y : (tensor<4x2xf32, strided<[3, 1]>>) -> tensor<4x3xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x2xf32>
+%y = kernel.copy x(%x) : (tensor<4x2xf32>) -> tensor<4x2xf32, strided<[3, 1]>>
+%z = kernel.copy x(%x) : (tensor<4x2xf32>) -> tensor<4x2xf32, strided<[3, 1], offset: 1>>
+// expected-error@below {{expected operands inside tensor<4x3xf32> and apart from each other, got tensor<4x2xf32, strided<[3, 1], offset: 1>>}}
+%j = kernel.join %y, %z : (tensor<4x2xf32, strided<[3, 1]>>, tensor<4x2xf32, strided<[3, 1], offset: 1>>) -> tensor<4x3xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x2xf32>
+%y = kernel.copy x(%x) : (tensor<4x2xf32>) -> tensor<4x2xf32, strided<[1, 4]>>
+// expected-error@below {{expected a tensor to be joined once, got tensor<4x2xf32, strided<[1, 4]>> more often}}
+%z = kernel.join %y : (tensor<4x2xf32, strided<[1, 4]>>) -> tensor<2x4xf32>
+%j = kernel.join %y : (tensor<4x2xf32, strided<[1, 4]>>) -> tensor<8xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x2xf32>
+// expected-error@below {{expected the results of launches at their places in tensor<4x2xf32>, got tensor<4x2xf32>}}
+%j = kernel.join %x : tensor<4x2xf32>

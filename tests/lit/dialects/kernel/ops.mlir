@@ -94,10 +94,19 @@
 // Moves
 // CHECK: %copy = kernel.copy x(%x) : (tensor<4x8xf32>) -> tensor<4x8xf16>
 %copy = kernel.copy x(%x) : (tensor<4x8xf32>) -> tensor<4x8xf16>
-// CHECK: %transpose = kernel.transpose x(%n) {perm = array<i64: 2, 0, 1>} : (tensor<3x4x8xbf16>) -> tensor<8x3x4xbf16>
-%transpose = kernel.transpose x(%n) {perm = array<i64: 2, 0, 1>} : (tensor<3x4x8xbf16>) -> tensor<8x3x4xbf16>
-// CHECK: %broadcast = kernel.broadcast x(%b) : (tensor<2xf32>) -> tensor<4x2xf32>
-%broadcast = kernel.broadcast x(%b) : (tensor<2xf32>) -> tensor<4x2xf32>
+// CHECK: %view = kernel.view %n : (tensor<3x4x8xbf16>) -> tensor<8x3x4xbf16, strided<[1, 32, 8]>>
+%view = kernel.view %n : (tensor<3x4x8xbf16>) -> tensor<8x3x4xbf16, strided<[1, 32, 8]>>
+// CHECK: %turned = kernel.copy x(%view) : (tensor<8x3x4xbf16, strided<[1, 32, 8]>>) -> tensor<8x3x4xbf16>
+%turned = kernel.copy x(%view) : (tensor<8x3x4xbf16, strided<[1, 32, 8]>>) -> tensor<8x3x4xbf16>
+// CHECK: %wide = kernel.view %b : (tensor<2xf32>) -> tensor<4x2xf32, strided<[0, 1]>>
+%wide = kernel.view %b : (tensor<2xf32>) -> tensor<4x2xf32, strided<[0, 1]>>
+// CHECK: %left = kernel.copy x(%wide) : (tensor<4x2xf32, strided<[0, 1]>>) -> tensor<4x2xf32, strided<[3, 1], offset: 1>>
+%left = kernel.copy x(%wide) : (tensor<4x2xf32, strided<[0, 1]>>) -> tensor<4x2xf32, strided<[3, 1], offset: 1>>
+%column = kernel.view %b : (tensor<2xf32>) -> tensor<4x1xf32, strided<[0, 1]>>
+%first = kernel.copy x(%column) : (tensor<4x1xf32, strided<[0, 1]>>) -> tensor<4x1xf32, strided<[3, 1]>>
+// CHECK: %joined = kernel.join %left, %first
+// CHECK-NEXT:  : (tensor<4x2xf32, strided<[3, 1], offset: 1>>, tensor<4x1xf32, strided<[3, 1]>>) -> tensor<4x3xf32>
+%joined = kernel.join %left, %first : (tensor<4x2xf32, strided<[3, 1], offset: 1>>, tensor<4x1xf32, strided<[3, 1]>>) -> tensor<4x3xf32>
 
 // Updates: tensors first, then the scalars of each param group
 // CHECK: %step1 = kernel.advance step(%step) -> step : tensor<2xf32>

@@ -432,14 +432,14 @@ plan.arena @input 256
 // A layout is refused until kernels honour it.
 plan.program @p target "cpu" peak 512 {
   plan.arena @input 512
-  // expected-error@below {{expected a dense memref such as memref<4x8xf32>: slots have neither layouts nor memory spaces; got memref<4x8xf32, strided<[1000000, 4], offset: 7>>}}
+  // expected-error@below {{expected a dense memref such as memref<4x8xf32>: only an alias has a layout; got memref<4x8xf32, strided<[1000000, 4], offset: 7>>}}
   plan.slot @x in @input[0] : memref<4x8xf32, strided<[1000000, 4], offset: 7>> input "x"
 }
 
 // -----
 
 plan.program @p target "cpu" {
-  // expected-error@below {{expected a dense memref such as memref<4xf32>: slots have neither layouts nor memory spaces; got memref<4xf32, 1 : i64>}}
+  // expected-error@below {{expected a memref such as memref<4xf32>: slots have no memory spaces; got memref<4xf32, 1 : i64>}}
   plan.slot @x : memref<4xf32, 1> input "x"
 }
 
@@ -631,4 +631,89 @@ plan.program @p target "cpu" {
   plan.slot @t : memref<3xi64> input "t"
   // expected-error@below {{@k0 writes a status; only check_index and check_finite tell the host of it}}
   plan.launch @k0 "copy_cpu" copy x(@t) -> y(@s)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4x6xf32> input "x"
+  // expected-error@below {{expected @v inside the 24 elements of @x, got memref<4x2xf32, strided<[6, 1], offset: 5>>, which ends at 25}}
+  plan.slot @v : memref<4x2xf32, strided<[6, 1], offset: 5>> input alias @x
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4x6xf32> input "x"
+  // expected-error@below {{the alias @v must be like its owner @x: input, f32, 96 bytes; got input, f16, 96 bytes}}
+  plan.slot @v : memref<4x2xf16, strided<[6, 1]>> input alias @x
+}
+
+// -----
+
+// A kernel that takes dense tensors only.
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4x6xf32> input "x"
+  plan.slot @v : memref<4x2xf32, strided<[6, 1]>> input alias @x
+  plan.slot @y : memref<4x2xf32> output "y"
+  // expected-error@below {{@k0: input 0: non-contiguous: got strides [6, 1] for shape [4, 2], expected [2, 1]}}
+  plan.launch @k0 "check_finite_cpu" check_finite status(@v) x(@v) -> status(@y) {code = 1}
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4x2xf32> input "x"
+  plan.slot @w : memref<4x6xf32> param "w"
+  plan.slot @v : memref<4x2xf32, strided<[6, 1]>> param alias @w
+  // expected-error@below {{@k0 writes @v, a part of a param slot; those are written whole}}
+  plan.launch @k0 "copy_cpu" copy x(@x) -> y(@v)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4x2xf32> input "x"
+  // expected-error@below {{no launch writes a part of @z}}
+  plan.slot @z : memref<4x6xf32> output "z"
+  plan.slot @v : memref<4x2xf32, strided<[6, 1]>> output alias @z
+  plan.launch @k0 "copy_cpu" copy x(@x) -> y(@v)
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4x2xf32> input "x"
+  plan.slot @y : memref<4x4xf32> output "y"
+  plan.slot @t : memref<4x4xf32> temp
+  plan.slot @v : memref<4x2xf32, strided<[4, 1]>> temp alias @t
+  plan.launch @k0 "copy_cpu" copy x(@x) -> y(@v)
+  // expected-error@below {{@k1 reads @t, of which a part has not been written}}
+  plan.launch @k1 "copy_cpu" copy x(@t) -> y(@y) after @k0
+}
+
+// -----
+
+// Two parts that have elements in common.
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4x3xf32> input "x"
+  plan.slot @t : memref<4x4xf32> output "t"
+  plan.slot @v : memref<4x3xf32, strided<[4, 1]>> output alias @t
+  plan.slot @u : memref<4x3xf32, strided<[4, 1], offset: 1>> output alias @t
+  plan.launch @k0 "copy_cpu" copy x(@x) -> y(@v)
+  // expected-error@below {{@k1 writes @u, which holds the result of @k0: only a launch that reads it may overwrite it; give the new value a slot of its own}}
+  plan.launch @k1 "copy_cpu" copy x(@x) -> y(@u) after @k0
+}
+
+// -----
+
+// The bytes of one part lie between those of the other: which elements they are decides nothing here.
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4x2xf32> input "x"
+  plan.slot @t : memref<4x4xf32> output "t"
+  plan.slot @v : memref<4x2xf32, strided<[4, 1]>> output alias @t
+  plan.slot @u : memref<4x2xf32, strided<[4, 1], offset: 2>> output alias @t
+  plan.launch @k0 "copy_cpu" copy x(@x) -> y(@v)
+  // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
+  plan.launch @k1 "copy_cpu" copy x(@x) -> y(@u)
 }

@@ -1,0 +1,244 @@
+"""Copies that only move elements go: launches read, and write, where the elements lie.
+
+A launch that reads a copy of a view reads the view itself, and one whose result is copied to its place, as a part of
+a kernel.join or transposed, writes it there, wherever a kernel of the target takes that layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.kernel_op import KernelOp, operand_spec, spec_of_type, tensor_spec
+from aicf_mlir.errors import SelectionError, VerifyError
+from aicf_mlir.ir import registry
+from aicf_mlir.ir.expect import with_shape
+from aicf_mlir.ir.layouts import Layout, layout_of, shares_block, with_layout
+from aicf_mlir.ir.remarks import remark
+from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
+
+MOVES = (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)
+"""Ops whose result has elements of their operand."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the elements of a value come from: those of the dense tensor `base` at `layout`."""
+
+    base: SSAValue
+    layout: Layout
+
+
+def is_move(op: object) -> bool:
+    """Whether `op` moves elements and computes nothing."""
+    if isinstance(op, kernel.CopyOp):
+        return tensor_spec(op.operands[0])[0] == tensor_spec(op.results[0])[0]
+    return isinstance(op, MOVES)
+
+
+def sources(value: SSAValue) -> Iterator[Source]:
+    """The dense tensors that `value` has its elements from, the nearest first, each behind one copy or more."""
+    base, layout, copied = value, Layout.dense(shape_of(value)), False
+    while is_move(op := base.owner):
+        assert isinstance(op, Operation)
+        if isinstance(op, kernel.ViewOp):
+            outer = op.layout.then(layout)
+            if outer is None:
+                return
+            layout = outer
+        copied = copied or isinstance(op, kernel.CopyOp)
+        base = op.operands[0]
+        if copied and not shares_block(base.type):
+            yield Source(base, layout)
+
+
+def erase_way(op: Operation | Block) -> None:
+    """Erase `op`, and what it alone has read, as far as these move elements that nothing reads any more."""
+    while (
+        isinstance(op, Operation)
+        and is_move(op)
+        and op.parent is not None
+        and op.results[0].first_use is None
+    ):
+        before = op.operands[0].owner
+        op.detach()
+        op.erase()
+        op = before
+
+
+class CopyElision:
+    """The rewriting of one function for one target."""
+
+    def __init__(self, function: FuncOp, target: str):
+        self.function = function
+        self.target = target
+        self._views: dict[tuple[SSAValue, AnyTensor], SSAValue] = {}
+
+    def run(self) -> None:
+        """Readers first, from the first to the last; then writers, from the last: they see the whole way of a value."""
+        if not any(isinstance(op, kernel.CopyOp) for op in self.function.body.block.ops):
+            return
+        for op in list(self.function.body.block.ops):
+            if isinstance(op, KernelOp):
+                for index in range(len(op.operands)):
+                    self.read_in_place(op, index)
+        for op in reversed(list(self.function.body.block.ops)):
+            erase_way(op)
+        for op in reversed(list(self.function.body.block.ops)):
+            if isinstance(op, kernel.CopyOp) and is_move(op):
+                self.write_in_place(op)
+
+    def read_in_place(self, op: KernelOp, index: int) -> None:
+        """Have `op` read its operand where the elements come from, as far back as a kernel takes it."""
+        operand = op.operands[index]
+        for source in reversed(list(sources(operand))):
+            type_ = self.type_at(source)
+            if not (reason := self.reason(op, {operand: type_})):
+                op.operands[index] = self.view(source, type_, op)
+                return
+            remark(op, f"reads a copy of {source.base.type}: {reason}")
+
+    def type_at(self, source: Source) -> AnyTensor:
+        """The type of what lies at `source`."""
+        whole = source.layout.is_dense and source.layout.count == math.prod(shape_of(source.base))
+        if whole:
+            return with_shape(source.base, source.layout.shape)
+        return with_layout(tensor_type(source.base), source.layout)
+
+    def view(self, source: Source, type_: AnyTensor, reader: KernelOp) -> SSAValue:
+        """The value at `source`, from an op before `reader`; equal ones are one."""
+        if source.base.type == type_:
+            return source.base
+        key = (source.base, type_)
+        if key not in self._views:
+            made = kernel.ViewOp if shares_block(type_) else kernel.ReshapeOp
+            op = made.build_op([source.base], [type_])
+            op.location = reader.location
+            op.results[0].name_hint = op.name.rpartition(".")[2]
+            self.function.body.block.insert_op_before(op, reader)
+            self._views[key] = op.results[0]
+        return self._views[key]
+
+    def reason(self, op: KernelOp, types: Mapping[SSAValue, AnyTensor]) -> str:
+        """Why no kernel runs `op` with these types in place of its values' own; empty if one does."""
+
+        def specs(values: Sequence[SSAValue]) -> list[registry.OperandSpec]:
+            return [spec_of_type(types[v]) if v in types else operand_spec(v) for v in values]
+
+        use = registry.Use.of(op.op_name, specs(op.operands), specs(op.results), op.attrs, op.counts)
+        wanted = op.kernel_id.data if op.kernel_id is not None else ""
+        try:
+            registry.check_op(use)
+            registry.select_kernel(use, self.target, wanted)
+        except (VerifyError, SelectionError) as error:
+            return str(error)
+        return ""
+
+    def write_in_place(self, copy: KernelOp) -> None:
+        """Have the launch behind `copy` write its result to where the copy has it, if a kernel and all readers take that."""
+        result = copy.results[0]
+        join = kernel.join_of(result)
+        if join is not None and not result.has_one_use():
+            return
+        if any(isinstance(use.operation, ReturnOp) for use in result.uses):
+            return  # bufferize places it, in the slot of an argument if that is what it updates
+        found = writer_of(copy)
+        if found is None:
+            return
+        value, place, first = found
+        writer = value.op
+        assert isinstance(writer, KernelOp)
+        type_ = with_layout(tensor_type(value), place)
+        if reason := self.reason(writer, {value: type_}):
+            remark(copy, f"moves a result of {writer.name}: {reason}", (writer, "the launch"))
+            return
+        readers = [use.operation for use in value.uses if use.operation is not first]
+        if join is not None and meet_in(join.output, writer, readers):
+            remark(
+                copy,
+                f"moves a result of {writer.name}: a launch would read one part of the result and write another",
+            )
+            return
+        if not all(isinstance(op, KernelOp) and not self.reason(op, {value: type_}) for op in readers):
+            remark(
+                copy,
+                f"moves a result of {writer.name}, which others read",
+                *((op, "a reader") for op in readers),
+            )
+            return
+        part = Rewriter.replace_value_with_new_type(value, type_)
+        if join is not None:
+            use = next(iter(result.uses))
+            use.operation.operands[use.index] = part
+        else:
+            whole = kernel.JoinOp.build_op([part], [result.type])
+            whole.location = copy.location
+            whole.output.name_hint = result.name_hint
+            self.function.body.block.insert_op_before(whole, copy)
+            result.replace_all_uses_with(whole.output)
+        erase_way(copy)
+
+
+def meet_in(block: SSAValue, writer: Operation, readers: Sequence[Operation]) -> bool:
+    """Whether a launch would read one part of `block` and write another: kernels are asked for bytes, not elements."""
+    reads = any(kernel.block_of(operand) is block for operand in writer.operands)
+    return reads or any(kernel.block_of(result) is block for op in readers for result in op.results)
+
+
+def writer_of(copy: KernelOp) -> tuple[OpResult, Layout, Operation] | None:
+    """The result of a launch that `copy` moves, where it would lie to be in place at once, and its first move.
+
+    None where the moves between leave elements out, or repeat some, or something else reads what is between.
+    """
+    place: Layout | None = layout_of(tensor_type(copy.results[0]))
+    move: Operation = copy
+    while True:
+        value = move.operands[0]
+        match move:
+            case kernel.ReshapeOp():
+                place = place.then(Layout.dense(shape_of(value)))
+            case kernel.ViewOp():
+                place = move.layout.inverse(shape_of(value), place)
+            case _:
+                pass
+        if place is None:
+            return None
+        if not is_move(value.owner):
+            break
+        assert isinstance(value.owner, Operation)
+        if not value.has_one_use():
+            return None
+        move = value.owner
+    if not isinstance(value, OpResult) or not isinstance(value.op, KernelOp) or shares_block(value.type):
+        return None
+    return value, place, move
+
+
+@dataclass(frozen=True)
+class ElideCopiesPass(ModulePass):
+    """Let launches read views, and write parts and transposes, where a kernel of the target takes their layout.
+
+    Options:
+      target: "cpu" (the default), or a compute capability such as "sm_90"
+    """
+
+    name = "elide-copies"
+
+    target: str = "cpu"
+
+    def __post_init__(self) -> None:
+        registry.check_target(self.target)
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in op.ops:
+            if isinstance(function, FuncOp) and not function.is_declaration:
+                CopyElision(function, self.target).run()

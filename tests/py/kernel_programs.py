@@ -16,8 +16,10 @@ from xdsl.rewriter import InsertPoint
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.ir.expect import with_shape
+from aicf_mlir.ir.layouts import Layout, with_layout
 from aicf_mlir.ir.signature import Label, argument_labels
-from aicf_mlir.ir.tensor_op import shape_of
+from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 
 N = 4
 MATRIX, VECTOR, VIEW = TensorType(f64, (N, N)), TensorType(f64, (N,)), TensorType(f64, (2, N // 2, N))
@@ -45,7 +47,7 @@ class RandomFunction:
         """One of several ops."""
         return items[int(self.rng.integers(len(items)))]
 
-    def add(self, op: KernelOp | kernel.ReshapeOp | kernel.ConstantOp) -> SSAValue:
+    def add(self, op: KernelOp | kernel.ReshapeOp | kernel.JoinOp | kernel.ConstantOp) -> SSAValue:
         """Append an op; its first result."""
         Builder(InsertPoint.at_end(self.block)).insert(op)
         for result in op.results:
@@ -76,6 +78,39 @@ class RandomFunction:
         source, target = (MATRIX, VIEW) if self.rng.random() < 0.5 else (VIEW, MATRIX)
         self.add(kernel.ReshapeOp.build_op([self.pick(source)], [target]))
 
+    def part(self, source: SSAValue, layout: Layout) -> SSAValue:
+        """A copy of the elements of `source` that lie where `layout` says."""
+        view = kernel.ViewOp.build_op([source], [with_layout(tensor_type(source), layout)])
+        Builder(InsertPoint.at_end(self.block)).insert(view)
+        return self.add(kernel.CopyOp.launch([view], [with_shape(source, layout.shape)]))
+
+    def transposed(self) -> None:
+        self.part(self.pick(MATRIX), Layout((N, N), (1, N)))
+
+    def turned_view(self) -> None:
+        """[2, N / 2, N] with its first two dimensions exchanged, as [N, N]."""
+        turned = self.part(self.pick(VIEW), Layout((N // 2, 2, N), (N, N * N // 2, 1)))
+        self.add(kernel.ReshapeOp.build_op([turned], [MATRIX]))
+
+    def joined(self) -> None:
+        """Columns of one matrix beside columns of another, or of the same; or rows above rows."""
+        across = self.rng.random() < 0.5
+        shape = (N, N // 2) if across else (N // 2, N)
+        starts = [0, N // 2 if across else N * N // 2]
+        copies: list[SSAValue] = []
+        for start in starts:
+            source = self.pick(MATRIX)
+            half = self.part(source, Layout(shape, (N, 1), int(self.rng.choice(starts))))
+            if self.rng.random() < 0.5:
+                half = self.add(kernel.TanhOp.launch([half], [half.type]))
+            place = with_layout(tensor_type(half), Layout(shape, (N, 1), start))
+            copies.append(self.insert(kernel.CopyOp.launch([half], [place])))
+        self.add(kernel.JoinOp.build_op(copies, [MATRIX]))
+
+    def insert(self, op: KernelOp) -> SSAValue:
+        """Append an op whose result nothing else takes."""
+        return Builder(InsertPoint.at_end(self.block)).insert(op).results[0]
+
     def sum_of_rows(self) -> None:
         self.add(kernel.ReduceSumOp.launch([self.pick(MATRIX)], [VECTOR], dims=[0]))
 
@@ -95,9 +130,13 @@ class RandomFunction:
         kind = MATRIX if self.rng.random() < 0.5 else VECTOR
         self.add(kernel.ConstantOp.build_op([], [kind], {"value": FloatAttr(value, f64)}))
 
+    def move(self) -> None:
+        moves = (self.transposed, self.turned_view, self.joined)
+        moves[self.rng.integers(len(moves))]()
+
     def step(self) -> None:
         """One random op."""
-        steps = (self.gemm, self.bias, self.activation, self.gradient, self.binary, self.view)
+        steps = (self.gemm, self.bias, self.activation, self.gradient, self.binary, self.view, self.move)
         rare = (self.sum_of_rows, self.weight_and_bias_gradient, self.constant)
         chosen = steps if self.rng.random() < 0.85 else rare
         chosen[self.rng.integers(len(chosen))]()

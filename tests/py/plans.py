@@ -14,7 +14,7 @@ from aicf_mlir.pipeline import parse_passes, run_passes
 from aicf_mlir.runtime.program import Slot, load_program
 from aicf_mlir.text.parsing import make_context
 
-PLAN = "decompose,lower,fuse,dce,select-kernels,bufferize,plan-memory"
+PLAN = "decompose,lower,fuse,dce,elide-copies,select-kernels,bufferize,plan-memory"
 """From kernel ops (or nn and optim) to a plan for the CPU."""
 
 

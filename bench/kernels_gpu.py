@@ -96,9 +96,13 @@ def others() -> Iterator[Row]:
         yield Row(f"reduce_sum {shape} columns", OpKind.ReduceSum, [x], [row], {"dims": [0]},
                   peer=lambda x=x, row=row: torch.sum(x, 0, out=row))  # fmt: skip
         yield Row(f"reduce_sum {shape} all", OpKind.ReduceSum, [x], [loss], {"dims": [0, 1]})
+        yield Row(f"softmax {shape}", OpKind.Softmax, [x], [z], {},
+                  peer=lambda x=x, z=z: torch.softmax(x, 1, out=z))  # fmt: skip
         yield Row(f"mse_loss {shape}", OpKind.MseLoss, [x, y], [loss], {})
         yield Row(f"mse_grad {shape}", OpKind.MseGrad, [loss, x, y], [z], {})
-        yield Row(f"transpose {shape}", OpKind.Transpose, [x], [make(columns, rows)], {"perm": [1, 0]})
+        turned = make(columns, rows)
+        yield Row(f"copy of {shape} transposed", OpKind.Copy, [x.T], [turned], {},
+                  peer=lambda x=x, turned=turned: turned.copy_(x.T))  # fmt: skip
         p, g, m, v = make(rows, columns), make(rows, columns), make(rows, columns), make(rows, columns).abs()
         scalars = [
             torch.tensor(s, device="cuda", dtype=torch.float64)

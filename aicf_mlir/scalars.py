@@ -25,20 +25,15 @@ from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.irdl import OperandDef, VarOperandDef
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects import kernel, nn, optim
+from aicf_mlir.dialects import kernel, nn
 from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Sgd, parse_groups
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, parse_groups
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
 from aicf_mlir.ir.locations import origin
 from aicf_mlir.ir.signature import argument_labels
-
-UPDATES = ("advance", "sgd_step", "adam_step")
-"""Launches of the optimizer."""
-
-HYPERPARAMETERS = frozenset({*Sgd(momentum=True).metas, *Adam().metas})
-"""Names of operands of an update that the host sets."""
-VECTORS = ("step", "bc1_inv", "bc2_inv")
-"""Operands of an update that have an element for each parameter."""
+from aicf_mlir.optimizers import LAUNCHES, METAS, VECTORS
+from aicf_mlir.optimizers.advance import AdvanceOp
+from aicf_mlir.optimizers.op import HYPERPARAMETER, OptimOp
 
 _STRUCTURE = ("workspace", "index")
 """Integer properties that are sizes and positions, no part of what an op computes."""
@@ -86,7 +81,7 @@ def check_update(op: Operation) -> None:
     for name, value in _hyperparameters(op):
         if isinstance(value, BlockArgument) and _role(value) in ("", "meta", "state"):
             continue
-        if isinstance(value, OpResult) and isinstance(value.op, optim.AdvanceOp | kernel.AdvanceOp):
+        if isinstance(value, OpResult) and isinstance(value.op, AdvanceOp | kernel.AdvanceOp):
             continue
         _refuse(
             op,
@@ -97,33 +92,33 @@ def check_update(op: Operation) -> None:
 
 def _hyperparameters(op: Operation) -> Iterator[tuple[str, SSAValue]]:
     """The operands of an update that the host sets, by name."""
-    if isinstance(op, optim.OptimOp):
+    if isinstance(op, OptimOp):
         for name, definition in op.get_irdl_definition().operands:
             value: Any = getattr(op, name)
             if type(definition) is OperandDef:
-                if name in HYPERPARAMETERS:
+                if name in METAS:
                     yield name, value
             elif type(definition) is VarOperandDef:
                 yield from ((f"an operand of {name}", v) for v in value if _is_from_host(v))
-    elif isinstance(op, KernelOp) and op.op_name in UPDATES:
+    elif isinstance(op, KernelOp) and op.op_name in LAUNCHES:
         for name, values in op.ins.items():
-            if name in (*HYPERPARAMETERS, *VECTORS):
+            if name in METAS | VECTORS:
                 yield from ((name, value) for value in values if _is_from_host(value))
 
 
 def _is_from_host(value: SSAValue) -> bool:
     """Whether an operand after the tensors of an update must be a live one: a scalar, or a constant in the place of a vector."""
-    return value.type == optim.HYPERPARAMETER or isinstance(value.owner, nn.ConstantOp | kernel.ConstantOp)
+    return value.type == HYPERPARAMETER or isinstance(value.owner, nn.ConstantOp | kernel.ConstantOp)
 
 
 def _check_launch(launch: LaunchOp) -> None:
     program = launch.parent_op()
-    if launch.op.data not in UPDATES or not isinstance(program, ProgramOp):
+    if launch.op.data not in LAUNCHES or not isinstance(program, ProgramOp):
         return
     read = [
         (operand, name)
         for operand, names in launch.ins.items()
-        if operand in (*HYPERPARAMETERS, *VECTORS)
+        if operand in METAS | VECTORS
         for name in names
     ]
     for operand, name in read:
@@ -171,9 +166,7 @@ def _flags(function: func.FuncOp) -> Iterator[Scalar]:
     for index, group in enumerate(parse_groups(function.attributes[OPTIMIZER])):
         for flag, value in vars(group.rule).items():
             name = f"param_groups[{index}].{flag}"
-            yield Scalar(
-                name, str(value).lower(), "guarded", "the optimizer", (type(group.rule).__name__.lower(),)
-            )
+            yield Scalar(name, str(value).lower(), "guarded", "the optimizer", (group.rule.KIND,))
 
 
 def _constants(op: Operation, watched: Mapping[str, object]) -> Iterator[Scalar]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 from typing import Any, cast
 
 import torch
 
 from aicf_mlir.errors import BindError
+from aicf_mlir.optimizers.rule import UpdateRule
 
 
 def real(value: object, name: str) -> float:
@@ -46,6 +47,33 @@ def pair(group: Mapping[str, Any], key: str) -> tuple[float, float]:
 def flag(group: Mapping[str, Any], key: str) -> bool:
     """The switch `key` of a param group; like torch, by its truth."""
     return bool(_entry(group, key))
+
+
+def hyperparameters(rule: type[UpdateRule], group: Mapping[str, Any]) -> dict[str, float]:
+    """The settings of a param group, by the names of the hyperparameters that they are."""
+    values: dict[str, float] = {}
+    for setting in rule.SETTINGS:
+        if len(setting.slots) == 1:
+            values[setting.slots[0]] = hyperparameter(group, setting.key)
+        else:
+            values |= zip(setting.slots, pair(group, setting.key), strict=True)
+    return values
+
+
+def switches(
+    rule: type[UpdateRule], group: Mapping[str, Any], fixed: Collection[str] = ()
+) -> dict[str, bool]:
+    """The flags that a param group switches on or off, but for those that are `fixed`."""
+    settings = {setting.key for setting in rule.SETTINGS}
+    values: dict[str, bool] = {}
+    for row in rule.FLAGS:
+        if row.name in fixed:
+            continue
+        if row.key in settings:
+            values[row.name] = hyperparameter(group, row.key) != 0
+        else:
+            values[row.name] = (row.key in group or not row.optional) and flag(group, row.key)
+    return values
 
 
 def _entry(group: Mapping[str, Any], key: str) -> object:

@@ -1,4 +1,4 @@
-"""What of a torch optimizer is compiled in: per param group its kind, its structure flags and its parameters.
+"""What of a torch optimizer is compiled in: per param group its rule with its flags, and its parameters.
 
 Values (lr, betas, eps, weight decay, momentum) are not part of it: they live in device slots and may change
 at any step.
@@ -7,50 +7,19 @@ at any step.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
 import torch
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 
-from aicf_mlir.dialects.optimizer_groups import Adam, Group, Sgd
+from aicf_mlir.dialects.optimizer_groups import Group
 from aicf_mlir.errors import BindError
-from aicf_mlir.frontend.group_values import flag, hyperparameter, pair
+from aicf_mlir.frontend.group_values import hyperparameters, switches
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
-
-ParamGroup = dict[str, Any]
-
-Structure = Callable[[ParamGroup], Sgd | Adam]
-"""What of a param group is compiled in; raises BindError for values that are no numbers."""
-
-
-def _adam(group: ParamGroup) -> Sgd | Adam:
-    decoupled = bool(group.get("decoupled_weight_decay", False))
-    return replace(_adamw(group), decoupled=decoupled)
-
-
-def _adamw(group: ParamGroup) -> Adam:
-    pair(group, "betas")
-    for key in ("lr", "eps", "weight_decay"):
-        hyperparameter(group, key)
-    return Adam(flag(group, "amsgrad"), True, flag(group, "maximize"))
-
-
-def _sgd(group: ParamGroup) -> Sgd | Adam:
-    for key in ("lr", "dampening", "weight_decay"):
-        hyperparameter(group, key)
-    momentum = hyperparameter(group, "momentum") != 0
-    return Sgd(momentum, flag(group, "nesterov"), flag(group, "maximize"))
-
-
-RULES: dict[type[torch.optim.Optimizer], Structure] = {
-    torch.optim.AdamW: _adamw,
-    torch.optim.Adam: _adam,
-    torch.optim.SGD: _sgd,
-}
-"""Supported optimizers, the most derived class first, and what is compiled in for a param group."""
+from aicf_mlir.optimizers import CLASSES
+from aicf_mlir.optimizers.rule import TorchClass, UpdateRule
 
 
 def describe(
@@ -62,40 +31,51 @@ def describe(
     `names` holds the trained parameters of the step; a parameter that the step does not read is left out, as
     torch leaves it alone. Raises TraceError for an optimizer whose update cannot be compiled.
     """
-    base, rule = _rule(optimizer)
-    _refuse_custom_update(optimizer, base)
+    torch_class, rule = _rule(optimizer)
+    _refuse_custom_update(optimizer, torch_class)
     groups: list[DictionaryAttr] = []
     for index, group in enumerate(optimizer.param_groups):
-        if group.get("differentiable", False):
-            raise trace_error(
-                f"param group {index} has differentiable=True, which is not supported; use False"
-            )
+        for key, reason in rule.REFUSED.items():
+            if group.get(key, False):
+                raise trace_error(f"param group {index} has {reason}")
         params = tuple(names[parameter] for parameter in group["params"] if parameter in names)
         try:
-            groups.append(Group(rule(group), params).to_attribute())
+            hyperparameters(rule, group)
+            flags = {**switches(rule, group, torch_class.fixed), **torch_class.fixed}
+            groups.append(Group(rule(**flags), params).to_attribute())
         except BindError as error:
             raise trace_error(f"param group {index}: {error}") from None
     return ArrayAttr(groups)
 
 
-def _rule(
-    optimizer: torch.optim.Optimizer,
-) -> tuple[type[torch.optim.Optimizer], Structure]:
-    for base, rule in RULES.items():
-        if isinstance(optimizer, base):
-            return base, rule
+def _rule(optimizer: torch.optim.Optimizer) -> tuple[TorchClass, type[UpdateRule]]:
+    """The most derived class that is supported, and its rule."""
+    for base in type(optimizer).__mro__:
+        for torch_class, rule in CLASSES:
+            if base is _loaded(torch_class):
+                return torch_class, rule
     raise trace_error(
-        f"the optimizer {type(optimizer).__name__} is not supported; use SGD, Adam or AdamW of torch.optim or"
+        f"the optimizer {type(optimizer).__name__} is not supported; use {_titles('or')} of torch.optim or"
         " aicf_mlir.optim"
     )
 
 
-def _refuse_custom_update(optimizer: torch.optim.Optimizer, base: type[torch.optim.Optimizer]) -> None:
+def _loaded(torch_class: TorchClass) -> type[torch.optim.Optimizer]:
+    return getattr(import_module(torch_class.module), torch_class.title)
+
+
+def _titles(word: str) -> str:
+    """The supported classes, as a list in words."""
+    *titles, last = [torch_class.title for torch_class, _ in CLASSES]
+    return f"{', '.join(titles)} {word} {last}"
+
+
+def _refuse_custom_update(optimizer: torch.optim.Optimizer, torch_class: TorchClass) -> None:
     """Raise TraceError for a subclass with a `step` of its own, or for hooks around it."""
-    if inspect.unwrap(type(optimizer).step) is not inspect.unwrap(base.step):
+    if inspect.unwrap(type(optimizer).step) is not inspect.unwrap(_loaded(torch_class).step):
         raise trace_error(
-            f"{type(optimizer).__name__} replaces the step of {base.__name__}; only the updates of SGD, Adam"
-            " and AdamW can be compiled"
+            f"{type(optimizer).__name__} replaces the step of {torch_class.title}; only the updates of"
+            f" {_titles('and')} can be compiled"
         )
     for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
         if getattr(optimizer, hooks, None):

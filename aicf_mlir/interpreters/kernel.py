@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,19 @@ from xdsl.interpreter import Interpreter, PythonValues, impl, register_impls
 
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
-from aicf_mlir.interpreters import checks, losses, updates
+from aicf_mlir.interpreters import checks, losses
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
-from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, places
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, overflowing, places
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.attributes import AttributeValue
 from aicf_mlir.ir.layouts import layout_of
 from aicf_mlir.ir.registry import Counts, TensorSpec, schemas, segments
 from aicf_mlir.ir.tensor_op import tensor_type
+from aicf_mlir.optimizers import UPDATES
+from aicf_mlir.optimizers.advance import advance
+from aicf_mlir.optimizers.op import tensors_of
+from aicf_mlir.optimizers.rule import UpdateRule
 
 
 @dataclass(frozen=True)
@@ -121,17 +126,10 @@ def _check_finite(call: Call) -> list[Array]:
 
 
 def _advance(call: Call) -> list[Array]:
-    step = updates.advance(call["step"])
-    if not call.has("beta1"):
-        return [step]
-    return [
-        step,
-        updates.inverse_bias_correction(call["beta1"], step, call["bc1_pin"]),
-        updates.inverse_bias_correction(call["beta2"], step, call["bc2_pin"]),
-    ]
+    return advance(**{name: values[0] for name, values in call.inputs.items() if values})
 
 
-def _rows(call: Call, tensors: Sequence[str], scalars: Sequence[str]) -> list[dict[str, Array]]:
+def _rows(call: Call, tensors: Collection[str]) -> list[dict[str, Array]]:
     """
     The operands of a multi-tensor update, a row a tensor: its own by name, then those of its group, of which a
     vector has an element for each parameter.
@@ -140,10 +138,12 @@ def _rows(call: Call, tensors: Sequence[str], scalars: Sequence[str]) -> list[di
     indices: list[int] = call.attr("indices", [0] * len(groups))
     rows: list[dict[str, Array]] = []
     for i, (group, index) in enumerate(zip(groups, indices, strict=True)):
-        row = {name: call.inputs[name][i] for name in tensors}
-        for name in scalars:
-            scalar = call.inputs[name][group]
-            row[name] = scalar[index] if scalar.ndim else scalar
+        row: dict[str, Array] = {}
+        for name, values in call.inputs.items():
+            if not values:
+                continue
+            value = values[i if name in tensors else group]
+            row[name] = value[index] if name not in tensors and value.ndim else value
         rows.append(row)
     return rows
 
@@ -153,21 +153,17 @@ def _by_column(rows: Sequence[Sequence[Array | None]]) -> list[Array]:
     return [value for column in zip(*rows, strict=True) for value in column if value is not None]
 
 
-def _sgd_step(call: Call) -> list[Array]:
-    flags: dict[str, Any] = {"nesterov": call.flag("nesterov"), "maximize": call.flag("maximize")}
-    tensors, scalars = ["p", "g"], ["lr", "weight_decay"]
-    if call.has("buf"):
-        tensors, scalars = [*tensors, "buf"], [*scalars, "momentum", "dampening", "step"]
-    return _by_column([updates.sgd(**row, **flags) for row in _rows(call, tensors, scalars)])
+def _update_by(rule: type[UpdateRule]) -> Meaning:
+    """The update of many tensors that does to each what the formula of the optimizer says."""
+    schema = rule.launch()
+    tensors, flags = tensors_of(schema), [row.name for row in schema.attrs if row.type == "bool"]
 
+    def update(call: Call) -> list[Array]:
+        given = {name: call.flag(name) for name in flags}
+        bounded = partial(overflowing, element=call.outputs["p"][0][0])
+        return _by_column([rule.formula(**row, **given, bounded=bounded) for row in _rows(call, tensors)])
 
-def _adam_step(call: Call) -> list[Array]:
-    flags: dict[str, Any] = {"decoupled": call.flag("decoupled"), "maximize": call.flag("maximize")}
-    tensors = ["p", "g", "m", "v", *(["vmax"] if call.has("vmax") else [])]
-    scalars = ["lr", "beta1", "beta2", "eps", "weight_decay", "bc1_inv", "bc2_inv"]
-    element = call.outputs["p"][0][0]
-    rows: list[dict[str, Any]] = [{"vmax": None, **row} for row in _rows(call, tensors, scalars)]
-    return _by_column([updates.adam(**row, element=element, **flags) for row in rows])
+    return update
 
 
 def _on(function: Callable[..., Array], *names: str) -> Meaning:
@@ -197,8 +193,7 @@ MEANINGS: dict[str, Meaning] = {
     "check_index": _check_index,
     "check_finite": _check_finite,
     "advance": _advance,
-    "sgd_step": _sgd_step,
-    "adam_step": _adam_step,
+    **{launch: _update_by(rule) for launch, rule in UPDATES.items()},
 }
 """By op name without the dialect, one for every OpKind of the runtime."""
 

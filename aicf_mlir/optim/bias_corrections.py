@@ -31,7 +31,7 @@ class BiasCorrection:
 
     def __set__(self, optimizer: Any, value: float | None) -> None:
         meta = self._meta(optimizer)
-        for slot in [name for name in meta if name.partition(".")[0] == self._name]:
+        for slot in meta.named(self._name):
             if value is None:
                 meta.release(slot)
             else:

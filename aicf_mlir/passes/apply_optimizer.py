@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NoReturn
+from dataclasses import dataclass, make_dataclass
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from xdsl.builder import Builder
 from xdsl.context import Context
@@ -16,8 +16,7 @@ from xdsl.rewriter import InsertPoint
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.optim import HYPERPARAMETER
-from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Adam, Group, Sgd, UpdateRule, parse_groups
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
 from aicf_mlir.ir.signature import (
     STATUS,
     STATUS_LABEL,
@@ -30,10 +29,31 @@ from aicf_mlir.ir.signature import (
     return_op,
     set_results,
 )
+from aicf_mlir.optimizers import CLASSES, OPTIONS
+from aicf_mlir.optimizers.op import HYPERPARAMETER
+from aicf_mlir.optimizers.rule import UpdateRule
+from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
+
+CHOICES = {torch_class.option: (torch_class, rule) for torch_class, rule in CLASSES}
+"""By the option `kind`."""
+
+if TYPE_CHECKING:
+
+    class _Chosen(ModulePass):
+        kind: str = "adam"
+
+else:
+    _Chosen = make_dataclass(
+        "_Chosen",
+        [("kind", Literal[tuple(CHOICES)], "adam"), *((flag, bool, False) for flag in OPTIONS)],
+        bases=(ModulePass,),
+        frozen=True,
+    )
+    """The options that follow from the rules."""
 
 
 @dataclass(frozen=True)
-class ApplyOptimizerPass(ModulePass):
+class ApplyOptimizerPass(_Chosen):
     """
     Turn the gradients among the results of every function into updates of its parameters.
 
@@ -44,21 +64,14 @@ class ApplyOptimizerPass(ModulePass):
     updated parameter of the group. Group k > 0 marks its metas and counters with `.k`.
 
     Options, all but the last for functions without the attribute:
-      kind: "sgd", "adam" or "adamw"
-      momentum, nesterov: for sgd
-      amsgrad: for adam and adamw
-      maximize: ascend instead of descend
+      kind: the optimizer, called as its class in torch: "sgd", "adam", "adamw"
+      the flags of its rule in `aicf_mlir.optimizers`, such as momentum, amsgrad, maximize
       keep-grads: keep the gradients among the results
       check-finite: a loss or a gradient that is not finite fails the status, and so nothing is updated
     """
 
     name = "apply-optimizer"
 
-    kind: Literal["sgd", "adam", "adamw"] = "adam"
-    momentum: bool = False
-    nesterov: bool = False
-    amsgrad: bool = False
-    maximize: bool = False
     keep_grads: bool = False
     check_finite: bool = False
 
@@ -105,15 +118,13 @@ class ApplyOptimizerPass(ModulePass):
                 )
         return groups
 
-    def rule(self, function: func.FuncOp) -> Sgd | Adam:
+    def rule(self, function: func.FuncOp) -> UpdateRule:
         """The update rule of the options."""
-        if self.kind == "sgd":
-            if self.amsgrad or (self.nesterov and not self.momentum):
-                refuse(function, "expected momentum=true with nesterov=true, and no amsgrad, for kind=sgd")
-            return Sgd(self.momentum, self.nesterov, self.maximize)
-        if self.momentum or self.nesterov:
-            refuse(function, f"expected neither momentum nor nesterov for kind={self.kind}")
-        return Adam(self.amsgrad, self.kind == "adamw", self.maximize)
+        torch_class, rule = CHOICES[self.kind]
+        try:
+            return rule.of_options(torch_class, {flag: getattr(self, flag) for flag in OPTIONS})
+        except ValueError as error:
+            refuse(function, str(error))
 
 
 @dataclass
@@ -138,39 +149,35 @@ class GroupUpdate:
         builder = Builder(InsertPoint.before(return_op(self.function)))
         written = self.rule.written_metas
         each = TensorType(f64, [len(params)])
+        slots = {slot.name: slot for slot in self.rule.group_slots(self.index)}
         meta = {
-            name: self.add_argument("meta", self.slot(name), each if name in written else HYPERPARAMETER)
+            name: self.add_argument(slots[name], each if name in written else HYPERPARAMETER)
             for name in self.rule.metas
         }
         results: list[tuple[SSAValue, Label]] = []
         if self.rule.counts_steps:
-            step = self.add_argument("state", self.slot("step"), TensorType(f32, [len(params)]))
+            step = self.add_argument(slots[STEP], TensorType(f32, [len(params)]))
             advance = builder.insert(self.rule.advance(step, meta))
             advance.location = self.function.location
-            advanced = ("step", *written)
+            advanced = (STEP, *written)
             meta |= dict(zip(advanced, advance.results, strict=True))
-            roles = ("state", *["meta"] * len(written))
-            slots = [self.slot(name) for name in advanced]
-            results += self.updates(advance, list(zip(roles, slots, strict=True)))
+            results += self.updates(advance, [slots[name].key for name in advanced])
         for index, param in enumerate(params):
             value, gradient = self.arguments["param", param], gradients[param]
-            names = [f"{param}.{state}" for state in self.rule.states]
-            states = [self.add_argument("state", name, value.type) for name in names]
+            kept = self.rule.state_slots(self.index, param)
+            states = [self.add_argument(slot, value.type) for slot in kept]
             update = builder.insert(self.rule.update(value, gradient, states, meta, index))
             if isinstance(gradient, OpResult):
                 update.location = gradient.op.location
-            results += self.updates(update, [("param", param), *(("state", name) for name in names)])
+            results += self.updates(update, [("param", param), *(slot.key for slot in kept)])
         label_arguments(self.function, self.added)
         self.added = []
         return results
 
-    def slot(self, name: str) -> str:
-        """The name of a meta or of the step counters: plain for group 0, `name.k` for group k."""
-        return name if self.index == 0 else f"{name}.{self.index}"
-
-    def add_argument(self, role: str, name: str, type: Attribute) -> SSAValue:
+    def add_argument(self, slot: OptimizerSlot, type: Attribute) -> SSAValue:
         """A new argument of the block; a state is called after its parameter in the text, as %w0.exp_avg after %w0."""
-        if (role, name) in self.arguments:
+        role, name = slot.key
+        if slot.key in self.arguments:
             refuse(
                 self.function,
                 f'@{self.function.sym_name.data} has a {role} named "{name}", which apply-optimizer adds; leave it out',
@@ -178,11 +185,9 @@ class GroupUpdate:
         block = self.function.body.block
         argument = block.insert_arg(type, len(block.args))
         self.added.append(Label(role, name))
-        owner, _, last = name.rpartition(".")
-        parameter = self.arguments.get(("param", owner)) if role == "state" else None
-        hint = parameter.name_hint if parameter else owner
-        argument.name_hint = f"{hint}.{last}" if hint else last
-        self.arguments[role, name] = argument
+        owner = slot.owner and self.arguments["param", slot.owner].name_hint
+        argument.name_hint = name if slot.owner is None else f"{owner}.{slot.name}" if owner else slot.name
+        self.arguments[slot.key] = argument
         return argument
 
     def updates(self, op: Operation, keys: Sequence[tuple[str, str]]) -> list[tuple[SSAValue, Label]]:

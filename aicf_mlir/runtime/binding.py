@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import torch
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir.dialects.optimizer_groups import Adam, Group
+from aicf_mlir.dialects.optimizer_groups import Group
 from aicf_mlir.frontend import Traced
+from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.host_values import HostValue
-from aicf_mlir.runtime.hyperparameters import Hyperparameters, slot_name
+from aicf_mlir.runtime.hyperparameters import Hyperparameters
 from aicf_mlir.runtime.optimizer_state import BoundGroup, BoundParameter, OptimizerState, shared_views
 from aicf_mlir.runtime.program import Program
 from aicf_mlir.runtime.store import Store
@@ -51,11 +52,12 @@ def bind_step(
     trained = {("param", name): parameter for name, parameter in parameters.items()}
     frozen = {("buffer", name): tensor for name, tensor in traces[0].buffers.items()}
     shared = {
-        ("state", f"{name}.{key}"): view
-        for group in groups
+        slot.key: views[slot.name]
+        for k, group in enumerate(groups)
         for name in group.params
-        for key, view in (shared_views(optimizer, parameters[name]) if optimizer is not None else {}).items()
-        if key in group.rule.states
+        if optimizer is not None and (views := shared_views(optimizer, parameters[name]))
+        for slot in group.rule.state_slots(k, name)
+        if slot.name in views
     }
     store = Store(programs[0], str(device), {**trained, **frozen}, shared)
     with store.session:
@@ -78,14 +80,16 @@ def _bind_group(
     parameters: Mapping[str, torch.nn.Parameter],
     store: Store,
 ) -> BoundGroup:
-    steps = slot_name("step", index)
-    counts = (
-        list(store.view("state", steps)) if steps in store.of_role("state") else [None] * len(group.params)
-    )
+    steps = OptimizerSlot(index, STEP).key
+    counts = list(store.view(*steps)) if steps in store.slots else [None] * len(group.params)
     bound = [
         BoundParameter(
-            name, parameters[name], group.rule.states, shared_views(optimizer, parameters[name]), count
+            name,
+            parameters[name],
+            {slot.name: slot for slot in group.rule.state_slots(index, name)},
+            shared_views(optimizer, parameters[name]),
+            count,
         )
         for name, count in zip(group.params, counts, strict=True)
     ]
-    return BoundGroup(bound, counts_in_state=isinstance(group.rule, Adam))
+    return BoundGroup(bound, counts_in_state=group.rule.COUNTS_IN_STATE)

@@ -16,7 +16,7 @@ import torch
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
-from aicf_mlir.dialects.optimizer_groups import KINDS, Group, compiled_groups
+from aicf_mlir.dialects.optimizer_groups import Group, compiled_groups
 from aicf_mlir.errors import BindError, CheckpointError
 from aicf_mlir.ir.signature import literal_names
 from aicf_mlir.runtime.checkpoint_file import FilePath, StoredTensor, read_checkpoint, write_checkpoint
@@ -195,8 +195,7 @@ def _names_of(store: Store, host_values: Mapping[str, HostValue]) -> set[str]:
 
 def describe_groups(groups: Sequence[Group]) -> list[Any]:
     """What is compiled in of each param group: kind, flags, and the names of its parameters in their order."""
-    kinds = {rule: name for name, rule in KINDS.items()}
-    return [{"kind": kinds[type(g.rule)], **asdict(g.rule), "params": list(g.params)} for g in groups]
+    return [{"kind": g.rule.KIND, **asdict(g.rule), "params": list(g.params)} for g in groups]
 
 
 def _other_groups(name: str, theirs: list[Any], ours: list[Any]) -> NoReturn:

@@ -7,18 +7,19 @@ bias corrections belong to the device: the host may read them, pin the correctio
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, cast
 
 import torch
 
-from aicf_mlir.dialects.optimizer_groups import Adam, Group, Sgd, UpdateRule
+from aicf_mlir.dialects.optimizer_groups import Group
 from aicf_mlir.errors import BindError, GuardError, StateError
-from aicf_mlir.frontend.group_values import hyperparameter, pair, real
+from aicf_mlir.frontend.group_values import hyperparameters, real, switches
+from aicf_mlir.optimizers import CORRECTIONS, SWITCHES
+from aicf_mlir.optimizers.advance import Correction
+from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.program import Slot
@@ -26,64 +27,12 @@ from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import current_stream, view
 from aicf_mlir.runtime.watched import Watched
 
-_ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "decoupled_weight_decay")
-_SGD = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")
-_STEP = re.compile(r"step(\.\d+)?")
-_BIAS_CORRECTIONS = ("bc1_inv", "bc2_inv")
-
-
-@dataclass(frozen=True)
-class GroupKind:
-    """How one kind of optimizer spells its hyperparameters."""
-
-    keys: tuple[str, ...]
-    """Entries of a param group that matter, compared before every step."""
-    values: Callable[[dict[str, Any]], dict[str, float]]
-    """Device scalars by slot name."""
-    structure: Callable[[dict[str, Any]], tuple[bool, ...]]
-    """What is compiled in and cannot change afterwards."""
-
-
-def _adam_values(group: dict[str, Any]) -> dict[str, float]:
-    beta1, beta2 = pair(group, "betas")
-    return {
-        "lr": hyperparameter(group, "lr"),
-        "beta1": beta1,
-        "beta2": beta2,
-        "eps": hyperparameter(group, "eps"),
-        "weight_decay": hyperparameter(group, "weight_decay"),
-    }
-
-
-def _sgd_values(group: dict[str, Any]) -> dict[str, float]:
-    return {key: hyperparameter(group, key) for key in ("lr", "momentum", "dampening", "weight_decay")}
-
-
-_KINDS: dict[type[UpdateRule], GroupKind] = {
-    Adam: GroupKind(
-        _ADAM,
-        _adam_values,
-        lambda g: (bool(g["amsgrad"]), bool(g["maximize"]), bool(g["decoupled_weight_decay"])),
-    ),
-    Sgd: GroupKind(
-        _SGD,
-        _sgd_values,
-        lambda g: (hyperparameter(g, "momentum") != 0, bool(g["nesterov"]), bool(g["maximize"])),
-    ),
-}
-
-
 _STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 def _same(values: tuple[Any, ...], seen: tuple[Any, ...] | None) -> bool:
     """Whether the values are those seen before; a tensor or an array among them never is."""
     return seen is not None and _is_immutable(values) and values == seen
-
-
-def slot_name(name: str, group: int) -> str:
-    """The slot of `name` for a param group: group 0 has the plain name, group k `name.k`."""
-    return name if group == 0 else f"{name}.{group}"
 
 
 class Hyperparameters(MutableMapping[str, float]):
@@ -107,14 +56,18 @@ class Hyperparameters(MutableMapping[str, float]):
         self._device = device
         self._session = store.session
         self._arenas = store.arenas
-        steps = {name: slot for name, slot in store.of_role("state").items() if _STEP.fullmatch(name)}
-        self._slots: dict[str, Slot] = {**store.of_role("meta"), **steps}
-        self._kinds = [_KINDS[type(group.rule)] for group in groups]
+        self._rules = [type(group.rule) for group in groups]
+        self._places: dict[OptimizerSlot, Slot] = {
+            slot: store.slots[slot.key]
+            for k, group in enumerate(groups)
+            for slot in group.rule.group_slots(k)
+            if slot.key in store.slots
+        }
         self._getters: list[Callable[[dict[str, Any]], tuple[Any, ...]]] = [
-            itemgetter(*kind.keys) for kind in self._kinds
+            itemgetter(*rule.entries()) for rule in self._rules
         ]
         self._structure = [
-            kind.structure(group) for kind, group in zip(self._kinds, self._groups, strict=True)
+            switches(rule, group) for rule, group in zip(self._rules, self._groups, strict=True)
         ]
         self._members = [list(group["params"]) for group in self._groups]
         self._seen: list[tuple[Any, ...] | None] = [None] * len(groups)
@@ -124,16 +77,19 @@ class Hyperparameters(MutableMapping[str, float]):
         self.watched = Watched()
         self.polled = False
         """Whether a value must be read before each step."""
-        self._names = [
-            slot_name(name, k)
-            for k, kind in enumerate(self._kinds)
-            for name in (*kind.values(self._groups[k]), *_BIAS_CORRECTIONS, "step")
-            if slot_name(name, k) in self._slots
+        self._corrections: dict[OptimizerSlot, Correction] = {
+            OptimizerSlot(k, row.name): row for k, rule in enumerate(self._rules) for row in rule.CORRECTIONS
+        }
+        shown = [
+            OptimizerSlot(k, name)
+            for k, rule in enumerate(self._rules)
+            for name in (*rule.setting_slots(), *(row.name for row in rule.CORRECTIONS), STEP)
         ]
-        for name in self._names:
-            base, group = self._split(name)
-            if base in _BIAS_CORRECTIONS:
-                self._write(slot_name(_pin(base), group), math.nan)
+        self._shown = {slot.slot: slot for slot in shown if slot in self._places}
+        """What there is for the user, by name: everything but the pins."""
+        for slot in self._shown.values():
+            if slot in self._corrections:
+                self._write(self._pin(slot), math.nan)
         self.synchronize()
 
     @property
@@ -146,9 +102,9 @@ class Hyperparameters(MutableMapping[str, float]):
         Raises StateError if what is compiled in was switched, GuardError if the groups have other parameters or step hooks now.
         """
         groups = self._groups
-        if len(groups) != len(self._kinds):
+        if len(groups) != len(self._rules):
             raise StateError(
-                f"the optimizer has {len(groups)} param groups now, {len(self._kinds)} were compiled; call recompile()"
+                f"the optimizer has {len(groups)} param groups now, {len(self._rules)} were compiled; call recompile()"
             )
         for k, (group, members) in enumerate(zip(groups, self._members, strict=True)):
             if [id(p) for p in group["params"]] != [id(p) for p in members]:
@@ -178,51 +134,57 @@ class Hyperparameters(MutableMapping[str, float]):
         self.watched.namespace(own, ["param_groups"], self.synchronize)
         self.watched.members(self._groups, self.synchronize)
         for k, group in enumerate(self._groups):
-            self.watched.namespace(group, ["params", *self._kinds[k].keys], self.synchronize)
+            self.watched.namespace(group, ["params", *self._rules[k].entries()], self.synchronize)
             self.watched.members(group["params"], self.synchronize)
             self.polled |= not _is_immutable(self._getters[k](group))
         for hooks in _STEP_HOOKS:
             self.watched.items(own[hooks], self.synchronize)
 
     def _obey(self, k: int, group: dict[str, Any]) -> None:
-        kind = self._kinds[k]
-        if kind.structure(group) != self._structure[k]:
+        rule = self._rules[k]
+        if switches(rule, group) != self._structure[k]:
             raise StateError(
-                f"param group {k}: momentum, nesterov, amsgrad, maximize or decoupled_weight_decay was switched "
+                f"param group {k}: {', '.join(SWITCHES[:-1])} or {SWITCHES[-1]} was switched "
                 "on or off after compilation; these are compiled in, so call recompile()"
             )
-        for name, value in kind.values(group).items():
-            if (slot := slot_name(name, k)) in self._slots:
+        for name, value in hyperparameters(rule, group).items():
+            if (slot := OptimizerSlot(k, name)) in self._places:
                 self._write(slot, value)
 
-    def _split(self, name: str) -> tuple[str, int]:
-        base, _, group = name.partition(".")
-        return base, int(group or 0)
+    def _pin(self, slot: OptimizerSlot) -> OptimizerSlot:
+        """The slot through which a correction is pinned."""
+        return OptimizerSlot(slot.group, self._corrections[slot].pin)
 
-    def _write(self, name: str, value: float) -> None:
+    def _write(self, slot: OptimizerSlot, value: float) -> None:
         """Set every element of a slot."""
-        slot = self._slots[name]
-        data = struct.pack("d", value) * math.prod(slot.shape)
-        self._arenas[slot.arena].write(slot.offset, data, current_stream(self._device))
+        place = self._places[slot]
+        data = struct.pack("d", value) * math.prod(place.shape)
+        self._arenas[place.arena].write(place.offset, data, current_stream(self._device))
 
-    def _tensor(self, name: str) -> torch.Tensor:
-        slot = self._slots[name]
-        return view(self._arenas[slot.arena], slot.offset, slot.dtype, slot.shape)
+    def _tensor(self, slot: OptimizerSlot) -> torch.Tensor:
+        place = self._places[slot]
+        return view(self._arenas[place.arena], place.offset, place.dtype, place.shape)
 
-    def _require(self, name: str) -> None:
-        if name not in self._names:
+    def _require(self, name: str) -> OptimizerSlot:
+        if name not in self._shown:
             raise KeyError(f"no meta slot {name!r}; this step has {', '.join(self)}")
+        return self._shown[name]
+
+    def _value(self, slot: OptimizerSlot) -> float:
+        if slot not in self._corrections and slot.name != STEP:
+            return hyperparameters(self._rules[slot.group], self._groups[slot.group])[slot.name]
+        if (refresh := self.refresh()) is not None:
+            refresh()
+        return float(self._tensor(slot).flatten()[0])
+
+    def named(self, name: str) -> list[str]:
+        """The slots of this name, of all param groups."""
+        return [key for key, slot in self._shown.items() if slot.name == name]
 
     def __getitem__(self, name: str) -> float:
         if name in self._host_values:
             return float(self._host_values[name].read.value())
-        self._require(name)
-        base, group = self._split(name)
-        if base not in (*_BIAS_CORRECTIONS, "step"):
-            return self._kinds[group].values(self._groups[group])[base]
-        if (refresh := self.refresh()) is not None:
-            refresh()
-        return float(self._tensor(name).flatten()[0])
+        return self._value(self._require(name))
 
     def __setitem__(self, name: str, value: float | None) -> None:
         with self._session, held():
@@ -234,8 +196,7 @@ class Hyperparameters(MutableMapping[str, float]):
                 raise BindError(f"meta slot {name!r}: expected a number, got None")
             self._host_values[name].write(value)
             return
-        self._require(name)
-        base, group = self._split(name)
+        slot = self._require(name)
         if value is None:
             self._release(name)
             return
@@ -244,27 +205,24 @@ class Hyperparameters(MutableMapping[str, float]):
                 f"meta slot {name!r}: nan is not a value; assign None to release a pinned correction"
             )
         number = real(value, f"meta slot {name!r}")
-        if base == "step":
-            self._tensor(name).fill_(number)
-        elif base in _BIAS_CORRECTIONS:
-            self._write(slot_name(_pin(base), group), number)
-            self._write(name, number)
+        if slot.name == STEP:
+            self._tensor(slot).fill_(number)
+        elif slot in self._corrections:
+            self._write(self._pin(slot), number)
+            self._write(slot, number)
         else:
-            self._set_group(group, base, number)
+            self._set_group(slot, number)
             self.synchronize()
 
-    def _set_group(self, group: int, base: str, value: float) -> None:
-        settings = self._groups[group]
+    def _set_group(self, slot: OptimizerSlot, value: float) -> None:
+        rule, settings = self._rules[slot.group], self._groups[slot.group]
         before = dict(settings)
-        if base in ("beta1", "beta2"):
-            beta1, beta2 = settings["betas"]
-            settings["betas"] = (value, beta2) if base == "beta1" else (beta1, value)
-        else:
-            settings[base] = value
-        if self._kinds[group].structure(settings) != self._structure[group]:
+        setting = rule.setting_of(slot.name)
+        settings[setting.key] = setting.replaced(settings[setting.key], slot.name, value)
+        if switches(rule, settings) != self._structure[slot.group]:
             settings.update(before)
             raise StateError(
-                f"{base} = {value} would change what was compiled (momentum on or off); call recompile()"
+                f"{slot.name} = {value} would change what was compiled ({setting.key} on or off); call recompile()"
             )
 
     def release(self, name: str) -> None:
@@ -273,34 +231,31 @@ class Hyperparameters(MutableMapping[str, float]):
             self._release(name)
 
     def _release(self, name: str) -> None:
-        self._require(name)
-        base, group = self._split(name)
-        if base not in _BIAS_CORRECTIONS:
+        slot = self._require(name)
+        if slot not in self._corrections:
             raise BindError(
-                f"meta slot {name!r} cannot be released: only bc1_inv and bc2_inv are pinned and released"
+                f"meta slot {name!r} cannot be released: only {' and '.join(CORRECTIONS)} are pinned and released"
             )
-        self._write(slot_name(_pin(base), group), math.nan)
+        self._write(self._pin(slot), math.nan)
 
     def follow_steps(self) -> None:
         """Set every free bias correction to its value at its parameter's step, at least that of the first step."""
-        for name in self._names:
-            base, group = self._split(name)
-            if base not in _BIAS_CORRECTIONS or not math.isnan(
-                self._tensor(slot_name(_pin(base), group)).item()
-            ):
+        for slot in self._shown.values():
+            row = self._corrections.get(slot)
+            if row is None or not math.isnan(self._tensor(self._pin(slot)).item()):
                 continue
-            beta = self[slot_name("beta" + base[2], group)]
-            steps = self._tensor(slot_name("step", group)).double().clamp(min=1.0)
-            self._tensor(name).copy_(1 / (1 - beta**steps))
+            beta = self._value(OptimizerSlot(slot.group, row.beta))
+            steps = self._tensor(OptimizerSlot(slot.group, STEP)).double().clamp(min=1.0)
+            self._tensor(slot).copy_(row.free(beta, steps))
 
     def settings(self) -> list[dict[str, Any]]:
         """What the param groups hold now, for a snapshot."""
         return [
             {
                 key: value.clone() if isinstance(value := group[key], torch.Tensor) else value
-                for key in kind.keys
+                for key in rule.entries()
             }
-            for kind, group in zip(self._kinds, self._groups, strict=True)
+            for rule, group in zip(self._rules, self._groups, strict=True)
         ]
 
     def restore_settings(self, settings: list[dict[str, Any]]) -> None:
@@ -314,10 +269,10 @@ class Hyperparameters(MutableMapping[str, float]):
         raise BindError("meta slots cannot be deleted")
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._names, *self._host_values])
+        return iter([*self._shown, *self._host_values])
 
     def __len__(self) -> int:
-        return len(self._names) + len(self._host_values)
+        return len(self._shown) + len(self._host_values)
 
     def __repr__(self) -> str:
         return f"Hyperparameters({', '.join(f'{name}={value!r}' for name, value in self.items())})"
@@ -331,8 +286,3 @@ def _is_immutable(values: tuple[Any, ...]) -> bool:
         else isinstance(value, (int, float))
         for value in values
     )
-
-
-def _pin(correction: str) -> str:
-    """`bc1_inv` is pinned through the slot `bc1_pin`."""
-    return correction.replace("_inv", "_pin")

@@ -18,6 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from aicf_mlir import _C
 from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.release import lies_in
 from aicf_mlir.runtime.store import Store, place
@@ -45,8 +46,8 @@ class BoundParameter:
 
     name: str
     parameter: torch.nn.Parameter
-    keys: tuple[str, ...]
-    """Torch's keys of its states, without the counter."""
+    slots: Mapping[str, OptimizerSlot]
+    """Of its states, without the counter, by torch's keys."""
     views: Views
     """Shared with the other steps of the optimizer."""
     count: torch.Tensor | None
@@ -82,7 +83,7 @@ class OptimizerState:
             if bound.count is not None
         ]
         for bound, _ in self._bound:
-            for key in bound.keys:
+            for key in bound.slots:
                 bound.views.setdefault(key, self._fresh(bound, key))
         self.watched = Watched()
         self.published = False
@@ -101,19 +102,19 @@ class OptimizerState:
                     del bound.views[key]
 
     def _fresh(self, bound: BoundParameter, key: str) -> torch.Tensor:
-        return self._store.view("state", f"{bound.name}.{key}")
+        return self._store.view(*bound.slots[key].key)
 
     def reconcile(self) -> None:
         """Take what `optimizer.state` holds. Raises BindError for a tensor that cannot be a parameter's state."""
         state = self._optimizer.state
         for bound, counted in self._bound:
             saved: Mapping[str, Any] = state.get(bound.parameter) or {}
-            for key in bound.keys:
+            for key in bound.slots:
                 value = saved.get(key)
                 if value is not None:
                     _check_same(bound.name, key, value, self._fresh(bound, key))
-            if counted and "step" in saved:
-                _check_count(bound.name, saved["step"])
+            if counted and STEP in saved:
+                _check_count(bound.name, saved[STEP])
         for bound, counted in self._bound:
             self._adopt(bound, counted, state.get(bound.parameter) or {})
         if (on_adopt := self._on_adopt()) is not None:
@@ -123,7 +124,7 @@ class OptimizerState:
     def _adopt(self, bound: BoundParameter, counted: bool, saved: dict[str, Any]) -> None:
         """Copy in what is foreign, put the view in its place; zero what is missing."""
         assert bound.count is not None
-        for key in bound.keys:
+        for key in bound.slots:
             value, target, view = saved.get(key), self._fresh(bound, key), bound.views[key]
             is_view = place(view) == place(target)
             if not is_view:  # `.data = …` has given it other memory
@@ -135,14 +136,14 @@ class OptimizerState:
                 target.copy_(value.detach().clone())  # it may lie in the same memory, in another order
             saved[key] = bound.views[key]
         if not counted:
-            present = any(saved.get(key) is not None for key in bound.keys)
+            present = any(saved.get(key) is not None for key in bound.slots)
             if bool(bound.count > 0) != present:
                 bound.count.fill_(float(present))
-        elif (step := saved.get("step")) is None:
+        elif (step := saved.get(STEP)) is None:
             bound.count.zero_()
         elif step is not bound.count:
             bound.count.copy_(torch.as_tensor(step, dtype=torch.float32).detach().reshape(()))
-            saved["step"] = bound.count
+            saved[STEP] = bound.count
 
     def refresh(self) -> None:
         """Reconcile from outside a step, if there is anything to take: torch's `load_state_dict` does not copy what it is given.
@@ -164,9 +165,9 @@ class OptimizerState:
             if names is not None and bound.name not in names:
                 self._optimizer.state.pop(bound.parameter, None)
                 continue
-            entries = {key: bound.views[key] for key in bound.keys}
+            entries = {key: bound.views[key] for key in bound.slots}
             if counted and bound.count is not None:
-                entries = {"step": bound.count, **entries}
+                entries = {STEP: bound.count, **entries}
             self._optimizer.state[bound.parameter].update(entries)
         self._rewatch()
 
@@ -183,10 +184,10 @@ class OptimizerState:
                 self.published = False
                 continue
             watched.items(entries, self.reconcile)
-            views += [bound.views[key] for key in bound.keys]
-            self.published &= all(entries.get(key) is bound.views[key] for key in bound.keys)
+            views += [bound.views[key] for key in bound.slots]
+            self.published &= all(entries.get(key) is bound.views[key] for key in bound.slots)
             if counted and bound.count is not None:
-                self.published &= entries.get("step") is bound.count
+                self.published &= entries.get(STEP) is bound.count
                 views.append(bound.count)
         watched.tensors(views, self.reconcile)
 
@@ -197,7 +198,7 @@ def _check_count(name: str, value: Any) -> None:
         count = float(value)
     if count is None or not count >= 0:
         raise BindError(
-            f"optimizer state 'step' of parameter {name!r}: expected a number of steps, got {value!r}"
+            f"optimizer state {STEP!r} of parameter {name!r}: expected a number of steps, got {value!r}"
         )
 
 

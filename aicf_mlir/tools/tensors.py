@@ -18,6 +18,8 @@ from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
 from aicf_mlir.ir.roles import ROLES
 from aicf_mlir.ir.signature import STATUS, Key
+from aicf_mlir.optimizers import EXAMPLES
+from aicf_mlir.optimizers.slots import plain_name
 
 
 def check_memory(nbytes: int, what: str) -> None:
@@ -64,22 +66,6 @@ def shown_names(keys: Iterable[Key]) -> dict[Key, str]:
     }
 
 
-HYPERPARAMETERS = {
-    "lr": 1e-3,
-    "beta1": 0.9,
-    "beta2": 0.999,
-    "eps": 1e-8,
-    "weight_decay": 1e-2,
-    "momentum": 0.9,
-    "dampening": 0.0,
-    "bc1_pin": np.nan,
-    "bc2_pin": np.nan,
-    "bc1_inv": 1.0,
-    "bc2_inv": 1.0,
-}
-"""Values of the meta slots by name, for any param group: `lr` and `lr.1` alike."""
-
-
 def random_value(tensor: Tensor, seed: int, shown: str | None = None) -> Array:
     """A value that suits the role, from `seed` and the name alone, as shown: the same at every level."""
     generator = np.random.default_rng([seed, crc32((shown or tensor.name).encode())])
@@ -90,7 +76,7 @@ def random_value(tensor: Tensor, seed: int, shown: str | None = None) -> Array:
         high = 2 if tensor.dtype == "i1" else max(1, tensor.classes)
         return generator.integers(0, high, shape).astype(dtype)
     if tensor.role == "meta":
-        return np.full(shape, HYPERPARAMETERS.get(tensor.name.split(".")[0], 0.0)).astype(dtype)
+        return np.full(shape, EXAMPLES.get(plain_name(tensor.name), 0.0)).astype(dtype)
     if tensor.role == "state":
         return np.zeros(shape, dtype)
     values = generator.standard_normal(shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 from models import GradientIsInput, OptimizerConfig, compiled, output_is_loss, values
 from oracle import assert_right
 
-from aicf_mlir.interpreters import updates
+from aicf_mlir.interpreters.numerics import overflowing
+from aicf_mlir.optimizers.adam import Adam
 
 COLUMNS = 33
 BETAS = [(0.0, 0.99), (0.3, 0.9), (0.5, 0.99), (0.51, 0.99), (0.9, 0.999)]
@@ -99,9 +101,13 @@ def test_a_square_beyond_the_range_leaves_the_parameter_in_the_interpreter_too()
     optimizer.step()
     one, zero = np.ones(1), np.zeros(1)
     scalars = [np.float64(x) for x in (1e-3, 0.9, 0.999, 1e-8, 0.0, 10.0, 1000.0)]
-    p, _, v, _ = updates.adam(one, one * 1e30, zero, zero, None, *scalars, element="f32")
+    p, _, v, _ = Adam.formula(
+        one, one * 1e30, zero, zero, *scalars, bounded=partial(overflowing, element="f32")
+    )
     assert p == parameter.item() == 1.0
     assert v == optimizer.state[parameter]["exp_avg_sq"] == math.inf
-    p, _, v, _ = updates.adam(one, one * 1e30, zero, zero, None, *scalars, element="f64")
+    p, _, v, _ = Adam.formula(
+        one, one * 1e30, zero, zero, *scalars, bounded=partial(overflowing, element="f64")
+    )
     assert p == pytest.approx(0.999)
     assert v == pytest.approx(1e57)

@@ -14,9 +14,11 @@ from torch import nn
 
 import aicf_mlir
 from aicf_mlir import optim
-from aicf_mlir.dialects.optimizer_groups import Adam, Group, Sgd, parse_groups
+from aicf_mlir.dialects.optimizer_groups import Group, parse_groups
 from aicf_mlir.errors import StateError, TraceError
 from aicf_mlir.frontend.optimizer import describe, trained_parameters
+from aicf_mlir.optimizers.adam import Adam
+from aicf_mlir.optimizers.sgd import Sgd
 
 
 def model_and_names() -> tuple[nn.Sequential, dict[torch.Tensor, str]]:

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from aicf_mlir import _C
+from aicf_mlir.optimizers import EXAMPLES as HYPERPARAMETERS
 from aicf_mlir.stages import STAGE_NAMES
 from aicf_mlir.tools import aicf_opt, aicf_run
 from aicf_mlir.tools.compare import Reference, compare, difference
-from aicf_mlir.tools.tensors import HYPERPARAMETERS, Tensor, random_value
+from aicf_mlir.tools.tensors import Tensor, random_value
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MLP, STEP = str(EXAMPLES / "mlp.mlir"), str(EXAMPLES / "train_step.mlir")

@@ -14,17 +14,15 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.tensor_op import element_type
+from aicf_mlir.optimizers import UPDATES
+from aicf_mlir.optimizers.op import tensors_of
 from aicf_mlir.passes.fuse.missed import Kind, missed_kinds, missed_updates
 
-UPDATES = (kernel.SgdStepOp, kernel.AdamStepOp)
 PER_TENSOR = ("groups", "indices")
 """The attributes that have an entry for each tensor."""
-TENSORS = frozenset({"p", "g", "m", "v", "vmax", "buf"})
-"""The operands that have an entry for each tensor; the others have one for each group."""
 
 
 def kind_of(op: KernelOp) -> Kind:
@@ -48,9 +46,9 @@ def indices_of(op: KernelOp) -> list[int]:
 
 def scalars_of(op: KernelOp) -> list[dict[str, SSAValue]]:
     """What each group of an update reads beside the tensors: one value of each name."""
-    ins = op.ins
-    given = {name: values for name, values in ins.items() if name not in TENSORS and values}
-    return [{name: values[group] for name, values in given.items()} for group in range(len(ins["lr"]))]
+    tensors = tensors_of(op.schema_of())
+    given = {name: values for name, values in op.ins.items() if name not in tensors and values}
+    return [dict(zip(given, column, strict=True)) for column in zip(*given.values(), strict=True)]
 
 
 def merge(updates: Sequence[KernelOp]) -> KernelOp:
@@ -60,9 +58,10 @@ def merge(updates: Sequence[KernelOp]) -> KernelOp:
     numbers: dict[tuple[SSAValue, ...], int] = {}
     groups: list[int] = []
     indices: list[int] = []
+    tensors = tensors_of(updates[0].schema_of())
     for update in updates:
         ins = update.ins
-        for name in TENSORS.intersection(operands):
+        for name in tensors.intersection(operands):
             operands[name] += ins[name]
         for name, values in update.outs.items():
             results[name] += [value.type for value in values]
@@ -98,7 +97,7 @@ def fuse_updates(function: FuncOp) -> None:
     kinds: dict[Kind, list[KernelOp]] = {}
     for position, op in enumerate(function.body.block.ops):
         order[op] = position
-        if isinstance(op, UPDATES):
+        if isinstance(op, KernelOp) and op.op_name in UPDATES:
             kinds.setdefault(kind_of(op), []).append(op)
     missed_kinds(kinds)
     for updates in kinds.values():

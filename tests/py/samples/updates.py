@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from xdsl.ir import Operation
 
-from aicf_mlir.dialects import optim
+from aicf_mlir.optimizers.adam import AdamOp
+from aicf_mlir.optimizers.advance import AdvanceOp
+from aicf_mlir.optimizers.sgd import SgdOp
 from samples.sample import (
     Sample,
     positive,
@@ -55,12 +57,12 @@ def advance() -> list[Sample]:
     metas = ("f64",) * 4
     fills = {0: value_by_index(STEP - 1, 0, 7), 1: value(0.9), 2: value(0.99)}
     return [
-        Sample("count", ("3xf32",), optim.AdvanceOp, lambda step: step + 1, {0: value(4.0)}),
+        Sample("count", ("3xf32",), AdvanceOp, lambda step: step + 1, {0: value(4.0)}),
         *(
             Sample(
                 f"{pin1}-{pin2}",
                 ("3xf32", *metas),
-                lambda step, *correction: optim.AdvanceOp(step, correction),
+                lambda step, *correction: AdvanceOp(step, correction),
                 corrected,
                 {**fills, 3: value(pin1), 4: value(pin2)},
             )
@@ -75,7 +77,7 @@ def sgd() -> list[Sample]:
     for maximize, weight_decay in itertools.product((False, True), (0.0, 0.1)):
 
         def build(*operands: Any, maximize: bool = maximize) -> Operation:
-            return optim.SgdOp(*operands, maximize=maximize)
+            return SgdOp(*operands, maximize=maximize)
 
         def plain(p: Any, g: Any, lr: Any, weight_decay: Any, maximize: bool = maximize) -> Any:
             def make(params: Any) -> Any:
@@ -90,7 +92,7 @@ def sgd() -> list[Sample]:
 
         def build_momentum(*operands: Any, nesterov: bool = nesterov) -> Operation:
             p, g, lr, weight_decay, *momentum = operands
-            return optim.SgdOp(p, g, lr, weight_decay, momentum, INDEX, nesterov=nesterov)
+            return SgdOp(p, g, lr, weight_decay, momentum, INDEX, nesterov=nesterov)
 
         def with_momentum(*operands: Any, nesterov: bool = nesterov) -> Any:
             p, g, lr, weight_decay, buf, momentum, dampening, step = operands
@@ -121,7 +123,7 @@ def adam() -> list[Sample]:
         def build(*operands: Any, flags: Any = (decoupled, maximize)) -> Operation:
             p, g, m, v, *rest = operands
             moments, hyperparameters = [m, v, *rest[7:]], rest[:7]
-            return optim.AdamOp(p, g, moments, hyperparameters, INDEX, decoupled=flags[0], maximize=flags[1])
+            return AdamOp(p, g, moments, hyperparameters, INDEX, decoupled=flags[0], maximize=flags[1])
 
         def reference(*operands: Any, flags: Any = (decoupled, amsgrad, maximize)) -> Any:
             p, g, m, v, *rest = operands

@@ -1,0 +1,91 @@
+"""
+Everything that the compiler knows of an optimizer, in one file each: `sgd.py`, `adam.py`.
+
+A rule is found by its file being in this folder; no list names it. Rules stand in the order of their kernels in the
+runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+
+from aicf_mlir.ir.registry import schemas
+from aicf_mlir.optimizers.advance import AdvanceOp
+from aicf_mlir.optimizers.op import OptimOp
+from aicf_mlir.optimizers.rule import TorchClass, UpdateRule
+from aicf_mlir.optimizers.slots import STEP
+
+
+def rules_of(modules: Iterable[str]) -> tuple[type[UpdateRule], ...]:
+    """The rules that modules define, in the order of their kernels. Raises ValueError for two of a name, or of no kernel."""
+    rules: dict[str, type[UpdateRule]] = {}
+    for name in modules:
+        for value in vars(import_module(name)).values():
+            if not isinstance(value, type) or not issubclass(value, UpdateRule) or value.__module__ != name:
+                continue
+            if value is UpdateRule:
+                continue
+            if value.KIND in rules:
+                raise ValueError(
+                    f"there are two optimizers {value.KIND!r}: {rules[value.KIND].__module__}, {name}"
+                )
+            if value.OP.LAUNCH not in schemas():
+                raise ValueError(
+                    f"{name}: there is no kernel {value.OP.LAUNCH!r}; add it to csrc/kernels/optim"
+                )
+            rules[value.KIND] = value
+    return tuple(sorted(rules.values(), key=lambda rule: rule.launch().number))
+
+
+RULES = rules_of(f"{__name__}.{module.name}" for module in iter_modules(__path__))
+
+KINDS = {rule.KIND: rule for rule in RULES}
+"""By the `kind` in `aicf.optimizer`."""
+
+OPS: tuple[type[OptimOp], ...] = (AdvanceOp, *(rule.OP for rule in RULES))
+"""The optim dialect."""
+
+UPDATES = {rule.OP.LAUNCH: rule for rule in RULES}
+"""By the name of the launch that updates the tensors."""
+
+LAUNCHES = frozenset(op.LAUNCH for op in OPS)
+"""Every launch of an optimizer."""
+
+METAS = frozenset(name for rule in RULES for name in rule.complete().metas)
+"""The hyperparameters of all, with pins and corrections."""
+
+EXAMPLES = {name: value for rule in RULES for name, value in rule.examples().items()}
+"""A value for each of them."""
+
+VECTORS = frozenset({STEP, *(name for rule in RULES for name in rule.complete().written_metas)})
+"""What has an element for each parameter of a group."""
+
+CORRECTIONS = tuple(dict.fromkeys(row.name for rule in RULES for row in rule.CORRECTIONS))
+"""What the host may pin and release."""
+
+CLASSES: tuple[tuple[TorchClass, type[UpdateRule]], ...] = tuple(
+    (torch_class, rule) for rule in RULES for torch_class in rule.TORCH
+)
+"""The classes of torch that can be compiled."""
+
+
+def merged(rows: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Each name of the rows once, before what it precedes in its own row."""
+    names: list[str] = []
+    for row in rows:
+        place = len(names)
+        for name in reversed(row):
+            if name in names:
+                place = names.index(name)
+            else:
+                names.insert(place, name)
+    return tuple(names)
+
+
+SWITCHES = merged([[flag.key for flag in rule.FLAGS] for rule in RULES])
+"""Entries of a param group that are compiled in."""
+
+OPTIONS = merged([rule.options() for rule in RULES])
+"""The flags of all that a class of torch leaves open."""

@@ -1,0 +1,220 @@
+"""
+What the compiler knows of an optimizer: one rule, one file. The fields of a rule are its flags, which are compiled in.
+
+How torch spells it, how param groups become hyperparameters and back, what is kept for each parameter, which op updates
+one and what that computes. Everything else asks the rule: nothing outside this folder knows an optimizer by name.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self
+
+from xdsl.ir import Operation, SSAValue
+
+from aicf_mlir.ir.registry import Schema
+from aicf_mlir.optimizers.advance import AdvanceOp, Array, Correction
+from aicf_mlir.optimizers.op import OptimOp
+from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
+
+Bounded = Callable[[Array], Array]
+"""What the type that a kernel computes in makes of a value that it has no number for: an infinity."""
+
+
+@dataclass(frozen=True)
+class TorchClass:
+    """A class of torch that a rule stands for; the command line calls it so in lower case."""
+
+    module: str
+    title: str
+    fixed: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """Flags that follow from the class, whatever its param groups say."""
+
+    @property
+    def option(self) -> str:
+        """The value of the option `kind`."""
+        return self.title.lower()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An entry of a param group that holds numbers, and the hyperparameters that they are."""
+
+    key: str
+    examples: Mapping[str, float]
+    """By hyperparameter, for tools that have no optimizer. Two, for an entry that is a pair."""
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The hyperparameters, in the order of the entry."""
+        return tuple(self.examples)
+
+    def replaced(self, entry: Any, name: str, value: float) -> Any:
+        """The entry with another value of one hyperparameter."""
+        if len(self.examples) == 1:
+            return value
+        return tuple(value if slot == name else old for slot, old in zip(self.slots, entry, strict=True))
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A field of the rule, and the entry of a param group that switches it on. A setting does so by not being zero."""
+
+    name: str
+    key: str
+    optional: bool = False
+    """Older torch has no such entry."""
+
+
+@dataclass(frozen=True)
+class UpdateRule(abc.ABC):
+    """
+    How one kind of optimizer updates a parameter. The fields of a subclass are its flags in `aicf.optimizer`.
+
+    A rule names the arguments that the update needs and builds its ops; `meta` maps those names to values.
+    """
+
+    KIND: ClassVar[str]
+    """The `kind` in `aicf.optimizer`."""
+    TORCH: ClassVar[tuple[TorchClass, ...]]
+    SETTINGS: ClassVar[tuple[Setting, ...]]
+    FLAGS: ClassVar[tuple[Flag, ...]]
+    REQUIRES: ClassVar[Mapping[str, str]] = {}
+    """A flag, and the other that must be set with it."""
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "differentiable": "differentiable=True, which is not supported; use False"
+    }
+    """Entries of a param group that must be false or missing, and what is said of one that is not."""
+    CORRECTIONS: ClassVar[tuple[Correction, ...]] = ()
+    """What `advance` computes for each parameter beside its counter."""
+    COUNTS_IN_STATE: ClassVar[bool] = False
+    """Whether torch keeps the step in a parameter's state, or not at all."""
+    OP: ClassVar[type[OptimOp]]
+
+    # ---- what there is of it ----
+
+    @classmethod
+    def complete(cls) -> Self:
+        """The rule with every flag set: it has all hyperparameters and states that there may be."""
+        return cls(**{row.name: True for row in fields(cls)})
+
+    @classmethod
+    def entries(cls) -> tuple[str, ...]:
+        """The entries of a param group that matter."""
+        return tuple(dict.fromkeys([row.key for row in (*cls.SETTINGS, *cls.FLAGS)]))
+
+    @classmethod
+    def setting_slots(cls) -> tuple[str, ...]:
+        """The hyperparameters that they hold."""
+        return tuple(slot for setting in cls.SETTINGS for slot in setting.slots)
+
+    @classmethod
+    def setting_of(cls, name: str) -> Setting:
+        """The entry that holds a hyperparameter."""
+        return next(setting for setting in cls.SETTINGS if name in setting.slots)
+
+    @classmethod
+    def options(cls) -> tuple[str, ...]:
+        """The flags that a class of torch leaves open."""
+        fixed = {name for torch_class in cls.TORCH for name in torch_class.fixed}
+        return tuple(flag.name for flag in cls.FLAGS if flag.name not in fixed)
+
+    @classmethod
+    def examples(cls) -> dict[str, float]:
+        """A value for each meta argument."""
+        given = {slot: value for setting in cls.SETTINGS for slot, value in setting.examples.items()}
+        for row in cls.CORRECTIONS:
+            given |= {row.pin: float("nan"), row.name: 1.0}
+        return given
+
+    @property
+    def hyperparameters(self) -> tuple[str, ...]:
+        """What the host sets, in the order of the arguments."""
+        return self.setting_slots()
+
+    @property
+    def metas(self) -> tuple[str, ...]:
+        """The names of a group's meta arguments."""
+        pins = (row.pin for row in self.CORRECTIONS)
+        return (*self.hyperparameters, *pins, *self.written_metas)
+
+    @property
+    def written_metas(self) -> tuple[str, ...]:
+        """The metas that `advance` computes for each parameter: its results after the counters."""
+        return tuple(row.name for row in self.CORRECTIONS)
+
+    @property
+    @abc.abstractmethod
+    def states(self) -> tuple[str, ...]:
+        """What is kept for each parameter, under torch's names."""
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the update depends on the number of steps; `meta` then has "step", the advanced counters."""
+        return True
+
+    def group_slots(self, group: int) -> list[OptimizerSlot]:
+        """What a param group has as a whole: metas, then the counters."""
+        names = (*self.metas, *([STEP] if self.counts_steps else []))
+        return [OptimizerSlot(group, name) for name in names]
+
+    def state_slots(self, group: int, param: str) -> list[OptimizerSlot]:
+        """What a parameter has."""
+        return [OptimizerSlot(group, name, param) for name in self.states]
+
+    # ---- what it does ----
+
+    def advance(self, step: SSAValue, meta: Mapping[str, SSAValue]) -> Operation:
+        """The op that counts the step, once per group."""
+        read = (*(row.beta for row in self.CORRECTIONS), *(row.pin for row in self.CORRECTIONS))
+        return AdvanceOp(step, [meta[name] for name in read])
+
+    @abc.abstractmethod
+    def update(
+        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue], index: int
+    ) -> Operation:
+        """The op that updates parameter `index` of the group; its results replace p and then `states`."""
+
+    @classmethod
+    def launch(cls) -> Schema:
+        """The update of many tensors at once, as the runtime declares it."""
+        return cls.OP.schema()
+
+    @staticmethod
+    @abc.abstractmethod
+    def formula(*values: Any, bounded: Bounded, **named: Any) -> tuple[Array | None, ...]:
+        """
+        The results of the launch for one tensor, in NumPy; None for one that is not there.
+
+        Its arguments are the operands that are there and the flags, by the names of the schema: scalars are those of
+        the tensor's group, of a vector the tensor's element.
+        """
+
+    # ---- what it refuses ----
+
+    def lacks(self) -> tuple[str, str] | None:
+        """A flag that is set without the other that it requires, and that other."""
+        return next(
+            ((a, b) for a, b in self.REQUIRES.items() if getattr(self, a) and not getattr(self, b)), None
+        )
+
+    @classmethod
+    def of_options(cls, chosen: TorchClass, flags: Mapping[str, bool]) -> Self:
+        """The rule that options describe; `flags` has those of all rules. Raises ValueError for some that do not fit."""
+        own = {name: value for name, value in flags.items() if name in cls.options()}
+        foreign = {name: value for name, value in flags.items() if name not in own}
+        rule = cls(**own, **chosen.fixed)
+        if any(foreign.values()) or rule.lacks():
+            wanted = [f"{other}=true with {name}=true" for name, other in cls.REQUIRES.items()]
+            wanted += [_none_of(list(foreign))] if foreign else []
+            text = wanted[0] if len(wanted) == 1 else f"{', '.join(wanted[:-1])}, and {wanted[-1]},"
+            raise ValueError(f"expected {text} for kind={chosen.option}")
+        return rule
+
+
+def _none_of(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"no {names[0]}"
+    return f"neither {', '.join(names[:-1])} nor {names[-1]}"

@@ -1,0 +1,42 @@
+"""The slots of an optimizer: what it keeps on the device beside the parameters, and what each is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+STEP = "step"
+"""The counters of a param group, and torch's name of a parameter's."""
+
+
+@dataclass(frozen=True)
+class OptimizerSlot:
+    """One hyperparameter, pin, correction, vector of counters or state."""
+
+    group: int
+    name: str
+    """Of the hyperparameter, or torch's of the state."""
+    owner: str | None = None
+    """The parameter that a state belongs to; None for what the whole group has."""
+
+    @property
+    def role(self) -> Literal["meta", "state"]:
+        """Of the argument."""
+        return "state" if self.owner is not None or self.name == STEP else "meta"
+
+    @property
+    def slot(self) -> str:
+        """The name of the argument: of a state behind its parameter's; else plain for group 0, `name.k` for group k."""
+        if self.owner is not None:
+            return f"{self.owner}.{self.name}"
+        return self.name if self.group == 0 else f"{self.name}.{self.group}"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Role and name, which are an argument's identity."""
+        return self.role, self.slot
+
+
+def plain_name(slot: str) -> str:
+    """The name of a hyperparameter without its group, for tools that have a text and no param groups: `lr` of `lr.1`."""
+    return slot.split(".")[0]

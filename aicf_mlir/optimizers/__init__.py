@@ -20,23 +20,27 @@ from aicf_mlir.optimizers.slots import STEP
 
 def rules_of(modules: Iterable[str]) -> tuple[type[UpdateRule], ...]:
     """The rules that modules define, in the order of their kernels. Raises ValueError for two of a name, or of no kernel."""
-    rules: dict[str, type[UpdateRule]] = {}
+    rules: list[type[UpdateRule]] = []
     for name in modules:
         for value in vars(import_module(name)).values():
-            if not isinstance(value, type) or not issubclass(value, UpdateRule) or value.__module__ != name:
-                continue
-            if value is UpdateRule:
-                continue
-            if value.KIND in rules:
-                raise ValueError(
-                    f"there are two optimizers {value.KIND!r}: {rules[value.KIND].__module__}, {name}"
-                )
-            if value.OP.LAUNCH not in schemas():
-                raise ValueError(
-                    f"{name}: there is no kernel {value.OP.LAUNCH!r}; add it to csrc/kernels/optim"
-                )
-            rules[value.KIND] = value
-    return tuple(sorted(rules.values(), key=lambda rule: rule.launch().number))
+            own = isinstance(value, type) and value.__module__ == name
+            if own and issubclass(value, UpdateRule) and value is not UpdateRule:
+                _check(value, rules)
+                rules.append(value)
+    return tuple(sorted(rules, key=lambda rule: rule.launch().number))
+
+
+def _check(rule: type[UpdateRule], others: Iterable[type[UpdateRule]]) -> None:
+    for other in others:
+        both = f"{other.__module__}, {rule.__module__}"
+        if other.KIND == rule.KIND:
+            raise ValueError(f"there are two optimizers of the kind {rule.KIND!r}: {both}")
+        if other.OP.LAUNCH == rule.OP.LAUNCH:
+            raise ValueError(f"there are two optimizers of the kernel {rule.OP.LAUNCH!r}: {both}")
+    if rule.OP.LAUNCH not in schemas():
+        raise ValueError(
+            f"{rule.__module__}: there is no kernel {rule.OP.LAUNCH!r}; declare it in csrc/kernels, then build"
+        )
 
 
 RULES = rules_of(f"{__name__}.{module.name}" for module in iter_modules(__path__))

@@ -1,24 +1,33 @@
-"""The places that CONTRIBUTING.md lists for a new op are those where every op stands: none too few, none too many."""
+"""The places that CONTRIBUTING.md lists for a new op or optimizer are those where each stands: none too few, none too many."""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 from kernel_cases import GENERATORS
-from samples import NN_SAMPLES
+from samples import NN_SAMPLES, OPTIM_SAMPLES
 from test_kernel_schemas import REFUSED
+from test_optimizer_description import OPTIMIZERS
 from xdsl.ir import Operation
 
-from aicf_mlir import _C
+from aicf_mlir import _C, optimizers
 from aicf_mlir.dialects import kernel, nn
 from aicf_mlir.dialects.launches import launch_of
 from aicf_mlir.interpreters import kernel as kernel_interpreter
 from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInterface
 from aicf_mlir.ir.registry import schemas
+from aicf_mlir.optimizers.adam import Adam
+from aicf_mlir.optimizers.rule import UpdateRule
+from aicf_mlir.optimizers.sgd import Sgd
 from aicf_mlir.passes.lower import RULES
 from aicf_mlir.passes.lower.same import lower_as_it_stands
 
@@ -100,11 +109,41 @@ KERNEL_PLACES: dict[str, Callable[[str], bool]] = {
 """The same of a kernel op."""
 
 
+def in_a_file_of_its_own(rule: type[UpdateRule]) -> bool:
+    """Rule and op together, in a file that is called as the kind."""
+    return rule.__module__ == rule.OP.__module__ == f"aicf_mlir.optimizers.{rule.KIND}"
+
+
+def is_described(rule: type[UpdateRule]) -> bool:
+    """Every class of torch, and every flag on and off."""
+    made = {name: make([torch.nn.Parameter(torch.zeros(1))]) for name, (make, _) in OPTIMIZERS.items()}
+    rows = [expected for _, expected in OPTIMIZERS.values() if isinstance(expected, rule)]
+    classes = {row.title for row in rule.TORCH} <= {type(optimizer).__name__ for optimizer in made.values()}
+    values = {(row.name, getattr(expected, row.name)) for expected in rows for row in fields(rule)}
+    return classes and len(values) == 2 * len(fields(rule))
+
+
+OPTIMIZER_PLACES: dict[str, Callable[[type[UpdateRule]], bool]] = {
+    "aicf_mlir/optimizers/<name>.py": in_a_file_of_its_own,
+    "csrc/kernels/<family>/": lambda rule: all(holds(rule.OP.LAUNCH) for holds in KERNEL_PLACES.values()),
+    "tests/py/samples/updates.py": lambda rule: rule.OP in {sample.op_type() for sample in OPTIM_SAMPLES},
+    "tests/py/test_optimizer_description.py": is_described,
+}
+"""The same of an optimizer."""
+
+
 def test_the_list_is_that_of_the_places() -> None:
+    assert sorted(listed("## An elementwise op", "## A faster kernel")) == sorted(
+        [*NN_PLACES, *KERNEL_PLACES]
+    )
+    assert listed("## An optimizer", "## A pass") == list(OPTIMIZER_PLACES)
+
+
+def listed(begin: str, end: str) -> list[str]:
+    """The places in a part of CONTRIBUTING.md."""
     contributing = (ROOT / "CONTRIBUTING.md").read_text()
-    sections = contributing[: contributing.index("## A faster kernel")]
-    listed = re.findall(r"^(?:\d\.|-) `([^`]+)`", sections, re.MULTILINE)
-    assert sorted(listed) == sorted([*NN_PLACES, *KERNEL_PLACES])
+    part = contributing[contributing.index(begin) : contributing.index(end)]
+    return re.findall(r"^(?:\d\.|-) `([^`]+)`", part, re.MULTILINE)
 
 
 @pytest.mark.parametrize("place", NN_PLACES)
@@ -115,6 +154,43 @@ def test_every_nn_op_stands_there(place: str) -> None:
 @pytest.mark.parametrize("place", KERNEL_PLACES)
 def test_every_kernel_op_stands_there(place: str) -> None:
     assert not [op for op in schemas() if not KERNEL_PLACES[place](op)]
+
+
+@pytest.mark.parametrize("place", OPTIMIZER_PLACES)
+def test_every_optimizer_stands_there(place: str) -> None:
+    assert not [rule.KIND for rule in optimizers.RULES if not OPTIMIZER_PLACES[place](rule)]
+
+
+def strings(tree: ast.AST) -> Iterator[str]:
+    """The strings of a module, but for those that are statements: documentation."""
+    documentation = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in documentation:
+            yield node.value
+
+
+def known_of_optimizers(module: str) -> set[str]:
+    """The hyperparameters, states and flags that a module names, and the kinds that it tells apart."""
+    names = {
+        *optimizers.METAS,
+        *optimizers.SWITCHES,
+        *(state for rule in optimizers.RULES for state in rule.complete().states),
+    }
+    tree = ast.parse(module)
+    classes = {
+        alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    return (names & set(strings(tree))) | (classes & {rule.__name__ for rule in optimizers.RULES})
+
+
+def test_no_other_module_knows_an_optimizer() -> None:
+    paths = [path for path in (ROOT / "aicf_mlir").rglob("*.py") if path.parent.name != "optimizers"]
+    assert not {path.name: known for path in paths if (known := known_of_optimizers(path.read_text()))}
+
+
+def test_what_names_a_hyperparameter_is_found() -> None:
+    assert known_of_optimizers('def f(g):\n    "betas"\n    return g["lr"], g["x"]') == {"lr"}
+    assert known_of_optimizers("from aicf_mlir.optimizers.adam import Adam") == {"Adam"}
 
 
 def test_nothing_stands_there_that_is_no_op() -> None:
@@ -136,3 +212,42 @@ def test_what_is_forgotten_or_superfluous_is_found(monkeypatch: pytest.MonkeyPat
     launch_of.cache_clear()
     assert not has_a_meaning(nn.SubOp)
     launch_of.cache_clear()
+
+
+def module_with(monkeypatch: pytest.MonkeyPatch, name: str, **entries: Any) -> str:
+    """A module of the folder that defines one more rule, like Sgd but for `entries`."""
+    rule = type("Stranger", (Sgd,), {"__module__": name, **entries})
+    monkeypatch.setitem(sys.modules, name, cast(Any, SimpleNamespace(Stranger=rule)))
+    return name
+
+
+def test_an_optimizer_of_another_name_and_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = ["aicf_mlir.optimizers.adam", "aicf_mlir.optimizers.sgd", "aicf_mlir.optimizers.rule"]
+    assert optimizers.rules_of(modules) == (Sgd, Adam)
+    copy_op = type("CopyOp", (), {"LAUNCH": "copy", "schema": lambda: schemas()["copy"]})
+    stranger = module_with(monkeypatch, "aicf_mlir.optimizers.stranger", KIND="stranger", OP=copy_op)
+    assert [rule.KIND for rule in optimizers.rules_of([*modules, stranger])] == ["stranger", "sgd", "adam"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({}, "there are two optimizers of the kind 'sgd': aicf_mlir.optimizers.sgd, aicf_mlir.optimizers.x"),
+        ({"KIND": "x"}, "there are two optimizers of the kernel 'sgd_step': "),
+        (
+            {"KIND": "x", "OP": type("XOp", (), {"LAUNCH": "x_step"})},
+            "optimizers.x: there is no kernel 'x_step'; ",
+        ),
+    ],
+)
+def test_an_optimizer_that_cannot_be_is_refused(
+    entries: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = module_with(monkeypatch, "aicf_mlir.optimizers.x", **entries)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        optimizers.rules_of(["aicf_mlir.optimizers.sgd", name])
+
+
+def test_options_are_those_of_all_rules_in_an_order_that_each_has() -> None:
+    assert optimizers.OPTIONS == ("momentum", "nesterov", "amsgrad", "maximize")
+    assert (*optimizers.OPTIONS, "decoupled_weight_decay") == optimizers.SWITCHES

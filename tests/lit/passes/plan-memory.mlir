@@ -38,22 +38,24 @@ plan.program @persistent target "cpu" {
 // CHECK-NEXT:    plan.slot @v2 in @temp[512] : memref<2x64xf32> temp alias @v1
 // CHECK-NEXT:    plan.slot @v3 in @temp[0] : memref<64xf32> temp live 2..4
 // CHECK-NEXT:    plan.slot @v4 in @temp[256] : memref<f32> temp live 3..4
-// CHECK:         plan.launch @k0 "broadcast_cpu" broadcast x(@x) -> y(@v0)
+// CHECK:         plan.launch @k0 "copy_cpu" copy x(@wide) -> y(@v0)
 // CHECK-NEXT:    plan.launch @k1 "neg_cpu" neg x(@v0) -> y(@v1) after @k0
-// CHECK-NEXT:    plan.launch @k2 "broadcast_cpu" broadcast x(@x) -> y(@v3) after @k1
+// CHECK-NEXT:    plan.launch @k2 "copy_cpu" copy x(@half) -> y(@v3) after @k1
 // CHECK-NEXT:    plan.launch @k3 "reduce_sum_cpu" reduce_sum x(@v2) -> y(@v4) {dims = array<i64: 0, 1>} after @k1
 // CHECK-NEXT:    plan.launch @k4 "add_cpu" add x(@v3) y(@v4) -> z(@y) after @k2, @k3
 plan.program @temporaries target "cpu" {
   plan.slot @x : memref<f32> input "x"
+  plan.slot @wide : memref<128xf32, strided<[0]>> input alias @x
+  plan.slot @half : memref<64xf32, strided<[0]>> input alias @x
   plan.slot @y : memref<64xf32> output "y"
   plan.slot @v0 : memref<128xf32> temp
   plan.slot @v1 : memref<128xf32> temp
   plan.slot @v2 : memref<2x64xf32> temp alias @v1
   plan.slot @v3 : memref<64xf32> temp
   plan.slot @v4 : memref<f32> temp
-  plan.launch @k0 "broadcast_cpu" broadcast x(@x) -> y(@v0)
+  plan.launch @k0 "copy_cpu" copy x(@wide) -> y(@v0)
   plan.launch @k1 "neg_cpu" neg x(@v0) -> y(@v1) after @k0
-  plan.launch @k2 "broadcast_cpu" broadcast x(@x) -> y(@v3)
+  plan.launch @k2 "copy_cpu" copy x(@half) -> y(@v3)
   plan.launch @k3 "reduce_sum_cpu" reduce_sum x(@v2) -> y(@v4) {dims = array<i64: 0, 1>} after @k1
   plan.launch @k4 "add_cpu" add x(@v3) y(@v4) -> z(@y) after @k2, @k3
 }

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 import numpy as np
 
 from aicf_mlir import _C
+from aicf_mlir.dtypes import TENSOR_DTYPES
 from aicf_mlir.errors import KernelError
-from aicf_mlir.ir.dtypes import TENSOR_DTYPES
 
 if TYPE_CHECKING:
     import torch

@@ -8,10 +8,11 @@ from typing import cast
 import torch
 from xdsl.ir import Attribute
 
-from aicf_mlir.ir.dtypes import DTYPES
+from aicf_mlir.dtypes import DTYPES
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES as IR_TYPES
 
 ELEMENT_TYPES: dict[torch.dtype, Attribute] = {
-    getattr(torch, row.library): row.type for row in DTYPES if row.is_value
+    getattr(torch, row.library): IR_TYPES[row.name] for row in DTYPES if row.is_value
 }
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from aicf_mlir.atomic_file import write_file
+from aicf_mlir.dtypes import DTYPES, byte_size
 from aicf_mlir.errors import CheckpointError
-from aicf_mlir.ir.dtypes import DTYPES, byte_size
 
 VERSION = "1"
 

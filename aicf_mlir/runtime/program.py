@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp, find_program
+from aicf_mlir.dtypes import byte_size
 from aicf_mlir.errors import PlanError
-from aicf_mlir.ir.dtypes import byte_size
 from aicf_mlir.ir.locations import origin
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, f32, i32
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects import kernel
+from aicf_mlir.dtypes import DTYPES, byte_size
 from aicf_mlir.interpreters.kernel import MEANINGS
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.attributes import format_float, from_attribute, to_attribute
-from aicf_mlir.ir.dtypes import DTYPES, byte_size, element_name
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.registry import schemas
 
 
@@ -25,7 +26,7 @@ def test_every_kind_of_the_runtime_is_an_op_with_a_meaning() -> None:
 
 def test_element_types_agree_with_numpy() -> None:
     for row in DTYPES:
-        assert element_name(row.type) == row.name
+        assert element_name(ELEMENT_TYPES[row.name]) == row.name
         assert byte_size(row.name, (2, 3)) == 6 * row.nbytes == 6 * NUMPY_TYPES[row.name].itemsize
         assert NUMPY_TYPES[row.name].name == row.library
         assert getattr(torch, row.library).itemsize == row.nbytes

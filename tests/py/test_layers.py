@@ -13,10 +13,10 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "aicf_mlir"
 
 LAYERS = (
-    ("errors", "_C", "processor", "garbage", "atomic_file"),
-    ("cpu_kernels",),
+    ("errors", "_C", "processor", "garbage", "atomic_file", "dtypes"),
+    ("cpu_kernels", "op_call"),
     ("ir",),
-    ("optimizers", "op_call"),
+    ("optimizers",),
     ("dialects",),
     ("scalars", "interpreters"),
     ("passes",),

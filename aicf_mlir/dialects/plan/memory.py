@@ -32,8 +32,9 @@ from aicf_mlir.dialects.plan.text import (
     print_other_attributes,
     within_program,
 )
+from aicf_mlir.dtypes import byte_size
 from aicf_mlir.ir.attributes import print_value
-from aicf_mlir.ir.dtypes import BY_NAME, byte_size, element_name
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.layouts import Layout, layout_of
 from aicf_mlir.ir.registry import OperandSpec, TensorSpec
 from aicf_mlir.ir.roles import ROLES
@@ -78,7 +79,7 @@ class ArenaOp(IRDLOperation):
 
 def slot_type(element: str, shape: Sequence[int]) -> MemRefType[Attribute]:
     """The type of a dense slot."""
-    return MemRefType(BY_NAME[element].type, shape)
+    return MemRefType(ELEMENT_TYPES[element], shape)
 
 
 @irdl_op_definition

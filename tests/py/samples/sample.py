@@ -16,7 +16,7 @@ from xdsl.ir import Block, Operation, Region
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.errors import LoweringError
 from aicf_mlir.interpreters.numerics import FLOATS, Array, round_to
-from aicf_mlir.ir.dtypes import BY_NAME, element_name
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.tensor_op import AnyTensor
 from aicf_mlir.passes.lower import LowerPass
 
@@ -139,7 +139,7 @@ class Sample:
 def parse_type(text: str) -> AnyTensor:
     """A tensor type from what stands between its angle brackets."""
     *dims, element = text.split("x")
-    return TensorType(BY_NAME[element].type, [int(d) for d in dims])
+    return TensorType(ELEMENT_TYPES[element], [int(d) for d in dims])
 
 
 def tensors(*shapes: str) -> tuple[str, ...]:

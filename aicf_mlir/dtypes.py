@@ -1,0 +1,46 @@
+"""THE table of element types: everything that treats them differently derives its list from here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DType:
+    """One row."""
+
+    name: str
+    """In IR, in plans and in the runtime, e.g. "bf16"."""
+    nbytes: int
+    """Of one element in memory."""
+    library: str
+    """In torch and NumPy (of ml_dtypes where NumPy has none), e.g. "bfloat16"."""
+    safetensors: str
+    """In checkpoints."""
+    is_float: bool = False
+    is_value: bool = True
+    """Whether tensors of the nn dialect may have it."""
+
+
+DTYPES: tuple[DType, ...] = (
+    DType("f32", 4, "float32", "F32", is_float=True),
+    DType("f64", 8, "float64", "F64", is_float=True),
+    DType("f16", 2, "float16", "F16", is_float=True),
+    DType("bf16", 2, "bfloat16", "BF16", is_float=True),
+    DType("i64", 8, "int64", "I64"),
+    DType("i32", 4, "int32", "I32"),
+    DType("i8", 1, "int8", "I8", is_value=False),  # workspaces only: bytes without a meaning
+    DType("i1", 1, "bool", "BOOL", is_value=False),
+)
+
+TENSOR_DTYPES = tuple(row for row in DTYPES if row.name != "i8")
+"""Those that tensors of the user may have."""
+
+_BYTES: dict[str, int] = {row.name: row.nbytes for row in DTYPES}
+
+
+def byte_size(element: str, shape: Sequence[int]) -> int:
+    """Bytes of a dense tensor."""
+    return math.prod(shape) * _BYTES[element]

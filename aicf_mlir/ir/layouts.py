@@ -137,7 +137,7 @@ class Layout:
         runs = self._runs()[::-1] or [Run(1, 1, 1)]
         reach = [0] * len(runs)  # how far `outer` goes in each run
 
-        def walk(distance: int, times: int) -> int | None:
+        def walk(distance: int, times: int) -> int:
             """The distance in the block, counting `times` of it towards the reach."""
             moved = 0
             for i, run in enumerate(runs):
@@ -149,11 +149,10 @@ class Layout:
         offset = walk(outer.offset, 1)
         strides: list[int] = []
         for size, stride in zip(outer.shape, outer.strides, strict=True):
-            moved = walk(stride, size - 1) if size > 1 else 0
-            strides.append(moved or 0)
+            strides.append(walk(stride, size - 1) if size > 1 else 0)
         if any(far >= run.size for far, run in zip(reach, runs, strict=True)):
             return None
-        return Layout(outer.shape, tuple(strides), self.offset + (offset or 0)).normal()
+        return Layout(outer.shape, tuple(strides), self.offset + offset).normal()
 
     def inverse(self, shape: Sequence[int], place: Layout) -> Layout | None:
         """Where a dense tensor of `shape` must lie for this layout of it to lie at `place`.

@@ -1,0 +1,273 @@
+"""A generated kernel before its code: body, domain and operands. Its id, its rules, and the loops that generators share.
+
+Every kernel walks a domain, a box of whole numbers. Every operand has an element for each point of it, with stride 0
+where it repeats; a table is an operand that the body indexes itself. What is reduced is
+
+    map      nothing
+    rowwise  the last `reduced` dimensions: any number of reductions one behind the other
+    colwise  the first `reduced` dimensions: one level of reductions; what is computed behind it has no such dimensions
+
+A result has the shape of the domain, or of what is left of it when the reduced dimensions are gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.ir.body import COMPUTE, REDUCTIONS, Body, is_table, table_type
+from aicf_mlir.ir.layouts import Layout
+
+GENERATOR = 1
+"""Counts up whenever the code of a kernel may change: ids and the cache depend on it."""
+
+KINDS = ("map", "rowwise", "colwise")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An operand or a result: element type, shape, strides in elements."""
+
+    element: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    alignment: int = 256
+    """Bytes that divide its address, a power of two."""
+
+    @property
+    def layout(self) -> Layout:
+        """Where its elements lie, from its first one on."""
+        return Layout(self.shape, self.strides)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """All that the code of a kernel follows from, and nothing else."""
+
+    kind: str
+    target: str
+    """"cpu", or a compute capability such as "sm_90"."""
+    body: Body
+    domain: tuple[int, ...]
+    reduced: int
+    operands: tuple[Tensor, ...]
+    """In the order of the body's arguments, tables among them."""
+    results: tuple[Tensor, ...]
+
+    @cached_property
+    def id(self) -> str:
+        """The kernel id: the same text, types, layouts and target give the same id on every machine."""
+        operands = [(t.element, t.shape, t.strides, t.alignment) for t in (*self.operands, *self.results)]
+        text = repr(
+            (GENERATOR, self.kind, self.target, self.body.digest, self.domain, self.reduced, operands)
+        )
+        return f"gen_{self.kind}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The domain without the reduced dimensions."""
+        rank = len(self.domain)
+        return self.domain[self.reduced :] if self.kind == "colwise" else self.domain[: rank - self.reduced]
+
+    @property
+    def reduced_shape(self) -> tuple[int, ...]:
+        """The reduced dimensions."""
+        rank = len(self.domain)
+        return self.domain[: self.reduced] if self.kind == "colwise" else self.domain[rank - self.reduced :]
+
+    @property
+    def reduced_dims(self) -> range:
+        """Their positions in the domain."""
+        rank = len(self.domain)
+        return range(self.reduced) if self.kind == "colwise" else range(rank - self.reduced, rank)
+
+    @cached_property
+    def wide(self) -> tuple[bool, ...]:
+        """For each value of the body, whether it differs along the reduced dimensions; true of all in a map."""
+        if self.kind == "map":
+            return (True,) * (len(self.body.args) + len(self.body.lines))
+        found: list[bool] = []
+        for type_, tensor in zip(self.body.args, self.operands, strict=True):
+            strides = (
+                [s for d in self.reduced_dims if (s := tensor.strides[d]) and self.domain[d] > 1]
+                if not is_table(type_)
+                else []
+            )
+            found.append(bool(strides))
+        for line in self.body.lines:
+            if line.op in REDUCTIONS:
+                found.append(False)
+            elif line.op == "scalar.index":
+                found.append(line.attr in self.reduced_dims)
+            else:
+                found.append(any(found[arg] for arg in line.args))
+        return tuple(found)
+
+    def is_whole(self, result: int) -> bool:
+        """Whether a result has the shape of the domain."""
+        return self.kind == "map" or self.results[result].shape == self.domain
+
+    def verify(self) -> None:
+        """Raise VerifyException, with what was expected, unless body, domain and operands fit each other."""
+        body = self.body
+        body.verify()
+        if self.kind not in KINDS:
+            raise VerifyException(f"expected one of {', '.join(KINDS)}, got {self.kind}")
+        if not (self.reduced == 0 if self.kind == "map" else 0 < self.reduced <= len(self.domain)):
+            raise VerifyException(
+                f"a {self.kind} of {len(self.domain)} dimensions cannot reduce {self.reduced}"
+            )
+        if self.kind == "map" and body.reduces:
+            raise VerifyException("a map has no reductions; use rowwise or colwise")
+        if len(body.args) != len(self.operands):
+            raise VerifyException(f"the body takes {len(body.args)} operands, got {len(self.operands)}")
+        if len(body.results) != len(self.results):
+            raise VerifyException(f"the body gives {len(body.results)} results, got {len(self.results)}")
+        for number, (type_, tensor) in enumerate(zip(body.args, self.operands, strict=True)):
+            if is_table(type_):
+                if type_ != (written := table_type(tensor.element, len(tensor.shape))):
+                    raise VerifyException(f"operand {number}: the body takes a table {type_}, got {written}")
+            elif COMPUTE[tensor.element] != type_:
+                raise VerifyException(
+                    f"operand {number}: the body takes {type_}, got elements of {tensor.element}"
+                )
+            elif tensor.shape != self.domain:
+                raise VerifyException(
+                    f"operand {number}: expected the shape of the domain {list(self.domain)}, got {list(tensor.shape)}"
+                )
+        for dim in body.dims:
+            if dim >= len(self.domain):
+                raise VerifyException(f"there is no dimension {dim} in a domain of {len(self.domain)}")
+        if self.kind == "colwise":
+            self._verify_columns()
+        for number, (value, tensor) in enumerate(zip(body.results, self.results, strict=True)):
+            if COMPUTE[tensor.element] != body.type(value):
+                raise VerifyException(
+                    f"result {number}: the body gives {body.type(value)}, expected elements of {tensor.element}"
+                )
+            allowed = (self.domain,) if self.kind == "map" or self.wide[value] else (self.domain, self.kept)
+            if tensor.shape not in allowed:
+                shapes = " or ".join(str(list(shape)) for shape in dict.fromkeys(allowed))
+                raise VerifyException(f"result {number}: expected shape {shapes}, got {list(tensor.shape)}")
+
+    def _verify_columns(self) -> None:
+        """One level of reductions, and nothing of the domain's shape behind it."""
+        body, stages = self.body, self.body.stages
+        if max(stages, default=0) > 1:
+            raise VerifyException("a colwise kernel has one level of reductions; use two, or rowwise")
+        for value, (stage, wide) in enumerate(zip(stages, self.wide, strict=True)):
+            if stage and wide:
+                raise VerifyException(f"value {value} of a colwise kernel needs a reduction for each element")
+        for number, value in enumerate(body.results):
+            if stages[value] and self.results[number].shape != self.kept:
+                raise VerifyException(
+                    f"result {number} of a colwise kernel follows a reduction: expected {list(self.kept)}"
+                )
+
+    @cached_property
+    def in_place(self) -> frozenset[tuple[int, int]]:
+        """Pairs (result, operand) that may be the very same memory.
+
+        Each point reads its element before it writes it, and nothing reads it later: so a result of the domain's
+        shape, in the last stage, beside an operand of the same layout.
+        """
+        stages = self.body.stages
+        last = max(
+            (stages[value] for number, value in enumerate(self.body.results) if self.is_whole(number)),
+            default=0,
+        )
+        found: set[tuple[int, int]] = set()
+        for number, (value, result) in enumerate(zip(self.body.results, self.results, strict=True)):
+            if not self.is_whole(number) or (self.kind != "colwise" and stages[value] < last):
+                continue
+            for index, (type_, operand) in enumerate(zip(self.body.args, self.operands, strict=True)):
+                same = operand.element == result.element and operand.layout.normal() == result.layout.normal()
+                if same and not is_table(type_):
+                    found.add((number, index))
+        return frozenset(found)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Dimensions of the domain that every operand walks as one."""
+
+    dims: tuple[int, ...]
+    size: int
+    strides: tuple[int, ...]
+    """Elements; of each operand and then of each result. 0 for a table, and for a result without the dimension."""
+
+
+def collapse(kernel: Kernel, dims: Sequence[int]) -> list[Axis]:
+    """The dimensions `dims` of the domain as few axes, outermost first; size 1 is left out.
+
+    Neighbours become one where they follow each other without a gap in every operand and result, and where the
+    body does not ask for the index of one of them.
+    """
+    axes: list[Axis] = []
+    for dim in dims:
+        size = kernel.domain[dim]
+        if size == 1 and dim not in kernel.body.dims:
+            continue
+        strides = tuple(_strides_along(kernel, dim))
+        if axes and not {dim, *axes[-1].dims} & kernel.body.dims:
+            before = axes[-1]
+            if all(outer == inner * size for outer, inner in zip(before.strides, strides, strict=True)):
+                axes[-1] = Axis((*before.dims, dim), before.size * size, strides)
+                continue
+        axes.append(Axis((dim,), size, strides))
+    return axes
+
+
+def _strides_along(kernel: Kernel, dim: int) -> Iterator[int]:
+    for type_, tensor in zip(kernel.body.args, kernel.operands, strict=True):
+        yield 0 if is_table(type_) else tensor.strides[dim]
+    for number, tensor in enumerate(kernel.results):
+        if kernel.is_whole(number):
+            yield tensor.strides[dim]
+        elif dim in kernel.reduced_dims:
+            yield 0
+        else:
+            yield tensor.strides[dim - kernel.reduced if kernel.kind == "colwise" else dim]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a launch that starts when the one before is complete.
+
+    On the CPU `function(operands, begin, end)` is called for ranges of `count` items that may run side by side, of
+    `grain` items each; a range never changes what is computed. On CUDA it is a grid of `count` blocks.
+    """
+
+    function: str
+    count: int
+    grain: int = 1
+    """CPU: the least number of items that are worth a thread."""
+    threads: int = 0
+    """CUDA: of a block."""
+    shared: int = 0
+    """CUDA: bytes of dynamic shared memory of a block."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """The text of a kernel, and how it is launched.
+
+    Every function takes the addresses of the operands, the results and the workspace, in this order: on the CPU
+    behind one pointer (`ptr operands, i64 begin, i64 end`), on CUDA each as an argument of its own, and behind them
+    the address of a status, or null: where the number there is not 0 the kernel does nothing.
+    """
+
+    source: str
+    phases: tuple[Phase, ...]
+    workspace: int = 0
+    """Bytes, aligned to 256."""
+
+
+def elements(shape: Sequence[int]) -> int:
+    """How many points a box has."""
+    return prod(shape)

@@ -11,7 +11,7 @@ CaptureError     a step that could not be recorded
 """
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NotRequired, TypeAlias, TypedDict
 
 from typing_extensions import Buffer
@@ -73,6 +73,8 @@ class Launch(TypedDict):
     workspace: tuple[str, int, int] | None
     unless: NotRequired[Slot | None]
     """The status: where its first number is not 0 the launch does nothing."""
+    code: NotRequired[Code | None]
+    """Of a generated kernel, with the id of the launch."""
 
 MAX_RANK: int
 """The most dimensions that an operand of a kernel has."""
@@ -156,6 +158,50 @@ def graph_begin(device: str = "cpu") -> None: ...
 def graph_end(device: str = "cpu") -> Graph: ...
 def graph_launch(graph: Graph, n: int = 1, stream: int = 0) -> None: ...
 def graph_reset(graph: Graph) -> None: ...
+
+Phase: TypeAlias = tuple[str, int, int, int, int]
+"""
+(function, count, grain, threads, shared) of `aicf_mlir.codegen.kernel.Phase`.
+"""
+
+class Code:
+    """The code of a generated kernel, loaded. KernelError for code that cannot be, with the reason."""
+
+    @staticmethod
+    def cpu(
+        id: str,
+        object: bytes,
+        phases: Sequence[Phase],
+        in_place: Collection[tuple[int, int]] = (),
+        workspace: int = 0,
+        math_names: Sequence[str] = (),
+    ) -> Code:
+        """From a relocatable ELF object for x86-64 that defines a function for each phase and needs no other.
+
+        A phase is called as `f(addresses, begin, end)` with the addresses of operands, results, the workspace and
+        an array of pointers to the functions `math_names` of <cmath>: "exp" of doubles, "expf" of floats.
+        """
+
+    @staticmethod
+    def cuda(
+        id: str,
+        sm: int,
+        image: bytes,
+        phases: Sequence[Phase],
+        in_place: Collection[tuple[int, int]] = (),
+        workspace: int = 0,
+    ) -> Code:
+        """From an image that the driver loads, compiled for compute capability `sm` (90 for sm_90)."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def target(self) -> str:
+        """What it was compiled for: "cpu", or a compute capability such as "sm_90"."""
+
+    @property
+    def workspace(self) -> int:
+        """Bytes."""
 
 class Arena(Buffer):
     """Zero-filled memory at a fixed address; on the CPU a writable buffer that keeps it alive.

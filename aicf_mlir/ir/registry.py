@@ -33,8 +33,8 @@ class Operand:
     """An operand or a result of an op."""
 
     name: str
-    count: Literal["one", "optional", "many"]
-    """Of results, `many` are as many as the operand of the same name has."""
+    count: Literal["one", "optional", "many", "any"]
+    """Of results, `many` are as many as the operand of the same name has; of `any` a use says how many."""
     layout: Literal["dense", "strided"] = "dense"
 
 
@@ -48,7 +48,7 @@ class Attribute:
     default: AttributeValue | None
     """What its absence means; None: nothing."""
     values: tuple[str, ...] | None
-    """Of a string."""
+    """Of a string; None: any text."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ class Schema:
     """In the kernel dialect, without the prefix."""
     doc: str
     numerics: str
+    generated: bool
+    """Whether its kernels are generated: none is registered, and a launch brings its code."""
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     attrs: tuple[Attribute, ...]

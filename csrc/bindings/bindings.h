@@ -20,6 +20,19 @@ enum class Subject { Call, Op, Plan };  // KernelError, VerifyError, PlanError
 // Raises the Python exception of a failed status; the other codes have one class each.
 void raise_if(const Status& status, Subject subject = Subject::Call);
 
+// Runs `work` without the GIL and raises its failure.
+template <class Work>
+void without_gil(Work work, Subject subject = Subject::Call) {
+  Status status = Status::ok();
+  {
+    py::gil_scoped_release release;
+    status = work();
+  }
+  if (status.is_ok()) return;
+  if (PyErr_Occurred()) throw py::error_already_set();  // Ctrl-C, set by what `work` asked
+  raise_if(status, subject);
+}
+
 // Python values to those of the runtime. Each raises through raise_if() with the name, what was expected and
 // what was got.
 const OpSchema& parse_schema(py::handle op);  // by number (aicf_mlir.OpKind) or by name
@@ -40,6 +53,7 @@ Device& device_named(const std::string& name);
 
 void bind_calls(py::module_& m);     // TensorDesc, op_call, graphs
 void bind_registry(py::module_& m);  // OpKind, checks and selection
+void bind_code(py::module_& m);      // Code
 void bind_executor(py::module_& m);  // Arena, Session, Executor
 void bind_watch(py::module_& m);     // Watch
 void bind_devices(py::module_& m);   // devices, streams, memory, BLAS

@@ -74,6 +74,9 @@ Status read_attr(const AttrRow& row, py::handle value, Attrs* out) {
       AICF_TRY(read_ints(value, &numbers));
       return out->set_ints(row, std::move(numbers));
     }
+    case AttrType::Text:
+      if (!PyUnicode_Check(value.ptr())) return Status::invalid("expected a string, " + got(value));
+      return out->set_text(row, value.cast<std::string>());
   }
   return Status::ok();
 }

@@ -7,19 +7,6 @@ namespace {
 
 using ArenaPointer = std::shared_ptr<Arena>;
 
-// Runs `work` without the GIL and raises its failure.
-template <class Work>
-void without_gil(Work work, Subject subject = Subject::Call) {
-  Status status = Status::ok();
-  {
-    py::gil_scoped_release release;
-    status = work();
-  }
-  if (status.is_ok()) return;
-  if (PyErr_Occurred()) throw py::error_already_set();  // Ctrl-C, set by interrupted()
-  raise_if(status, subject);
-}
-
 // Asked between two replays. True leaves the signal handler's exception set.
 bool interrupted() {
   py::gil_scoped_acquire acquire;
@@ -109,6 +96,7 @@ LaunchSpec parse_launch(const py::dict& row, size_t position) {
                                    parse_int(workspace[2], "nbytes")};
   }
   if (row.contains("unless") && !row["unless"].is_none()) spec.unless = parse_slot(row["unless"]);
+  if (row.contains("code") && !row["code"].is_none()) spec.code = row["code"].cast<CodePointer>();
   return spec;
 }
 

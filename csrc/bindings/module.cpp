@@ -9,6 +9,7 @@ PYBIND11_MODULE(_C, m) {
   aicf::bindings::bind_devices(m);
   aicf::bindings::bind_registry(m);
   aicf::bindings::bind_calls(m);
+  aicf::bindings::bind_code(m);
   aicf::bindings::bind_executor(m);
   aicf::bindings::bind_watch(m);
 }

@@ -14,7 +14,17 @@ py::object make_op_kind() {
 }
 
 const char* count_name(Count count) {
-  return count == Count::One ? "one" : count == Count::Optional ? "optional" : "many";
+  switch (count) {
+    case Count::One:
+      return "one";
+    case Count::Optional:
+      return "optional";
+    case Count::Many:
+      return "many";
+    case Count::Any:
+      break;
+  }
+  return "any";
 }
 
 const char* layout_name(Layout layout) { return layout == Layout::Dense ? "dense" : "strided"; }
@@ -28,6 +38,7 @@ const char* type_name(AttrType type) {
     case AttrType::Float:
       return "float";
     case AttrType::Enum:
+    case AttrType::Text:
       return "str";
     case AttrType::Ints:
       break;
@@ -47,6 +58,7 @@ py::object default_of(const AttrRow& row) {
     case AttrType::Enum:
       return py::str((*row.names)[static_cast<size_t>(row.integer)]);
     case AttrType::Ints:
+    case AttrType::Text:
       break;
   }
   return py::none();
@@ -68,6 +80,7 @@ py::list op_schemas() {
     row["name"] = schema.name;
     row["doc"] = schema.doc;
     row["numerics"] = schema.numerics;
+    row["generated"] = schema.generated;
     row["inputs"] = rows_of(schema.inputs);
     row["outputs"] = rows_of(schema.outputs);
     py::list attrs, in_place;

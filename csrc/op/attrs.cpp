@@ -15,6 +15,7 @@ const char* type_name(AttrType type) {
     case AttrType::Float:
       return "a float";
     case AttrType::Enum:
+    case AttrType::Text:
       return "a string";
     case AttrType::Ints:
       return "a list of ints";
@@ -40,6 +41,12 @@ const std::vector<int64_t>& Attrs::get(const Attr<std::vector<int64_t>>& attr) c
   static const std::vector<int64_t> none;
   const Value* value = find(attr.name);
   return value ? value->ints : none;
+}
+
+const std::string& Attrs::get(const Attr<std::string>& attr) const {
+  static const std::string none;
+  const Value* value = find(attr.name);
+  return value ? value->text : none;
 }
 
 Status Attrs::claim(const AttrRow& row, AttrType type, Value** out) {
@@ -89,6 +96,13 @@ Status Attrs::set_ints(const AttrRow& row, std::vector<int64_t> v) {
   Value* value = nullptr;
   AICF_TRY(claim(row, AttrType::Ints, &value));
   value->ints = std::move(v);
+  return Status::ok();
+}
+
+Status Attrs::set_text(const AttrRow& row, std::string v) {
+  Value* value = nullptr;
+  AICF_TRY(claim(row, AttrType::Text, &value));
+  value->text = std::move(v);
   return Status::ok();
 }
 

@@ -13,7 +13,7 @@
 
 namespace aicf {
 
-enum class AttrType : uint8_t { Bool, Int, Float, Enum, Ints };
+enum class AttrType : uint8_t { Bool, Int, Float, Enum, Ints, Text };
 
 using Names = const std::vector<const char*>&;
 
@@ -28,8 +28,8 @@ struct AttrRow {
   const std::vector<const char*>* names = nullptr;  // of an enum
 };
 
-// T: bool, int64_t, double, std::vector<int64_t>, or an enum class for which names_of(T{}) gives the texts in
-// the order of its values.
+// T: bool, int64_t, double, std::vector<int64_t>, std::string (any text, without a default), or an enum class
+// for which names_of(T{}) gives the texts in the order of its values.
 template <class T>
 struct Attr {
   const char* name;
@@ -50,6 +50,8 @@ struct Attr {
       r.type = AttrType::Enum;
       r.integer = static_cast<int64_t>(fallback.value_or(T{}));
       r.names = &names_of(T{});
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      r.type = AttrType::Text;
     }
     return r;
   }
@@ -78,6 +80,7 @@ class Attrs {
       return static_cast<T>(value->integer);
   }
   const std::vector<int64_t>& get(const Attr<std::vector<int64_t>>& attr) const;
+  const std::string& get(const Attr<std::string>& attr) const;
   template <class T>
   bool has(const Attr<T>& attr) const {
     return find(attr.name) != nullptr;
@@ -91,6 +94,7 @@ class Attrs {
   Status set_float(const AttrRow& row, double v);
   Status set_enum(const AttrRow& row, const std::string& v);
   Status set_ints(const AttrRow& row, std::vector<int64_t> v);
+  Status set_text(const AttrRow& row, std::string v);
 
  private:
   struct Value {
@@ -98,6 +102,7 @@ class Attrs {
     int64_t integer = 0;
     double number = 0;
     std::vector<int64_t> ints;
+    std::string text;
   };
   const Value* find(const char* name) const;
   Status claim(const AttrRow& row, AttrType type, Value** out);

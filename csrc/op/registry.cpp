@@ -61,6 +61,10 @@ void KernelRegistry::add(OpSchema schema) {
       throw std::logic_error("the results '" + std::string(row.name) + "' of " + schema.name +
                              " have no operands to be counted by");
   }
+  for (const OperandRow& row : schema.inputs)
+    if (row.count == Count::Any)
+      throw std::logic_error("the operands '" + std::string(row.name) + "' of " + schema.name +
+                             " are many(); any() is of results");
   schemas_.push_back(std::move(schema));
 }
 
@@ -110,6 +114,11 @@ Status KernelRegistry::accepts(const KernelVariant& variant, const OpDesc& op, c
 
 Status KernelRegistry::select(const OpDesc& op, const Target& target, const std::string& name,
                               const KernelVariant** out) const {
+  if (op.schema->generated)
+    return Status::unsupported(
+        std::string(op.schema->name) +
+        " has no prebuilt kernel: its kernels are generated from its body, and run in a "
+        "plan");
   if (!name.empty()) {
     const KernelVariant* named = find(name);
     if (!named)

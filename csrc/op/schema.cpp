@@ -29,6 +29,8 @@ const OperandRow* row_called(const std::vector<OperandRow>& rows, const char* na
   return nullptr;
 }
 
+bool is_list(Count count) { return count == Count::Many || count == Count::Any; }
+
 // Row and place in it of a flat position.
 struct Place {
   const OperandRow* row;
@@ -47,7 +49,7 @@ Place place_of(const std::vector<OperandRow>& rows, const std::vector<int64_t>& 
 std::string name_at(const Place& place, const char* prime) {
   if (!place.row) return std::to_string(place.index);
   const std::string name = place.row->name + std::string(prime);
-  return place.row->count == Count::Many ? name + "[" + std::to_string(place.index) + "]" : name;
+  return is_list(place.row->count) ? name + "[" + std::to_string(place.index) + "]" : name;
 }
 
 // "a, b, [bias], p..."
@@ -56,7 +58,7 @@ std::string list(const std::vector<OperandRow>& rows) {
   for (const OperandRow& row : rows) {
     const std::string name = row.name;
     text += (text.empty() ? "" : ", ") + (row.count == Count::Optional ? "[" + name + "]"
-                                          : row.count == Count::Many   ? name + "..."
+                                          : is_list(row.count)         ? name + "..."
                                                                        : name);
   }
   return text;
@@ -75,7 +77,7 @@ Status check_counts(const OpDesc& op, const std::vector<OperandRow>& rows, const
     return Status::invalid(name + ": expected a count for each of " + list(rows) + ", got " +
                            std::to_string(counts.size()));
   for (size_t i = 0; i < rows.size(); ++i) {
-    const int64_t most = rows[i].count == Count::Many ? INT64_MAX : 1;
+    const int64_t most = is_list(rows[i].count) ? INT64_MAX : 1;
     const int64_t least = rows[i].count == Count::One ? 1 : 0;
     if (counts[i] < least || counts[i] > most)
       return Status::invalid(name + ": " + rows[i].name + ": expected " +

@@ -12,13 +12,14 @@ namespace aicf {
 struct OpSchema;
 
 // How many tensors an operand or a result stands for.
-enum class Count : uint8_t { One, Optional, Many };
+// Any: of results alone; as many as the use says.
+enum class Count : uint8_t { One, Optional, Many, Any };
 
 // What an operation takes of an operand or a result: row-major without gaps, or any strides that
 // check_layout accepts. A kernel may still decline some of them.
 enum class Layout : uint8_t { Dense, Strided };
 
-// {"x"}, maybe("bias"), many("p"), strided("a"), strided(maybe("saved")).
+// {"x"}, maybe("bias"), many("p"), any("y"), strided("a"), strided(maybe("saved")).
 struct OperandRow {
   const char* name;
   Count count = Count::One;
@@ -26,6 +27,7 @@ struct OperandRow {
 };
 inline OperandRow maybe(const char* name) { return {name, Count::Optional}; }
 inline OperandRow many(const char* name) { return {name, Count::Many}; }
+inline OperandRow any(const char* name) { return {name, Count::Any}; }
 inline OperandRow strided(OperandRow row) { return {row.name, row.count, Layout::Strided}; }
 inline OperandRow strided(const char* name) { return {name, Count::One, Layout::Strided}; }
 
@@ -89,6 +91,8 @@ struct OpSchema {
   Status (*check)(const OpDesc&);  // shapes and dtypes, once the counts are right; says expected and got
   // A further condition on in-place pairs, of flat positions; null: none.
   bool (*may_alias)(const OpDesc&, size_t out, size_t in) = nullptr;
+  // Its kernels are generated from an attribute: no variant is registered, and a launch brings its code.
+  bool generated = false;
 
   const AttrRow* attr(const std::string& name) const;  // null where the op has none
 };

@@ -157,6 +157,10 @@ Status check_use(const OpDesc& op) {
 }
 
 Status check_aliasing(const OpDesc& op) {
+  return check_aliasing(op, [&op](size_t out, size_t in) { return may_alias(op, out, in); });
+}
+
+Status check_aliasing(const OpDesc& op, const std::function<bool(size_t out, size_t in)>& allowed) {
   for (size_t out = 0; out < op.outputs.size(); ++out) {
     const TensorDesc& o = op.outputs[out];
     const std::string name = "output " + std::to_string(out);
@@ -170,7 +174,7 @@ Status check_aliasing(const OpDesc& op) {
       if (!same_place(o, i))
         return Status::invalid(name + " overlaps input " + std::to_string(in) +
                                " in part; give it its own memory");
-      if (!may_alias(op, out, in))
+      if (!allowed(out, in))
         return Status::invalid(name + " is the memory of input " + std::to_string(in) + ", and " +
                                op.schema->name + " cannot run in place on it; give it its own memory");
     }

@@ -1,6 +1,7 @@
 // What must hold before any kernel sees a description, whoever wrote it: after these checks no launch can
 // leave its tensors.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ Status check_use(const OpDesc& op);
 // No output's span overlaps that of another output; none overlaps an input's, except exactly where the schema
 // allows it. The spans are compared, so interleaved operands count as overlapping.
 Status check_aliasing(const OpDesc& op);
+// The same, where `allowed` says instead of the schema which output may be the memory of which input.
+Status check_aliasing(const OpDesc& op, const std::function<bool(size_t out, size_t in)>& allowed);
 
 // "cpu" or "cuda:0".
 std::string device_name(DeviceType type, int index);

@@ -43,13 +43,19 @@ Status place_all(const LaunchSpec& spec, const ArenaMap& arenas, OpDesc* op) {
   return Status::ok();
 }
 
-Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, const KernelVariant& variant,
-                       const OpDesc& op, LaunchContext* context) {
-  const size_t needed = variant.query_workspace ? variant.query_workspace(op) : 0;
+// What a launch needs to know of its kernel, prebuilt or generated.
+struct Kernel {
+  DeviceType device;
+  size_t workspace;  // bytes
+  bool skippable;    // whether it looks at ctx.unless where its device does not
+};
+
+Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, size_t needed, const OpDesc& op,
+                       LaunchContext* context) {
   const int64_t given = spec.workspace ? spec.workspace->nbytes : 0;
   if (given < 0 || static_cast<size_t>(given) < needed)
-    return Status::invalid("kernel '" + std::string(variant.name) + "' needs a workspace of " +
-                           std::to_string(needed) + " bytes, the plan gives " + std::to_string(given));
+    return Status::invalid("kernel '" + spec.kernel_id + "' needs a workspace of " + std::to_string(needed) +
+                           " bytes, the plan gives " + std::to_string(given));
   if (!spec.workspace) return Status::ok();
   const Arena* arena = nullptr;
   AICF_TRY(find_arena(spec.workspace->arena, arenas, &arena));
@@ -68,18 +74,18 @@ Status place_workspace(const LaunchSpec& spec, const ArenaMap& arenas, const Ker
 }
 
 // The status that skips the launch, and the host's copy of the one that it computes.
-Status place_statuses(const LaunchSpec& spec, const ArenaMap& arenas, const KernelVariant& variant,
+Status place_statuses(const LaunchSpec& spec, const ArenaMap& arenas, const Kernel& kernel,
                       LaunchContext* context) {
   int64_t *status = nullptr, *visible = nullptr;
   if (spec.unless) {
     AICF_TRY(place_status(*spec.unless, arenas, &status, &visible));
-    if (variant.device != DeviceType::Cpu && !variant.skippable)
-      return Status::unsupported("kernel '" + std::string(variant.name) +
+    if (kernel.device != DeviceType::Cpu && !kernel.skippable)
+      return Status::unsupported("kernel '" + spec.kernel_id +
                                  "' does not look at a status; leave `unless` away, or name a kernel of an "
                                  "update or a copy");
     context->unless = status;
   }
-  if (variant.device == DeviceType::Cpu) return Status::ok();
+  if (kernel.device == DeviceType::Cpu) return Status::ok();
   for (const SlotSpec& output : spec.outputs) {
     const Arena* arena = nullptr;
     AICF_TRY(find_arena(output.arena, arenas, &arena));
@@ -88,6 +94,39 @@ Status place_statuses(const LaunchSpec& spec, const ArenaMap& arenas, const Kern
     context->visible_status = visible;
   }
   return Status::ok();
+}
+
+// A kernel of the registry, on operands that its schema accepts.
+Status prepare_prebuilt(const LaunchSpec& spec, const OpDesc& op, const Target& target, Kernel* kernel,
+                        LaunchPointer* out) {
+  if (spec.code)
+    return Status::invalid(std::string(op.schema->name) + " has prebuilt kernels; leave `code` away");
+  AICF_TRY(check_aliasing(op));
+  const KernelVariant* variant = nullptr;
+  AICF_TRY(KernelRegistry::get().select(op, target, spec.kernel_id, &variant));
+  *kernel = {variant->device, variant->query_workspace ? variant->query_workspace(op) : 0,
+             variant->skippable};
+  return prepare_kernel(*variant, op, out);
+}
+
+// Generated code: it was made for these very operands, which its id says.
+Status prepare_generated(const LaunchSpec& spec, const OpDesc& op, const Target& target, Kernel* kernel,
+                         LaunchPointer* out) {
+  if (!spec.code)
+    return Status::unsupported("no code for " + spec.kernel_id + "; a kernel of " + op.schema->name +
+                               " is generated from its body, and a launch brings its code");
+  const KernelCode& code = *spec.code;
+  if (code.id() != spec.kernel_id)
+    return Status::invalid("the launch names kernel " + spec.kernel_id + ", its code is that of " +
+                           code.id());
+  if (code.device() != target.device || code.sm() > target.sm)
+    return Status::unsupported("the code of " + code.id() + " is for " +
+                               Target{code.device(), code.sm()}.str() + ", the device is " + target.str());
+  AICF_TRY(check_aliasing(op, [&](size_t y, size_t x) { return code.in_place(y, x); }));
+  *kernel = {code.device(), code.workspace(), true};
+  std::vector<void*> addresses;
+  for (size_t i = 0; i < operand_count(op); ++i) addresses.push_back(operand(op, i).data);
+  return code.prepare(addresses, out);
 }
 
 }  // namespace
@@ -129,22 +168,20 @@ std::string LaunchSpec::str(size_t position) const {
 
 Status prepare(const LaunchSpec& spec, size_t position, Device& device, const ArenaMap& arenas,
                PreparedLaunch* out) {
-  const KernelRegistry& registry = KernelRegistry::get();
   OpDesc op;
   AICF_TRY(place_all(spec, arenas, &op));
   if (spec.input_counts.empty()) AICF_TRY(count_operands(&op));
   AICF_TRY(check_use(op));
   AICF_TRY(check_memory(op, device));
-  AICF_TRY(check_aliasing(op));
   if (spec.kernel_id.empty())
     return Status::invalid("no kernel id; write one, or run the pass select-kernels");
-  const KernelVariant* variant = nullptr;
-  AICF_TRY(registry.select(op, device.target(), spec.kernel_id, &variant));
-  AICF_TRY(prepare_kernel(*variant, op, &out->launch));
-  AICF_TRY(place_statuses(spec, arenas, *variant, &out->context));
+  const auto prepare_op = spec.schema->generated ? prepare_generated : prepare_prebuilt;
+  Kernel kernel{};
+  AICF_TRY(prepare_op(spec, op, device.target(), &kernel, &out->launch));
+  AICF_TRY(place_statuses(spec, arenas, kernel, &out->context));
   out->after = spec.after;
   out->place = spec.str(position);
-  return place_workspace(spec, arenas, *variant, op, &out->context);
+  return place_workspace(spec, arenas, kernel.workspace, op, &out->context);
 }
 
 }  // namespace aicf

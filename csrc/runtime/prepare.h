@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "runtime/arena.h"
+#include "runtime/code.h"
 
 namespace aicf {
 
@@ -36,6 +37,7 @@ struct LaunchSpec {
   std::vector<SlotSpec> inputs, outputs;
   std::vector<int64_t> input_counts, output_counts;  // empty where each operand and result is one
   Attrs attrs;
+  CodePointer code;  // of a generated kernel; null for those of the registry
   std::optional<WorkspaceSpec> workspace;
   std::optional<SlotSpec> unless;  // the status that skips the launch
   std::vector<size_t> after;       // positions of the launches that must be complete before this one
@@ -59,8 +61,8 @@ Status find_arena(const std::string& name, const ArenaMap& arenas, const Arena**
 Status place_status(const SlotSpec& slot, const ArenaMap& arenas, int64_t** device, int64_t** visible);
 
 // Refuses unknown arenas, slots outside them, misaligned and overlapping operands, whatever the schema
-// refuses, a kernel that does not support the operands, a workspace that is too small, and a status that the
-// kernel does not look at.
+// refuses, a kernel that does not support the operands, a generated one without its code, a workspace that is
+// too small, and a status that the kernel does not look at.
 Status prepare(const LaunchSpec& spec, size_t position, Device& device, const ArenaMap& arenas,
                PreparedLaunch* out);
 

@@ -78,6 +78,9 @@ int main() {
   OpSchema uncounted = schema(27, "split");
   uncounted.outputs = {many("parts")};
   print_refusal(registry, uncounted);
+  OpSchema open = schema(28, "join");
+  open.inputs = {any("x")};
+  print_refusal(registry, open);
   print_refusal(registry, cpu("relu_cpu", "relu", &accept, ready));
   registry.add(cpu("copy_blue", "copy", &refuse, ready));
   registry.add(KernelVariant{"copy_new", "copy", DeviceType::Cuda, 90, nullptr, &accept});

@@ -1,0 +1,53 @@
+#include "runtime/code.h"
+
+#include "bindings/bindings.h"
+
+namespace aicf::bindings {
+namespace {
+
+using PhaseRow = std::tuple<std::string, int64_t, int64_t, int, int>;
+
+CodeSpec make_spec(const std::string& id, const std::vector<PhaseRow>& phases, const py::iterable& in_place,
+                   size_t workspace) {
+  CodeSpec spec;
+  spec.id = id;
+  for (const auto& [function, count, grain, threads, shared] : phases)
+    spec.phases.push_back({function, count, grain, threads, shared});
+  for (const py::handle pair : in_place) spec.in_place.push_back(pair.cast<std::pair<size_t, size_t>>());
+  spec.workspace = workspace;
+  return spec;
+}
+
+CodePointer cpu_code(const std::string& id, const py::bytes& object, const std::vector<PhaseRow>& phases,
+                     const py::iterable& in_place, size_t workspace, const std::vector<std::string>& math) {
+  CodeSpec spec = make_spec(id, phases, in_place, workspace);
+  const std::string bytes = object;
+  CodePointer code;
+  without_gil([&] { return load_cpu_code(std::move(spec), bytes, math, &code); });
+  return code;
+}
+
+CodePointer cuda_code(const std::string& id, int sm, const py::bytes& image,
+                      const std::vector<PhaseRow>& phases, const py::iterable& in_place, size_t workspace) {
+  CodeSpec spec = make_spec(id, phases, in_place, workspace);
+  const std::string bytes = image;
+  CodePointer code;
+  without_gil([&] { return load_cuda_code(std::move(spec), sm, bytes, &code); });
+  return code;
+}
+
+}  // namespace
+
+void bind_code(py::module_& m) {
+  py::class_<KernelCode, std::shared_ptr<KernelCode>>(m, "Code")
+      .def_static("cpu", &cpu_code, py::arg("id"), py::arg("object"), py::arg("phases"),
+                  py::arg("in_place") = py::tuple(), py::arg("workspace") = 0,
+                  py::arg("math_names") = py::tuple())
+      .def_static("cuda", &cuda_code, py::arg("id"), py::arg("sm"), py::arg("image"), py::arg("phases"),
+                  py::arg("in_place") = py::tuple(), py::arg("workspace") = 0)
+      .def_property_readonly("id", &KernelCode::id)
+      .def_property_readonly("target", [](const KernelCode& c) { return Target{c.device(), c.sm()}.str(); })
+      .def_property_readonly("workspace", &KernelCode::workspace);
+}
+
+}  // namespace aicf::bindings

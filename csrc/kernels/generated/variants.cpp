@@ -1,0 +1,94 @@
+// map, rowwise, colwise: kernels that the compiler writes from a body of scalar operations. Their schemas
+// alone: the code of a launch comes with it (runtime/code.h).
+#include "kernels/common/schema_checks.h"
+#include "op/registry.h"
+
+namespace aicf {
+namespace {
+
+const Attr<std::string> kBody{"body", std::nullopt};
+const Attr<std::vector<int64_t>> kShape{"shape", std::nullopt};
+constexpr Attr<int64_t> kReduced{"reduced", 0};
+
+// Where the dimensions stand that a kernel reduces.
+enum class Reduced { None, Last, First };
+
+std::string text(const std::vector<int64_t>& shape) {
+  std::string list;
+  for (const int64_t size : shape) list += (list.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + list + "]";
+}
+
+bool has_shape(const TensorDesc& t, const std::vector<int64_t>& shape) {
+  return std::vector<int64_t>(t.shape, t.shape + t.rank) == shape;
+}
+
+Status check_domain(const OpDesc& op, const std::vector<int64_t>& domain) {
+  if (domain.size() > static_cast<size_t>(kMaxRank))
+    return refuse(op, "shape: expected ", kMaxRank, " dimensions or fewer, got ", text(domain));
+  for (const int64_t size : domain)
+    if (size < 0) return refuse(op, "shape: expected sizes of 0 or more, got ", text(domain));
+  return Status::ok();
+}
+
+// (x..., table...) -> (y...): each x of the shape of the domain, tables of any; each y of that shape or,
+// where the kernel reduces, of what is left of it.
+template <Reduced where>
+Status check_generated(const OpDesc& op) {
+  const std::vector<int64_t>& domain = op.attrs.get(kShape);
+  AICF_TRY(check_domain(op, domain));
+  const int64_t rank = static_cast<int64_t>(domain.size()), reduced = op.attrs.get(kReduced);
+  if (where == Reduced::None ? reduced != 0 : reduced < 1 || reduced > rank)
+    return refuse(op, "reduced: expected ",
+                  where == Reduced::None ? "0" : "1 or more, and no more dimensions than shape has", ", got ",
+                  reduced);
+  const Tensors given = op.ins("x"), results = op.outs("y");
+  for (size_t i = 0; i < given.size(); ++i)
+    if (!has_shape(given[i], domain))
+      return refuse(op, op.in_name(i), ": expected shape ", text(domain), ", got ", given[i].str());
+  if (results.empty()) return refuse(op, "y: expected one tensor or more, got none");
+  const std::vector<int64_t> kept = where == Reduced::First
+                                        ? std::vector<int64_t>(domain.begin() + reduced, domain.end())
+                                        : std::vector<int64_t>(domain.begin(), domain.end() - reduced);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (has_shape(results[i], domain) || has_shape(results[i], kept)) continue;
+    return refuse(op, op.out_name(i), ": expected shape ", text(domain),
+                  where == Reduced::None ? "" : " or " + text(kept), ", got ", results[i].str());
+  }
+  return Status::ok();
+}
+
+OpSchema generated(int number, const char* kind, const char* name, const char* doc, const char* numerics,
+                   Status (*check)(const OpDesc&)) {
+  return {number,
+          kind,
+          name,
+          doc,
+          {strided(many("x")), strided(many("table"))},
+          {strided(any("y"))},
+          {required(kBody), required(kShape), optional(kReduced)},
+          {},  // which pairs may share memory, its code knows
+          numerics,
+          check,
+          nullptr,
+          true};
+}
+
+}  // namespace
+
+static const Family family([](KernelRegistry& registry) {
+  registry.add(
+      generated(35, "Map", "map", "y: the body at each point of shape, of the x there; it indexes tables",
+                "f16 and bf16 are computed in f32 and rounded once", check_generated<Reduced::None>));
+  registry.add(generated(36, "Rowwise", "rowwise",
+                         "y: the body of each x, with reductions over the last `reduced` dimensions of shape",
+                         "f16 and bf16 are computed in f32 and rounded once; sums in a fixed order",
+                         check_generated<Reduced::Last>));
+  registry.add(
+      generated(37, "Colwise", "colwise",
+                "y: the body of each x, with reductions over the first `reduced` dimensions of shape",
+                "f16 and bf16 are computed in f32 and rounded once; sums in a fixed order",
+                check_generated<Reduced::First>));
+});
+
+}  // namespace aicf

@@ -1,0 +1,69 @@
+// The code of a generated kernel: loaded once, and made ready for each launch that names its id.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "op/variant.h"
+
+namespace aicf {
+
+// A part of a launch that starts when the one before is complete.
+struct Phase {
+  std::string function;
+  int64_t count;  // CPU: items, divided into ranges that may run side by side; CUDA: blocks
+  int64_t grain;  // CPU: the least number of items that are worth a thread
+  int threads;    // CUDA: of a block
+  int shared;     // CUDA: bytes of dynamic shared memory of a block
+};
+
+// Pairs (result, operand), each counted from 0, that may be the very same memory.
+using InPlacePairs = std::vector<std::pair<size_t, size_t>>;
+
+// What does not depend on the device: how the compiler describes the code.
+struct CodeSpec {
+  std::string id;  // of the kernel: "gen_map_0123456789ab"
+  std::vector<Phase> phases;
+  InPlacePairs in_place;
+  size_t workspace = 0;  // bytes, aligned to kPlannedAlignment
+};
+
+class KernelCode {
+ public:
+  explicit KernelCode(CodeSpec spec) : spec_(std::move(spec)) {}
+  virtual ~KernelCode() = default;
+  KernelCode(const KernelCode&) = delete;
+  KernelCode& operator=(const KernelCode&) = delete;
+
+  virtual DeviceType device() const = 0;
+  virtual int sm() const { return 0; }  // compute capability that it was compiled for; 0 on the CPU
+  // A launch on these addresses: of the operands, then of the results. The workspace comes with each launch.
+  // The state names itself by id(), keeps the code alive, and heeds ctx.unless where its device does not.
+  virtual Status prepare(const std::vector<void*>& addresses, LaunchPointer* out) const = 0;
+
+  const std::string& id() const { return spec_.id; }
+  const std::vector<Phase>& phases() const { return spec_.phases; }
+  size_t workspace() const { return spec_.workspace; }
+  bool in_place(size_t out, size_t in) const;
+
+ private:
+  const CodeSpec spec_;
+};
+using CodePointer = std::shared_ptr<KernelCode>;
+
+// From a relocatable object of this machine (runtime/elf.h). Each phase is a function
+//   void f(void* const* addresses, int64_t begin, int64_t end)
+// of the addresses of operands, results and workspace, and last of the math table: pointers to the functions
+// of <cmath> called `math`, in this order. Refuses what cannot be loaded or found, by name.
+Status load_cpu_code(CodeSpec spec, const std::string& object, const std::vector<std::string>& math,
+                     CodePointer* out);
+
+// From an image that the driver loads: a cubin, or PTX. Refused where the build has no CUDA.
+Status load_cuda_code(CodeSpec spec, int sm, const std::string& image, CodePointer* out);
+
+// What every loader asks first: an id, phases with a function and sizes that make sense.
+Status check_code(const CodeSpec& spec);
+
+}  // namespace aicf

@@ -31,11 +31,16 @@ def name() -> str:
     return _cpu_info().get("model name") or platform.processor() or "unknown processor"
 
 
+def flags() -> str:
+    """What it can do, in the words of /proc/cpuinfo; empty where there is none."""
+    return _cpu_info().get("flags", "")
+
+
 def levels() -> list[str]:
     """The levels of x86-64 that it has, the lowest first; none on another architecture."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return []
-    return levels_of(frozenset(_cpu_info().get("flags", "").split()))
+    return levels_of(frozenset(flags().split()))
 
 
 def levels_of(flags: frozenset[str]) -> list[str]:

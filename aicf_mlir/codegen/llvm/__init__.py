@@ -1,0 +1,48 @@
+"""Kernels for the CPU as LLVM IR text.
+
+A kernel is one or two functions `void f(ptr operands, i64 begin, i64 end)`, a phase each. `operands` is an array of
+addresses: the operands in the order of the body, the results, the workspace, and the table of functions `LIBM`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aicf_mlir.codegen.functions import LIBM
+from aicf_mlir.codegen.kernel import Code, Kernel, Phase
+from aicf_mlir.codegen.llvm.maps import map_phases
+from aicf_mlir.codegen.llvm.point import tensors
+from aicf_mlir.codegen.llvm.text import Function, module
+
+__all__ = ["LIBM", "generate", "workspace"]
+
+Schedule = Callable[[Kernel], list[tuple[Phase, Function]]]
+
+SCHEDULES: dict[str, Schedule] = {"map": map_phases}
+"""By kind of kernel."""
+
+
+def _arguments(kernel: Kernel) -> list[str]:
+    """The parameters of the inner functions; what may be in place is not promised to be apart."""
+    operands = len(kernel.operands)
+    shared = {n for result, operand in kernel.in_place for n in (operands + result, operand)}
+    return [
+        *(f"ptr {'' if n in shared else 'noalias '}%a{n}" for n in range(len(tensors(kernel)))),
+        "ptr noalias %workspace",
+        "ptr noalias readonly %libm",
+    ]
+
+
+def generate(kernel: Kernel) -> Code:
+    """The code of a kernel that verifies: the same text for the same kernel."""
+    parts = SCHEDULES[kernel.kind](kernel)
+    text = module(
+        kernel.id, [(phase.function, function) for phase, function in parts], _arguments(kernel)
+    )
+    return Code(text, tuple(phase for phase, _ in parts), workspace(kernel))
+
+
+def workspace(kernel: Kernel) -> int:
+    """Bytes that the code of a kernel needs beside its operands and results, aligned to 256."""
+    del kernel
+    return 0

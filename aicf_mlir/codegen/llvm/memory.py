@@ -1,0 +1,139 @@
+"""Elements in memory: contiguous ones as a vector, one for all lanes, or one by one; f16, bf16 and i1 converted."""
+
+from __future__ import annotations
+
+from aicf_mlir.codegen.llvm.operations import narrowed, widened
+from aicf_mlir.codegen.llvm.text import LLVM_TYPES, Function, Value, lanes_of
+from aicf_mlir.dtypes import byte_size
+
+STORED = LLVM_TYPES | {"i1": "i8"}
+"""By element type, its LLVM type in memory; an i1 is a byte, 0 or 1."""
+
+
+def iota(lanes: int) -> str:
+    """0, 1, 2, …"""
+    return f"<{', '.join(f'i64 {lane}' for lane in range(lanes))}>"
+
+
+def _suffix(element: str, lanes: int) -> str:
+    kind = {"float": "f32", "double": "f64"}.get(STORED[element], STORED[element])
+    return f"v{lanes}{kind}"
+
+
+def decoded(function: Function, text: str, element: str, lanes: int) -> Value:
+    """What was read, in the type that bodies compute in."""
+    if element == "i1":
+        zero = "0" if lanes == 1 else "zeroinitializer"
+        return function.value(f"icmp ne {lanes_of('i8', lanes)} {text}, {zero}", "i1", lanes)
+    return widened(function, Value(text, element, lanes))
+
+
+def encoded(function: Function, value: Value, element: str) -> str:
+    """What is written."""
+    if element == "i1":
+        return function.new(f"zext {value} to {lanes_of('i8', value.lanes)}")
+    return narrowed(function, value, element).text
+
+
+def _pieces(valid: int) -> list[tuple[int, int]]:
+    """(first, count) of powers of two that make up `valid` elements, the largest first.
+
+    Masked stores with a constant mask are not used: LLVM 22 writes four bytes where one lane of a narrowed
+    <4 x i16> is stored.
+    """
+    found: list[tuple[int, int]] = []
+    first = 0
+    for bit in reversed(range(valid.bit_length())):
+        if valid >> bit & 1:
+            found.append((first, 1 << bit))
+            first += 1 << bit
+    return found
+
+
+def load(function: Function, pointer: str, element: str, lanes: int = 1, valid: int | None = None) -> Value:
+    """`lanes` elements that follow each other; those from `valid` on are not read, and are 0."""
+    kind, align = STORED[element], byte_size(element, ())
+    if valid is None or valid == lanes:
+        text = function.new(f"load {lanes_of(kind, lanes)}, ptr {pointer}, align {align}")
+        return decoded(function, text, element, lanes)
+    whole, text = lanes_of(kind, lanes), "zeroinitializer"
+    for first, count in _pieces(valid):
+        part = f"<{count} x {kind}>"
+        address = function.pointer(pointer, kind, str(first))
+        piece = function.new(f"load {part}, ptr {address}, align {align}")
+        spread = ", ".join(f"i32 {min(lane, count - 1)}" for lane in range(lanes))
+        piece = function.new(f"shufflevector {part} {piece}, {part} poison, <{lanes} x i32> <{spread}>")
+        picked = ", ".join(
+            f"i32 {lanes + lane - first if first <= lane < first + count else lane}" for lane in range(lanes)
+        )
+        text = function.new(f"shufflevector {whole} {text}, {whole} {piece}, <{lanes} x i32> <{picked}>")
+    return decoded(function, text, element, lanes)
+
+
+def store(
+    function: Function, value: Value, pointer: str, element: str, lanes: int = 1, valid: int | None = None
+) -> None:
+    """The lanes one behind the other; those from `valid` on are not written."""
+    kind, align = STORED[element], byte_size(element, ())
+    text = encoded(function, value, element)
+    if valid is None or valid == lanes:
+        function.emit(f"store {lanes_of(kind, lanes)} {text}, ptr {pointer}, align {align}")
+        return
+    for first, count in _pieces(valid):
+        picked = ", ".join(f"i32 {lane}" for lane in range(first, first + count))
+        whole = lanes_of(kind, lanes)
+        piece = function.new(f"shufflevector {whole} {text}, {whole} poison, <{count} x i32> <{picked}>")
+        address = function.pointer(pointer, kind, str(first))
+        function.emit(f"store <{count} x {kind}> {piece}, ptr {address}, align {align}")
+
+
+def addresses(function: Function, pointer: str, element: str, indices: Value) -> str:
+    """The address of an element for each lane."""
+    return function.new(f"getelementptr {STORED[element]}, ptr {pointer}, {indices}")
+
+
+def steps(stride: int, lanes: int, valid: int | None = None) -> Value:
+    """How far each lane is from the first; lanes from `valid` on stay at the last one that is there."""
+    last = lanes - 1 if valid is None else valid - 1
+    text = ", ".join(f"i64 {min(lane, last) * stride}" for lane in range(lanes))
+    return Value(f"<{text}>", "i64", lanes)
+
+
+def gather(function: Function, pointer: str, element: str, indices: Value) -> Value:
+    """The element at each lane's index; all of them must exist."""
+    lanes = indices.lanes
+    if lanes == 1:
+        return load(function, addresses(function, pointer, element, indices), element)
+    type_, align = lanes_of(STORED[element], lanes), byte_size(element, ())
+    text = function.call(
+        f"llvm.masked.gather.{_suffix(element, lanes)}.v{lanes}p0",
+        type_,
+        (f"<{lanes} x ptr>", f"align {align} {addresses(function, pointer, element, indices)}"),
+        (f"<{lanes} x i1>", "splat (i1 true)"),
+        (type_, "poison"),
+    )
+    return decoded(function, text, element, lanes)
+
+
+def scatter(
+    function: Function, value: Value, pointer: str, element: str, stride: int, valid: int | None
+) -> None:
+    """The lanes `stride` elements apart; those from `valid` on are not written."""
+    lanes, kind, align = value.lanes, STORED[element], byte_size(element, ())
+    type_ = lanes_of(kind, lanes)
+    text = encoded(function, value, element)
+    if valid is not None:
+        for lane in range(valid):
+            one = function.new(f"extractelement {type_} {text}, i64 {lane}")
+            address = function.pointer(pointer, kind, str(lane * stride))
+            function.emit(f"store {kind} {one}, ptr {address}, align {align}")
+        return
+    where = addresses(function, pointer, element, steps(stride, lanes))
+    function.call(
+        f"llvm.masked.scatter.{_suffix(element, lanes)}.v{lanes}p0",
+        "void",
+        (type_, text),
+        (f"<{lanes} x ptr>", f"align {align} {where}"),
+        (f"<{lanes} x i1>", "splat (i1 true)"),
+    )
+

@@ -61,3 +61,42 @@ def test_in_place() -> None:
 
     Loaded(kernel)([x, y, y])
     assert y.tobytes() == right.tobytes()
+
+
+def softmax(x: Any) -> Any:
+    e = f.exp(x - f.row_max(x))
+    return e / f.row_sum(e)
+
+
+def norm(x: Any, r: Any, g: Any, b: Any, size: int) -> Any:
+    h = x + r
+    mean = f.row_sum(h) * (1.0 / size)
+    d = h - mean
+    rstd = f.rsqrt(f.row_sum(d * d) * (1.0 / size) + 1e-5)
+    z = d * rstd * g + b
+    return h, 0.5 * z * (1.0 + f.erf(z * f.SQRT_HALF)), mean, rstd
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("size", [1, 7, 16, 100, 512, 1000, 1500])
+def test_softmax(element: str, size: int) -> None:
+    one = tensor(element, 5, size)
+    check(kernel_of("rowwise", softmax, [one], [one], reduced=1), scale=2)
+
+
+def test_several_reduced_dimensions_that_do_not_collapse() -> None:
+    one = tensor("f32", 3, 4, 5, 20, strides=(800, 200, 40, 1))
+    check(kernel_of("rowwise", softmax, [one], [tensor("f32", 3, 4, 5, 20)], reduced=2), scale=2)
+    check(kernel_of("rowwise", softmax, [one], [tensor("f16", 3, 4, 5, 20)], reduced=3), scale=2)
+
+
+@pytest.mark.parametrize("size", [24, 1024])
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_norm(element: str, size: int) -> None:
+    whole, row = tensor(element, 6, size), tensor(element, 6, size, strides=(0, 1))
+
+    def formula(*args: Any) -> Any:
+        return norm(*args, size=size)
+
+    results = [whole, whole, tensor("f32", 6), tensor("f32", 6)]
+    check(kernel_of("rowwise", formula, [whole, whole, row, row], results, reduced=1), scale=4)

@@ -12,13 +12,15 @@ from aicf_mlir.codegen.functions import LIBM
 from aicf_mlir.codegen.kernel import Code, Kernel, Phase
 from aicf_mlir.codegen.llvm.maps import map_phases
 from aicf_mlir.codegen.llvm.point import tensors
+from aicf_mlir.codegen.llvm.rows import row_phases, row_workspace
 from aicf_mlir.codegen.llvm.text import Function, module
 
 __all__ = ["LIBM", "generate", "workspace"]
 
 Schedule = Callable[[Kernel], list[tuple[Phase, Function]]]
 
-SCHEDULES: dict[str, Schedule] = {"map": map_phases}
+SCHEDULES: dict[str, Schedule] = {"map": map_phases, "rowwise": row_phases}
+WORKSPACE: dict[str, Callable[[Kernel], int]] = {"map": lambda kernel: 0, "rowwise": row_workspace}
 """By kind of kernel."""
 
 
@@ -44,5 +46,4 @@ def generate(kernel: Kernel) -> Code:
 
 def workspace(kernel: Kernel) -> int:
     """Bytes that the code of a kernel needs beside its operands and results, aligned to 256."""
-    del kernel
-    return 0
+    return -(-WORKSPACE[kernel.kind](kernel) // 256) * 256

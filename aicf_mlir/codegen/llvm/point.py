@@ -102,8 +102,9 @@ class Point:
         """Of lanes."""
         return 1 if self.lanes is None else self.lanes.count
 
-    def evaluate(self, roots: Iterable[int]) -> None:
+    def evaluate(self, values: Iterable[int]) -> None:
         """Compute these values."""
+        roots = list(values)
         for value in needed(self.kernel, roots, {*self.known, *self.saved}):
             self.known[value] = self._make(value)
         for value in roots:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aicf_mlir.codegen.functions import LIBM_ENTRY, formula
 from aicf_mlir.codegen.kernel import Axis, Kernel
+from aicf_mlir.codegen.llvm.memory import STORED
 from aicf_mlir.codegen.llvm.point import Lanes, Point, needed
 from aicf_mlir.codegen.llvm.text import Function, Value
+from aicf_mlir.dtypes import byte_size
 
 LANES = 64
 """Of values of 32 bits: polynomials wait for their own results, and so many are under way at once."""
@@ -15,6 +17,9 @@ WIDE_LANES = 16
 """Where values of 64 bits are computed, or tables are read."""
 CALL_LANES = 8
 """Where a library is called lane by lane."""
+
+LINE = 64
+"""Bytes that a processor fetches at once."""
 
 Act = Callable[[Point, list[Value]], Sequence[Value]]
 
@@ -71,9 +76,14 @@ class Walk:
         lanes: int,
         least: int = 4,
         saved: Mapping[int, str] | None = None,
+        keeps: Mapping[int, str] | None = None,
+        ahead: Axis | None = None,
     ) -> None:
         self.outer, self.axis, self.roots, self.lanes, self.least = outer, axis, roots, lanes, least
-        self.saved = saved or {}
+        self.saved, self.keeps = saved or {}, keeps or {}
+        """Where values of an earlier pass lie, and where those for a later one go."""
+        self.ahead = ahead
+        """The axis along which operands are wanted soon: those of two steps further are fetched."""
         values = needed(outer.kernel, roots, self.saved)
         self.fixed = [value for value in values if not varies[value]]
         # Constants and what only leads to other fixed values need no lanes of their own.
@@ -134,6 +144,34 @@ class Walk:
             values = self.function.loop(start, end, self.lanes, values, last)
         return values
 
+    def leave(self, point: Point) -> None:
+        """Write the values that a later pass needs."""
+        for value, pointer in self.keeps.items():
+            point.save(value, pointer)
+
+    def _fetch(self, point: Point) -> None:
+        """Tell the processor what it will read two steps further along `ahead`."""
+        kernel, function = point.kernel, point.function
+        if self.ahead is None or point.lanes is None or point.lanes.valid is not None:
+            return
+        for number, tensor in enumerate(kernel.operands):
+            step, size = self.ahead.strides[number], byte_size(tensor.element, ())
+            if self.axis.strides[number] != 1 or not step:
+                continue
+            kind = STORED[tensor.element]
+            first = function.pointer(point.place.pointers[number], kind, self._index(point))
+            for line in range(0, max(point.count * size, LINE), LINE):
+                offset = str(2 * step + line // size)
+                address = function.pointer(first, kind, offset)
+                arguments = (("ptr", address), ("i32", "0"), ("i32", "3"), ("i32", "1"))
+                function.call("llvm.prefetch.p0", "void", *arguments)
+
+    @staticmethod
+    def _index(point: Point) -> str:
+        assert point.lanes is not None
+        return point.lanes.index
+
     def _act(self, point: Point, before: list[Value], act: Act) -> Sequence[Value]:
         point.evaluate(self.roots)
+        self._fetch(point)
         return act(point, before)

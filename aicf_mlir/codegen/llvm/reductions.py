@@ -1,0 +1,151 @@
+"""Sums, products and extrema along an axis, in an order that the shape alone decides.
+
+As csrc/kernels/common/cpu_sum.h: term i of a block of 512 goes to lane i % 16, the lanes are added in halves, and
+the blocks one behind the other in f64 where they are f32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aicf_mlir.codegen.kernel import Kernel
+from aicf_mlir.codegen.llvm.operations import binary, cast
+from aicf_mlir.codegen.llvm.point import Point
+from aicf_mlir.codegen.llvm.text import Function, Value, constant, suffix
+from aicf_mlir.codegen.llvm.walk import Walk
+from aicf_mlir.ir.body import BITS, REDUCTIONS, is_float
+
+BLOCK = 512
+LANES = 16
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A line that reduces."""
+
+    value: int
+    """Its number in the body."""
+    term: int
+    """What it reduces."""
+    kind: str
+    """sum, prod, max or min."""
+    type: str
+
+    @property
+    def total_type(self) -> str:
+        """What blocks are combined in."""
+        return "f64" if self.type == "f32" and self.kind in ("sum", "prod") else self.type
+
+    def identity(self) -> float | int:
+        """What changes nothing."""
+        if self.kind in ("sum", "prod"):
+            return int(self.kind == "prod")
+        least = self.kind == "max"
+        if is_float(self.type):
+            return -math.inf if least else math.inf
+        if self.type == "i1":
+            return int(not least)
+        bits = BITS[self.type] - 1
+        return -(2**bits) if least else 2**bits - 1
+
+    def start(self, type_: str, lanes: int = 1) -> Value:
+        """The identity in every lane."""
+        number = self.identity()
+        return constant(float(number) if is_float(type_) else int(number), type_, lanes)
+
+    def combine(self, function: Function, left: Value, right: Value) -> Value:
+        """Lane by lane; a NaN survives."""
+        floats = is_float(left.type)
+        if self.kind in ("sum", "prod"):
+            name = {"sum": "add", "prod": "mul"}[self.kind]
+            return binary(function, f"f{name}" if floats else name, left, right)
+        if left.type == "i1":
+            return binary(function, "or" if self.kind == "max" else "and", left, right)
+        name = {"max": "maximum", "min": "minimum"}[self.kind] if floats else f"s{self.kind}"
+        full = f"llvm.{name}.{suffix(left.type, left.lanes)}"
+        text = function.call(full, left.llvm, (left.llvm, left.text), (right.llvm, right.text))
+        return Value(text, left.type, left.lanes)
+
+    def tree(self, function: Function, value: Value) -> Value:
+        """All lanes as one: the upper half onto the lower, again and again."""
+        while value.lanes > 1:
+            half = value.lanes // 2
+            value = self.combine(
+                function, function.lanes(value, 0, half), function.lanes(value, half, half)
+            )
+        return value
+
+    def total(self, function: Function, total: Value, block: Value) -> Value:
+        """`total` with one more block."""
+        wide = block if block.type == self.total_type else cast(function, "fpext", block, "f64")
+        return self.combine(function, total, wide)
+
+    def finish(self, function: Function, total: Value) -> Value:
+        """The total in the type of the reduction."""
+        return total if total.type == self.type else cast(function, "fptrunc", total, self.type)
+
+
+def reductions(kernel: Kernel) -> list[Reduction]:
+    """All of a body, in order."""
+    first = len(kernel.body.args)
+    return [
+        Reduction(first + number, line.args[0], line.op.removeprefix("scalar."), line.type)
+        for number, line in enumerate(kernel.body.lines)
+        if line.op in REDUCTIONS
+    ]
+
+
+def _with_identity(function: Function, rows: Reduction, value: Value, valid: int | None) -> Value:
+    """The lanes from `valid` on hold the identity."""
+    if valid is None:
+        return value
+    other = rows.start(value.type, value.lanes)
+    picked = ", ".join(f"i32 {lane if lane < valid else value.lanes + lane}" for lane in range(value.lanes))
+    name = function.new(f"shufflevector {value}, {other}, <{value.lanes} x i32> <{picked}>")
+    return Value(name, value.type, value.lanes)
+
+
+def accumulate(point: Point, rows: Sequence[Reduction], sums: Sequence[Value]) -> list[Value]:
+    """`sums` of 16 lanes with the terms at a point, whose lanes are a multiple."""
+    found: list[Value] = []
+    assert point.lanes is not None
+    for row, total in zip(rows, sums, strict=True):
+        term = _with_identity(point.function, row, point[row.term], point.lanes.valid)
+        for first in range(0, point.count, LANES):
+            total = row.combine(point.function, total, point.function.lanes(term, first, LANES))
+        found.append(total)
+    return found
+
+
+def reduce_along(
+    walk: Walk, rows: Sequence[Reduction], begin: str, end: str, totals: Sequence[Value], results: Sequence[int]
+) -> list[Value]:
+    """`totals` with the terms from `begin` to `end`, each a multiple of 512 or the extent.
+
+    On the way `results` are stored and what `walk.keep` names is left in memory.
+    """
+    function = walk.function
+
+    def act(point: Point, sums: list[Value]) -> list[Value]:
+        added = accumulate(point, rows, sums)
+        walk.leave(point)
+        for result in results:
+            point.store(result)
+        return added
+
+    if not rows:
+        walk.run(begin, end, [], act)
+        return []
+
+    def block(index: str, before: list[Value]) -> list[Value]:
+        start = [row.start(row.type, LANES) for row in rows]
+        last = function.smaller(function.add(index, BLOCK), end)
+        sums = walk.run(index, last, start, act)
+        return [
+            row.total(function, total, row.tree(function, one))
+            for row, total, one in zip(rows, before, sums, strict=True)
+        ]
+
+    return function.loop(begin, end, BLOCK, totals, block)

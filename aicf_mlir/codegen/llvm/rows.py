@@ -1,0 +1,257 @@
+"""Row kernels: a row is passed over once for each level of reductions, then once more for what follows them.
+
+Cheap values are computed again in each pass; transcendental ones are kept in memory, in a result that is written
+later anyway where there is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
+
+from aicf_mlir.codegen.kernel import Axis, Kernel, Phase, collapse
+from aicf_mlir.codegen.llvm.point import Place, Point, tensors
+from aicf_mlir.codegen.llvm.reductions import LANES, Reduction, reduce_along, reductions
+from aicf_mlir.codegen.llvm.text import Function, Value
+from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
+from aicf_mlir.dtypes import byte_size
+from aicf_mlir.ir.body import REDUCTIONS, TRANSCENDENTAL, is_table
+
+STACK = 65536
+"""Bytes of values kept for a row that lie on the stack; more lie in the workspace."""
+
+
+@dataclass
+class Pass:
+    """One walk over a row."""
+
+    rows: list[Reduction] = field(default_factory=list[Reduction])
+    results: list[int] = field(default_factory=list[int])
+    """Stored here."""
+    keeps: list[int] = field(default_factory=list[int])
+    """Values that a later pass needs and does not compute again."""
+    saved: list[int] = field(default_factory=list[int])
+    """Such values that are there."""
+    loads: set[int] = field(default_factory=set[int])
+    """Operands that it reads."""
+
+    def roots(self, kernel: Kernel) -> list[int]:
+        """What it computes."""
+        return [
+            *(row.term for row in self.rows),
+            *(kernel.body.results[result] for result in self.results),
+            *self.keeps,
+        ]
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """What is done in which pass, and where values wait."""
+
+    passes: tuple[Pass, ...]
+    homes: dict[int, int]
+    """Of a kept value, the result in whose memory it waits; others have memory of their own."""
+    outers: tuple[Axis, ...]
+    """Of the reduced dimensions, all but the inner one."""
+    inner: Axis
+
+    @property
+    def extent(self) -> int:
+        """Points of a row."""
+        return prod(axis.size for axis in self.outers) * self.inner.size
+
+    def apart(self) -> list[int]:
+        """Kept values with memory of their own."""
+        return [value for one in self.passes for value in one.keeps if value not in self.homes]
+
+
+def reduced_axes(kernel: Kernel) -> tuple[tuple[Axis, ...], Axis]:
+    """The outer axes and the inner one of the reduced dimensions: the inner one is that which most lies along."""
+    axes = collapse(kernel, list(kernel.reduced_dims)) or [Axis((), 1, (0,) * len(tensors(kernel)))]
+    inner = max(axes, key=lambda axis: (axis.strides.count(1), axes.index(axis)))
+    return tuple(axis for axis in axes if axis is not inner), inner
+
+
+@lru_cache(maxsize=256)
+def row_plan(kernel: Kernel) -> RowPlan:
+    """How a row is walked over."""
+    body, stages = kernel.body, kernel.body.stages
+    whole = [number for number in range(len(body.results)) if kernel.is_whole(number)]
+    rows = reductions(kernel)
+    last = max([stages[row.term] for row in rows] + [stages[body.results[n]] for n in whole], default=-1)
+    passes = [Pass() for _ in range(last + 1)]
+    for row in rows:
+        passes[stages[row.term]].rows.append(row)
+    in_place = {result for result, _ in kernel.in_place}
+    for number in whole:
+        # What may lie where an operand does is written when nothing reads that any more.
+        passes[last if number in in_place else stages[body.results[number]]].results.append(number)
+    _keep(kernel, passes)
+    return RowPlan(tuple(passes), _homes(kernel, passes), *reduced_axes(kernel))
+
+
+def _keep(kernel: Kernel, passes: list[Pass]) -> None:
+    """Find the transcendental values that more than one pass needs."""
+    body = kernel.body
+    first: dict[int, int] = {}
+    for number, one in enumerate(passes):
+        seen: set[int] = set()
+        pending = one.roots(kernel)
+        while pending:
+            value = pending.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value < len(body.args):
+                if not is_table(body.args[value]):
+                    one.loads.add(value)
+                continue
+            line = body.lines[value - len(body.args)]
+            if line.op in REDUCTIONS:
+                continue
+            if line.op in TRANSCENDENTAL and kernel.wide[value] and first.setdefault(value, number) < number:
+                one.saved.append(value)
+                if value not in passes[first[value]].keeps:
+                    passes[first[value]].keeps.append(value)
+                continue
+            pending += line.args
+    for one in passes:
+        one.keeps.sort()
+        one.saved.sort()
+
+
+def _homes(kernel: Kernel, passes: list[Pass]) -> dict[int, int]:
+    """A result for each kept value that can wait in its memory until it is written."""
+    body, (_, inner) = kernel.body, reduced_axes(kernel)
+    found: dict[int, int] = {}
+    written = {result: number for number, one in enumerate(passes) for result in one.results}
+    for number, one in enumerate(passes):
+        for value in one.keeps:
+            until = max(at for at, other in enumerate(passes) if value in other.saved)
+            for result, at in written.items():
+                tensor = kernel.results[result]
+                fits = tensor.element == body.type(value) and len(collapse(kernel, list(kernel.reduced_dims))) == 1
+                fits = fits and inner.strides[len(body.args) + result] == 1
+                own = body.results[result] == value
+                if not fits or result in found.values() or not (at >= until or own):
+                    continue
+                # An operand in the same memory must not be read after this pass.
+                beside = {operand for other, operand in kernel.in_place if other == result}
+                if any(beside & later.loads for later in passes[number + 1 :]):
+                    continue
+                found[value] = result
+                break
+    return found
+
+
+def row_workspace(kernel: Kernel) -> int:
+    """Bytes for kept values that no result has room for and that are too many for the stack."""
+    plan = row_plan(kernel)
+    size = _apart_bytes(kernel, plan)
+    return size * prod(kernel.kept) if size > STACK else 0
+
+
+def _apart_bytes(kernel: Kernel, plan: RowPlan) -> int:
+    """Of one row; each value's part is a multiple of 64 bytes."""
+    return sum(_part(kernel, plan, value) for value in plan.apart())
+
+
+def _part(kernel: Kernel, plan: RowPlan, value: int) -> int:
+    return -(-byte_size(kernel.body.type(value), (plan.extent,)) // 64) * 64
+
+
+def row_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
+    """One phase whose items are rows."""
+    plan = row_plan(kernel)
+    count = prod(kernel.kept)
+    function = Function()
+    if count:
+        RowWriter(function, kernel, plan).write()
+    return [(Phase(f"{kernel.id}_0", count, grain_of(kernel, plan.extent)), function)]
+
+
+class RowWriter:
+    """Writes the loop over rows."""
+
+    def __init__(self, function: Function, kernel: Kernel, plan: RowPlan) -> None:
+        self.function, self.kernel, self.plan = function, kernel, plan
+        self.kept = collapse(kernel, range(len(kernel.kept)))
+        self.lanes = lanes_for(kernel, plan.inner.size, LANES)
+        self.scratch: dict[int, str] = {}
+
+    def write(self) -> None:
+        """All rows from %begin to %end."""
+        size = _apart_bytes(self.kernel, self.plan)
+        stack = self.function.stack("i8", size) if 0 < size <= STACK else ""
+
+        def item(index: str, carried: list[Value]) -> list[Value]:
+            at = self.function.unravel(index, [axis.size for axis in self.kept])
+            place = Place.origin(self.kernel).moved(self.function, self.kernel, self.kept, at)
+            self._place_scratch(place, index, stack, size)
+            self.row(place)
+            return carried
+
+        self.function.loop("%begin", "%end", 1, [], item)
+
+    def _place_scratch(self, place: Place, index: str, stack: str, size: int) -> None:
+        base = stack
+        if size and not stack:
+            base = self.function.pointer("%workspace", "i8", self.function.multiply(index, size))
+        for value in self.plan.apart():
+            self.scratch[value] = base
+            base = self.function.pointer(base, "i8", str(_part(self.kernel, self.plan, value)))
+        for value, result in self.plan.homes.items():
+            self.scratch[value] = place.pointers[len(self.kernel.operands) + result]
+
+    def row(self, place: Place) -> None:
+        """All passes over one row, and its results."""
+        kernel, row = self.kernel, Point(self.function, self.kernel, place)
+        # Before anything is written.
+        row.evaluate(
+            n
+            for n, type_ in enumerate(kernel.body.args)
+            if not is_table(type_) and not kernel.wide[n]
+        )
+        for number, one in enumerate(self.plan.passes):
+            totals = self._pass(row, one, ahead=number > 0 and number == len(self.plan.passes) - 1)
+            for reduction, total in zip(one.rows, totals, strict=True):
+                row.known[reduction.value] = reduction.finish(self.function, total)
+        for result in range(len(kernel.results)):
+            if not kernel.is_whole(result):
+                row.store(result)
+
+    def _pass(self, row: Point, one: Pass, ahead: bool) -> list[Value]:
+        plan, function, kernel = self.plan, self.function, self.kernel
+        totals = [reduction.start(reduction.total_type) for reduction in one.rows]
+
+        def along(place: Place, offset: str, totals: list[Value]) -> list[Value]:
+            outer = row if place is row.place else Point(function, kernel, place, splats=row.known)
+            moved = {
+                value: function.pointer(self.scratch[value], _llvm(kernel, value), offset)
+                for value in (*one.keeps, *one.saved)
+            }
+            walk = Walk(
+                outer, plan.inner, kernel.wide, one.roots(kernel), self.lanes, LANES,
+                saved={value: moved[value] for value in one.saved},
+                keeps={value: moved[value] for value in one.keeps},
+                ahead=self.kept[-1] if ahead and self.kept else None,
+            )  # fmt: skip
+            return reduce_along(walk, one.rows, "0", str(plan.inner.size), totals, one.results)
+
+        if not plan.outers:
+            return along(row.place, "0", totals)
+        # What a row has once is computed before the loop over its parts.
+        Walk(row, plan.inner, kernel.wide, one.roots(kernel), self.lanes, LANES)
+
+        def part(index: str, before: list[Value]) -> list[Value]:
+            at = function.unravel(index, [axis.size for axis in plan.outers])
+            place = row.place.moved(function, kernel, plan.outers, at)
+            return along(place, function.multiply(index, plan.inner.size), before)
+
+        count = prod(axis.size for axis in plan.outers)
+        return function.loop("0", str(count), 1, totals, part)
+
+
+def _llvm(kernel: Kernel, value: int) -> str:
+    return {"f32": "float", "f64": "double"}[kernel.body.type(value)]

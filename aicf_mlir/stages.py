@@ -52,8 +52,9 @@ class Stage:
 
 TENSORS = frozenset({"builtin", "func", "nn"})
 UPDATES = TENSORS | {"optim"}
-KERNELS = frozenset({"builtin", "func", "kernel"})
-PLANS = frozenset({"builtin", "plan"})
+BODIES = frozenset({"scalar", "arith", "math"})
+KERNELS = BODIES | {"builtin", "func", "kernel"}
+PLANS = BODIES | {"builtin", "plan"}
 
 STAGES: tuple[Stage, ...] = (
     Stage("nn", ("canonicalize", "cse", "dce"), TENSORS, "the model and its loss, as traced"),

@@ -23,9 +23,14 @@ def get_all_dialects() -> dict[str, Callable[[], Dialect]]:
 
         return Kernel
 
+    def get_scalar() -> Dialect:
+        from aicf_mlir.dialects.scalar import Scalar
+
+        return Scalar
+
     def get_plan() -> Dialect:
         from aicf_mlir.dialects.plan import Plan
 
         return Plan
 
-    return {"nn": get_nn, "optim": get_optim, "kernel": get_kernel, "plan": get_plan}
+    return {"nn": get_nn, "optim": get_optim, "kernel": get_kernel, "scalar": get_scalar, "plan": get_plan}

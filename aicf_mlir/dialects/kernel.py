@@ -18,6 +18,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, tra
 from xdsl.traits import ConstantLike, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.expect import expect_tensors
@@ -192,7 +193,9 @@ def _launches() -> dict[str, type[KernelOp]]:
     for schema in registry.schemas().values():
         class_name = "".join(word.capitalize() for word in schema.name.split("_")) + "Op"
         namespace = {"name": f"kernel.{schema.name}", "__doc__": schema.doc, "__module__": __name__}
-        classes[class_name] = irdl_op_definition(type(class_name, (KernelOp,), namespace))
+        base: type[KernelOp] = GeneratedOp if schema.generated else KernelOp
+        made: type[KernelOp] = type(class_name, (base,), namespace)
+        classes[class_name] = irdl_op_definition(made)
     return classes
 
 

@@ -90,7 +90,10 @@ class KernelOp(TensorOp):
             assert isinstance(result_types, Mapping)
             given = {name: _listed(value) for name, value in operands.items()}
             types: dict[str, list[Any]] = {name: _listed(type_) for name, type_ in result_types.items()}
-            counts = schema.counts({name: len(values) for name, values in given.items()}, tuple(types))
+            counts = schema.counts(
+                {name: len(values) for name, values in given.items()},
+                {name: len(listed) for name, listed in types.items()},
+            )
             properties = count_properties(None if schema.fixed else counts, SEGMENT_SIZES)
             operands = [value for row in schema.inputs for value in given.get(row.name, ())]
             result_types = [type_ for row in schema.outputs for type_ in types.get(row.name, ())]
@@ -183,7 +186,9 @@ class KernelOp(TensorOp):
                     )
                 if parser.parse_optional_punctuation(",") is None:
                     break
-        counts = schema.counts({name: len(listed) for name, listed in values.items()}, results)
+        counts = schema.counts(
+            {name: len(listed) for name, listed in values.items()}, dict.fromkeys(results, 1)
+        )
         flat = [value for listed in values.values() for value in listed]
         return flat, count_properties(None if schema.fixed else counts, SEGMENT_SIZES)
 

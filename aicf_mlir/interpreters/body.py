@@ -47,7 +47,7 @@ def _round(x: Array) -> Array:
 def _divide(x: Array, y: Array) -> Array:
     """The quotient of integers towards zero; 0 where the divisor is 0."""
     safe = np.where(y == 0, 1, y)
-    quotient = x // safe
+    quotient: Array = x // safe
     quotient = quotient + ((quotient < 0) & (quotient * safe != x))
     return np.where(y == 0, np.zeros_like(quotient), quotient).astype(x.dtype)
 

@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 from xdsl.interpreter import Interpreter, PythonValues, impl, register_impls
 
+from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.interpreters import checks, losses
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
+from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, overflowing, places
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.attributes import AttributeValue
+from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.layouts import layout_of
 from aicf_mlir.ir.registry import Counts, TensorSpec, schemas, segments
 from aicf_mlir.ir.tensor_op import tensor_type
@@ -35,6 +39,9 @@ class Call:
     inputs: Mapping[str, Sequence[Array]]
     attrs: Mapping[str, AttributeValue]
     outputs: Mapping[str, Sequence[TensorSpec]]
+    body: Body | None = None
+    """Of a launch whose kernel is generated."""
+    arithmetic: Arithmetic = ROUNDED
 
     def __getitem__(self, name: str) -> Array:
         """The operand called so."""
@@ -171,6 +178,24 @@ def _on(function: Callable[..., Array], *names: str) -> Meaning:
     return lambda call: [function(*(call[name] for name in names))]
 
 
+def _generated(first: bool) -> Meaning:
+    """What the body says at each point of the domain, with reductions over its first or its last dimensions."""
+
+    def compute(call: Call) -> list[Array]:
+        assert call.body is not None
+        dims, reduced = range(len(call.attr("shape", []))), call.attr("reduced", 0)
+        return evaluate(
+            call.body,
+            [*call.inputs["x"], *call.inputs["table"]],
+            call.attr("shape", []),
+            dims[:reduced] if first else dims[len(dims) - reduced :],
+            [shape for _, shape in call.outputs["y"]],
+            call.arithmetic,
+        )
+
+    return compute
+
+
 MEANINGS: dict[str, Meaning] = {
     "add": _on(np.add, "x", "y"),
     "sub": _on(np.subtract, "x", "y"),
@@ -190,6 +215,9 @@ MEANINGS: dict[str, Meaning] = {
     "cross_entropy": _cross_entropy,
     "cross_entropy_grad": _cross_entropy_grad,
     "copy": _on(np.asarray, "x"),
+    "map": _generated(first=False),
+    "rowwise": _generated(first=False),
+    "colwise": _generated(first=True),
     "check_index": _check_index,
     "check_finite": _check_finite,
     "advance": _advance,
@@ -205,6 +233,7 @@ def meaning(
     output_types: Sequence[TensorSpec],
     arithmetic: Arithmetic = ROUNDED,
     counts: Counts | None = None,
+    body: Body | None = None,
 ) -> list[Array]:
     """The outputs of one kernel op: computed in float64, by default rounded to the output types once.
 
@@ -217,7 +246,11 @@ def meaning(
     with np.errstate(all="ignore"):
         widened = [arithmetic.widen(array) for array in inputs]
         call = Call(
-            segments(schema.inputs, given, widened), attrs, segments(schema.outputs, results_of, output_types)
+            segments(schema.inputs, given, widened),
+            attrs,
+            segments(schema.outputs, results_of, output_types),
+            body,
+            arithmetic,
         )
         results = MEANINGS[op_name](call)
     outputs = [
@@ -233,11 +266,21 @@ def meaning(
 def _run_launch(
     functions: ArithmeticFunctions, interpreter: Interpreter, op: KernelOp, args: PythonValues
 ) -> PythonValues:
-    del interpreter
-    return tuple(meaning(op.op_name, args, op.attrs, op.output_specs, functions.arithmetic, op.counts))
+    assert isinstance(functions, _KernelFunctions)
+    body = functions.bodies(interpreter)[op.body_symbol] if isinstance(op, GeneratedOp) else None
+    arithmetic = functions.arithmetic
+    return tuple(meaning(op.op_name, args, op.attrs, op.output_specs, arithmetic, op.counts, body))
 
 
 class _KernelFunctions(ArithmeticFunctions):
+    _bodies: Bodies | None = None
+
+    def bodies(self, interpreter: Interpreter) -> Bodies:
+        """Those of the module that is interpreted: one for each of these objects."""
+        if self._bodies is None:
+            self._bodies = Bodies(interpreter.module)
+        return self._bodies
+
     @impl(ConstantOp)
     def run_constant(self, interpreter: Interpreter, op: ConstantOp, args: PythonValues) -> PythonValues:
         element, shape = op.spec

@@ -9,6 +9,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.plan import ProgramOp, SlotOp, find_program
+from aicf_mlir.dialects.scalar import bodies_of
 from aicf_mlir.errors import PlanError
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.kernel import meaning
@@ -38,7 +39,7 @@ def run_plan(plan: ModuleOp | ProgramOp, arenas: Mapping[str, bytearray]) -> Non
     for name, arena in program.arenas.items():
         if len(arenas.get(name, b"")) < arena.nbytes:
             raise PlanError(f"arena {name!r} needs {arena.nbytes} bytes, got {len(arenas.get(name, b''))}")
-    slots = program.slots
+    slots, bodies = program.slots, bodies_of(program)
     tensors = {symbol: view(slot, arenas) for symbol, slot in slots.items()}
     for symbol, slot in slots.items():
         if slot.value is not None:
@@ -48,7 +49,10 @@ def run_plan(plan: ModuleOp | ProgramOp, arenas: Mapping[str, bytearray]) -> Non
             continue
         inputs = [tensors[name] for name in launch.reads]
         output_types = [slots[name].spec for name in launch.writes]
-        results = meaning(launch.op.data, inputs, launch.values, output_types, counts=launch.counts)
+        body = bodies[launch.body] if launch.body is not None else None
+        results = meaning(
+            launch.op.data, inputs, launch.values, output_types, counts=launch.counts, body=body
+        )
         for name, result in zip(launch.writes, results, strict=True):
             tensors[name][...] = result
 
@@ -62,7 +66,7 @@ def evaluate_plan(
     `run_plan` hold the same bits in every slot that still has a value.
     """
     program = find_program(plan)
-    slots = program.slots
+    slots, bodies = program.slots, bodies_of(program)
     held = {symbol: arithmetic.round(widen(value), slots[symbol].spec[0]) for symbol, value in values.items()}
     for symbol, slot in slots.items():
         if slot.value is not None:
@@ -73,7 +77,10 @@ def evaluate_plan(
             continue
         inputs = [_seen(held[slots[name].root], slots[name]) for name in launch.reads]
         output_types = [slots[name].spec for name in launch.writes]
-        results = meaning(launch.op.data, inputs, launch.values, output_types, arithmetic, launch.counts)
+        body = bodies[launch.body] if launch.body is not None else None
+        results = meaning(
+            launch.op.data, inputs, launch.values, output_types, arithmetic, launch.counts, body
+        )
         for name, result in zip(launch.writes, results, strict=True):
             root = slots[slots[name].root]
             if slots[name].layout is None:

@@ -1,6 +1,6 @@
 """Attributes and Python values: the one conversion, and how they are printed.
 
-    bool <-> i1      int <-> i64      float <-> f64      str <-> string      list[int] <-> array<i64: ...>
+    bool <-> i1    int <-> i64    float <-> f64    str <-> string    Symbol <-> @name    list[int] <-> array<i64: ...>
 
 Numbers of these types are printed without their type (`scale = 0.5`, not `5.000000e-01 : f64`), because the
 parser supplies the very same types for numbers without one.
@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import (
     FloatAttr,
     IntegerAttr,
     StringAttr,
+    SymbolRefAttr,
     UnitAttr,
     f64,
     i1,
@@ -27,6 +28,11 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
+
+
+class Symbol(str):
+    """The name of something else in the module."""
+
 
 AttributeValue = bool | int | float | str | list[int]
 """What an attribute of a kernel op is in Python."""
@@ -41,6 +47,8 @@ def to_attribute(value: bool | int | float | str | Sequence[int]) -> Attribute:
             return IntegerAttr(value, i64)
         case float():
             return FloatAttr(value, f64)
+        case Symbol():
+            return SymbolRefAttr(value)
         case str():
             return StringAttr(value)
         case _:
@@ -59,11 +67,14 @@ def from_attribute(name: str, attribute: Attribute) -> AttributeValue:
             return float(untyped.value.data)
         case StringAttr():
             return attribute.data
+        case SymbolRefAttr() if not attribute.nested_references.data:
+            return Symbol(attribute.root_reference.data)
         case DenseArrayBase() if untyped.elt_type == i64:
             return [int(item) for item in untyped.get_values()]
         case _:
             raise VerifyException(
-                f"attribute {name!r} must be true, false, an integer, a float, a string or array<i64: ...>,"
+                f"attribute {name!r} must be true, false, an integer, a float, a string, a symbol or"
+                f" array<i64: ...>,"
                 f" got {attribute}"
             )
 

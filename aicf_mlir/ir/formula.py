@@ -11,12 +11,23 @@ Numbers take the type of the scalar beside them. Equal operations are written on
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from aicf_mlir.ir.body import Attr, Body, Line, is_float, is_table
 
 Number = float | int | bool
+
+
+def rounded(value: float, type_: str) -> float:
+    """A number as the floating-point type has it; infinite where it has none so large."""
+    if type_ == "f64" or not math.isfinite(value):
+        return value
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
 
 
 class Builder:
@@ -42,8 +53,8 @@ class Builder:
         return Scalar(self, value, type_)
 
     def constant(self, value: Number, type_: str) -> Scalar:
-        """A number of a type."""
-        number: Number = float(value) if is_float(type_) else int(value)
+        """A number of a type, rounded to it."""
+        number = rounded(float(value), type_) if is_float(type_) else int(value)
         return self.scalar(self.line("arith.constant", (), type_, number))
 
     def index(self, dim: int) -> Scalar:

@@ -80,13 +80,13 @@ class Schema:
         """Whether a use says which results there are."""
         return any(row.count == "optional" for row in self.outputs)
 
-    def counts(self, inputs: Mapping[str, int], outputs: Sequence[str] | None = None) -> Counts:
-        """The counts of a use, from those of its operands and from the optional results that it has."""
+    def counts(self, inputs: Mapping[str, int], outputs: Mapping[str, int] | None = None) -> Counts:
+        """The counts of a use, from those of its operands and of the results that it chooses."""
         given = tuple(inputs.get(row.name, 0) for row in self.inputs)
         results = tuple(
             inputs.get(row.name, 0)
             if row.count == "many"
-            else int(row.count == "one" or row.name in (outputs or ()))
+            else int(row.count == "one") or (outputs or {}).get(row.name, 0)
             for row in self.outputs
         )
         return given, results

@@ -94,6 +94,12 @@ class TensorOp(IRDLOperation):
         )
         return list(operands or ()), {}
 
+    @classmethod
+    def properties_of_results(cls, properties: Mapping[str, Attribute], count: int) -> dict[str, Attribute]:
+        """Properties that follow from how many results are written."""
+        del properties, count
+        return {}
+
     def print(self, printer: Printer) -> None:
         self.print_operands(printer)
         defaults = self.default_properties()
@@ -138,4 +144,5 @@ class TensorOp(IRDLOperation):
         else:
             parser.raise_error("expected a tensor type, or (operand types) -> (result types)", position)
         values = parser.resolve_operands(operands, inputs, position)
+        properties |= cls.properties_of_results(properties, len(outputs))
         return cls.build_op(values, outputs, properties, rest)

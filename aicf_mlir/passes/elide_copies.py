@@ -18,6 +18,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.kernel_op import KernelOp, operand_spec, spec_of_type, tensor_spec
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry
@@ -80,7 +81,7 @@ class CopyElision:
 
     def __init__(self, function: FuncOp, target: str):
         self.function = function
-        self.target = target
+        self.selection = Selection(function.parent_op(), target)
         self._views: dict[tuple[SSAValue, AnyTensor], SSAValue] = {}
 
     def run(self) -> None:
@@ -138,7 +139,7 @@ class CopyElision:
         wanted = op.kernel_id.data if op.kernel_id is not None else ""
         try:
             registry.check_op(use)
-            registry.select_kernel(use, self.target, wanted)
+            self.selection.select(use, wanted)
         except (VerifyError, SelectionError) as error:
             return str(error)
         return ""

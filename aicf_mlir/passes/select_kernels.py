@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
+from aicf_mlir.dialects.generated import GeneratedOp, Selection
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry, remarks
@@ -21,22 +22,14 @@ from aicf_mlir.ir.remarks import remark
 TARGET = "aicf.target"
 
 
-def kernel_for(op: KernelOp, target: str, wanted: str = "") -> tuple[str, int]:
-    """The kernel id of `op` on `target`, and the bytes of workspace that it needs.
-
-    Raises SelectionError with the reason where no kernel, or not the one that is `wanted`, runs the op.
-    """
-    return registry.select_kernel(op.use, target, wanted)
-
-
-def select(op: KernelOp, target: str) -> None:
-    """Ask the registry for the kernel of `op` on `target`. An id that is already there is kept or refused."""
-    wanted = op.kernel_id.data if op.kernel_id is not None else ""
+def select(op: KernelOp, selection: Selection) -> None:
+    """Choose the kernel of `op`. An id that is already there is kept or refused."""
+    wanted, target = op.kernel_id.data if op.kernel_id is not None else "", selection.target
     try:
-        kernel_id, workspace = kernel_for(op, target, wanted)
+        kernel_id, workspace = selection.select(op.use, wanted)
     except (SelectionError, VerifyError) as error:
         op.emit_error(f"no kernel for target {target}", error)
-    if not wanted and remarks.wanted():
+    if not wanted and remarks.wanted() and not isinstance(op, GeneratedOp):
         for name, reason in declined(op, target, kernel_id):
             remark(op, f"runs {kernel_id}; kernel {name} declined: {reason}")
     op.kernel_id = StringAttr(kernel_id)
@@ -52,7 +45,7 @@ def declined(op: KernelOp, target: str, chosen: str) -> Iterator[tuple[str, str]
             return
         if kernel["device"] == device:
             try:
-                kernel_for(op, target, kernel["name"])
+                registry.select_kernel(op.use, target, kernel["name"])
             except SelectionError as error:
                 yield kernel["name"], reason_of(error, target)
 
@@ -78,8 +71,9 @@ class SelectKernelsPass(ModulePass):
         registry.check_target(self.target)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        selection = Selection(op, self.target)
         for launch in op.walk():
             if isinstance(launch, FuncOp):
                 launch.attributes[TARGET] = StringAttr(self.target)
             elif isinstance(launch, KernelOp):
-                select(launch, self.target)
+                select(launch, selection)

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
 
+from aicf_mlir.codegen.build import build
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp, find_program
+from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.dtypes import byte_size
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.locations import origin
 
 if TYPE_CHECKING:
-    from aicf_mlir._C import Launch
+    from aicf_mlir._C import Code, Launch
 
 Place = tuple[str, int, str, tuple[int, ...]]
 """Arena, offset in bytes, element type, shape: a dense tensor."""
@@ -74,13 +76,15 @@ def load_program(module: ModuleOp | ProgramOp) -> Program:
     if program.peak is None:
         raise PlanError(f"@{program.symbol} has no addresses yet; run plan-memory first")
     slots = program.slots
+    kernels = generated_kernels(program)
+    codes = build(kernels.values())
     positions = {launch.symbol: position for position, launch in enumerate(program.launches)}
     return Program(
         name=program.symbol,
         target=program.target.data,
         arenas={name: arena.nbytes for name, arena in program.arenas.items()},
         slots={symbol: _slot(slot) for symbol, slot in slots.items() if slot.alias is None},
-        launches=[_launch(launch, slots, positions) for launch in program.launches],
+        launches=[_launch(launch, slots, positions, codes) for launch in program.launches],
     )
 
 
@@ -104,7 +108,12 @@ def _operand_place(slot: SlotOp) -> OperandPlace:
     return arena, offset + slot.extent[0], dtype, shape, layout.strides
 
 
-def _launch(launch: LaunchOp, slots: Mapping[str, SlotOp], positions: Mapping[str, int]) -> Launch:
+def _launch(
+    launch: LaunchOp,
+    slots: Mapping[str, SlotOp],
+    positions: Mapping[str, int],
+    codes: Mapping[str, Code],
+) -> Launch:
     workspace = None
     if launch.scratch is not None:
         arena, offset, *_ = _place(slots[launch.scratch])
@@ -121,4 +130,5 @@ def _launch(launch: LaunchOp, slots: Mapping[str, SlotOp], positions: Mapping[st
         "workspace": workspace,
         "unless": None if launch.status is None else _place(slots[launch.status]),
         "origin": str(origin(launch) or ""),
+        "code": codes.get(launch.kernel_id.data),
     }

@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
+from xdsl.dialects.arith import Arith
 from xdsl.dialects.builtin import Builtin, ModuleOp
 from xdsl.dialects.func import Func
+from xdsl.dialects.math import Math
 from xdsl.dialects.test import Test
 from xdsl.utils.exceptions import DiagnosticException, ParseError
 
@@ -32,11 +34,13 @@ class ParsedModule:
 
 
 def make_context(*, allow_unregistered: bool = False) -> Context:
-    """A context that knows `builtin`, `func`, `test` and the AICF dialects; these are loaded on first use."""
+    """A context that knows `builtin`, `func`, `test`, `arith`, `math` and the AICF dialects, loaded on first use."""
     context = Context(allow_unregistered=allow_unregistered)
     context.load_dialect(Builtin)
     context.load_dialect(Func)
     context.register_dialect("test", lambda: Test)
+    context.register_dialect("arith", lambda: Arith)
+    context.register_dialect("math", lambda: Math)
     for name, load in get_all_dialects().items():
         context.register_dialect(name, load)
     return context

@@ -29,7 +29,7 @@ from aicf_mlir.dialects.plan.text import (
     within_program,
 )
 from aicf_mlir.ir import registry
-from aicf_mlir.ir.attributes import AttributeValue, from_attributes, print_dictionary, to_attribute
+from aicf_mlir.ir.attributes import AttributeValue, Symbol, from_attributes, print_dictionary, to_attribute
 from aicf_mlir.ir.registry import Counts, Operand, Schema, segments
 from aicf_mlir.ir.segments import count_properties, counts_of, parse_segments, print_segments
 
@@ -108,6 +108,12 @@ class LaunchOp(IRDLOperation):
     def values(self) -> dict[str, AttributeValue]:
         """The attributes of the op."""
         return from_attributes(self.attrs.data)
+
+    @property
+    def body(self) -> str | None:
+        """The symbol of the scalar.body that a generated kernel computes; None for a kernel of the registry."""
+        symbol = self.values.get("body")
+        return symbol if isinstance(symbol, Symbol) else None
 
     @property
     def reads(self) -> list[str]:

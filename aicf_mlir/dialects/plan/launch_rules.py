@@ -11,6 +11,7 @@ from typing import NoReturn
 from xdsl.ir import Operation
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.plan.hazards import Range, Reach, hazards, memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.liveness import live_ranges
@@ -31,14 +32,15 @@ def refuse(op: Operation, message: str) -> NoReturn:
 def check_launches(program: ProgramOp, planned: bool) -> None:
     """Raise VerifyException at the first launch or slot that breaks a rule."""
     launches, slots = program.launches, program.slots
+    selection = Selection(program.parent_op(), program.target.data)
     specs = {name: slot.operand_spec for name, slot in slots.items()}
     memory = {name: memory_of(slot) for name, slot in slots.items()}
     for launch in launches:
         check_operands(launch, slots)
         inputs, outputs = [specs[name] for name in launch.reads], [specs[name] for name in launch.writes]
         use = Use.of(launch.op.data, inputs, outputs, launch.values, launch.counts)
-        check_kernel(launch, use, slots, program.target.data)
-        check_overlap(launch, use, memory, slots)
+        check_kernel(launch, use, slots, selection)
+        check_overlap(launch, use, memory, slots, selection)
     check_values(launches, slots)
     check_order(launches, slots)
     if planned:
@@ -61,14 +63,14 @@ def check_operands(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> None:
         refuse(launch, f"the workspace @{launch.scratch} of @{launch.symbol} must be a temp slot")
 
 
-def check_kernel(launch: LaunchOp, use: Use, slots: Mapping[str, SlotOp], target: str) -> None:
+def check_kernel(launch: LaunchOp, use: Use, slots: Mapping[str, SlotOp], selection: Selection) -> None:
     """The op accepts its operands; the named kernel supports them on the target, in the given workspace."""
     if launch.schema is None:
         known = ", ".join(registry.schemas())
         refuse(launch, f"@{launch.symbol}: there is no op {launch.op.data!r}; known are {known}")
     try:
         registry.check_op(use)
-        _, needed = registry.select_kernel(use, target, launch.kernel_id.data)
+        _, needed = selection.select(use, launch.kernel_id.data)
     except (VerifyError, SelectionError) as error:
         refuse(launch, f"@{launch.symbol}: {error}")
     given = 0 if launch.scratch is None else slots[launch.scratch].nbytes
@@ -81,7 +83,11 @@ def check_kernel(launch: LaunchOp, use: Use, slots: Mapping[str, SlotOp], target
 
 
 def check_overlap(
-    launch: LaunchOp, use: Use, memory: Mapping[str, Range], slots: Mapping[str, SlotOp]
+    launch: LaunchOp,
+    use: Use,
+    memory: Mapping[str, Range],
+    slots: Mapping[str, SlotOp],
+    selection: Selection,
 ) -> None:
     """Outputs and workspace have no byte in common with anything, except where the op works in place."""
     names = [*launch.writes, *([] if launch.scratch is None else [launch.scratch])]
@@ -92,7 +98,7 @@ def check_overlap(
     in_place: frozenset[tuple[int, int]] | None = None
     for index, source in enumerate(launch.reads):
         for output in _overlapping(written, memory[source]):
-            in_place = registry.may_alias(use) if in_place is None else in_place
+            in_place = selection.in_place(use) if in_place is None else in_place
             target = names[output]
             same = memory[source] == memory[target] and slots[source].layout == slots[target].layout
             if not same or (output, index) not in in_place:

@@ -29,6 +29,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
@@ -75,7 +76,7 @@ class Bufferizer:
         self.function = function
         self.terminator = return_op(function)
         self.target = target_of(function)
-        self.uses = Uses(function)
+        self.uses = Uses(function, Selection(function.parent_op(), self.target))
         self.names = printed_names(function)
         self.table = SlotTable()
         self.slot_of: dict[SSAValue, SlotOp] = {}

@@ -10,8 +10,8 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
-from aicf_mlir.ir import registry
 from aicf_mlir.ir.layouts import shares_block
 
 NEVER, AT_THE_END = -1, sys.maxsize
@@ -20,7 +20,8 @@ NEVER, AT_THE_END = -1, sys.maxsize
 class Uses:
     """The last read of every owner of memory, also through reshapes, views and parts of joins, which own none."""
 
-    def __init__(self, function: FuncOp):
+    def __init__(self, function: FuncOp, selection: Selection):
+        self._selection = selection
         self._owner: dict[SSAValue, SSAValue] = {}
         self._position: dict[Operation, int] = {}
         self._last_read: dict[SSAValue, int] = {}
@@ -62,7 +63,7 @@ class Uses:
     def _replaceable(self, op: KernelOp) -> dict[SSAValue, set[int]]:
         """The results that may be written to the memory of each owner that `op` reads, perhaps more than once."""
         outputs: dict[int, set[int]] = {}
-        for output, index in registry.may_alias(op.use):
+        for output, index in self._selection.in_place(op.use):
             outputs.setdefault(index, set()).add(output)
         found: dict[SSAValue, set[int]] = {}
         for index, operand in enumerate(op.operands):

@@ -15,11 +15,13 @@ from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriteWalker, RewritePattern
 
+from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.signature import return_op
 from aicf_mlir.passes.fuse.activation import FuseActivation
 from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
 from aicf_mlir.passes.fuse.bias import FuseBias
 from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
+from aicf_mlir.passes.fuse.loops import fuse_loops
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.views import FoldReshape
 
@@ -31,10 +33,12 @@ class FusePass(ModulePass):
     name = "fuse"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in op.ops:
+        bodies = Bodies(op)
+        for function in list(op.ops):
             if isinstance(function, FuncOp) and not function.is_declaration:
                 return_op(function)  # refuses what is not one block
                 fuse_products(function)
+                fuse_loops(function, bodies)
                 fuse_updates(function)
 
 

@@ -32,7 +32,7 @@ RULES: Mapping[type[Operation], Rule] = {
     **optimizers.RULES,
 }
 
-LEGAL_DIALECTS = ("builtin", "func", "kernel")
+LEGAL_DIALECTS = ("builtin", "func", "kernel", "scalar", "arith", "math")
 
 
 class ApplyRule(RewritePattern):

@@ -1,0 +1,38 @@
+"""Kernels to code that runs: text, machine code from the cache or the compiler, loaded once a process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from aicf_mlir import _C
+from aicf_mlir.codegen import native
+from aicf_mlir.codegen.cache import cached
+from aicf_mlir.codegen.functions import LIBM
+from aicf_mlir.codegen.kernel import Code, Kernel
+from aicf_mlir.codegen.schedule import generate
+
+_loaded: dict[str, _C.Code] = {}
+_lock = threading.Lock()
+
+
+def build(kernels: Iterable[Kernel]) -> dict[str, _C.Code]:
+    """The code of each kernel by its id. KernelError where a compiler is needed and missing, or refuses the text."""
+    wanted = {kernel.id: kernel for kernel in kernels}
+    with _lock:
+        for id_, kernel in wanted.items():
+            if id_ not in _loaded:
+                _loaded[id_] = _load(kernel, generate(kernel))
+        return {id_: _loaded[id_] for id_ in wanted}
+
+
+def _load(kernel: Kernel, code: Code) -> _C.Code:
+    phases = [(p.function, p.count, p.grain, p.threads, p.shared) for p in code.phases]
+    pairs = sorted(kernel.in_place)
+    if kernel.target == "cpu":
+        image = cached((native.toolchain(), code.source), lambda: native.compile_objects([code.source])[0])
+        return _C.Code.cpu(kernel.id, image, phases, pairs, code.workspace, [name for name, _ in LIBM])
+    from aicf_mlir.codegen import nvrtc
+
+    image = cached((nvrtc.toolchain(), kernel.target, code.source), lambda: nvrtc.compile(code.source, kernel.target))
+    return _C.Code.cuda(kernel.id, int(kernel.target.removeprefix("sm_")), image, phases, pairs, code.workspace)

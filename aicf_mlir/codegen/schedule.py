@@ -1,0 +1,23 @@
+"""The generator of a target."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from aicf_mlir.codegen.kernel import Code, Kernel
+
+
+def _generator(target: str) -> Any:
+    """The module that prints code for `target`."""
+    return importlib.import_module(f"aicf_mlir.codegen.{'llvm' if target == 'cpu' else 'cuda'}")
+
+
+def generate(kernel: Kernel) -> Code:
+    """The text of `kernel`, and how it is launched."""
+    return _generator(kernel.target).generate(kernel)
+
+
+def workspace(kernel: Kernel) -> int:
+    """Bytes of scratch memory that `kernel` needs."""
+    return _generator(kernel.target).workspace(kernel)

@@ -1,0 +1,117 @@
+"""Launches whose kernel is generated: kernel.map, kernel.rowwise, kernel.colwise.
+
+    %y, %mean = kernel.rowwise x(%a, %b) {body = @norm, reduced = 1, shape = array<i64: 64, 256>}
+        : (tensor<64x256xf32>, tensor<64x256xf32, strided<[0, 1]>>) -> (tensor<64x256xf32>, tensor<64xf32>)
+
+`shape` is the domain; every `x` has it, repeated by a stride of 0 where it is smaller. What the body says is a
+scalar.body of the module; codegen/kernel.py has the rules, and the kernel id is a hash of all that the code depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Attribute, Operation
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.codegen.kernel import Kernel, Tensor
+from aicf_mlir.codegen.schedule import workspace
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.errors import SelectionError, VerifyError
+from aicf_mlir.ir import registry
+from aicf_mlir.ir.attributes import Symbol
+from aicf_mlir.ir.layouts import ALIGNMENT, dense_strides
+from aicf_mlir.ir.registry import OperandSpec, Use
+from aicf_mlir.ir.segments import count_properties
+from aicf_mlir.ir.tensor_op import SEGMENT_SIZES
+
+
+class GeneratedOp(KernelOp):
+    """A launch with a body. Its results are as many as the body gives."""
+
+    @property
+    def body_symbol(self) -> str:
+        """The name of its scalar.body."""
+        symbol = self.attrs.get("body")
+        if not isinstance(symbol, Symbol):
+            raise VerifyException(f"expected body to be the symbol of a scalar.body, got {symbol!r}")
+        return symbol
+
+    @classmethod
+    def properties_of_results(cls, properties: Mapping[str, Attribute], count: int) -> dict[str, Attribute]:
+        sizes: Any = properties[SEGMENT_SIZES[0]]
+        return count_properties((tuple(sizes.get_values()), (count,)), SEGMENT_SIZES)
+
+    def verify_(self) -> None:
+        super().verify_()
+        _ = self.body_symbol
+
+
+def tensor_of(spec: OperandSpec) -> Tensor:
+    """An operand as generators see it."""
+    if len(spec) == 2:
+        return Tensor(spec[0], spec[1], dense_strides(spec[1]), ALIGNMENT)
+    return Tensor(*spec)
+
+
+def attributes_of(use: Use) -> dict[str, Any]:
+    """The attributes of a launch by name."""
+    return {name: value for name, _, value in use.attrs}
+
+
+class Selection:
+    """The kernels of the launches of a module on one target: those of the registry, and generated ones."""
+
+    def __init__(self, module: Operation | None, target: str):
+        """`module` holds the bodies; None for what has none."""
+        self.target = target
+        self._module = module
+        self._bodies: Bodies | None = None
+
+    @property
+    def bodies(self) -> Bodies:
+        """The bodies of the module."""
+        if self._bodies is None:
+            self._bodies = Bodies(self._module if isinstance(self._module, ModuleOp) else ModuleOp([]))
+        return self._bodies
+
+    def generated(self, use: Use) -> Kernel | None:
+        """What is generated for `use`; None for an op whose kernels are registered.
+
+        Raises VerifyError where there is no such body, or where it does not fit domain and operands.
+        """
+        if not registry.schemas()[use.op].generated:
+            return None
+        attrs = attributes_of(use)
+        operands, results = (tuple(map(tensor_of, specs)) for specs in (use.inputs, use.outputs))
+        try:
+            body = self.bodies[attrs["body"]]
+            kernel = Kernel(
+                use.op, self.target, body, attrs["shape"], attrs.get("reduced", 0), operands, results
+            )
+            kernel.verify()
+        except VerifyException as error:
+            raise VerifyError(str(error)) from error
+        return kernel
+
+    def select(self, use: Use, wanted: str = "") -> tuple[str, int]:
+        """The kernel id for `use`, and the bytes of workspace that it needs; a `wanted` id is kept if it is right.
+
+        Raises SelectionError with the reason of every candidate, VerifyError as `generated`.
+        """
+        if (kernel := self.generated(use)) is None:
+            return registry.select_kernel(use, self.target, wanted)
+        if wanted not in ("", kernel.id):
+            raise SelectionError(
+                f"{wanted!r} is not the kernel of @{attributes_of(use)['body']} on these operands:"
+                f" that is {kernel.id!r} on {self.target}"
+            )
+        return kernel.id, workspace(kernel)
+
+    def in_place(self, use: Use) -> frozenset[tuple[int, int]]:
+        """Pairs (output, input) of which the output may be the very memory of the input."""
+        kernel = self.generated(use)
+        return registry.may_alias(use) if kernel is None else kernel.in_place

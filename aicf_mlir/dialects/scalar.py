@@ -1,0 +1,386 @@
+"""The scalar dialect: bodies of generated kernels, as text that can be read, edited and run.
+
+    scalar.body @softmax(%x: f32) -> f32 {
+      %largest = scalar.max %x : f32
+      %shifted = arith.subf %x, %largest : f32
+      %e = math.exp %shifted : f32
+      %total = scalar.sum %e : f32
+      %y = arith.divf %e, %total : f32
+      scalar.yield %y : f32
+    }
+
+A body stands beside the functions and plans whose launches name it: `kernel.rowwise x(%a) {body = @softmax, …}`.
+What its operations mean is in ir/body.py; this dialect is their form as IR, with xDSL's `arith` and `math`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Self, cast
+
+from xdsl.dialects import arith, math
+from xdsl.dialects.arith import FastMathFlagsAttr
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    FloatAttr,
+    IntegerAttr,
+    MemRefType,
+    ModuleOp,
+    StringAttr,
+    SymbolNameConstraint,
+    i64,
+)
+from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure, SymbolOpInterface
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.ir.body import CMPF, CMPI, REDUCTIONS, Attr, Body, Line, is_float, is_table
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
+
+PREDICATES = {"arith.cmpf": CMPF, "arith.cmpi": CMPI}
+
+
+def scalar_type(type_: str) -> Attribute:
+    """The type of a value of a body as an attribute."""
+    if not is_table(type_):
+        return ELEMENT_TYPES[type_]
+    return MemRefType(ELEMENT_TYPES[type_.rpartition("x")[2]], [DYNAMIC_INDEX] * type_.count("?"))
+
+
+def type_name(type_: Attribute) -> str:
+    """The type of a value of a body by name; VerifyException for one that bodies do not have."""
+    if not isinstance(type_, MemRefType):
+        return element_name(type_)
+    table = cast(MemRefType[Attribute], type_)
+    element, rank = table.get_element_type(), table.get_num_dims()
+    if table != MemRefType(element, [DYNAMIC_INDEX] * rank):
+        raise VerifyException(f"expected a table such as memref<?x?xf32>, got {type_}")
+    return "?x" * rank + element_name(element)
+
+
+class ScalarOp(IRDLOperation):
+    """One operation of a body that neither arith nor math has."""
+
+    traits = traits_def(Pure())
+
+
+class ReductionOp(ScalarOp):
+    """Over the dimensions that the kernel reduces, in an order that the kernel fixes."""
+
+    x = operand_def()
+    result = result_def()
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        operand = parser.parse_unresolved_operand()
+        parser.parse_punctuation(":")
+        type_ = parser.parse_type()
+        return cls.create(operands=[parser.resolve_operand(operand, type_)], result_types=[type_])
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.x)
+        printer.print_string(" : ")
+        printer.print_attribute(self.x.type)
+
+
+@irdl_op_definition
+class SumOp(ReductionOp):
+    """The sum; 0 of nothing."""
+
+    name = "scalar.sum"
+
+
+@irdl_op_definition
+class ProdOp(ReductionOp):
+    """The product; 1 of nothing."""
+
+    name = "scalar.prod"
+
+
+@irdl_op_definition
+class MaxOp(ReductionOp):
+    """The largest, a NaN if there is one; the least number of the type of nothing."""
+
+    name = "scalar.max"
+
+
+@irdl_op_definition
+class MinOp(ReductionOp):
+    """The smallest, a NaN if there is one; the largest number of the type of nothing."""
+
+    name = "scalar.min"
+
+
+@irdl_op_definition
+class IndexOp(ScalarOp):
+    """The position of this element in a dimension of the domain: `%i = scalar.index 0`."""
+
+    name = "scalar.index"
+
+    dim = prop_def(IntegerAttr)
+    result = result_def()
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        dim = parser.parse_integer(allow_boolean=False, allow_negative=False)
+        return cls.create(result_types=[i64], properties={"dim": IntegerAttr(dim, i64)})
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" {self.dim.value.data}")
+
+
+@irdl_op_definition
+class LoadOp(ScalarOp):
+    """An element of a table, each index clamped into it: `%v = scalar.load %t[%i, %j] : memref<?x?xf32>`."""
+
+    name = "scalar.load"
+
+    table = operand_def(MemRefType)
+    indices = var_operand_def()
+    result = result_def()
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        table = parser.parse_unresolved_operand()
+        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
+        parser.parse_punctuation(":")
+        type_ = parser.parse_type()
+        if not isinstance(type_, MemRefType):
+            parser.raise_error("expected a table such as memref<?x?xf32>")
+        element = cast(MemRefType[Attribute], type_).get_element_type()
+        operands: list[SSAValue] = [parser.resolve_operand(table, cast(Attribute, type_))]
+        operands += [parser.resolve_operand(index, i64) for index in indices]
+        return cls.create(operands=operands, result_types=[element])
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_operand(self.table)
+        printer.print_string("[")
+        printer.print_list(self.indices, printer.print_operand)
+        printer.print_string("] : ")
+        printer.print_attribute(self.table.type)
+
+
+@irdl_op_definition
+class YieldOp(IRDLOperation):
+    """The results of a body: `scalar.yield %y, %z : f32, i1`."""
+
+    name = "scalar.yield"
+
+    values = var_operand_def()
+
+    traits = traits_def(IsTerminator())
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        operands = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
+        parser.parse_punctuation(":")
+        types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+        return cls.create(operands=parser.resolve_operands(operands, types, parser.pos))
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list(self.values, printer.print_operand)
+        printer.print_string(" : ")
+        printer.print_list([value.type for value in self.values], printer.print_attribute)
+
+
+@irdl_op_definition
+class BodyOp(IRDLOperation):
+    """A body under a name."""
+
+    name = "scalar.body"
+
+    sym_name = prop_def(SymbolNameConstraint())
+    region = region_def("single_block")
+
+    traits = traits_def(SymbolOpInterface(), IsolatedFromAbove())
+
+    @staticmethod
+    def of(symbol: str, body: Body) -> BodyOp:
+        """`body` as IR."""
+        block = Block(arg_types=[scalar_type(type_) for type_ in body.args])
+        values: list[SSAValue] = list(block.args)
+        for line in body.lines:
+            op = _operation(line, values)
+            block.add_op(op)
+            values.append(op.results[0])
+        block.add_op(YieldOp.create(operands=[values[value] for value in body.results]))
+        return BodyOp.create(properties={"sym_name": StringAttr(symbol)}, regions=[Region(block)])
+
+    @property
+    def symbol(self) -> str:
+        """Its name."""
+        return self.sym_name.data
+
+    def body(self) -> Body:
+        """As plain data; VerifyException at an operation that bodies do not have."""
+        block = self.region.block
+        numbers: dict[SSAValue, int] = {arg: number for number, arg in enumerate(block.args)}
+        lines: list[Line] = []
+        results: tuple[int, ...] | None = None
+        for op in block.ops:
+            for operand in op.operands:
+                if operand not in numbers:
+                    raise VerifyException(
+                        f"{op.name} uses a value from outside @{self.symbol}, or from below"
+                    )
+            args = tuple(numbers[operand] for operand in op.operands)
+            if isinstance(op, YieldOp):
+                results = args
+                continue
+            if len(op.results) != 1 or op.regions or results is not None:
+                raise VerifyException(f"'{op.name}' is no operation of a body")
+            numbers[op.results[0]] = len(block.args) + len(lines)
+            lines.append(Line(op.name, args, type_name(op.results[0].type), _attr(op)))
+        if results is None:
+            raise VerifyException(f"expected @{self.symbol} to end in scalar.yield")
+        return Body(tuple(type_name(arg.type) for arg in block.args), tuple(lines), results)
+
+    def verify_(self) -> None:
+        self.body().verify()
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.symbol)
+        block, last = self.region.block, self.region.block.last_op
+        with printer.in_parens():
+            printer.print_list(block.args, printer.print_block_argument)
+        printer.print_string(" -> ")
+        types = [] if last is None else [value.type for value in last.operands]
+        if len(types) == 1:
+            printer.print_attribute(types[0])
+        else:
+            with printer.in_parens():
+                printer.print_list(types, printer.print_attribute)
+        printer.print_string(" ")
+        printer.print_region(self.region, print_entry_block_args=False)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        symbol = parser.parse_symbol_name()
+        args = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
+        parser.parse_punctuation("->")
+        position = parser.pos
+        types = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+        types = [parser.parse_type()] if types is None else types
+        region = parser.parse_region(args)
+        block = region.blocks.first
+        last = None if block is None else block.last_op
+        if not isinstance(last, YieldOp) or [value.type for value in last.values] != list(types):
+            parser.raise_error(f"expected @{symbol.data} to end in a scalar.yield of these types", position)
+        return cls.create(properties={"sym_name": symbol}, regions=[region])
+
+
+@cache
+def _classes() -> Mapping[str, type[Operation]]:
+    """The op classes of bodies by name."""
+    return {op.name: op for op in (*arith.Arith.operations, *math.Math.operations, *Scalar.operations)}
+
+
+@cache
+def _has_flags(name: str) -> bool:
+    """Whether an operation has fast-math flags; bodies use none."""
+    untyped: Any = _classes()[name]
+    return "fastmath" in untyped.get_irdl_definition().properties
+
+
+def _operation(line: Line, values: Sequence[SSAValue]) -> Operation:
+    properties: dict[str, Attribute] = {}
+    if line.op == "arith.constant":
+        properties["value"] = _constant(line)
+    elif line.op in PREDICATES:
+        properties["predicate"] = IntegerAttr(PREDICATES[line.op].index(str(line.attr)), i64)
+    elif line.op == "scalar.index":
+        properties["dim"] = IntegerAttr(int(line.attr or 0), i64)
+    if _has_flags(line.op):
+        properties["fastmath"] = FastMathFlagsAttr("none")
+    operands = [values[arg] for arg in line.args]
+    return _classes()[line.op].create(
+        operands=operands, result_types=[scalar_type(line.type)], properties=properties
+    )
+
+
+def _constant(line: Line) -> Attribute:
+    element: Any = ELEMENT_TYPES[line.type]
+    assert line.attr is not None and not isinstance(line.attr, str)
+    return (
+        FloatAttr(float(line.attr), element) if is_float(line.type) else IntegerAttr(int(line.attr), element)
+    )
+
+
+def _attr(op: Operation) -> Attr:
+    flags = op.properties.get("fastmath")
+    if flags is not None and flags != FastMathFlagsAttr("none"):
+        raise VerifyException(f"{op.name}: bodies compute without fast-math flags, got {flags}")
+    match op:
+        case arith.ConstantOp(value=FloatAttr() as value):
+            return float(value.value.data)
+        case arith.ConstantOp(value=IntegerAttr() as value):
+            number = int(value.value.data)
+            return abs(number) if value.type == ELEMENT_TYPES["i1"] else number
+        case arith.CmpfOp() | arith.CmpiOp():
+            return PREDICATES[op.name][op.predicate.value.data]
+        case IndexOp():
+            return int(op.dim.value.data)
+        case _:
+            return None
+
+
+Scalar = Dialect("scalar", [BodyOp, YieldOp, SumOp, ProdOp, MaxOp, MinOp, IndexOp, LoadOp])
+
+
+class Bodies:
+    """The bodies of a module by symbol; new ones are written in front of everything else."""
+
+    def __init__(self, module: ModuleOp):
+        self._module = module
+        self._by_symbol = {op.symbol: op.body() for op in module.ops if isinstance(op, BodyOp)}
+        self._symbols = {body.digest: symbol for symbol, body in self._by_symbol.items()}
+        self._last: Operation | None = None
+
+    def __getitem__(self, symbol: str) -> Body:
+        """The body called so; VerifyException where there is none."""
+        try:
+            return self._by_symbol[symbol]
+        except KeyError:
+            raise VerifyException(f"there is no scalar.body @{symbol} in this module") from None
+
+    def symbol(self, body: Body, name: str) -> str:
+        """The symbol of `body`, which is written to the module if it is not there: called `name`, or with a number."""
+        if body.digest not in self._symbols:
+            taken = {op.sym_name.data for op in self._module.ops if hasattr(op, "sym_name")}  # type: ignore
+            symbol, number = name, 1
+            while symbol in taken:
+                symbol, number = f"{name}_{number}", number + 1
+            op = BodyOp.of(symbol, body)
+            block, first = self._module.body.block, self._module.body.block.first_op
+            if first is None:
+                block.add_op(op)
+            else:
+                block.insert_op_before(op, first)
+            self._by_symbol[symbol], self._symbols[body.digest] = body, symbol
+        return self._symbols[body.digest]
+
+
+def bodies_of(op: Operation) -> Bodies:
+    """The bodies of the module that `op` stands in; none where it stands in none."""
+    module = op.parent_op()
+    return Bodies(module if isinstance(module, ModuleOp) else ModuleOp([]))
+
+
+assert set(REDUCTIONS) == {op.name for op in (SumOp, ProdOp, MaxOp, MinOp)}

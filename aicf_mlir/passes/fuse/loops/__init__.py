@@ -1,0 +1,21 @@
+"""Chains of maps and reductions become one launch each.
+
+Launches are taken in the order of the text. Each joins the latest cluster that walks the same domain and that it
+reads from, or reads beside, if the whole can still stand at one place of the text. In a cluster nothing is computed
+twice, and values that only its members read are never written. Constants, broadcasts and transposes cost nothing:
+they are how a member reads. What is cheap, and makes no more memory to read, is computed again where a member cannot
+join what it reads: a transcendental function never is.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.func import FuncOp
+
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.passes.fuse.loops.clusters import clusters_of
+from aicf_mlir.passes.fuse.loops.emit import replace
+
+
+def fuse_loops(function: FuncOp, bodies: Bodies) -> None:
+    """Write the generated launches of `function` in the place of what they fuse."""
+    replace(function, clusters_of(function, bodies), bodies)

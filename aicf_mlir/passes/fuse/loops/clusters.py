@@ -1,0 +1,354 @@
+"""Which launches become one: clusters of members that walk one domain.
+
+A cluster stands at its anchor, one place of the text. Whatever it reads is made before the anchor, whatever reads it
+comes behind: so clusters never depend on each other in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.generated import GeneratedOp
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.ir.body import is_table
+from aicf_mlir.ir.layouts import Layout, dense_strides
+from aicf_mlir.passes.fuse.loops.members import (
+    Member,
+    composed,
+    constant_of,
+    is_cheap,
+    member_of,
+    resolve,
+)
+
+MOST_OPERANDS, MOST_LINES = 24, 240
+"""Of one kernel: beyond them registers spill, and compiling takes long."""
+
+FEW_ROWS, LARGE = 64, 1 << 14
+"""Fewer rows of more elements than this together are reduced by many threads a row, which leaves no whole results."""
+
+LOOK_BACK = 48
+"""How many clusters before a member are asked whether it fits."""
+
+
+@dataclass(eq=False)
+class Cluster:
+    """Members that become one launch."""
+
+    members: list[Member]
+    anchor: int
+    """The position in the text where it stands."""
+    whole: dict[SSAValue, Member] = field(default_factory=dict)
+    """Results that have the shape of the domain, and those that have the kept one."""
+    narrow: dict[SSAValue, Member] = field(default_factory=dict)
+    narrow_members: set[int] = field(default_factory=set)
+    """Ids of members that walk the kept dimensions only."""
+
+    @property
+    def head(self) -> Member:
+        """The member that says what is reduced; the first one of a map."""
+        return next((m for m in self.members if m.kind != "map"), self.members[0])
+
+    @property
+    def kind(self) -> str:
+        """The kind of the kernel."""
+        return self.head.kind
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        """What every member walks."""
+        return self.head.domain
+
+    @property
+    def values(self) -> set[SSAValue]:
+        """All results of its members."""
+        return {*self.whole, *self.narrow}
+
+    @property
+    def lines(self) -> int:
+        """How many operations its body has."""
+        return sum(len(member.body.lines) for member in self.members)
+
+    def add(self, member: Member, is_narrow: bool) -> None:
+        """Take `member` in."""
+        self.members.append(member)
+        if is_narrow:
+            self.narrow_members.add(id(member))
+        for number, result in enumerate(member.results):
+            (self.narrow if is_narrow or member.narrow[number] else self.whole)[result] = member
+
+
+class Clustering:
+    """The clusters of one function."""
+
+    def __init__(self, function: FuncOp, bodies: Bodies):
+        self.function = function
+        self.bodies = bodies
+        self.ops = list(function.body.block.ops)
+        self.position = {op: at for at, op in enumerate(self.ops)}
+        self.clusters: list[Cluster] = []
+        self.cluster_of: dict[Operation, Cluster] = {}
+        self.members: dict[Operation, Member] = {}
+        self._readers: dict[SSAValue, list[Operation]] = {}
+
+    def run(self) -> list[Cluster]:
+        """The clusters of more than one member, or of generated launches, in the order of the text."""
+        for op in self.ops:
+            if (member := member_of(op, self.bodies)) is not None:
+                self.place(member)
+        return self.clusters
+
+    def place(self, member: Member) -> None:
+        """In the latest cluster that takes it, or in one of its own; what is cheap is computed again if it must."""
+        if self.join(member):
+            return
+        for index, access in enumerate(member.operands):
+            source = self.members.get(access.root.owner) if isinstance(access.root.owner, Operation) else None
+            if source is None or access.root not in source.results or not is_cheap(source):
+                continue
+            if (again := composed(member, index, source, access.root)) is not None:
+                self.place(again)
+                return
+        own = Cluster([], self.position[member.op])
+        own.add(member, is_narrow=False)
+        self.take(own)
+
+    def join(self, member: Member) -> bool:
+        """Whether a cluster has taken it in."""
+        for cluster in self.candidates(member):
+            if (joined := self.joined(cluster, member)) is not None:
+                self.clusters.remove(cluster)
+                self.take(joined)
+                return True
+        return False
+
+    def take(self, cluster: Cluster) -> None:
+        """Remember a new cluster, in the order of anchors as they come."""
+        self.clusters.append(cluster)
+        for each in cluster.members:
+            self.cluster_of[each.op] = cluster
+            self.members[each.op] = each
+
+    def candidates(self, member: Member) -> Iterator[Cluster]:
+        """Those that it reads, the latest first; then those that read what it reads."""
+        found: list[Cluster] = []
+        for access in member.operands:
+            op = access.root.owner
+            if (
+                isinstance(op, Operation)
+                and (cluster := self.cluster_of.get(op)) is not None
+                and cluster not in found
+            ):
+                found.append(cluster)
+        found.sort(key=lambda cluster: -cluster.anchor)
+        yield from found
+        roots = {access.root for access in member.operands if constant_of(access) is None}
+        for cluster in reversed(self.clusters[-LOOK_BACK:]):
+            if cluster not in found and any(
+                access.root in roots for other in cluster.members for access in other.operands
+            ):
+                yield cluster
+
+    def joined(self, cluster: Cluster, member: Member) -> Cluster | None:
+        """`cluster` with `member`, at a place where both may stand; None where it does not fit."""
+        fitted = fit(cluster, member)
+        if fitted is None:
+            return None
+        made, is_narrow = fitted
+        anchor = self.anchor(cluster, made[-1])
+        if anchor is None:
+            return None
+        new = Cluster([], anchor)
+        for each in made[:-1]:
+            new.add(each, any(each.op is m.op for m in cluster.members if id(m) in cluster.narrow_members))
+        new.add(made[-1], is_narrow)
+        if len(operands_of(new)) > MOST_OPERANDS or new.lines > MOST_LINES or not is_computable(new):
+            return None
+        if reduces_few_rows(new) and self.whole_is_read(new):
+            return None
+        return new
+
+    def whole_is_read(self, cluster: Cluster) -> bool:
+        """Whether anything but its members reads a value of the domain's shape."""
+        own = {member.op for member in cluster.members}
+        return any(reader not in own for value in cluster.whole for reader in self.readers(value))
+
+    def anchor(self, cluster: Cluster, member: Member) -> int | None:
+        """Where both stand: at the cluster if all that `member` reads is made before, else at the member."""
+        if all(self.made_before(access.root, cluster) for access in member.operands):
+            return cluster.anchor
+        at = self.position[member.op]
+        for value in cluster.values:
+            for reader in self.readers(value):
+                where = self.cluster_of.get(reader)
+                if where is not cluster and (self.position[reader] if where is None else where.anchor) < at:
+                    return None
+        return at
+
+    def made_before(self, root: SSAValue, cluster: Cluster) -> bool:
+        """Whether `root` is a value of `cluster`, or there when it starts."""
+        op = root.owner
+        if not isinstance(op, Operation) or isinstance(op, kernel.ConstantOp):
+            return True
+        where = self.cluster_of.get(op)
+        return where is cluster or (self.position[op] if where is None else where.anchor) < cluster.anchor
+
+    def readers(self, value: SSAValue) -> list[Operation]:
+        """Every op that reads `value`, also through what moves no memory, and copies."""
+        if value not in self._readers:
+            found: list[Operation] = []
+            for use in value.uses:
+                op = use.operation
+                found.append(op)
+                if isinstance(op, (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)):
+                    found += self.readers(op.results[0])
+            # What only moves is read where its reader stands, not where it stands itself.
+            self._readers[value] = [
+                op
+                for op in found
+                if not isinstance(op, (kernel.ReshapeOp, kernel.ViewOp)) and not self.is_free(op)
+            ]
+        return self._readers[value]
+
+    def is_free(self, op: Operation) -> bool:
+        """Whether a copy moves elements for members only, which look through it."""
+        if not isinstance(op, kernel.CopyOp) or resolve(op.results[0]).root is op.results[0]:
+            return False
+        return all(
+            member_of(use.operation, self.bodies) is not None
+            or (isinstance(use.operation, kernel.ReshapeOp | kernel.ViewOp | kernel.CopyOp))
+            for use in op.results[0].uses
+        )
+
+
+def fit(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
+    """The members of both over one domain, and whether the new one walks the kept dimensions only."""
+    for made in (_whole(cluster, member), _narrow(cluster, member)):
+        if made is not None:
+            return made
+    return None
+
+
+def _whole(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
+    """As a member of the whole domain: every value of the cluster is read where it is, or repeated along the rows."""
+    if "map" not in (cluster.kind, member.kind) and cluster.kind != member.kind:
+        return None
+    made = member.over(cluster.domain)
+    members = list(cluster.members)
+    if made is None or (
+        made.kind != "map" and cluster.kind != "map" and made.reduced != cluster.head.reduced
+    ):
+        if cluster.kind != "map" or cluster.narrow:
+            return None
+        moved = [each.over(member.domain) for each in cluster.members]
+        if any(each is None for each in moved):
+            return None
+        members, made = [each for each in moved if each is not None], member
+    kind = made.kind if cluster.kind == "map" else cluster.kind
+    reduced = made.reduced if made.kind != "map" else cluster.head.reduced
+    domain = made.domain
+    for access in made.operands:
+        if access.root in cluster.whole:
+            if access.layout is None or not is_same(access.layout, domain):
+                return None
+        elif access.root in cluster.narrow and (
+            access.layout is None or not is_repeated(access.layout, domain, reduced, kind)
+        ):
+            return None
+    return [*members, made], False
+
+
+def _narrow(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
+    """As a map of the kept dimensions: it reads what the cluster has reduced."""
+    if cluster.kind == "map" or member.kind != "map" or member.body.dims:
+        return None
+    kept = cluster.head.kept
+    made = member.over(kept)
+    if made is None or not any(access.root in cluster.narrow for access in made.operands):
+        return None
+    for access in made.operands:
+        if access.root in cluster.whole or (
+            access.root in cluster.narrow and (access.layout is None or not is_same(access.layout, kept))
+        ):
+            return None
+    return [*cluster.members, made], True
+
+
+def is_same(layout: Layout, domain: Sequence[int]) -> bool:
+    """Whether a value that has the shape of `domain` is read where it is."""
+    return layout.is_dense and layout.count == prod(domain)
+
+
+def is_repeated(layout: Layout, domain: Sequence[int], reduced: int, kind: str) -> bool:
+    """Whether a value of the kept dimensions is read once for each point of what is reduced."""
+    rank = len(domain)
+    kept = domain[reduced:] if kind == "colwise" else domain[: rank - reduced]
+    zeros, dense = (0,) * reduced, dense_strides(kept)
+    strides = (*zeros, *dense) if kind == "colwise" else (*dense, *zeros)
+    return (
+        layout.shape == tuple(domain)
+        and layout.significant == Layout(tuple(domain), strides).significant
+        and layout.offset == 0
+    )
+
+
+def operands_of(cluster: Cluster) -> dict[tuple[SSAValue, Layout | None], None]:
+    """What it reads from outside, constants left out."""
+    inside = cluster.values
+    found: dict[tuple[SSAValue, Layout | None], None] = {}
+    for member in cluster.members:
+        for access in member.operands:
+            if access.root not in inside and constant_of(access) is None:
+                found[access.root, access.layout] = None
+    return found
+
+
+def is_computable(cluster: Cluster) -> bool:
+    """Whether one kernel of its kind can do it: no whole values behind sums of columns, one level where rows are few."""
+    if cluster.kind == "map":
+        return True
+    stages = stages_of(cluster)
+    if cluster.kind == "colwise":
+        return all(stages[value] == 0 for value in cluster.whole) and all(s <= 1 for s in stages.values())
+    return not (reduces_few_rows(cluster) and max(stages.values(), default=0) > 1)
+
+
+def reduces_few_rows(cluster: Cluster) -> bool:
+    """Whether many threads must share a row to be many; the one row of a whole sum always."""
+    head = cluster.head
+    few = not head.kept or (prod(head.kept) < FEW_ROWS and prod(head.domain) > LARGE)
+    return head.kind == "rowwise" and few
+
+
+def stages_of(cluster: Cluster) -> dict[SSAValue, int]:
+    """For each result, how many reductions lie one behind the other on the way to it, inside the cluster."""
+    found: dict[SSAValue, int] = {}
+    for member in cluster.members:
+        before = [found.get(access.root, 0) for access in member.operands]
+        own = member.body.stages
+        for number, result in enumerate(member.results):
+            value = member.body.results[number]
+            found[result] = max(before, default=0) + own[value]
+    return found
+
+
+def clusters_of(function: FuncOp, bodies: Bodies) -> list[Cluster]:
+    """The clusters of `function` that become generated launches."""
+    made = Clustering(function, bodies).run()
+    return [c for c in made if len(c.members) > 1 or any(_rewritten(m) for m in c.members)]
+
+
+def _rewritten(member: Member) -> bool:
+    """Whether a lone generated launch reads something else than it is given: through a copy, or a constant."""
+    if not isinstance(member.op, GeneratedOp):
+        return False
+    for access, given, type_ in zip(member.operands, member.op.operands, member.body.args, strict=True):
+        if not is_table(type_) and (access.root is not given or constant_of(access) is not None):
+            return True
+    return False

@@ -1,0 +1,216 @@
+"""From clusters to launches: one body of all members, and views of what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.rewriter import Rewriter
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.ir.attributes import Symbol
+from aicf_mlir.ir.body import COMPUTE, Body, is_table, table_type
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.expect import with_shape
+from aicf_mlir.ir.formula import Builder
+from aicf_mlir.ir.layouts import Layout, shares_block, with_layout
+from aicf_mlir.ir.locations import fused_location
+from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
+from aicf_mlir.passes.fuse.loops.clusters import Cluster
+from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of
+
+Key = tuple[SSAValue, Layout | None]
+
+
+class Emission:
+    """The launches of the clusters of one function."""
+
+    def __init__(self, function: FuncOp, bodies: Bodies):
+        self.function = function
+        self.bodies = bodies
+        self.block: Block = function.body.block
+        self.position = {op: at for at, op in enumerate(self.block.ops)}
+        self.current: dict[SSAValue, SSAValue] = {}
+        """What stands now for a value that a cluster has made anew."""
+
+    def run(self, clusters: Sequence[Cluster]) -> None:
+        """Replace the members of every cluster."""
+        ops = list(self.block.ops)
+        for cluster in sorted(clusters, key=lambda cluster: cluster.anchor):
+            self.replace(cluster, ops[cluster.anchor])
+        erase_unread(self.block)
+
+    def replace(self, cluster: Cluster, anchor: Operation) -> None:
+        """Write the launch of `cluster` in front of `anchor`, one of its members."""
+        inside = cluster.values
+        operands: dict[Key, tuple[str, SSAValue]] = {}
+        for member in cluster.members:
+            for type_, access in zip(member.body.args, member.operands, strict=True):
+                if access.root in inside or (constant_of(access) is not None and not is_table(type_)):
+                    continue
+                key = self.key(cluster, member, access)
+                if key not in operands:
+                    operands[key] = (self.type_of(access), self.operand(cluster, member, access, anchor))
+        ordered = sorted(operands, key=lambda key: is_table(operands[key][0]))  # scalars, then tables
+        builder = Builder([operands[key][0] for key in ordered])
+        number = {key: at for at, key in enumerate(ordered)}
+        values: dict[SSAValue, int] = {}
+        for member in cluster.members:
+            args: list[int] = []
+            for type_, access in zip(member.body.args, member.operands, strict=True):
+                constant = None if is_table(type_) else constant_of(access)
+                if access.root in values:
+                    args.append(values[access.root])
+                elif constant is not None:
+                    args.append(builder.constant(constant, type_).value)
+                else:
+                    args.append(number[self.key(cluster, member, access)])
+            values |= zip(member.results, self.inline(cluster, builder, member, args), strict=True)
+        kept = [value for value in values if is_read_outside(value, inside)]
+        if not kept:
+            return
+        body = builder.finish(values[value] for value in kept)
+        groups = [
+            [operands[key][1] for key in ordered if is_table(operands[key][0]) == tables]
+            for tables in (False, True)
+        ]
+        launch = self.launch(cluster, body, groups, kept)
+        self.block.insert_op_before(launch, anchor)
+        for value, result in zip(kept, launch.results, strict=True):
+            self.hand_over(value, result, anchor)
+
+    def launch(
+        self, cluster: Cluster, body: Body, groups: Sequence[Sequence[SSAValue]], kept: Sequence[SSAValue]
+    ) -> KernelOp:
+        """The op, with results in the order of `kept`."""
+        head, symbol = cluster.head, self.bodies.symbol(body, body_name(cluster))
+        types = [with_shape(value, head.kept if value in cluster.narrow else head.domain) for value in kept]
+        made = getattr(kernel, f"{cluster.kind.capitalize()}Op").launch(
+            {"x": groups[0], "table": groups[1]},
+            {"y": types},
+            body=Symbol(symbol),
+            shape=list(head.domain),
+            **({"reduced": head.reduced} if cluster.kind != "map" else {}),
+        )
+        made.location = fused_location(*(member.op for member in cluster.members))
+        for value, result in zip(kept, made.results, strict=True):
+            result.name_hint = value.name_hint
+        return made
+
+    def inline(self, cluster: Cluster, builder: Builder, member: Member, args: Sequence[int]) -> list[int]:
+        """The results of the body of `member`; its dimensions are those of the cluster."""
+        shift = (
+            cluster.head.reduced if id(member) in cluster.narrow_members and cluster.kind == "colwise" else 0
+        )
+        values = list(args)
+        for line in member.body.lines:
+            attr = line.attr
+            if line.op == "scalar.index":
+                assert isinstance(attr, int)
+                attr = attr + shift
+            values.append(builder.line(line.op, [values[arg] for arg in line.args], line.type, attr))
+        return [values[value] for value in member.body.results]
+
+    def key(self, cluster: Cluster, member: Member, access: Access) -> Key:
+        """Equal for operands that are read alike."""
+        if access.layout is None:
+            return access.root, None
+        return access.root, self.layout(cluster, member, access.layout)
+
+    def layout(self, cluster: Cluster, member: Member, layout: Layout) -> Layout:
+        """Over the domain of the cluster: what walks the kept dimensions is repeated along the others."""
+        if id(member) not in cluster.narrow_members:
+            return layout
+        head = cluster.head
+        zeros = (0,) * head.reduced
+        strides = (*zeros, *layout.strides) if head.kind == "colwise" else (*layout.strides, *zeros)
+        return Layout(head.domain, strides, layout.offset).normal()
+
+    def type_of(self, access: Access) -> str:
+        """The type of the body's argument."""
+        element = element_name(element_type(access.root))
+        return table_type(element, len(shape_of(access.root))) if access.layout is None else COMPUTE[element]
+
+    def operand(self, cluster: Cluster, member: Member, access: Access, anchor: Operation) -> SSAValue:
+        """The value that the launch reads: the root, or a view of it, written in front of `anchor`."""
+        root = self.current.get(access.root, access.root)
+        if access.layout is None:
+            return root
+        layout = self.layout(cluster, member, access.layout)
+        type_ = tensor_type(root)
+        if shares_block(type_):
+            return root
+        if layout.is_dense and layout.count == prod(type_.get_shape()):
+            if layout.shape == type_.get_shape():
+                return root
+            op: Operation = kernel.ReshapeOp.build_op([root], [with_shape(root, layout.shape)])
+        else:
+            op = kernel.ViewOp.build_op([root], [with_layout(type_, layout)])
+        op.location = member.op.location
+        op.results[0].name_hint = op.name.rpartition(".")[2]
+        self.block.insert_op_before(op, anchor)
+        return op.results[0]
+
+    def hand_over(self, value: SSAValue, result: OpResult, anchor: Operation) -> None:
+        """Have everybody outside read `result` in the place of `value`."""
+        new: SSAValue = result
+        if value.type != result.type:
+            reshape = kernel.ReshapeOp.build_op([result], [value.type])
+            reshape.location = anchor.location
+            reshape.output.name_hint = value.name_hint
+            self.block.insert_op_before(reshape, anchor)
+            new = reshape.output
+        value.replace_all_uses_with(new)
+        self.current[value] = new
+        self.sink(new, anchor)
+
+    def sink(self, value: SSAValue, anchor: Operation) -> None:
+        """Move what only renames `value`, which now stands in front of `anchor`, behind it."""
+        for use in list(value.uses):
+            op = use.operation
+            if (
+                isinstance(op, kernel.ReshapeOp | kernel.ViewOp)
+                and self.position.get(op, len(self.position)) < self.position[anchor]
+            ):
+                op.detach()
+                self.block.insert_op_before(op, anchor)
+                self.sink(op.results[0], anchor)
+
+
+def body_name(cluster: Cluster) -> str:
+    """What the body is called: after the bodies and launches that it is made of, three of them at most."""
+    words = list(dict.fromkeys(str(m.op.attrs.get("body", m.op.op_name)) for m in cluster.members))
+    return "_".join(words) if len(words) <= 3 else f"{words[0]}_{words[1]}_to_{words[-1]}"
+
+
+def is_read_outside(value: SSAValue, inside: set[SSAValue]) -> bool:
+    """Whether anything but members of its own cluster reads `value`: members read through what only moves."""
+    for use in value.uses:
+        op = use.operation
+        if any(result in inside for result in op.results):
+            continue
+        if isinstance(op, kernel.ReshapeOp | kernel.ViewOp | kernel.CopyOp) and not is_read_outside(
+            op.results[0], inside
+        ):
+            continue
+        return True
+    return False
+
+
+def erase_unread(block: Block) -> None:
+    """Erase launches and views that nothing reads any more."""
+    for op in reversed(list(block.ops)):
+        if isinstance(
+            op, KernelOp | kernel.ReshapeOp | kernel.ViewOp | kernel.JoinOp | kernel.ConstantOp
+        ) and not any(result.first_use is not None for result in op.results):
+            Rewriter.erase_op(op)
+
+
+def replace(function: FuncOp, clusters: Sequence[Cluster], bodies: Bodies) -> None:
+    """Write the launches of `clusters` to `function`."""
+    if clusters:
+        Emission(function, bodies).run(clusters)

@@ -1,0 +1,318 @@
+"""Launches as loops: the body, domain and operands of every launch that can be a part of a generated kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.generated import GeneratedOp
+from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.ir import formula as f
+from aicf_mlir.ir.body import COMPUTE, TRANSCENDENTAL, Body, is_float, is_table
+from aicf_mlir.ir.formula import Builder, Scalar, trace
+from aicf_mlir.ir.layouts import Layout, layout_of, shares_block
+from aicf_mlir.ir.tensor_op import shape_of, tensor_type
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a member reads an operand: the elements of `root` that lie at `layout`; None for a table."""
+
+    root: SSAValue
+    layout: Layout | None
+
+
+@dataclass(frozen=True)
+class Member:
+    """A launch as a loop over `domain`."""
+
+    op: KernelOp
+    kind: str
+    body: Body
+    domain: tuple[int, ...]
+    reduced: int
+    operands: tuple[Access, ...]
+    results: tuple[OpResult, ...]
+    narrow: tuple[bool, ...]
+    """For each result, whether it has the shape of what is kept."""
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The domain without what is reduced."""
+        rank = len(self.domain)
+        return self.domain[self.reduced :] if self.kind == "colwise" else self.domain[: rank - self.reduced]
+
+    def over(self, domain: tuple[int, ...]) -> Member | None:
+        """The same over a domain of as many elements in the same order; None where no strides say it."""
+        if domain == self.domain:
+            return self
+        if self.body.dims or prod(domain) != prod(self.domain) or self.kind == "colwise":
+            return None
+        if self.kind == "rowwise":
+            rank = len(self.domain)
+            if self.domain[rank - self.reduced :] != domain[len(domain) - self.reduced :]:
+                return None
+        moved: list[Access] = []
+        for type_, access in zip(self.body.args, self.operands, strict=True):
+            layout = access.layout
+            if layout is not None and not is_table(type_):
+                layout = layout.then(Layout.dense(domain))
+                if layout is None:
+                    return None
+            moved.append(Access(access.root, layout))
+        return replace(self, domain=domain, operands=tuple(moved))
+
+
+def resolve(value: SSAValue) -> Access:
+    """Where the elements of `value` come from: through reshapes, views and copies that only move elements."""
+    type_ = tensor_type(value)
+    best = Access(value, layout_of(type_))
+    root, layout = value, Layout.dense(shape_of(value))
+    while isinstance(op := root.owner, Operation):
+        match op:
+            case kernel.ReshapeOp():
+                root = op.input
+            case kernel.ViewOp():
+                inside = op.layout.then(layout)
+                if inside is None:
+                    return best
+                root, layout = op.input, inside
+            case kernel.CopyOp() if _moves(op):
+                root = op.operands[0]
+                if shares_block(root.type) and not isinstance(root.owner, kernel.ViewOp):
+                    return best
+            case _:
+                break
+        if not shares_block(root.type):
+            best = Access(root, layout)
+    return best
+
+
+def _moves(op: KernelOp) -> bool:
+    """Whether a copy keeps the element type and gives a tensor of its own."""
+    same = tensor_spec(op.operands[0])[0] == tensor_spec(op.results[0])[0]
+    return same and not shares_block(op.results[0].type)
+
+
+# What the prebuilt elementwise kernels compute, as formulas: by the name of the op.
+
+SQRT_2_OVER_PI, CUBIC = 0.7978845608028654, 0.044715
+INVERSE_SQRT_2PI = 0.3989422804014327
+
+
+def _sigmoid(x: Scalar) -> Scalar:
+    return 1.0 / (1.0 + f.exp(-x))
+
+
+def _relu_grad(dy: Scalar, y: Scalar) -> Scalar:
+    return f.select(y <= 0.0, 0.0, dy)
+
+
+def _gelu(x: Scalar) -> Scalar:
+    return 0.5 * x * (1.0 + f.erf(x * f.SQRT_HALF))
+
+
+def _gelu_grad(dy: Scalar, x: Scalar) -> Scalar:
+    density = f.exp(-0.5 * x * x) * INVERSE_SQRT_2PI
+    return dy * (0.5 * (1.0 + f.erf(x * f.SQRT_HALF)) + x * density)
+
+
+def _gelu_tanh(x: Scalar) -> Scalar:
+    return 0.5 * x * (1.0 + f.tanh(SQRT_2_OVER_PI * (x + CUBIC * x * x * x)))
+
+
+def _gelu_tanh_grad(dy: Scalar, x: Scalar) -> Scalar:
+    inner = f.tanh(SQRT_2_OVER_PI * (x + CUBIC * x * x * x))
+    slope = SQRT_2_OVER_PI * (1.0 + 3.0 * CUBIC * x * x)
+    return dy * (0.5 * (1.0 + inner) + 0.5 * x * (1.0 - inner * inner) * slope)
+
+
+def _silu_grad(dy: Scalar, x: Scalar) -> Scalar:
+    s = _sigmoid(x)
+    return dy * s * (1.0 + x * (1.0 - s))
+
+
+def _relu(x: Scalar) -> Scalar:
+    return f.maximum(x, 0.0)
+
+
+def _silu(x: Scalar) -> Scalar:
+    return x * _sigmoid(x)
+
+
+def _tanh_grad(dy: Scalar, y: Scalar) -> Scalar:
+    return dy * (1.0 - y * y)
+
+
+def _sigmoid_grad(dy: Scalar, y: Scalar) -> Scalar:
+    return dy * (y * (1.0 - y))
+
+
+FORMULAS: dict[str, Callable[..., Scalar]] = {
+    "add": Scalar.__add__,
+    "sub": Scalar.__sub__,
+    "mul": Scalar.__mul__,
+    "div": Scalar.__truediv__,
+    "neg": Scalar.__neg__,
+    "relu": _relu,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "silu": _silu,
+    "tanh": f.tanh,
+    "sigmoid": _sigmoid,
+    "relu_bwd": _relu_grad,
+    "gelu_bwd": _gelu_grad,
+    "gelu_tanh_bwd": _gelu_tanh_grad,
+    "silu_bwd": _silu_grad,
+    "tanh_bwd": _tanh_grad,
+    "sigmoid_bwd": _sigmoid_grad,
+    "bias_add": Scalar.__add__,
+}
+
+
+def _softmax(x: Scalar) -> Scalar:
+    e = f.exp(x - f.row_max(x))
+    return e / f.row_sum(e)
+
+
+def _softmax_grad(dy: Scalar, y: Scalar) -> Scalar:
+    return y * (dy - f.row_sum(dy * y))
+
+
+ROWS: dict[str, Callable[..., Scalar]] = {"softmax": _softmax, "softmax_grad": _softmax_grad}
+"""Of the last dimension."""
+
+
+def member_of(op: Operation, bodies: Bodies) -> Member | None:
+    """`op` as a loop; None for what is none, or what a generated kernel cannot do."""
+    if not isinstance(op, KernelOp) or op.kernel_id is not None:
+        return None
+    if any(shares_block(value.type) for value in op.results) or not all(
+        prod(shape_of(v)) for v in (*op.operands, *op.results)
+    ):
+        return None
+    if isinstance(op, GeneratedOp):
+        return _generated(op, bodies)
+    name, types = op.op_name, [COMPUTE[tensor_spec(value)[0]] for value in op.operands]
+    if len({*types, *(COMPUTE[tensor_spec(value)[0]] for value in op.results)}) > 1 and name != "copy":
+        return None
+    if name in FORMULAS:
+        accesses = (repeated(resolve(value), shape_of(op.results[0])) for value in op.operands)
+        return _map(op, trace(types, FORMULAS[name]), accesses)
+    if name in ROWS and shape_of(op.results[0]):
+        body, operands = trace(types, ROWS[name]), tuple(map(resolve, op.operands))
+        return Member(op, "rowwise", body, shape_of(op.results[0]), 1, operands, tuple(op.results), (False,))
+    if name == "copy":
+        return _cast(op)
+    if name == "reduce_sum":
+        return _sum(op)
+    return None
+
+
+def _map(op: KernelOp, body: Body, operands: Iterable[Access]) -> Member:
+    results = tuple(op.results)
+    return Member(op, "map", body, shape_of(results[0]), 0, tuple(operands), results, (False,) * len(results))
+
+
+def _generated(op: GeneratedOp, bodies: Bodies) -> Member | None:
+    body, attrs = bodies[op.body_symbol], op.attrs
+    shape, reduced = attrs["shape"], attrs.get("reduced", 0)
+    assert isinstance(shape, list) and isinstance(reduced, int)
+    operands = tuple(
+        Access(value, None) if is_table(type_) else resolve(value)
+        for type_, value in zip(body.args, op.operands, strict=True)
+    )
+    narrow = tuple(shape_of(result) != tuple(shape) for result in op.results)
+    return Member(op, op.op_name, body, tuple(shape), reduced, operands, tuple(op.results), narrow)
+
+
+def repeated(access: Access, domain: Sequence[int]) -> Access:
+    """An operand at each point of `domain`, repeated by NumPy's rules."""
+    layout = access.layout
+    assert layout is not None
+    added = len(domain) - len(layout.shape)
+    strides = (0 if size == 1 else stride for size, stride in zip(layout.shape, layout.strides, strict=True))
+    return Access(access.root, Layout(tuple(domain), (*[0] * added, *strides), layout.offset).normal())
+
+
+def _cast(op: KernelOp) -> Member | None:
+    """A copy to another element type; one that only moves elements is none: its readers look through it."""
+    source, target = tensor_spec(op.operands[0])[0], tensor_spec(op.results[0])[0]
+    if source == target:
+        return None
+
+    def cast(x: Scalar) -> Scalar:
+        return x.rounded(target) if is_float(COMPUTE[target]) else x.cast(target)
+
+    body = trace([COMPUTE[source]], cast)
+    return _map(op, body, [resolve(op.operands[0])])
+
+
+def _sum(op: KernelOp) -> Member | None:
+    """A sum over the last or the first dimensions as it stands, over others with the kept ones first."""
+    shape, given, scale = shape_of(op.operands[0]), op.attrs["dims"], op.attrs.get("scale", 1.0)
+    assert isinstance(given, list) and isinstance(scale, float)
+    dims = [dim for dim in sorted(given) if shape[dim] != 1] or given
+    element = COMPUTE[tensor_spec(op.operands[0])[0]]
+    if not dims or not is_float(element):
+        return None
+
+    def total(x: Scalar) -> Scalar:
+        return f.row_sum(x) if scale == 1.0 else f.row_sum(x) * scale
+
+    body = trace([element], total)
+    access = resolve(op.operands[0])
+    assert access.layout is not None
+    rank = len(shape)
+    if dims == list(range(len(dims))) and len(dims) < rank:
+        return Member(op, "colwise", body, shape, len(dims), (access,), tuple(op.results), (True,))
+    order = [dim for dim in range(rank) if dim not in dims] + dims
+    layout = Layout(
+        tuple(shape[d] for d in order), tuple(access.layout.strides[d] for d in order), access.layout.offset
+    )
+    operands = (Access(access.root, layout),)
+    return Member(op, "rowwise", body, layout.shape, len(dims), operands, tuple(op.results), (True,))
+
+
+def composed(reader: Member, index: int, source: Member, value: SSAValue) -> Member | None:
+    """`reader` with what `source`, a map, computes in the place of its operand `index`; None where no strides say it."""
+    through = reader.operands[index].layout
+    if through is None or source.kind != "map" or source.body.dims:
+        return None
+    moved: list[Access] = []
+    for type_, access in zip(source.body.args, source.operands, strict=True):
+        layout = access.layout
+        if not is_table(type_):
+            layout = None if layout is None else layout.then(through)
+            if layout is None:
+                return None
+        moved.append(Access(access.root, layout))
+    args = (*reader.body.args[:index], *reader.body.args[index + 1 :], *source.body.args)
+    operands = (*reader.operands[:index], *reader.operands[index + 1 :], *moved)
+    builder = Builder(args)
+    first = len(reader.body.args) - 1
+    given = builder.inline(source.body, range(first, len(args)))[source.results.index(value)]  # type: ignore
+    own = [*range(index), given, *range(index, first)]
+    return replace(reader, body=builder.finish(builder.inline(reader.body, own)), operands=operands)
+
+
+def is_cheap(member: Member) -> bool:
+    """Whether computing it again costs no more than reading it: a few operations on two operands at most."""
+    if member.kind != "map" or len(member.body.lines) > 12:
+        return False
+    read = {access.root for access in member.operands if constant_of(access) is None}
+    return len(read) <= 2 and not any(line.op in COSTLY for line in member.body.lines)
+
+
+COSTLY = TRANSCENDENTAL | {"scalar.load"}
+
+
+def constant_of(access: Access) -> float | None:
+    """The number that an operand has everywhere, where it is a constant."""
+    op = access.root.owner
+    return op.number if isinstance(op, kernel.ConstantOp) else None

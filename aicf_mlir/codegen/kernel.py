@@ -187,7 +187,8 @@ class Kernel:
                 continue
             for index, (type_, operand) in enumerate(zip(self.body.args, self.operands, strict=True)):
                 same = operand.element == result.element and operand.layout.normal() == result.layout.normal()
-                if same and not is_table(type_):
+                # Behind the phase that writes whole results, columns read again what does not differ along rows.
+                if same and not is_table(type_) and (self.kind != "colwise" or self.wide[index]):
                     found.add((number, index))
         return frozenset(found)
 

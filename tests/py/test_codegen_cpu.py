@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bodies import check, kernel_of, tensor
+from bodies import check, kernel_of, random_values, tensor
 
 from aicf_mlir.codegen.llvm import generate
 from aicf_mlir.ir import formula as f
@@ -100,3 +100,78 @@ def test_norm(element: str, size: int) -> None:
 
     results = [whole, whole, tensor("f32", 6), tensor("f32", 6)]
     check(kernel_of("rowwise", formula, [whole, whole, row, row], results, reduced=1), scale=4)
+
+
+def column_sums(x: Any, y: Any, g: Any) -> Any:
+    return f.row_sum(x * y), f.row_max(x) * g, x + y, g * 2.0, f.row_sum(y)
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (64, 64), (65, 70), (300, 17), (130, 2500), (7, 0)])
+def test_columns(element: str, shape: tuple[int, int]) -> None:
+    whole, row = tensor(element, *shape), tensor(element, *shape, strides=(0, 1))
+    kept = tensor(element, shape[1])
+    results = [tensor("f32" if element != "f64" else "f64", shape[1]), kept, whole, kept, kept]
+    check(kernel_of("colwise", column_sums, [whole, whole, row], results, reduced=1), scale=20)
+
+
+@pytest.mark.parametrize("strides", [(1, 3, 36, 180), (1200, 4, 1, 40), (20, 1, 7, 60)])
+def test_columns_of_any_layout(strides: tuple[int, ...]) -> None:
+    one = tensor("f32", 3, 4, 5, 6, strides=strides)
+
+    def formula(x: Any) -> Any:
+        return f.row_sum(x * x), f.row_min(x), f.exp(x)
+
+    for reduced in (1, 2, 3, 4):
+        kept = tensor("f32", *one.shape[reduced:])
+        check(
+            kernel_of("colwise", formula, [one], [kept, kept, tensor("f32", 3, 4, 5, 6)], reduced=reduced),
+            scale=4,
+        )
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "reduced"),
+    [
+        ((3, 20_000), (20_000, 1), 1),
+        ((30_001,), (1,), 1),
+        ((2, 500, 50), (40_000, 64, 1), 2),
+        ((2, 3, 9000), (40_000, 10_000, 1), 2),
+        ((20_000,), (3,), 1),
+    ],
+)
+def test_few_long_rows_are_split(shape: Any, strides: Any, reduced: int) -> None:
+    one = tensor("f32", *shape, strides=strides)
+    kept = tensor("f32", *shape[: len(shape) - reduced])
+
+    def formula(x: Any) -> Any:
+        return f.sqrt(f.row_sum(x * x)), f.row_max(x)
+
+    kernel = kernel_of("rowwise", formula, [one], [kept, kept], reduced=reduced)
+    assert len(generate(kernel).phases) == 2
+    check(kernel, scale=4)
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "i64", "i32", "i1"])
+@pytest.mark.parametrize(("kind", "shape"), [("rowwise", (7, 0)), ("colwise", (0, 7))])
+def test_nothing_is_reduced_to_the_identity(element: str, kind: str, shape: tuple[int, int]) -> None:
+    def formula(x: Any) -> Any:
+        return f.row_sum(x), f.row_prod(x), f.row_max(x), f.row_min(x)
+
+    check(kernel_of(kind, formula, [tensor(element, *shape)], [tensor(element, 7)] * 4, reduced=1))
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "i64", "i32", "i1"])
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("rowwise", (7, 1030)), ("colwise", (130, 7)), ("rowwise", (2, 20_000))]
+)
+def test_every_reduction_of_every_type(element: str, kind: str, shape: tuple[int, int]) -> None:
+    def formula(x: Any) -> Any:
+        return f.row_sum(x), f.row_prod(x), f.row_max(x), f.row_min(x)
+
+    kept = shape[0] if kind == "rowwise" else shape[1]
+    values = random_values(element, shape, 5)
+    if element in ("f32", "f64"):
+        values = 1.0 + values * 0.01
+    kernel = kernel_of(kind, formula, [tensor(element, *shape)], [tensor(element, kept)] * 4, reduced=1)
+    check(kernel, [values], scale=10)

@@ -36,7 +36,10 @@ BOTH: dict[str, Formula] = {
 """By operation, of f32 and of f64."""
 
 LIBM: tuple[tuple[str, int], ...] = (
-    *((name, 1) for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "erf")),
+    *(
+        (name, 1)
+        for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "erf")
+    ),
     *((name, 1) for name in ("exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sin", "sinh", "tan")),
     *(("tanh", 1), ("atan2", 2), ("pow", 2), ("fma", 3)),
 )

@@ -38,9 +38,7 @@ def exp(x: Scalar) -> Scalar:
     p = p + 1.0
     power = bits(shifted) - 0x4B400000  # the bits of the constant above
     half = shifted_right(power, 1)
-    return (
-        p * from_bits(shifted_left(half + 127, 23)) * from_bits(shifted_left(power - half + 127, 23))
-    )
+    return p * from_bits(shifted_left(half + 127, 23)) * from_bits(shifted_left(power - half + 127, 23))
 
 
 def tanh(x: Scalar) -> Scalar:

@@ -10,17 +10,39 @@ from collections.abc import Callable
 
 from aicf_mlir.codegen.functions import LIBM
 from aicf_mlir.codegen.kernel import Code, Kernel, Phase
+from aicf_mlir.codegen.llvm.columns import column_phases, column_workspace
 from aicf_mlir.codegen.llvm.maps import map_phases
 from aicf_mlir.codegen.llvm.point import tensors
 from aicf_mlir.codegen.llvm.rows import row_phases, row_workspace
+from aicf_mlir.codegen.llvm.split import split_of, split_phases, split_workspace
 from aicf_mlir.codegen.llvm.text import Function, module
 
 __all__ = ["LIBM", "generate", "workspace"]
 
 Schedule = Callable[[Kernel], list[tuple[Phase, Function]]]
 
-SCHEDULES: dict[str, Schedule] = {"map": map_phases, "rowwise": row_phases}
-WORKSPACE: dict[str, Callable[[Kernel], int]] = {"map": lambda kernel: 0, "rowwise": row_workspace}
+
+def _row_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
+    split = split_of(kernel)
+    return row_phases(kernel) if split is None else split_phases(kernel, split)
+
+
+def _row_workspace(kernel: Kernel) -> int:
+    split = split_of(kernel)
+    return row_workspace(kernel) if split is None else split_workspace(kernel, split)
+
+
+def _no_workspace(kernel: Kernel) -> int:
+    del kernel
+    return 0
+
+
+SCHEDULES: dict[str, Schedule] = {"map": map_phases, "rowwise": _row_phases, "colwise": column_phases}
+WORKSPACE: dict[str, Callable[[Kernel], int]] = {
+    "map": _no_workspace,
+    "rowwise": _row_workspace,
+    "colwise": column_workspace,
+}
 """By kind of kernel."""
 
 
@@ -38,9 +60,7 @@ def _arguments(kernel: Kernel) -> list[str]:
 def generate(kernel: Kernel) -> Code:
     """The code of a kernel that verifies: the same text for the same kernel."""
     parts = SCHEDULES[kernel.kind](kernel)
-    text = module(
-        kernel.id, [(phase.function, function) for phase, function in parts], _arguments(kernel)
-    )
+    text = module(kernel.id, [(phase.function, function) for phase, function in parts], _arguments(kernel))
     return Code(text, tuple(phase for phase, _ in parts), workspace(kernel))
 
 

@@ -136,4 +136,3 @@ def scatter(
         (f"<{lanes} x ptr>", f"align {align} {where}"),
         (f"<{lanes} x i1>", "splat (i1 true)"),
     )
-

@@ -54,13 +54,13 @@ def tensors(kernel: Kernel) -> tuple[Tensor, ...]:
 
 
 def varying(kernel: Kernel, axis: Axis) -> tuple[bool, ...]:
-    """For each value of the body, whether it may differ along an axis."""
+    """For each value of the body, whether it may differ along an axis, not one of those that are reduced."""
     found = [not is_table(type_) and bool(axis.strides[n]) for n, type_ in enumerate(kernel.body.args)]
     for line in kernel.body.lines:
         if line.op == "scalar.index":
             found.append(line.attr in axis.dims)
         else:
-            found.append(line.op not in REDUCTIONS and any(found[arg] for arg in line.args))
+            found.append(line.op in REDUCTIONS or any(found[arg] for arg in line.args))
     return tuple(found)
 
 
@@ -200,9 +200,7 @@ class Point:
         offset = Value(self.lanes.index, "i64")
         for row, size, stride in zip(rows, table.shape[:-1], table.strides[:-1], strict=True):
             offset = self._stepped(offset, self._clamped(self.outer[row], size), stride)
-        pointer = self.function.pointer(
-            self.place.pointers[line.args[0]], STORED[table.element], offset.text
-        )
+        pointer = self.function.pointer(self.place.pointers[line.args[0]], STORED[table.element], offset.text)
         return memory.load(self.function, pointer, table.element, self.count, self.lanes.valid)
 
     def store(self, result: int) -> None:

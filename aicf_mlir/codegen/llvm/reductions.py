@@ -72,9 +72,7 @@ class Reduction:
         """All lanes as one: the upper half onto the lower, again and again."""
         while value.lanes > 1:
             half = value.lanes // 2
-            value = self.combine(
-                function, function.lanes(value, 0, half), function.lanes(value, half, half)
-            )
+            value = self.combine(function, function.lanes(value, 0, half), function.lanes(value, half, half))
         return value
 
     def total(self, function: Function, total: Value, block: Value) -> Value:
@@ -120,7 +118,12 @@ def accumulate(point: Point, rows: Sequence[Reduction], sums: Sequence[Value]) -
 
 
 def reduce_along(
-    walk: Walk, rows: Sequence[Reduction], begin: str, end: str, totals: Sequence[Value], results: Sequence[int]
+    walk: Walk,
+    rows: Sequence[Reduction],
+    begin: str,
+    end: str,
+    totals: Sequence[Value],
+    results: Sequence[int],
 ) -> list[Value]:
     """`totals` with the terms from `begin` to `end`, each a multiple of 512 or the extent.
 

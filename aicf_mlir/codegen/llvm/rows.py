@@ -131,7 +131,10 @@ def _homes(kernel: Kernel, passes: list[Pass]) -> dict[int, int]:
             until = max(at for at, other in enumerate(passes) if value in other.saved)
             for result, at in written.items():
                 tensor = kernel.results[result]
-                fits = tensor.element == body.type(value) and len(collapse(kernel, list(kernel.reduced_dims))) == 1
+                fits = (
+                    tensor.element == body.type(value)
+                    and len(collapse(kernel, list(kernel.reduced_dims))) == 1
+                )
                 fits = fits and inner.strides[len(body.args) + result] == 1
                 own = body.results[result] == value
                 if not fits or result in found.values() or not (at >= until or own):
@@ -209,9 +212,7 @@ class RowWriter:
         kernel, row = self.kernel, Point(self.function, self.kernel, place)
         # Before anything is written.
         row.evaluate(
-            n
-            for n, type_ in enumerate(kernel.body.args)
-            if not is_table(type_) and not kernel.wide[n]
+            n for n, type_ in enumerate(kernel.body.args) if not is_table(type_) and not kernel.wide[n]
         )
         for number, one in enumerate(self.plan.passes):
             totals = self._pass(row, one, ahead=number > 0 and number == len(self.plan.passes) - 1)

@@ -78,13 +78,16 @@ class Walk:
         saved: Mapping[int, str] | None = None,
         keeps: Mapping[int, str] | None = None,
         ahead: Axis | None = None,
+        given: tuple[Sequence[int], Callable[[Point], None]] = ((), lambda point: None),
     ) -> None:
         self.outer, self.axis, self.roots, self.lanes, self.least = outer, axis, roots, lanes, least
         self.saved, self.keeps = saved or {}, keeps or {}
         """Where values of an earlier pass lie, and where those for a later one go."""
         self.ahead = ahead
         """The axis along which operands are wanted soon: those of two steps further are fetched."""
-        values = needed(outer.kernel, roots, self.saved)
+        self.given = given
+        """Values that a function finds at each vector before the others are computed."""
+        values = needed(outer.kernel, roots, {*self.saved, *given[0]})
         self.fixed = [value for value in values if not varies[value]]
         # Constants and what only leads to other fixed values need no lanes of their own.
         used = {value for value in roots if not varies[value]}
@@ -115,9 +118,7 @@ class Walk:
     def _point(self, index: str, count: int, valid: int | None) -> Point:
         lanes = Lanes(self.axis, index, count, valid)
         outer = self.outer
-        return Point(
-            outer.function, outer.kernel, outer.place, lanes, outer, self._splats[count], self.saved
-        )
+        return Point(outer.function, outer.kernel, outer.place, lanes, outer, self._splats[count], self.saved)
 
     def run(self, begin: str, end: str, carried: Sequence[Value], act: Act) -> list[Value]:
         """From `begin`, a multiple of the lanes, to `end`, which is another or the whole extent.
@@ -135,9 +136,7 @@ class Walk:
 
         values = list(carried)
         if whole:
-            values = self.function.loop(
-                begin, self.function.smaller(end, whole), self.lanes, values, full
-            )
+            values = self.function.loop(begin, self.function.smaller(end, whole), self.lanes, values, full)
         if rest:
             known = begin.isdecimal() and end.isdecimal()
             start = str(max(int(begin), whole)) if known else str(whole)
@@ -172,6 +171,7 @@ class Walk:
         return point.lanes.index
 
     def _act(self, point: Point, before: list[Value], act: Act) -> Sequence[Value]:
+        self.given[1](point)
         point.evaluate(self.roots)
         self._fetch(point)
         return act(point, before)

@@ -1,0 +1,215 @@
+"""Column kernels: fixed blocks of rows are added to a partial row each, then the partial rows are combined in order.
+
+Partial rows lie in the workspace, `[block][reduction][outer kept axes][inner kept axis]`; within a block the terms of
+a column meet in their own type, blocks meet in f64 where they are f32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from aicf_mlir.codegen.kernel import Axis, Kernel, Phase, collapse, elements
+from aicf_mlir.codegen.llvm import memory
+from aicf_mlir.codegen.llvm.memory import STORED
+from aicf_mlir.codegen.llvm.operations import cast
+from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
+from aicf_mlir.codegen.llvm.reductions import Reduction, reductions
+from aicf_mlir.codegen.llvm.text import Function, Value
+from aicf_mlir.codegen.llvm.walk import LANES, WIDE_LANES, Walk, grain_of, lanes_for
+from aicf_mlir.dtypes import byte_size
+
+ROWS = 64
+"""Of a block."""
+STRIP = 2048
+"""Columns that one item walks; their partial row stays in the nearest cache."""
+COLUMNS = 512
+"""That are combined together."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The axes of a column kernel and its partial rows."""
+
+    kernel: Kernel
+    reduced: tuple[Axis, ...]
+    outers: tuple[Axis, ...]
+    """Of the kept dimensions, all but the inner one."""
+    inner: Axis
+    rows: tuple[Reduction, ...]
+
+    @staticmethod
+    def of(kernel: Kernel) -> Columns:
+        """Those of a kernel."""
+        kept = [dim for dim in range(len(kernel.domain)) if dim not in kernel.reduced_dims]
+        axes = collapse(kernel, kept) or [Axis((), 1, (0,) * len(tensors(kernel)))]
+        inner = max(axes, key=lambda axis: (axis.strides.count(1), axes.index(axis)))
+        outers = tuple(axis for axis in axes if axis is not inner)
+        reduced = tuple(collapse(kernel, list(kernel.reduced_dims)))
+        return Columns(kernel, reduced, outers, inner, tuple(reductions(kernel)))
+
+    @property
+    def row_count(self) -> int:
+        """Points of the reduced dimensions."""
+        return prod(self.kernel.reduced_shape)
+
+    @property
+    def blocks(self) -> int:
+        """Of rows."""
+        return -(-self.row_count // ROWS)
+
+    @property
+    def outer_count(self) -> int:
+        """Points of the outer kept axes."""
+        return prod(axis.size for axis in self.outers)
+
+    @property
+    def width(self) -> int:
+        """Elements that a partial row has along the inner axis: full vectors."""
+        return -(-self.inner.size // LANES) * LANES
+
+    def bytes_of(self, reduction: Reduction) -> int:
+        """Of the partial rows of one block."""
+        return self.outer_count * self.width * byte_size(reduction.type, ())
+
+    @property
+    def block_bytes(self) -> int:
+        """Of all partial rows of one block."""
+        return sum(self.bytes_of(row) for row in self.rows)
+
+    def partial(self, function: Function, number: int, block: str, outer: str) -> str:
+        """The address of the partial row of reduction `number`."""
+        offset = function.multiply(block, self.block_bytes)
+        offset = function.add(offset, sum(self.bytes_of(row) for row in self.rows[:number]))
+        step = self.width * byte_size(self.rows[number].type, ())
+        return function.pointer("%workspace", "i8", function.add(offset, function.multiply(outer, step)))
+
+
+def column_workspace(kernel: Kernel) -> int:
+    """Bytes of the partial rows."""
+    columns = Columns.of(kernel)
+    return columns.blocks * columns.block_bytes
+
+
+def column_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
+    """The phase that walks over rows, and the one that combines them."""
+    columns = Columns.of(kernel)
+    first, second = Function(), Function()
+    strips = -(-columns.inner.size // STRIP)
+    chunks = -(-columns.inner.size // COLUMNS)
+    items = columns.blocks * columns.outer_count * strips
+    if elements(kernel.domain):
+        _write_blocks(first, columns, strips)
+    if elements(kernel.kept):
+        _write_columns(second, columns, chunks)
+    points = min(columns.row_count, ROWS) * min(columns.inner.size, STRIP)
+    combined = max(1, columns.blocks) * min(columns.inner.size, COLUMNS) * max(1, len(columns.rows))
+    name = kernel.id
+    return [
+        (Phase(f"{name}_0", items, grain_of(kernel, points)), first),
+        (Phase(f"{name}_1", columns.outer_count * chunks, max(1, 20_000 // max(combined, 1))), second),
+    ]
+
+
+def _write_blocks(function: Function, columns: Columns, strips: int) -> None:
+    kernel, inner, rows = columns.kernel, columns.inner, columns.rows
+    whole = [number for number in range(len(kernel.results)) if kernel.is_whole(number)]
+    roots = [*(row.term for row in rows), *(kernel.body.results[number] for number in whole)]
+    lanes, varies = lanes_for(kernel, inner.size), varying(kernel, inner)
+    if not roots:
+        return
+
+    def item(index: str, carried: list[Value]) -> list[Value]:
+        block, outer, strip = function.unravel(index, (0, columns.outer_count, strips))
+        at = function.unravel(outer, [axis.size for axis in columns.outers])
+        place = Place.origin(kernel).moved(function, kernel, columns.outers, at)
+        begin = function.multiply(strip, STRIP) if strips > 1 else "0"
+        end = str(inner.size)
+        if strips > 1:
+            end = function.smaller(function.add(begin, STRIP), inner.size)
+        partial = [columns.partial(function, number, block, outer) for number in range(len(rows))]
+
+        def clear(column: str, carried: list[Value]) -> list[Value]:
+            for row, pointer in zip(rows, partial, strict=True):
+                start = row.start(row.type, lanes)
+                memory.store(
+                    function, start, function.pointer(pointer, STORED[row.type], column), row.type, lanes
+                )
+            return carried
+
+        def act(point: Point, carried: list[Value]) -> list[Value]:
+            assert point.lanes is not None
+            for row, pointer in zip(rows, partial, strict=True):
+                place = function.pointer(pointer, STORED[row.type], point.lanes.index)
+                before = memory.load(function, place, row.type, point.count)
+                after = row.combine(function, before, point[row.term])
+                memory.store(function, after, place, row.type, point.count)
+            for number in whole:
+                point.store(number)
+            return carried
+
+        def row(number: str, carried: list[Value]) -> list[Value]:
+            position = function.unravel(number, [axis.size for axis in columns.reduced])
+            here = Point(function, kernel, place.moved(function, kernel, columns.reduced, position))
+            return Walk(here, inner, varies, roots, lanes).run(begin, end, carried, act)
+
+        if rows:
+            function.loop(begin, end, lanes, [], clear)
+        first = function.multiply(block, ROWS)
+        last = function.smaller(function.add(first, ROWS), columns.row_count)
+        return function.loop(first, last, 1, carried, row)
+
+    function.loop("%begin", "%end", 1, [], item)
+
+
+def _write_columns(function: Function, columns: Columns, chunks: int) -> None:
+    kernel, inner, rows = columns.kernel, columns.inner, columns.rows
+    results = [number for number in range(len(kernel.results)) if not kernel.is_whole(number)]
+    roots = [kernel.body.results[number] for number in results]
+    lanes = min(lanes_for(kernel, inner.size), WIDE_LANES)
+    if not results:
+        return
+
+    def item(index: str, carried: list[Value]) -> list[Value]:
+        outer, chunk = function.unravel(index, (0, chunks))
+        at = function.unravel(outer, [axis.size for axis in columns.outers])
+        place = Place.origin(kernel).moved(function, kernel, columns.outers, at)
+        begin = function.multiply(chunk, COLUMNS) if chunks > 1 else "0"
+        end = str(inner.size)
+        if chunks > 1:
+            end = function.smaller(function.add(begin, COLUMNS), inner.size)
+
+        def given(point: Point) -> None:
+            for row, total in zip(rows, _combined(function, columns, outer, point), strict=True):
+                point.known[row.value] = row.finish(function, total)
+
+        def act(point: Point, carried: list[Value]) -> list[Value]:
+            for number in results:
+                point.store(number)
+            return carried
+
+        here = Point(function, kernel, place)
+        values = [row.value for row in rows]
+        walk = Walk(here, inner, varying(kernel, inner), roots, lanes, given=(values, given))
+        return walk.run(begin, end, carried, act)
+
+    function.loop("%begin", "%end", 1, [], item)
+
+
+def _combined(function: Function, columns: Columns, outer: str, point: Point) -> list[Value]:
+    """The totals of the columns at a point: the partial rows one behind the other."""
+    lanes = point.lanes
+    assert lanes is not None
+
+    def block(number: str, before: list[Value]) -> list[Value]:
+        found: list[Value] = []
+        for place, (row, total) in enumerate(zip(columns.rows, before, strict=True)):
+            start = columns.partial(function, place, number, outer)
+            pointer = function.pointer(start, STORED[row.type], lanes.index)
+            one = memory.load(function, pointer, row.type, lanes.count)
+            one = one if one.type == row.total_type else cast(function, "fpext", one, "f64")
+            found.append(row.combine(function, total, one))
+        return found
+
+    start = [row.start(row.total_type, lanes.count) for row in columns.rows]
+    return function.loop("0", str(columns.blocks), 1, start, block)

@@ -2,7 +2,7 @@
 
 A portable build has the kernels for any x86-64 in the module itself and, in libraries beside it, for newer
 processors. They compute the same bits: the lanes of a sum are part of the source, and nothing is contracted.
-`AICF_CPU_LEVEL=x86-64` (or `x86-64-v3`, …) chooses by hand.
+`AICF_CPU_LEVEL=x86-64` (or `x86-64-v3`, …) chooses by hand, and `AICF_NUM_THREADS=4` the threads that share their loops.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import scipy_openblas32
 from aicf_mlir import _C, processor
 
 CHOICE = "AICF_CPU_LEVEL"
+THREADS = "AICF_NUM_THREADS"
+MOST_THREADS = 256
 PACKAGE = Path(__file__).parent
 
 
@@ -51,7 +53,11 @@ def blas_library() -> Path:
 
 
 def load_cpu_kernels() -> None:
-    """Give the module its BLAS and, where there is one, the library that fits this processor."""
+    """Give the module its threads, its BLAS and, where there is one, the library that fits this processor."""
+    if (threads := os.environ.get(THREADS)) is not None:
+        if not threads.isdecimal() or not 1 <= int(threads) <= MOST_THREADS:
+            raise ImportError(f"{THREADS} must be a number from 1 to {MOST_THREADS}, got {threads!r}")
+        _C.set_threads(int(threads))
     _C.load_blas(str(blas_library()))
     library = library_of(chosen())
     if library.exists():

@@ -1,5 +1,6 @@
 #include "bindings/bindings.h"
 #include "device/buffer.h"
+#include "device/pool.h"
 #include "kernels/common/cpu_blas.h"
 #include "runtime/cpu_level.h"
 
@@ -48,6 +49,14 @@ void bind_devices(py::module_& m) {
         return result;
       },
       py::arg("device"));
+  m.def("threads", &pool_threads);
+  m.def(
+      "set_threads",
+      [](py::handle n) {
+        const int64_t threads = parse_int(n, "threads");
+        without_gil([&] { return set_pool_threads(threads); });
+      },
+      py::arg("n"));
 #ifdef AICF_NATIVE
   m.attr("native") = true;
 #else

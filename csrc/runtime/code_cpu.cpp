@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "device/pool.h"
 #include "runtime/code.h"
 #include "runtime/elf.h"
 #include "runtime/math_table.h"
@@ -53,7 +54,8 @@ class CpuCodeLaunch : public LaunchState {
     addresses[count - 2] = ctx.workspace;
     addresses[count - 1] = code_->math();
     for (const CpuCode::Part& part : code_->parts())
-      if (part.count) part.function(addresses, 0, part.count);
+      run_in_pool(part.count, part.grain,
+                  [&](int64_t begin, int64_t end) { part.function(addresses, begin, end); });
     return Status::ok();
   }
 

@@ -22,6 +22,14 @@ from aicf_mlir.ir.remarks import remark
 TARGET = "aicf.target"
 
 
+def kernel_for(op: KernelOp, target: str, wanted: str = "") -> tuple[str, int]:
+    """The kernel id of `op` on `target`, and the bytes of workspace that it needs.
+
+    Raises SelectionError with the reason where no kernel, or not the one that is `wanted`, runs the op.
+    """
+    return Selection(op.get_toplevel_object(), target).select(op.use, wanted)
+
+
 def select(op: KernelOp, selection: Selection) -> None:
     """Choose the kernel of `op`. An id that is already there is kept or refused."""
     wanted, target = op.kernel_id.data if op.kernel_id is not None else "", selection.target

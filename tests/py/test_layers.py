@@ -16,6 +16,7 @@ LAYERS = (
     ("errors", "_C", "processor", "garbage", "atomic_file", "dtypes"),
     ("cpu_kernels", "op_call"),
     ("ir",),
+    ("codegen",),
     ("optimizers",),
     ("dialects",),
     ("scalars", "interpreters"),

@@ -17,9 +17,12 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
 from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.nn.generated import GeneratedInterface
+from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import LoweringError
 from aicf_mlir.ir.names import name_after_op
 from aicf_mlir.passes.lower import elementwise, linear_algebra, optimizers, same, shape
+from aicf_mlir.passes.lower.generated import lower_generated
 from aicf_mlir.passes.lower.results import give_results_memory
 
 Rule = Callable[[Any], Sequence[Operation]]
@@ -36,12 +39,18 @@ LEGAL_DIALECTS = ("builtin", "func", "kernel", "scalar", "arith", "math")
 
 
 class ApplyRule(RewritePattern):
-    """Replace an op by what its rule in `RULES` makes of it."""
+    """Replace an op by what its rule in `RULES` makes of it, or by the generated launch of its body."""
+
+    def __init__(self, bodies: Bodies):
+        self.bodies = bodies
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if (rule := RULES.get(type(op))) is None:
+        if (rule := RULES.get(type(op))) is not None:
+            launches = rule(op)
+        elif isinstance(op, GeneratedInterface):
+            launches = lower_generated(op, self.bodies)
+        else:
             return
-        launches = rule(op)
         for launch in launches:
             launch.location = op.location
         name_after_op(
@@ -72,6 +81,6 @@ class LowerPass(ModulePass):
     name = "lower"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        PatternRewriteWalker(ApplyRule(), apply_recursively=False).rewrite_module(op)
+        PatternRewriteWalker(ApplyRule(Bodies(op)), apply_recursively=False).rewrite_module(op)
         check_lowered(op)
         give_results_memory(op)

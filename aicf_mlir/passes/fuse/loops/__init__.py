@@ -17,5 +17,6 @@ from aicf_mlir.passes.fuse.loops.emit import replace
 
 
 def fuse_loops(function: FuncOp, bodies: Bodies) -> None:
-    """Write the generated launches of `function` in the place of what they fuse."""
-    replace(function, clusters_of(function, bodies), bodies)
+    """Write the generated launches of `function` in the place of what they fuse, until nothing more does."""
+    while clusters := clusters_of(function, bodies):
+        replace(function, clusters, bodies)

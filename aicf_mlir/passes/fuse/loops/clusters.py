@@ -24,7 +24,6 @@ from aicf_mlir.passes.fuse.loops.members import (
     constant_of,
     is_cheap,
     member_of,
-    resolve,
 )
 
 MOST_OPERANDS, MOST_LINES = 24, 240
@@ -89,19 +88,20 @@ class Clustering:
 
     def __init__(self, function: FuncOp, bodies: Bodies):
         self.function = function
-        self.bodies = bodies
         self.ops = list(function.body.block.ops)
         self.position = {op: at for at, op in enumerate(self.ops)}
         self.clusters: list[Cluster] = []
         self.cluster_of: dict[Operation, Cluster] = {}
         self.members: dict[Operation, Member] = {}
         self._readers: dict[SSAValue, list[Operation]] = {}
+        loops = {op: member_of(op, bodies) for op in self.ops}
+        self.loops = {op: member for op, member in loops.items() if member is not None}
+        self.roots = {access.root for member in self.loops.values() for access in member.operands}
 
     def run(self) -> list[Cluster]:
         """The clusters of more than one member, or of generated launches, in the order of the text."""
-        for op in self.ops:
-            if (member := member_of(op, self.bodies)) is not None:
-                self.place(member)
+        for member in self.loops.values():
+            self.place(member)
         return self.clusters
 
     def place(self, member: Member) -> None:
@@ -217,14 +217,16 @@ class Clustering:
         return self._readers[value]
 
     def is_free(self, op: Operation) -> bool:
-        """Whether a copy moves elements for members only, which look through it."""
-        if not isinstance(op, kernel.CopyOp) or resolve(op.results[0]).root is op.results[0]:
+        """Whether a copy moves elements for members only, which all look through it."""
+        if not isinstance(op, kernel.CopyOp) or op.results[0] in self.roots or op in self.loops:
             return False
-        return all(
-            member_of(use.operation, self.bodies) is not None
-            or (isinstance(use.operation, kernel.ReshapeOp | kernel.ViewOp | kernel.CopyOp))
-            for use in op.results[0].uses
-        )
+        return all(self.is_looked_through(use.operation) for use in op.results[0].uses)
+
+    def is_looked_through(self, op: Operation) -> bool:
+        """Whether `op` is a member, or moves elements for members only."""
+        if isinstance(op, kernel.ReshapeOp | kernel.ViewOp):
+            return op.output not in self.roots and all(self.is_looked_through(use.operation) for use in op.output.uses)
+        return op in self.loops or self.is_free(op)
 
 
 def fit(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:

@@ -1,0 +1,111 @@
+"""Ops with a body of their own: each becomes one generated launch over its domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.nn.generated import GeneratedInterface
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.ir.attributes import Symbol
+from aicf_mlir.ir.body import Body, Line
+from aicf_mlir.ir.expect import with_shape
+from aicf_mlir.ir.layouts import Layout, dense_strides, with_layout
+from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
+
+
+def lower_generated(op: GeneratedInterface, bodies: Bodies) -> list[Operation]:
+    """A kernel.map, or where the op reduces a kernel.rowwise or kernel.colwise, on views of its operands.
+
+    Where neither the last nor the first dimensions are reduced, the kept ones come first.
+    """
+    domain, reduced = op.domain, [dim for dim in op.reduced_dims]
+    rank = len(domain)
+    if not reduced:
+        kind, order = "map", list(range(rank))
+    elif reduced == list(range(len(reduced))) and len(reduced) < rank and not _stages(op.body()) > 1 and not any(op.whole_results):
+        kind, order = "colwise", list(range(rank))
+    else:
+        kind, order = "rowwise", [dim for dim in range(rank) if dim not in reduced] + reduced
+    shape = [domain[dim] for dim in order]
+    kept = shape[len(reduced) :] if kind == "colwise" else shape[: rank - len(reduced)]
+    views: list[Operation] = []
+    operands = [_operand(value, domain, order, views) for value in op.operands]
+    symbol = bodies.symbol(_renumbered(op.body(), order), op.name.rpartition(".")[2])
+    types = [
+        TensorType(element_type(result), shape if whole else kept)
+        for result, whole in zip(op.results, op.whole_results, strict=True)
+    ]
+    launch = getattr(kernel, f"{kind.capitalize()}Op").launch(
+        {"x": operands},
+        {"y": types},
+        body=Symbol(symbol),
+        shape=shape,
+        **({"reduced": len(reduced)} if reduced else {}),
+    )
+    for result, own in zip(launch.results, op.results, strict=True):
+        result.name_hint = own.name_hint
+    after: list[Operation] = []
+    results = [
+        _result(made, result, whole, order, after)
+        for made, result, whole in zip(launch.results, op.results, op.whole_results, strict=True)
+    ]
+    if all(made is value for made, value in zip(launch.results, results, strict=True)):
+        return [*views, launch]
+    last = [kernel.ReshapeOp.build_op([value], [own.type]) for value, own in zip(results, op.results, strict=True)]
+    return [*views, launch, *after, *last]
+
+
+def _stages(body: Body) -> int:
+    return max(body.stages, default=0)
+
+
+def _operand(value: SSAValue, domain: Sequence[int], order: Sequence[int], views: list[Operation]) -> SSAValue:
+    """`value` at each point of the domain, its dimensions in `order`: itself or a view."""
+    shape = shape_of(value)
+    added = len(domain) - len(shape)
+    own = [0 if size == 1 else stride for size, stride in zip(shape, dense_strides(shape), strict=True)]
+    strides = [*[0] * added, *own]
+    layout = Layout(tuple(domain[dim] for dim in order), tuple(strides[dim] for dim in order)).normal()
+    if layout == Layout.dense(layout.shape) and layout.count == Layout.dense(shape).count:
+        if layout.shape == shape:
+            return value
+        views.append(kernel.ReshapeOp.build_op([value], [with_shape(value, layout.shape)]))
+    else:
+        views.append(kernel.ViewOp.build_op([value], [with_layout(tensor_type(value), layout)]))
+    return views[-1].results[0]
+
+
+def _result(
+    made: SSAValue, own: SSAValue, whole: bool, order: Sequence[int], after: list[Operation]
+) -> SSAValue:
+    """What stands for a result of the op: dimensions that were moved go back."""
+    if not whole or list(order) == sorted(order):
+        return made if made.type == own.type else _reshaped(made, own.type, after)
+    strides = dense_strides(shape_of(made))
+    shape = [0] * len(order)
+    back = [0] * len(order)
+    for at, dim in enumerate(order):
+        shape[dim], back[dim] = shape_of(made)[at], strides[at]
+    view = kernel.ViewOp.build_op([made], [with_layout(tensor_type(made), Layout(tuple(shape), tuple(back)))])
+    copy = kernel.CopyOp.launch([view], [with_shape(made, shape)])
+    after += [view, copy]
+    return copy.results[0]
+
+
+def _reshaped(value: SSAValue, type_: Attribute, after: list[Operation]) -> SSAValue:
+    after.append(kernel.ReshapeOp.build_op([value], [type_]))
+    return after[-1].results[0]
+
+
+def _renumbered(body: Body, order: Sequence[int]) -> Body:
+    """The body over the dimensions in another order."""
+    at = {dim: position for position, dim in enumerate(order)}
+    lines = tuple(
+        Line(line.op, line.args, line.type, at[line.attr]) if line.op == "scalar.index" and isinstance(line.attr, int) else line
+        for line in body.lines
+    )
+    return Body(body.args, lines, body.results)

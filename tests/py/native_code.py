@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
 
-from aicf_mlir.codegen.kernel import Code, Kernel, Tensor
+from aicf_mlir.codegen.kernel import Kernel, Tensor
 from aicf_mlir.codegen.llvm import LIBM, generate
 from aicf_mlir.codegen.native import compile_objects
 
@@ -47,17 +48,27 @@ class Loaded:
             kind(self._engine.get_function_address(phase.function)) for phase in self.code.phases
         ]
 
-    def __call__(self, arrays: Sequence[Array], cuts: int = 1) -> None:
-        """Run every phase in `cuts` ranges, the last range first, on operands and results as they lie in memory."""
-        space = np.zeros(self.code.workspace + 256, np.uint8)
-        space[:] = 0x7F
+    def bound(self, arrays: Sequence[Array], cuts: int = 1) -> Callable[[], None]:
+        """Runs every phase in `cuts` ranges, the last range first, on operands and results as they lie in memory."""
+        space = np.full(self.code.workspace + 256, 0x7F, np.uint8)
         addresses = [array.ctypes.data for array in arrays]
         addresses += [space.ctypes.data + -space.ctypes.data % 256, ctypes.addressof(TABLE)]
         operands = (ctypes.c_void_p * len(addresses))(*addresses)
+        calls: list[tuple[Any, int, int]] = []
         for phase, function in zip(self.code.phases, self._functions, strict=True):
             bounds = [phase.count * cut // cuts for cut in range(cuts + 1)]
-            for begin, end in reversed(list(zip(bounds, bounds[1:], strict=False))):
+            calls += [(function, *pair) for pair in reversed(list(itertools.pairwise(bounds)))]
+
+        def run() -> None:
+            assert space.size
+            for function, begin, end in calls:
                 function(ctypes.addressof(operands), begin, end)
+
+        return run
+
+    def __call__(self, arrays: Sequence[Array], cuts: int = 1) -> None:
+        """Run once."""
+        self.bound(arrays, cuts)()
 
 
 class Placed(NamedTuple):

@@ -38,6 +38,10 @@ class Reduction:
         """What blocks are combined in."""
         return "f64" if self.type == "f32" and self.kind in ("sum", "prod") else self.type
 
+    def lanes(self, most: int) -> int:
+        """In how many lanes terms meet; in as many as there are where the order cannot be told from the result."""
+        return LANES if is_float(self.type) and self.kind in ("sum", "prod") else most
+
     def identity(self) -> float | int:
         """What changes nothing."""
         if self.kind in ("sum", "prod"):
@@ -95,24 +99,29 @@ def reductions(kernel: Kernel) -> list[Reduction]:
     ]
 
 
-def _with_identity(function: Function, rows: Reduction, value: Value, valid: int | None) -> Value:
-    """The lanes from `valid` on hold the identity."""
-    if valid is None:
-        return value
-    other = rows.start(value.type, value.lanes)
-    picked = ", ".join(f"i32 {lane if lane < valid else value.lanes + lane}" for lane in range(value.lanes))
-    name = function.new(f"shufflevector {value}, {other}, <{value.lanes} x i32> <{picked}>")
-    return Value(name, value.type, value.lanes)
+def _with_identity(function: Function, row: Reduction, value: Value, valid: int, lanes: int) -> Value:
+    """`lanes` lanes, which hold the identity from `valid` on."""
+    picked = ", ".join(f"i32 {min(lane, value.lanes - 1)}" for lane in range(lanes))
+    if lanes != value.lanes:
+        name = function.new(f"shufflevector {value}, {value.llvm} poison, <{lanes} x i32> <{picked}>")
+        value = Value(name, value.type, lanes)
+    other = row.start(value.type, lanes)
+    picked = ", ".join(f"i32 {lane if lane < valid else lanes + lane}" for lane in range(lanes))
+    name = function.new(f"shufflevector {value}, {other}, <{lanes} x i32> <{picked}>")
+    return Value(name, value.type, lanes)
 
 
 def accumulate(point: Point, rows: Sequence[Reduction], sums: Sequence[Value]) -> list[Value]:
-    """`sums` of 16 lanes with the terms at a point, whose lanes are a multiple."""
+    """`sums` with the terms at a point."""
     found: list[Value] = []
     assert point.lanes is not None
     for row, total in zip(rows, sums, strict=True):
-        term = _with_identity(point.function, row, point[row.term], point.lanes.valid)
-        for first in range(0, point.count, LANES):
-            total = row.combine(point.function, total, point.function.lanes(term, first, LANES))
+        term = point[row.term]
+        if point.lanes.valid is not None:
+            lanes = max(term.lanes, total.lanes)
+            term = _with_identity(point.function, row, term, point.lanes.valid, lanes)
+        for first in range(0, term.lanes, total.lanes):
+            total = row.combine(point.function, total, point.function.lanes(term, first, total.lanes))
         found.append(total)
     return found
 
@@ -143,7 +152,7 @@ def reduce_along(
         return []
 
     def block(index: str, before: list[Value]) -> list[Value]:
-        start = [row.start(row.type, LANES) for row in rows]
+        start = [row.start(row.type, row.lanes(walk.lanes)) for row in rows]
         last = function.smaller(function.add(index, BLOCK), end)
         sums = walk.run(index, last, start, act)
         return [

@@ -88,7 +88,7 @@ def undefined_symbols(code: bytes) -> Iterator[str]:
     for section in sections:
         if section[1] != SYMBOL_TABLE:
             continue
-        names = sections[section[6]][4]
+        names: int = sections[section[6]][4]
         for at in range(section[4] + SYMBOL.size, section[4] + section[5], SYMBOL.size):
             name, _, _, home, _, _ = SYMBOL.unpack_from(code, at)
             if home == 0:

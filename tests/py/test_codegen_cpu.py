@@ -413,3 +413,17 @@ def test_the_same_bits_and_no_symbols_on_any_processor(size: int) -> None:
             Loaded(kernel, cpu)([*values, *(result.array for result in results)], cuts=2)
             outcomes.append([result.array.tobytes() for result in results])
         assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "bf16", "i1"])
+@pytest.mark.parametrize("shape", [(16, 16), (32, 48), (17, 16), (16, 31), (70, 45)])
+def test_operands_that_lie_across(element: str, shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    across = tensor(element, 2, rows, columns, strides=(rows * columns + 5, 1, rows))
+    column = tensor(element, 2, rows, columns, strides=(0, 1, 0))
+    result = tensor(element, 2, rows, columns)
+
+    def formula(x: Any, y: Any, c: Any) -> Any:
+        return f.maximum(x, y), f.maximum(c, x)
+
+    check(kernel_of("map", formula, [across, result, column], [result, result]))

@@ -7,6 +7,7 @@ from math import prod
 from aicf_mlir.codegen.kernel import Axis, Kernel, Phase, collapse, elements
 from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
 from aicf_mlir.codegen.llvm.text import Function, Value
+from aicf_mlir.codegen.llvm.tiles import SIDE, Tiles, TileWriter, tiles_of
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
 
 CHUNK = 2048
@@ -32,14 +33,42 @@ def map_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
         axes = [Axis((), 1, (1,) * len(tensors(kernel)))]
     inner = inner_axis(kernel, axes)
     outers = [axis for axis in axes if axis is not inner]
-    chunks = -(-inner.size // CHUNK)
-    items = prod(axis.size for axis in outers) * chunks if elements(kernel.domain) else 0
+    tiles = tiles_of(kernel, inner, outers)
     function = Function()
-    if items:
+    if tiles is None:
+        items = prod(axis.size for axis in outers) * -(-inner.size // CHUNK)
+        points = min(inner.size, CHUNK)
+    else:
+        others = [axis for axis in outers if axis is not tiles.axis]
+        items = prod(axis.size for axis in others) * -(-tiles.axis.size // SIDE)
+        points = inner.size * SIDE
+    if not elements(kernel.domain):
+        items = 0
+    elif tiles is None:
         _write(function, kernel, inner, outers)
+    else:
+        _write_tiles(function, kernel, inner, outers, tiles)
     name = f"{kernel.id}_0"
-    points = min(inner.size, CHUNK)
     return [(Phase(name, items, grain_of(kernel, points)), function)]
+
+
+def _store_all(point: Point, carried: list[Value]) -> list[Value]:
+    for number in range(len(point.kernel.results)):
+        point.store(number)
+    return carried
+
+
+def _write_tiles(function: Function, kernel: Kernel, inner: Axis, outers: list[Axis], tiles: Tiles) -> None:
+    others = [axis for axis in outers if axis is not tiles.axis]
+    writer = TileWriter(function, kernel, inner, tiles, varying(kernel, inner), _store_all)
+
+    def item(index: str, carried: list[Value]) -> list[Value]:
+        point, block = function.unravel(index, (0, -(-tiles.axis.size // SIDE)))
+        at = function.unravel(point, [axis.size for axis in others])
+        writer.item(Place.origin(kernel).moved(function, kernel, others, at), block)
+        return carried
+
+    function.loop("%begin", "%end", 1, [], item)
 
 
 def _write(function: Function, kernel: Kernel, inner: Axis, outers: list[Axis]) -> None:
@@ -48,14 +77,9 @@ def _write(function: Function, kernel: Kernel, inner: Axis, outers: list[Axis]) 
     origin = Place.origin(kernel)
     results = kernel.body.results
 
-    def act(point: Point, carried: list[Value]) -> list[Value]:
-        for number in range(len(results)):
-            point.store(number)
-        return carried
-
     def along(place: Place, begin: str, end: str) -> None:
         walk = Walk(Point(function, kernel, place), inner, varies, results, lanes)
-        walk.run(begin, end, [], act)
+        walk.run(begin, end, [], _store_all)
 
     if not outers:
         end = function.smaller(function.multiply("%end", CHUNK), inner.size)

@@ -20,7 +20,9 @@ INSTRUCTIONS = {
 INTRINSICS = {
     **{f"arith.{name}f": name for name in ("maximum", "minimum")},
     **{f"arith.{kind}{sign}i": f"{sign}{kind}" for kind in ("max", "min") for sign in "su"},
-    "math.sqrt": "sqrt", "math.absf": "fabs", "math.copysign": "copysign",
+    "math.sqrt": "sqrt",
+    "math.absf": "fabs",
+    "math.copysign": "copysign",
 }
 """That are instructions on every processor."""
 

@@ -143,6 +143,10 @@ class Walk:
             values = self.function.loop(start, end, self.lanes, values, last)
         return values
 
+    def at(self, index: str, act: Act) -> Sequence[Value]:
+        """One full vector."""
+        return self._act(self._point(index, self.lanes, None), [], act)
+
     def leave(self, point: Point) -> None:
         """Write the values that a later pass needs."""
         for value, pointer in self.keeps.items():

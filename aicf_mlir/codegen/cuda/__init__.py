@@ -1,0 +1,15 @@
+"""CUDA C++ from a generated kernel: `generate` prints it, `workspace` says how much memory its phases hand on.
+
+    pieces.py    device functions of our own that the text brings along: NVRTC has no CUDA headers
+    scalars.py   what each operation of a body is in CUDA C++
+    text.py      lines of text, and the values that have a name at a place of it
+    access.py    axes and offsets, accesses of up to 16 bytes
+    maps.py      rows.py, split_rows.py, columns.py: a schedule each, which follows from shapes alone, and its text
+
+Sums may be contracted to fused multiply-adds: what is promised is a tolerance, and eager and replay run one binary.
+Division and square roots are IEEE's, subnormals are kept. No order of additions depends on the device.
+"""
+
+from aicf_mlir.codegen.cuda.generate import generate, workspace
+
+__all__ = ["generate", "workspace"]

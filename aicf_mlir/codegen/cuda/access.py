@@ -1,0 +1,144 @@
+"""Where elements lie, and how wide they are read and written.
+
+Tensors are counted as in `Axis.strides`: the operands, then the results. The pointer to a tensor's first element is
+`a0`, `a1`, … for operands and `r0`, `r1`, … for results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aicf_mlir.codegen.cuda.scalars import STORED
+from aicf_mlir.codegen.cuda.text import Text
+from aicf_mlir.codegen.kernel import Axis, Kernel, Tensor
+from aicf_mlir.ir.body import BITS, is_table
+
+ACCESS = 16
+"""Bytes of the widest access of one thread."""
+
+
+def size_of(element: str) -> int:
+    """Bytes in memory."""
+    return max(1, BITS[element] // 8)
+
+
+def tensors(kernel: Kernel) -> tuple[Tensor, ...]:
+    """The operands, then the results."""
+    return (*kernel.operands, *kernel.results)
+
+
+def pointer(kernel: Kernel, tensor: int) -> str:
+    """The name of a tensor's address."""
+    count = len(kernel.operands)
+    return f"a{tensor}" if tensor < count else f"r{tensor - count}"
+
+
+def signature(kernel: Kernel, function: str, threads: int, blocks_per_processor: int = 0) -> str:
+    """The head of a kernel; an address that no other may be equal to is marked as such."""
+    shared = {number for pair in kernel.in_place for number in (len(kernel.operands) + pair[0], pair[1])}
+    parameters: list[str] = []
+    for number, tensor in enumerate(tensors(kernel)):
+        alone = "" if number in shared else " __restrict__"
+        const = "const " if number < len(kernel.operands) else ""
+        parameters.append(f"{const}{STORED[tensor.element]}*{alone} {pointer(kernel, number)}")
+    parameters += ["void* workspace", "const long long* unless"]
+    bounds = f"{threads}, {blocks_per_processor}" if blocks_per_processor else f"{threads}"
+    return (
+        f'extern "C" __global__ void __launch_bounds__({bounds}) {function}(\n    '
+        + ",\n    ".join(parameters)
+        + ")"
+    )
+
+
+def skip(text: Text) -> None:
+    """The launch does nothing where the status says so."""
+    text.add("if (unless != nullptr && *unless != 0) return;")
+
+
+def reach(axes: Iterable[Axis]) -> int:
+    """The largest distance, in elements, between any tensor's first element and another one."""
+    found = [[abs(stride) * max(axis.size - 1, 0) for stride in axis.strides] for axis in axes]
+    return max((sum(column) for column in zip(*found, strict=True)), default=0)
+
+
+def integer(largest: int) -> str:
+    """An integer type for offsets up to `largest`."""
+    return "int" if largest < 1 << 30 else "long long"
+
+
+def width(kernel: Kernel, axes: Sequence[Axis], inner: int, widest: int = ACCESS) -> int:
+    """How many neighbours along axis `inner` a thread may take at once; 1 where some tensor does not allow more.
+
+    Tensors with stride 1 along it are read and written so many elements at a time, `widest` bytes at most.
+    """
+    contiguous = [
+        number
+        for number in range(len(tensors(kernel)))
+        if axes[inner].strides[number] == 1 and not _is_table(kernel, number)
+    ]
+    if not contiguous:
+        return 1
+    most = widest // max(size_of(tensors(kernel)[number].element) for number in contiguous)
+    while most > 1 and not all(_fits(tensors(kernel)[n], n, axes, inner, most) for n in contiguous):
+        most //= 2
+    return max(most, 1)
+
+
+def _is_table(kernel: Kernel, number: int) -> bool:
+    return number < len(kernel.operands) and is_table(kernel.body.args[number])
+
+
+def _fits(tensor: Tensor, number: int, axes: Sequence[Axis], inner: int, count: int) -> bool:
+    """Whether every access of `count` neighbours is aligned; `inner` may leave a rest."""
+    if tensor.alignment % (count * size_of(tensor.element)):
+        return False
+    others = [axis for n, axis in enumerate(axes) if n != inner and axis.size > 1]
+    if any(axis.strides[number] % count for axis in others):
+        return False
+    return axes[inner].size % count == 0 or not others
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point, by the name of its coordinate along each axis."""
+
+    axes: tuple[Axis, ...]
+    names: tuple[str, ...]
+
+    def offset(self, tensor: int) -> str:
+        """Elements from the tensor's first one."""
+        terms = [
+            name if axis.strides[tensor] == 1 else f"{name} * {axis.strides[tensor]}"
+            for axis, name in zip(self.axes, self.names, strict=True)
+            if axis.strides[tensor] and axis.size > 1
+        ]
+        return " + ".join(terms) or "0"
+
+    def index(self, dim: int) -> str | None:
+        """The place in a dimension of the domain that the body asks for; None where it is not one of these axes."""
+        for axis, name in zip(self.axes, self.names, strict=True):
+            if axis.dims == (dim,):
+                return f"static_cast<long long>({name})"
+        return None
+
+
+def find(
+    text: Text, axes: Sequence[Axis], counter: str, prefix: str, kind: str, neighbours: int = 1
+) -> Place:
+    """Declare the coordinates of the point with the number `counter`, an unsigned, counted row-major.
+
+    Points are counted `neighbours` along the last axis at a time; the coordinate is that of the first of them.
+    """
+    names: list[str] = []
+    rest = counter
+    for number in range(len(axes) - 1, -1, -1):
+        last = number == len(axes) - 1
+        size = axes[number].size // neighbours if last else axes[number].size
+        name = f"{prefix}{number}"
+        part = rest if number == 0 else f"({rest}) % {max(size, 1)}u"
+        scale = f" * {neighbours}" if last and neighbours > 1 else ""
+        text.add(f"const {kind} {name} = static_cast<{kind}>({part}){scale};")
+        names.append(name)
+        rest = f"({rest}) / {max(size, 1)}u"
+    return Place(tuple(axes), tuple(reversed(names)))

@@ -1,0 +1,182 @@
+"""A map: every thread takes a few vectors of neighbouring points; all its reads are under way before the first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aicf_mlir.codegen.cuda.access import (
+    Place,
+    find,
+    integer,
+    pointer,
+    reach,
+    signature,
+    size_of,
+    skip,
+    tensors,
+    width,
+)
+from aicf_mlir.codegen.cuda.scalars import STORED, stored
+from aicf_mlir.codegen.cuda.text import Scope, Text
+from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, collapse, elements
+from aicf_mlir.ir.body import is_table
+
+THREADS = 256
+FILLED = 132 * 4 * THREADS
+"""Threads that fill a large chip; with fewer, a thread takes one vector only."""
+IN_FLIGHT = 64
+"""Bytes that a thread reads ahead, at most."""
+
+
+@dataclass(frozen=True)
+class MapSchedule:
+    """How a map is cut."""
+
+    axes: tuple[Axis, ...]
+    width: int
+    """Neighbours that a thread takes at once."""
+    vectors: int
+    """How often it does."""
+
+    @property
+    def count(self) -> int:
+        """Vectors of the whole domain."""
+        size = 1
+        for axis in self.axes:
+            size *= axis.size
+        return size // self.width
+
+    @property
+    def rest(self) -> int:
+        """Points behind the last vector, in a domain of one axis."""
+        return self.axes[-1].size % self.width if self.axes else 0
+
+
+def schedule(kernel: Kernel) -> MapSchedule:
+    """Axes in the order in which the first result lies in memory."""
+    strides = kernel.results[0].strides if kernel.results else ()
+    dims = sorted(range(len(kernel.domain)), key=lambda dim: -abs(strides[dim]) if strides else dim)
+    axes = collapse(kernel, dims)
+    wide = width(kernel, axes, len(axes) - 1) if axes else 1
+    read = sum(
+        size_of(tensor.element) * wide
+        for tensor, type_ in zip(kernel.operands, kernel.body.args, strict=True)
+        if not is_table(type_)
+    )
+    vectors = 4
+    while vectors > 1 and (vectors * read > IN_FLIGHT or elements(kernel.domain) < FILLED * wide * vectors):
+        vectors //= 2
+    return MapSchedule(tuple(axes), wide, vectors)
+
+
+def code(kernel: Kernel) -> Code:
+    """The text of a map and its one launch."""
+    plan = schedule(kernel)
+    text = Text()
+    with text.block(signature(kernel, kernel.id, THREADS)):
+        skip(text)
+        _vectors(text, kernel, plan)
+        if plan.rest:
+            _rest(text, kernel, plan)
+    per_block = THREADS * plan.vectors
+    threads = max(plan.count, plan.rest)
+    blocks = -(-threads // per_block) if elements(kernel.domain) else 0
+    return Code(str(text), (Phase(kernel.id, blocks, threads=THREADS),) if blocks else ())
+
+
+def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
+    """All vectors of a thread: the reads of all, then the arithmetic and writes of each."""
+    per_block = THREADS * plan.vectors
+    small = plan.count < 1 << 31
+    counter = "unsigned" if small else "unsigned long long"
+    text.add(f"const {counter} first = static_cast<{counter}>(blockIdx.x) * {per_block}u + threadIdx.x;")
+    streams = [n for n in range(len(kernel.operands)) if not is_table(kernel.body.args[n])]
+    for number in streams:
+        element = STORED[kernel.operands[number].element]
+        count = plan.width if plan.axes and plan.axes[-1].strides[number] else 1
+        text.add(f"Vec<{element}, {count}> x{number}[{plan.vectors}];")
+
+    def each(work: Callable[[Place], None]) -> None:
+        with text.each("u", plan.vectors):
+            text.add(f"const {counter} i = first + u * {THREADS}u;")
+            with text.block(f"if (i < {plan.count}u{'' if small else 'll'})"):
+                kind = integer(max(reach(plan.axes), elements(kernel.domain)))
+                work(find(text, plan.axes, "i", "c", kind, plan.width))
+
+    def read(place: Place) -> None:
+        for number in streams:
+            fetch(text, kernel, place, number, plan.width, f"x{number}[u]")
+
+    def write(place: Place) -> None:
+        compute(text, kernel, place, plan.width)
+
+    each(read)
+    each(write)
+
+
+def fetch(
+    text: Text, kernel: Kernel, place: Place, number: int, count: int, target: str, base: str = ""
+) -> None:
+    """Assign `count` neighbours of an operand, along the last axis of `place`, to the vector `target`."""
+    base = base or pointer(kernel, number)
+    stride = place.axes[-1].strides[number] if place.axes else 0
+    at = place.offset(number)
+    if stride == 0:
+        text.add(f"{target}.at[0] = {base}[{at}];")
+    elif stride == 1 and count > 1:
+        text.add(f"{target} = load<{count}>({base} + ({at}));")
+    else:
+        for j in range(count):
+            text.add(f"{target}.at[{j}] = {base}[{at}{f' + {j * stride}' if j else ''}];")
+
+
+def put(text: Text, kernel: Kernel, place: Place, number: int, count: int, base: str = "") -> None:
+    """Write `count` neighbours, the vector `y<number>`, to result `number`."""
+    tensor = len(kernel.operands) + number
+    base = base or pointer(kernel, tensor)
+    stride = place.axes[-1].strides[tensor] if place.axes else 0
+    at = place.offset(tensor)
+    if stride == 1 and count > 1:
+        text.add(f"store({base} + ({at}), y{number});")
+    else:
+        for j in range(count):
+            text.add(f"{base}[{at}{f' + {j * stride}' if j else ''}] = y{number}.at[{j}];")
+
+
+def compute(text: Text, kernel: Kernel, place: Place, count: int) -> None:
+    """The results of `count` neighbours at `place`, from the vectors `x0[u]`, `x1[u]`, …, computed and written."""
+    body = kernel.body
+    for number, tensor in enumerate(kernel.results):
+        text.add(f"Vec<{STORED[tensor.element]}, {count}> y{number};")
+    with text.each("j", count):
+
+        def element(number: int) -> str:
+            single = not place.axes or not place.axes[-1].strides[number]
+            return f"widen(x{number}[u].at[{'0' if single else 'j'}])"
+
+        def index(dim: int) -> str:
+            found = place.index(dim)
+            assert found is not None, dim
+            return f"{found} + j" if place.axes[-1].dims == (dim,) and count > 1 else found
+
+        scope = Scope(text, kernel, element, index)
+        scope.need(body.results)
+        for number, value in enumerate(body.results):
+            text.add(f"y{number}.at[j] = {stored(kernel.results[number].element, scope[value])};")
+    for number in range(len(kernel.results)):
+        put(text, kernel, place, number, count)
+
+
+def _rest(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
+    """The last points of a domain of one axis, one a thread of the first block."""
+    with text.block(f"if (blockIdx.x == 0 && threadIdx.x < {plan.rest})"):
+        kind = integer(max(reach(plan.axes), elements(kernel.domain)))
+        start = plan.axes[-1].size - plan.rest
+        text.add(f"const {kind} c = {start} + static_cast<{kind}>(threadIdx.x);", "constexpr int u = 0;")
+        place = Place(plan.axes, ("c",))
+        for number, tensor in enumerate(tensors(kernel)[: len(kernel.operands)]):
+            if not is_table(kernel.body.args[number]):
+                text.add(f"Vec<{STORED[tensor.element]}, 1> x{number}[1];")
+                fetch(text, kernel, place, number, 1, f"x{number}[u]")
+        compute(text, kernel, place, 1)

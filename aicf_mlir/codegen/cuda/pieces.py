@@ -1,0 +1,196 @@
+"""Device functions and types that generated text uses, each piece printed only where it is needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+PIECES: Mapping[str, str] = {
+    "Half": "struct Half { unsigned short bits; };",
+    "Bfloat": "struct Bfloat { unsigned short bits; };",
+    # Elements of T that move in one access; the address is a multiple of all their bytes.
+    "Vec": "template <class T, int W> struct alignas(sizeof(T) * W) Vec { T at[W]; };",
+    "Words": """\
+template <int BYTES> struct Words;
+template <> struct Words<16> { using type = uint4; };
+template <> struct Words<8> { using type = uint2; };
+template <> struct Words<4> { using type = unsigned; };
+template <> struct Words<2> { using type = unsigned short; };
+template <> struct Words<1> { using type = unsigned char; };""",
+    "load": """\
+template <int W, class T> __device__ __forceinline__ Vec<T, W> load(const T* from) {
+  union Both { typename Words<sizeof(T) * W>::type words; Vec<T, W> elements; } both;
+  both.words = *reinterpret_cast<const typename Words<sizeof(T) * W>::type*>(from);
+  return both.elements;
+}""",
+    "store": """\
+template <class T, int W> __device__ __forceinline__ void store(T* to, const Vec<T, W>& elements) {
+  union Both { typename Words<sizeof(T) * W>::type words; Vec<T, W> elements; } both;
+  both.elements = elements;
+  *reinterpret_cast<typename Words<sizeof(T) * W>::type*>(to) = both.words;
+}""",
+    "widen": """\
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ double widen(double x) { return x; }
+__device__ __forceinline__ int widen(int x) { return x; }
+__device__ __forceinline__ long long widen(long long x) { return x; }
+__device__ __forceinline__ bool widen(unsigned char x) { return x != 0; }
+__device__ __forceinline__ float widen(Bfloat x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
+__device__ __forceinline__ float widen(Half x) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+  return wide;
+}""",
+    # To nearest even.
+    "to_half": """\
+__device__ __forceinline__ Half to_half(float x) {
+  Half narrow;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+  return narrow;
+}
+__device__ __forceinline__ Half to_half(double x) {
+  Half narrow;
+  asm("cvt.rn.f16.f64 %0, %1;" : "=h"(narrow.bits) : "d"(x));
+  return narrow;
+}""",
+    "to_bfloat": """\
+__device__ __forceinline__ Bfloat to_bfloat(float x) {
+  Bfloat narrow;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+  return narrow;
+}""",
+    # C++ leaves these open where PTX does not: overflow wraps, a divisor of 0 gives 0, shifts may be too far.
+    "plus": """\
+__device__ __forceinline__ int plus(int x, int y) { return static_cast<int>(static_cast<unsigned>(x) + static_cast<unsigned>(y)); }
+__device__ __forceinline__ long long plus(long long x, long long y) {
+  return static_cast<long long>(static_cast<unsigned long long>(x) + static_cast<unsigned long long>(y));
+}""",
+    "minus": """\
+__device__ __forceinline__ int minus(int x, int y) { return static_cast<int>(static_cast<unsigned>(x) - static_cast<unsigned>(y)); }
+__device__ __forceinline__ long long minus(long long x, long long y) {
+  return static_cast<long long>(static_cast<unsigned long long>(x) - static_cast<unsigned long long>(y));
+}""",
+    "times": """\
+__device__ __forceinline__ int times(int x, int y) { return static_cast<int>(static_cast<unsigned>(x) * static_cast<unsigned>(y)); }
+__device__ __forceinline__ long long times(long long x, long long y) {
+  return static_cast<long long>(static_cast<unsigned long long>(x) * static_cast<unsigned long long>(y));
+}""",
+    "quotient": """\
+template <class T> __device__ __forceinline__ T quotient(T x, T y) {
+  return y == 0 ? T(0) : y == -1 ? minus(T(0), x) : T(x / y);
+}""",
+    "remainder": """\
+template <class T> __device__ __forceinline__ T remainder(T x, T y) { return y == 0 || y == -1 ? T(0) : T(x % y); }""",
+    "floor_quotient": """\
+template <class T> __device__ __forceinline__ T floor_quotient(T x, T y) {
+  const T q = quotient(x, y);
+  return y != 0 && remainder(x, y) != 0 && (x < 0) != (y < 0) ? T(q - 1) : q;
+}""",
+    "shift_left": """\
+__device__ __forceinline__ int shift_left(int x, int y) { return static_cast<unsigned>(y) < 32u ? static_cast<int>(static_cast<unsigned>(x) << y) : 0; }
+__device__ __forceinline__ long long shift_left(long long x, long long y) {
+  return static_cast<unsigned long long>(y) < 64u ? static_cast<long long>(static_cast<unsigned long long>(x) << y) : 0;
+}""",
+    "shift_right": """\
+__device__ __forceinline__ int shift_right(int x, int y) { return x >> (static_cast<unsigned>(y) < 32u ? y : 31); }
+__device__ __forceinline__ long long shift_right(long long x, long long y) {
+  return x >> (static_cast<unsigned long long>(y) < 64u ? y : 63);
+}""",
+    "shift_right_logical": """\
+__device__ __forceinline__ int shift_right_logical(int x, int y) { return static_cast<unsigned>(y) < 32u ? static_cast<int>(static_cast<unsigned>(x) >> y) : 0; }
+__device__ __forceinline__ long long shift_right_logical(long long x, long long y) {
+  return static_cast<unsigned long long>(y) < 64u ? static_cast<long long>(static_cast<unsigned long long>(x) >> y) : 0;
+}""",
+    "magnitude": """\
+__device__ __forceinline__ int magnitude(int x) { return x < 0 ? minus(0, x) : x; }
+__device__ __forceinline__ long long magnitude(long long x) { return x < 0 ? minus(0ll, x) : x; }""",
+    # Towards zero; the nearest where there is no such integer, 0 for a NaN.
+    "to_int": """\
+__device__ __forceinline__ int to_int(float x) { return x == x ? __float2int_rz(x) : 0; }
+__device__ __forceinline__ int to_int(double x) { return x == x ? __double2int_rz(x) : 0; }""",
+    "to_long": """\
+__device__ __forceinline__ long long to_long(float x) { return x == x ? __float2ll_rz(x) : 0; }
+__device__ __forceinline__ long long to_long(double x) { return x == x ? __double2ll_rz(x) : 0; }""",
+    # NaN where one is a NaN; 0 is larger than -0.
+    "larger": """\
+__device__ __forceinline__ float larger(float x, float y) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+  return result;
+}
+__device__ __forceinline__ double larger(double x, double y) { return x != x ? x : y != y ? y : fmax(x, y); }
+__device__ __forceinline__ int larger(int x, int y) { return x > y ? x : y; }
+__device__ __forceinline__ long long larger(long long x, long long y) { return x > y ? x : y; }
+__device__ __forceinline__ bool larger(bool x, bool y) { return x || y; }""",
+    "smaller": """\
+__device__ __forceinline__ float smaller(float x, float y) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+  return result;
+}
+__device__ __forceinline__ double smaller(double x, double y) { return x != x ? x : y != y ? y : fmin(x, y); }
+__device__ __forceinline__ int smaller(int x, int y) { return x < y ? x : y; }
+__device__ __forceinline__ long long smaller(long long x, long long y) { return x < y ? x : y; }
+__device__ __forceinline__ bool smaller(bool x, bool y) { return x && y; }""",
+    "Sum": """\
+struct Sum {
+  __device__ __forceinline__ float operator()(float x, float y) const { return x + y; }
+  __device__ __forceinline__ double operator()(double x, double y) const { return x + y; }
+  __device__ __forceinline__ int operator()(int x, int y) const { return plus(x, y); }
+  __device__ __forceinline__ long long operator()(long long x, long long y) const { return plus(x, y); }
+  __device__ __forceinline__ bool operator()(bool x, bool y) const { return x != y; }
+};""",
+    "Product": """\
+struct Product {
+  __device__ __forceinline__ float operator()(float x, float y) const { return x * y; }
+  __device__ __forceinline__ double operator()(double x, double y) const { return x * y; }
+  __device__ __forceinline__ int operator()(int x, int y) const { return times(x, y); }
+  __device__ __forceinline__ long long operator()(long long x, long long y) const { return times(x, y); }
+  __device__ __forceinline__ bool operator()(bool x, bool y) const { return x && y; }
+};""",
+    "Largest": """\
+struct Largest {
+  template <class T> __device__ __forceinline__ T operator()(T x, T y) const { return larger(x, y); }
+};""",
+    "Smallest": """\
+struct Smallest {
+  template <class T> __device__ __forceinline__ T operator()(T x, T y) const { return smaller(x, y); }
+};""",
+    "from_lane": """\
+template <class T> __device__ __forceinline__ T from_lane(T x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
+__device__ __forceinline__ bool from_lane(bool x, int distance) {
+  return __shfl_xor_sync(0xffffffffu, static_cast<int>(x), distance) != 0;
+}""",
+    # Of LANES neighbouring lanes, a power of two; all lanes of the warp call it, and each gets the result.
+    "over_lanes": """\
+template <class Op, int LANES, class T> __device__ __forceinline__ T over_lanes(T x) {
+#pragma unroll
+  for (int distance = LANES / 2; distance > 0; distance /= 2) x = Op{}(x, from_lane(x, distance));
+  return x;
+}""",
+    # From the first to the last.
+    "in_order": """\
+template <class Op, int COUNT, class T> __device__ __forceinline__ T in_order(const T* values) {
+  T x = values[0];
+#pragma unroll
+  for (int i = 1; i < COUNT; ++i) x = Op{}(x, values[i]);
+  return x;
+}""",
+    # An index that is clamped into a dimension of a table.
+    "clamped": """\
+__device__ __forceinline__ long long clamped(long long index, long long size) {
+  return index < 0 ? 0 : index < size ? index : size - 1;
+}""",
+}
+"""By name, in an order in which each uses only those above it."""
+
+_NAMES = {name: re.compile(rf"\b{name}\b") for name in PIECES}
+
+
+def with_pieces(text: str) -> str:
+    """`text` behind the pieces that it names, and those that these name."""
+    needed: list[str] = []
+    for name in reversed(PIECES):
+        if any(_NAMES[name].search(part) for part in (text, *needed)):
+            needed.append(PIECES[name])
+    return "\n".join([*reversed(needed), text])

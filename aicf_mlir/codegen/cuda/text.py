@@ -1,0 +1,127 @@
+"""Lines of CUDA C++, and the values of a body that have a name at a place of the text."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+
+from aicf_mlir.codegen.cuda.scalars import REDUCERS, TYPES, expression, literal
+from aicf_mlir.codegen.kernel import Kernel
+from aicf_mlir.ir.body import Line
+
+
+class Text:
+    """Lines with their indentation."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._depth = 0
+
+    def add(self, *lines: str) -> None:
+        """Lines at this depth; directives of the preprocessor stand at the left."""
+        for line in lines:
+            self.lines.append(line if line.startswith("#") else "  " * self._depth + line)
+
+    @contextmanager
+    def block(self, head: str, close: str = "}") -> Iterator[None]:
+        """What is added inside stands in braces behind `head`; with an empty head in braces alone."""
+        self.add(f"{head} {{" if head else "{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.add(close)
+
+    def each(self, name: str, count: int) -> contextlib.AbstractContextManager[None]:
+        """A loop that is written out by the compiler; its arrays stay in registers."""
+        self.add("#pragma unroll")
+        return self.block(f"for (int {name} = 0; {name} < {count}; ++{name})")
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def line_of(kernel: Kernel, value: int) -> Line | None:
+    """The line that makes a value; None for an operand."""
+    number = value - len(kernel.body.args)
+    return kernel.body.lines[number] if number >= 0 else None
+
+
+def closure(kernel: Kernel, targets: Iterable[int], known: Collection[int] = ()) -> list[int]:
+    """The values that `targets` follow from, themselves included, in the body's order.
+
+    Nothing behind a reduction or a value that is `known`, which are left out themselves.
+    """
+    found: set[int] = set()
+    waiting = list(targets)
+    while waiting:
+        value = waiting.pop()
+        if value in found or value in known:
+            continue
+        line = line_of(kernel, value)
+        if line is not None and line.op in REDUCERS:
+            continue
+        found.add(value)
+        if line is not None:
+            waiting.extend(line.args)
+    return sorted(found)
+
+
+class Scope:
+    """Values with names at one place of the text; what a place inside it computes is forgotten behind it."""
+
+    def __init__(
+        self,
+        text: Text,
+        kernel: Kernel,
+        element: Callable[[int], str],
+        index: Callable[[int], str],
+        outer: Scope | None = None,
+    ):
+        """`element` gives an operand's element at this point, widened; `index` the point's place in a dimension."""
+        self.text, self.kernel, self._element, self._index = text, kernel, element, index
+        self.names: dict[int, str] = dict(outer.names) if outer else {}
+
+    def need(self, values: Iterable[int]) -> None:
+        """Compute what is not known yet of these values."""
+        for value in closure(self.kernel, values, self.names):
+            self.names[value] = self._define(value)
+
+    def __getitem__(self, value: int) -> str:
+        if value not in self.names:
+            self.need([value])
+        return self.names[value]
+
+    def _define(self, value: int) -> str:
+        kernel, line = self.kernel, line_of(self.kernel, value)
+        if line is None:
+            if kernel.body.args[value] not in TYPES:
+                return f"a{value}"  # a table
+            code, type_ = self._element(value), kernel.body.args[value]
+        elif line.op == "arith.constant":
+            assert isinstance(line.attr, int | float)
+            return literal(line.attr, line.type)
+        else:
+            type_ = line.type
+            if line.op == "scalar.index":
+                assert isinstance(line.attr, int)
+                code = self._index(line.attr)
+            elif line.op == "scalar.load":
+                code = self._load(line)
+            else:
+                types = [kernel.body.type(arg) for arg in line.args]
+                code = expression(line, types, [self.names[arg] for arg in line.args])
+        self.text.add(f"const {TYPES[type_]} v{value} = {code};")
+        return f"v{value}"
+
+    def _load(self, line: Line) -> str:
+        """An element of a table; 0 where it has none."""
+        table = self.kernel.operands[line.args[0]]
+        if 0 in table.shape:
+            return literal(0, line.type)
+        terms: list[str] = []
+        for arg, size, stride in zip(line.args[1:], table.shape, table.strides, strict=True):
+            if size > 1 and stride:
+                place = f"clamped({self.names[arg]}, {size}ll)"
+                terms.append(place if stride == 1 else f"{place} * {stride}ll")
+        return f"widen(a{line.args[0]}[{' + '.join(terms) or '0'}])"

@@ -1,0 +1,147 @@
+"""CUDA C++ text to a cubin by NVRTC, which is found at run time; neither a GPU nor a driver nor CUDA's headers are needed."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from aicf_mlir.errors import KernelError
+
+SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+FOLDERS = ("cu13/lib", "cuda_nvrtc/lib")
+"""Of the package `nvidia`, where the wheels that torch for CUDA requires put it."""
+OPTIONS = ("-std=c++17", "--ptxas-options=-v")
+"""No fast math. The assembler's report goes to the log."""
+
+_P = ctypes.c_void_p
+_TEXTS = ctypes.POINTER(ctypes.c_char_p)
+
+
+class CompileError(KernelError):
+    """NVRTC refused a text; with its log and the lines that it names."""
+
+
+def compile_cuda(source: str, target: str) -> bytes:
+    """The cubin of `source` for a compute capability such as "sm_90".
+
+    Any number of threads may compile at once. Raises CompileError for a text that NVRTC refuses, KernelError where
+    there is no NVRTC.
+    """
+    return compile_with_report(source, target)[0]
+
+
+def compile_with_report(source: str, target: str) -> tuple[bytes, str]:
+    """The cubin, and what the assembler says of registers and spills."""
+    library = nvrtc()
+    program = _P()
+    _check(
+        library,
+        library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"generated.cu", 0, None, None),
+    )
+    try:
+        options = [option.encode() for option in (f"-arch={target}", *OPTIONS)]
+        status = library.nvrtcCompileProgram(
+            program, len(options), (ctypes.c_char_p * len(options))(*options)
+        )
+        log = _text(library, program, "ProgramLog")
+        if status:
+            raise CompileError(_explain(library, status, log, source, target))
+        return _bytes(library, program, "CUBIN"), log
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def toolchain() -> str:
+    """What compiles: "NVRTC 13.0". Code that another version made is another code."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    library = nvrtc()
+    _check(library, library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return f"NVRTC {major.value}.{minor.value}"
+
+
+def available() -> bool:
+    """Whether there is an NVRTC."""
+    try:
+        nvrtc()
+    except KernelError:
+        return False
+    return True
+
+
+@cache
+def nvrtc() -> ctypes.CDLL:
+    """The library, from the loader's path or from the wheels that torch for CUDA brings.
+
+    Raises KernelError where there is none.
+    """
+    for candidate in _candidates():
+        try:
+            for builtins in sorted(Path(candidate).parent.glob("libnvrtc-builtins.so.*")):
+                ctypes.CDLL(str(builtins))  # NVRTC opens it by name, and then finds the one that is there
+            library = ctypes.CDLL(candidate)
+        except OSError:
+            continue
+        library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        library.nvrtcGetErrorString.argtypes = [ctypes.c_int]
+        library.nvrtcCreateProgram.argtypes = [
+            ctypes.POINTER(_P),
+            ctypes.c_char_p,
+            ctypes.c_char_p,
+            ctypes.c_int,
+            _TEXTS,
+            _TEXTS,
+        ]
+        library.nvrtcCompileProgram.argtypes = [_P, ctypes.c_int, _TEXTS]
+        return library
+    raise KernelError(
+        "generated CUDA kernels need NVRTC: expected one of "
+        + ", ".join(SONAMES)
+        + ", found none; install the package nvidia-cuda-nvrtc (torch for CUDA requires it), or CUDA's toolkit"
+    )
+
+
+def _candidates() -> Iterator[str]:
+    """Wheels first: they are the ones that belong to this Python's torch."""
+    spec = importlib.util.find_spec("nvidia")
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        for folder in FOLDERS:
+            for name in SONAMES:
+                path = Path(root, folder, name)
+                if path.exists():
+                    yield str(path)
+    yield from SONAMES
+
+
+def _check(library: ctypes.CDLL, status: int) -> None:
+    if status:
+        raise KernelError(f"NVRTC failed: {library.nvrtcGetErrorString(status).decode()}")
+
+
+def _bytes(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    _check(library, getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(library, getattr(library, f"nvrtcGet{what}")(program, buffer))
+    return buffer.raw
+
+
+def _text(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> str:
+    return _bytes(library, program, what).rstrip(b"\0").decode(errors="replace").strip()
+
+
+def _explain(library: ctypes.CDLL, status: int, log: str, source: str, target: str) -> str:
+    """NVRTC's log and, numbered, the lines of the text that it names with the one before and behind."""
+    lines = source.splitlines()
+    named = {int(number) for number in re.findall(r"generated\.cu\((\d+)\)", log)}
+    shown = sorted({n for number in named for n in (number - 1, number, number + 1) if 0 < n <= len(lines)})
+    excerpt = "\n".join(f"{number:5} | {lines[number - 1]}" for number in shown)
+    reason: str = library.nvrtcGetErrorString(status).decode()
+    return "\n".join(
+        part
+        for part in (f"NVRTC could not compile a generated kernel for {target}: {reason}", log, excerpt)
+        if part
+    )

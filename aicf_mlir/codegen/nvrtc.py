@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 

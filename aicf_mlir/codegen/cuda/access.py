@@ -115,13 +115,6 @@ class Place:
         ]
         return " + ".join(terms) or "0"
 
-    def index(self, dim: int) -> str | None:
-        """The place in a dimension of the domain that the body asks for; None where it is not one of these axes."""
-        for axis, name in zip(self.axes, self.names, strict=True):
-            if axis.dims == (dim,):
-                return f"static_cast<long long>({name})"
-        return None
-
 
 def find(
     text: Text, axes: Sequence[Axis], counter: str, prefix: str, kind: str, neighbours: int = 1
@@ -142,3 +135,42 @@ def find(
         names.append(name)
         rest = f"({rest}) / {max(size, 1)}u"
     return Place(tuple(axes), tuple(reversed(names)))
+
+
+def fetch(
+    text: Text, kernel: Kernel, place: Place, number: int, count: int, target: str, base: str = ""
+) -> None:
+    """Assign `count` neighbours of an operand, along the last axis of `place`, to the vector `target`."""
+    base = base or pointer(kernel, number)
+    stride = place.axes[-1].strides[number] if place.axes else 0
+    at = place.offset(number)
+    if stride == 0:
+        text.add(f"{target}.at[0] = {base}[{at}];")
+    elif stride == 1 and count > 1:
+        text.add(f"{target} = load<{count}>({base} + ({at}));")
+    else:
+        for j in range(count):
+            text.add(f"{target}.at[{j}] = {base}[{at}{f' + {j * stride}' if j else ''}];")
+
+
+def put(text: Text, kernel: Kernel, place: Place, number: int, count: int, base: str = "") -> None:
+    """Write `count` neighbours, the vector `y<number>`, to result `number`."""
+    tensor = len(kernel.operands) + number
+    base = base or pointer(kernel, tensor)
+    stride = place.axes[-1].strides[tensor] if place.axes else 0
+    at = place.offset(tensor)
+    if stride == 1 and count > 1:
+        text.add(f"store({base} + ({at}), y{number});")
+    else:
+        for j in range(count):
+            text.add(f"{base}[{at}{f' + {j * stride}' if j else ''}] = y{number}.at[{j}];")
+
+
+def index_of(dim: int, neighbour: str, *places: Place) -> str:
+    """The point's place in a dimension of the domain, `neighbour` points behind along the last axis of the last place."""
+    for place in places:
+        for axis, name in zip(place.axes, place.names, strict=True):
+            if axis.dims == (dim,):
+                behind = neighbour and place is places[-1] and axis is place.axes[-1]
+                return f"static_cast<long long>({name}{f' + {neighbour}' if behind else ''})"
+    raise AssertionError(f"dimension {dim} has no axis of its own")

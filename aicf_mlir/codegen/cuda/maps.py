@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from aicf_mlir.codegen.cuda.access import (
     Place,
+    fetch,
     find,
+    index_of,
     integer,
-    pointer,
+    put,
     reach,
     signature,
     size_of,
@@ -82,7 +84,7 @@ def code(kernel: Kernel) -> Code:
     per_block = THREADS * plan.vectors
     threads = max(plan.count, plan.rest)
     blocks = -(-threads // per_block) if elements(kernel.domain) else 0
-    return Code(str(text), (Phase(kernel.id, blocks, threads=THREADS),) if blocks else ())
+    return Code(str(text), (Phase(kernel.id, blocks, threads=THREADS),))
 
 
 def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
@@ -115,35 +117,6 @@ def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
     each(write)
 
 
-def fetch(
-    text: Text, kernel: Kernel, place: Place, number: int, count: int, target: str, base: str = ""
-) -> None:
-    """Assign `count` neighbours of an operand, along the last axis of `place`, to the vector `target`."""
-    base = base or pointer(kernel, number)
-    stride = place.axes[-1].strides[number] if place.axes else 0
-    at = place.offset(number)
-    if stride == 0:
-        text.add(f"{target}.at[0] = {base}[{at}];")
-    elif stride == 1 and count > 1:
-        text.add(f"{target} = load<{count}>({base} + ({at}));")
-    else:
-        for j in range(count):
-            text.add(f"{target}.at[{j}] = {base}[{at}{f' + {j * stride}' if j else ''}];")
-
-
-def put(text: Text, kernel: Kernel, place: Place, number: int, count: int, base: str = "") -> None:
-    """Write `count` neighbours, the vector `y<number>`, to result `number`."""
-    tensor = len(kernel.operands) + number
-    base = base or pointer(kernel, tensor)
-    stride = place.axes[-1].strides[tensor] if place.axes else 0
-    at = place.offset(tensor)
-    if stride == 1 and count > 1:
-        text.add(f"store({base} + ({at}), y{number});")
-    else:
-        for j in range(count):
-            text.add(f"{base}[{at}{f' + {j * stride}' if j else ''}] = y{number}.at[{j}];")
-
-
 def compute(text: Text, kernel: Kernel, place: Place, count: int) -> None:
     """The results of `count` neighbours at `place`, from the vectors `x0[u]`, `x1[u]`, …, computed and written."""
     body = kernel.body
@@ -156,9 +129,7 @@ def compute(text: Text, kernel: Kernel, place: Place, count: int) -> None:
             return f"widen(x{number}[u].at[{'0' if single else 'j'}])"
 
         def index(dim: int) -> str:
-            found = place.index(dim)
-            assert found is not None, dim
-            return f"{found} + j" if place.axes[-1].dims == (dim,) and count > 1 else found
+            return index_of(dim, "j" if count > 1 else "", place)
 
         scope = Scope(text, kernel, element, index)
         scope.need(body.results)

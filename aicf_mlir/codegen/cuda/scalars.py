@@ -147,7 +147,7 @@ def expression(line: Line, types: Sequence[str], args: Sequence[str]) -> str:
     if op == "arith.cmpi":
         return _compare_integers(str(line.attr), types[0], names)
     name = op.partition(".")[2]
-    if types and types[0] != type_ or name == "bitcast":
+    if (types and types[0] != type_) or name == "bitcast":
         return _cast(name, types[0], type_, names[0])
     if is_float(type_):
         if op in _FLOAT_OPERATORS:

@@ -1,0 +1,295 @@
+"""A rowwise kernel: some lanes, a warp or a block have a row, in registers where it fits.
+
+Each thread adds its elements from first to last, then lanes add in a butterfly, then warps from first to last: one
+order, which follows from the shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+
+from aicf_mlir.codegen.cuda.access import (
+    Place,
+    fetch,
+    find,
+    index_of,
+    integer,
+    pointer,
+    put,
+    reach,
+    signature,
+    skip,
+    width,
+)
+from aicf_mlir.codegen.cuda.passes import Pass, Passes, plan_passes, registers
+from aicf_mlir.codegen.cuda.scalars import REDUCERS, STORED, TYPES, literal, stored
+from aicf_mlir.codegen.cuda.text import Scope, Text, line_of
+from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, collapse
+from aicf_mlir.ir.body import is_table
+
+WARP = 32
+THREADS = 256
+"""Of a block whose warps, or parts of warps, have rows of their own."""
+MOST_THREADS = 1024
+FILLED = 1 << 16
+"""Threads that fill a large chip."""
+ROOM = {MOST_THREADS: 24}
+"""By threads of a block, the registers of a thread for the elements of its row; the rest are for arithmetic."""
+USUAL_ROOM = 64
+
+
+@dataclass(frozen=True)
+class RowSchedule:
+    """How rows are spread over threads."""
+
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    width: int
+    """Neighbours that a thread takes at once."""
+    lanes: int
+    """Threads that share a row, a power of two."""
+    chunks: int
+    """Vectors of a thread, kept in registers; 0 where it walks the row once for each pass."""
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return max(self.lanes, THREADS) if self.lanes <= WARP else self.lanes
+
+    @property
+    def rows_per_block(self) -> int:
+        """Rows that a block has at the same time."""
+        return self.threads // self.lanes
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return prod(axis.size for axis in self.rows)
+
+    @property
+    def vectors(self) -> int:
+        """Of a row."""
+        return prod(axis.size for axis in self.columns) // self.width
+
+
+def schedule(kernel: Kernel) -> RowSchedule:
+    """The fewest threads a row that hold it in registers and, all rows together, fill a chip."""
+    reduced = set(kernel.reduced_dims)
+    rows = collapse(kernel, [dim for dim in range(len(kernel.domain)) if dim not in reduced])
+    columns = collapse(kernel, list(kernel.reduced_dims))
+    axes = [*rows, *columns]
+    wide = width(kernel, axes, len(axes) - 1) if columns else 1
+    while columns and columns[-1].size % wide:
+        wide //= 2
+    plan = RowSchedule(tuple(rows), tuple(columns), wide, 1, 1)
+    while plan.lanes < min(plan.vectors, WARP):
+        plan = replace(plan, lanes=plan.lanes * 2)
+    passes = plan_passes(kernel, hold=True)
+    each = registers(kernel, passes, early(kernel, plan)) * wide
+    while True:
+        plan = replace(plan, chunks=max(1, -(-plan.vectors // plan.lanes)))
+        fits = plan.chunks * each <= ROOM.get(plan.lanes, USUAL_ROOM)
+        if fits and (plan.chunks == 1 or plan.count * plan.lanes >= FILLED or plan.lanes == MOST_THREADS):
+            return plan
+        if plan.lanes == MOST_THREADS:
+            return replace(plan, chunks=0)
+        plan = replace(plan, lanes=plan.lanes * 2)
+
+
+def early(kernel: Kernel, plan: RowSchedule) -> list[int]:
+    """Operands that differ from row to row: they are read before anything is computed."""
+    return [
+        number
+        for number, type_ in enumerate(kernel.body.args)
+        if not is_table(type_)
+        and kernel.wide[number]
+        and (plan.count == 1 or any(axis.strides[number] and axis.size > 1 for axis in plan.rows))
+    ]
+
+
+def code(kernel: Kernel) -> Code:
+    """The text of a rowwise kernel and its one launch."""
+    plan = schedule(kernel)
+    text = Text()
+    with text.block(signature(kernel, kernel.id, plan.threads)):
+        RowWriter(kernel, plan, text).write()
+    blocks = -(-plan.count // plan.rows_per_block)
+    return Code(str(text), (Phase(kernel.id, blocks, threads=plan.threads),))
+
+
+class RowWriter:
+    """Prints the text of one rowwise kernel."""
+
+    def __init__(self, kernel: Kernel, plan: RowSchedule, text: Text):
+        self.kernel, self.plan, self.text = kernel, plan, text
+        self.held = plan.chunks > 0
+        self.passes: Passes = plan_passes(kernel, self.held)
+        self.early = [n for n in early(kernel, plan) if any(n in p.computed for p in self.passes.passes)]
+        if not self.held:
+            self.early = []
+        self.bases = [pointer(kernel, n) for n in range(len(kernel.operands) + len(kernel.results))]
+        self.live = plan.lanes < WARP and plan.count % plan.rows_per_block != 0
+
+    def write(self) -> None:
+        """The statements of the function."""
+        text, kernel = self.text, self.kernel
+        skip(text)
+        self.row = self._row()
+        self.scope = Scope(
+            text, kernel, lambda n: f"widen({self.bases[n]}[0])", lambda dim: index_of(dim, "", self.row)
+        )
+        self._arrays()
+        if self.early and self.plan.vectors:
+            with self._chunks() as place:
+                for number in self.early:
+                    fetch(text, kernel, place, number, self.plan.width, f"x{number}[k]", self.bases[number])
+        for number, item in enumerate(self.passes.passes):
+            self._pass(number, item)
+        self._row_results()
+
+    def _row(self) -> Place:
+        """The row of these lanes, and the address of each tensor in it."""
+        text, plan = self.text, self.plan
+        counter = "unsigned" if plan.count < 1 << 31 else "unsigned long long"
+        text.add(f"const unsigned lane = threadIdx.x % {plan.lanes}u;")
+        first = f"static_cast<{counter}>(blockIdx.x) * {plan.rows_per_block}u + threadIdx.x / {plan.lanes}u"
+        if self.live:  # lanes of other rows exchange values with these: they compute the last row once more
+            text.add(f"const {counter} mine = {first};", f"const bool live = mine < {plan.count}u;")
+            text.add(f"const {counter} row = live ? mine : {plan.count - 1}u;")
+        else:
+            text.add(f"const {counter} row = {first};")
+            if plan.count % plan.rows_per_block:
+                text.add(f"if (row >= {plan.count}u) return;")
+        row = find(text, plan.rows, "row", "o", integer(max(reach(plan.rows), plan.count)))
+        for tensor, base in enumerate(self.bases):
+            if (at := row.offset(tensor)) != "0":
+                text.add(f"const auto p{tensor} = {base} + ({at});")
+                self.bases[tensor] = f"p{tensor}"
+        return row
+
+    def _arrays(self) -> None:
+        """Registers of elements that stay from one pass to another."""
+        text, plan, count = self.text, self.plan, max(self.plan.chunks, 1)
+        for value in sorted({*self.early, *self.passes.held}):
+            if value < len(self.kernel.operands):
+                text.add(f"Vec<{self._stored(value)}, {self._neighbours(value)}> x{value}[{count}];")
+            else:
+                text.add(f"{TYPES[self.kernel.body.type(value)]} h{value}[{count}][{plan.width}];")
+
+    def _stored(self, operand: int) -> str:
+        return STORED[self.kernel.operands[operand].element]
+
+    def _neighbours(self, operand: int) -> int:
+        columns = self.plan.columns
+        return self.plan.width if columns and columns[-1].strides[operand] else 1
+
+    @contextmanager
+    def _chunks(self) -> Iterator[Place]:
+        """A loop over the vectors of this thread: number k, at the place that is given."""
+        text, plan = self.text, self.plan
+        kind = integer(max(reach(plan.columns), plan.vectors * plan.width))
+        if not self.held:
+            text.add("#pragma unroll 4")
+            with text.block(f"for (unsigned c = lane; c < {plan.vectors}u; c += {plan.lanes}u)"):
+                yield find(text, plan.columns, "c", "e", kind, plan.width)
+            return
+        with text.each("k", plan.chunks):
+            text.add(f"const unsigned c = k * {plan.lanes}u + lane;")
+            with text.block("" if plan.vectors % plan.lanes == 0 else f"if (c < {plan.vectors}u)"):
+                yield find(text, plan.columns, "c", "e", kind, plan.width)
+
+    def _pass(self, number: int, item: Pass) -> None:
+        """One walk over the row, and the reductions that it feeds."""
+        text, kernel, made = self.text, self.kernel, self.passes.made
+        keep = [v for v in item.computed if v >= len(kernel.operands) and made.get(v) == number]
+        if not (item.reductions or item.written or keep):
+            return
+        self.scope.need(item.narrow)
+        for value in item.reductions:
+            line = line_of(kernel, value)
+            assert line is not None
+            first = REDUCERS[line.op].identity[line.type]
+            text.add(f"{TYPES[line.type]} s{value} = {literal(first, line.type)};")
+        if self.plan.vectors:
+            with self._chunks() as place:
+                self._elements(number, item, keep, place)
+        self._combine(item.reductions)
+
+    def _elements(self, number: int, item: Pass, keep: list[int], place: Place) -> None:
+        """The arithmetic of a pass on one vector."""
+        text, kernel, plan = self.text, self.kernel, self.plan
+        kept = {*self.early, *self.passes.held}
+        for operand in item.computed:
+            if operand >= len(kernel.operands) or operand in self.early:
+                continue
+            target = f"x{operand}" + ("[k]" if operand in kept else "")
+            if operand not in kept:
+                text.add(f"Vec<{self._stored(operand)}, {self._neighbours(operand)}> {target};")
+            fetch(text, kernel, place, operand, plan.width, target, self.bases[operand])
+        for result in item.written:
+            text.add(f"Vec<{STORED[kernel.results[result].element]}, {plan.width}> y{result};")
+        with text.each("j", plan.width):
+
+            def element(operand: int) -> str:
+                place_in = "j" if self._neighbours(operand) > 1 else "0"
+                return f"widen(x{operand}{'[k]' if operand in kept else ''}.at[{place_in}])"
+
+            scope = Scope(
+                text, kernel, element, lambda dim: index_of(dim, "j", self.row, place), self.scope
+            )
+            for value, first in self.passes.made.items():
+                if first < number and value >= len(kernel.operands):
+                    scope.names[value] = f"h{value}[k][j]"
+            for value in keep:
+                text.add(f"h{value}[k][j] = {scope[value]};")
+            for value in item.reductions:
+                line = line_of(kernel, value)
+                assert line is not None
+                text.add(f"s{value} = {REDUCERS[line.op].combine}{{}}(s{value}, {scope[line.args[0]]});")
+            for result in item.written:
+                value = scope[kernel.body.results[result]]
+                text.add(f"y{result}.at[j] = {stored(kernel.results[result].element, value)};")
+        if item.written:
+            with text.block("if (live)" if self.live else ""):
+                for result in item.written:
+                    put(text, kernel, place, result, plan.width, self.bases[len(kernel.operands) + result])
+
+    def _combine(self, reductions: tuple[int, ...]) -> None:
+        """Over the lanes of the row, then over its warps; every thread gets the result."""
+        text, kernel, lanes = self.text, self.kernel, self.plan.lanes
+        for value in reductions:
+            line = line_of(kernel, value)
+            assert line is not None
+            combine, type_ = REDUCERS[line.op].combine, TYPES[line.type]
+            inside = f"over_lanes<{combine}, {min(lanes, WARP)}>(s{value})" if lanes > 1 else f"s{value}"
+            if lanes <= WARP:
+                text.add(f"const {type_} v{value} = {inside};")
+                self.scope.names[value] = f"v{value}"
+            else:
+                text.add(f"s{value} = {inside};", f"__shared__ {type_} w{value}[{lanes // WARP}];")
+                text.add(f"if (lane % {WARP}u == 0) w{value}[lane / {WARP}u] = s{value};")
+        if lanes <= WARP or not reductions:
+            return
+        text.add("__syncthreads();")
+        for value in reductions:
+            line = line_of(kernel, value)
+            assert line is not None
+            combine, type_ = REDUCERS[line.op].combine, TYPES[line.type]
+            text.add(f"const {type_} v{value} = in_order<{combine}, {lanes // WARP}, {type_}>(w{value});")
+            self.scope.names[value] = f"v{value}"
+
+    def _row_results(self) -> None:
+        """Results without the reduced dimensions, one element a row."""
+        kernel, text = self.kernel, self.text
+        numbers = [n for n in range(len(kernel.results)) if not kernel.is_whole(n)]
+        if not numbers:
+            return
+        self.scope.need(kernel.body.results[n] for n in numbers)
+        with text.block(f"if (lane == 0{' && live' if self.live else ''})"):
+            for n in numbers:
+                value = self.scope[kernel.body.results[n]]
+                base = self.bases[len(kernel.operands) + n]
+                text.add(f"{base}[0] = {stored(kernel.results[n].element, value)};")

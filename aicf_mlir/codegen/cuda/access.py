@@ -67,22 +67,29 @@ def integer(largest: int) -> str:
     return "int" if largest < 1 << 30 else "long long"
 
 
-def width(kernel: Kernel, axes: Sequence[Axis], inner: int, widest: int = ACCESS) -> int:
+def width(kernel: Kernel, axes: Sequence[Axis], inner: int, hot: Iterable[int]) -> int:
     """How many neighbours along axis `inner` a thread may take at once; 1 where some tensor does not allow more.
 
-    Tensors with stride 1 along it are read and written so many elements at a time, `widest` bytes at most.
+    Of the tensors in `hot`, which make up the traffic, the one with the largest elements is read and written 16 bytes at
+    a time; wider elements elsewhere take several accesses.
     """
     contiguous = [
-        number
-        for number in range(len(tensors(kernel)))
-        if axes[inner].strides[number] == 1 and not _is_table(kernel, number)
+        n for n in range(len(tensors(kernel))) if axes[inner].strides[n] == 1 and not _is_table(kernel, n)
     ]
     if not contiguous:
         return 1
-    most = widest // max(size_of(tensors(kernel)[number].element) for number in contiguous)
+    most = ACCESS // max(
+        size_of(tensors(kernel)[n].element) for n in (set(contiguous) & set(hot) or contiguous)
+    )
     while most > 1 and not all(_fits(tensors(kernel)[n], n, axes, inner, most) for n in contiguous):
         most //= 2
     return max(most, 1)
+
+
+def varying(kernel: Kernel, axes: Iterable[Axis]) -> list[int]:
+    """The tensors that differ along all these axes; those that repeat are few bytes, and come from a cache."""
+    long = [axis for axis in axes if axis.size > 1]
+    return [n for n in range(len(tensors(kernel))) if all(axis.strides[n] for axis in long)]
 
 
 def _is_table(kernel: Kernel, number: int) -> bool:
@@ -91,7 +98,7 @@ def _is_table(kernel: Kernel, number: int) -> bool:
 
 def _fits(tensor: Tensor, number: int, axes: Sequence[Axis], inner: int, count: int) -> bool:
     """Whether every access of `count` neighbours is aligned; `inner` may leave a rest."""
-    if tensor.alignment % (count * size_of(tensor.element)):
+    if tensor.alignment % min(count * size_of(tensor.element), ACCESS):
         return False
     others = [axis for n, axis in enumerate(axes) if n != inner and axis.size > 1]
     if any(axis.strides[number] % count for axis in others):

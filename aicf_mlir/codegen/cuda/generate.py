@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.cuda import maps, rows
+from aicf_mlir.codegen.cuda import columns, maps, rows, split_rows
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.kernel import Code, Kernel
 
 
 def generate(kernel: Kernel) -> Code:
     """The text of a kernel and its launches; the same for the same kernel, always."""
-    code = {"map": maps.code, "rowwise": rows.code}[kernel.kind](kernel)
+    code = _code(kernel)
     return Code(with_pieces(code.source), code.phases, code.workspace)
+
+
+def _code(kernel: Kernel) -> Code:
+    match kernel.kind:
+        case "map":
+            return maps.code(kernel)
+        case "colwise":
+            return columns.code(kernel)
+        case _:
+            plan = rows.schedule(kernel)
+            return (
+                split_rows.code(kernel, plan)
+                if split_rows.parts(kernel, plan) > 1
+                else rows.code(kernel, plan)
+            )
 
 
 def workspace(kernel: Kernel) -> int:
     """`generate(kernel).workspace` without the text."""
-    return 0
+    match kernel.kind:
+        case "colwise":
+            return columns.workspace(kernel)
+        case "rowwise":
+            return split_rows.workspace(kernel)
+        case _:
+            return 0

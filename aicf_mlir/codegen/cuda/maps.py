@@ -17,6 +17,7 @@ from aicf_mlir.codegen.cuda.access import (
     size_of,
     skip,
     tensors,
+    varying,
     width,
 )
 from aicf_mlir.codegen.cuda.scalars import STORED, stored
@@ -60,7 +61,7 @@ def schedule(kernel: Kernel) -> MapSchedule:
     strides = kernel.results[0].strides if kernel.results else ()
     dims = sorted(range(len(kernel.domain)), key=lambda dim: -abs(strides[dim]) if strides else dim)
     axes = collapse(kernel, dims)
-    wide = width(kernel, axes, len(axes) - 1) if axes else 1
+    wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if axes else 1
     read = sum(
         size_of(tensor.element) * wide
         for tensor, type_ in zip(kernel.operands, kernel.body.args, strict=True)

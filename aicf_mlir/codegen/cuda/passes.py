@@ -96,7 +96,8 @@ def _written(kernel: Kernel, arguments: list[list[int]]) -> list[list[int]]:
     """By pass, the results of the domain's shape that are written in it."""
     body, count = kernel.body, len(arguments)
     reads = [
-        {v for v in closure(kernel, arguments[p]) if v < len(body.args) and kernel.wide[v]} for p in range(count)
+        {v for v in closure(kernel, arguments[p]) if v < len(body.args) and kernel.wide[v]}
+        for p in range(count)
     ]
     whole = [n for n in range(len(body.results)) if kernel.is_whole(n)]
     at = {n: body.stages[body.results[n]] for n in whole}

@@ -8,26 +8,38 @@ from collections.abc import Mapping
 PIECES: Mapping[str, str] = {
     "Half": "struct Half { unsigned short bits; };",
     "Bfloat": "struct Bfloat { unsigned short bits; };",
-    # Elements of T that move in one access; the address is a multiple of all their bytes.
-    "Vec": "template <class T, int W> struct alignas(sizeof(T) * W) Vec { T at[W]; };",
+    # Neighbours, aligned to 16 bytes or to all their bytes where these are fewer.
+    "Vec": """\
+template <class T, int W> struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Vec { T at[W]; };""",
+    # Of one access.
     "Words": """\
-template <int BYTES> struct Words;
-template <> struct Words<16> { using type = uint4; };
+template <int BYTES> struct Words { using type = uint4; };
 template <> struct Words<8> { using type = uint2; };
 template <> struct Words<4> { using type = unsigned; };
 template <> struct Words<2> { using type = unsigned short; };
 template <> struct Words<1> { using type = unsigned char; };""",
+    "Both": """\
+template <class T, int W> union Both {
+  using Word = typename Words<sizeof(T) * W>::type;
+  static constexpr int kWords = sizeof(T) * W / sizeof(Word);
+  Word words[kWords];
+  Vec<T, W> elements;
+};""",
     "load": """\
 template <int W, class T> __device__ __forceinline__ Vec<T, W> load(const T* from) {
-  union Both { typename Words<sizeof(T) * W>::type words; Vec<T, W> elements; } both;
-  both.words = *reinterpret_cast<const typename Words<sizeof(T) * W>::type*>(from);
+  Both<T, W> both;
+#pragma unroll
+  for (int i = 0; i < Both<T, W>::kWords; ++i)
+    both.words[i] = reinterpret_cast<const typename Both<T, W>::Word*>(from)[i];
   return both.elements;
 }""",
     "store": """\
 template <class T, int W> __device__ __forceinline__ void store(T* to, const Vec<T, W>& elements) {
-  union Both { typename Words<sizeof(T) * W>::type words; Vec<T, W> elements; } both;
+  Both<T, W> both;
   both.elements = elements;
-  *reinterpret_cast<typename Words<sizeof(T) * W>::type*>(to) = both.words;
+#pragma unroll
+  for (int i = 0; i < Both<T, W>::kWords; ++i)
+    reinterpret_cast<typename Both<T, W>::Word*>(to)[i] = both.words[i];
 }""",
     "widen": """\
 __device__ __forceinline__ float widen(float x) { return x; }
@@ -61,17 +73,23 @@ __device__ __forceinline__ Bfloat to_bfloat(float x) {
 }""",
     # C++ leaves these open where PTX does not: overflow wraps, a divisor of 0 gives 0, shifts may be too far.
     "plus": """\
-__device__ __forceinline__ int plus(int x, int y) { return static_cast<int>(static_cast<unsigned>(x) + static_cast<unsigned>(y)); }
+__device__ __forceinline__ int plus(int x, int y) {
+  return static_cast<int>(static_cast<unsigned>(x) + static_cast<unsigned>(y));
+}
 __device__ __forceinline__ long long plus(long long x, long long y) {
   return static_cast<long long>(static_cast<unsigned long long>(x) + static_cast<unsigned long long>(y));
 }""",
     "minus": """\
-__device__ __forceinline__ int minus(int x, int y) { return static_cast<int>(static_cast<unsigned>(x) - static_cast<unsigned>(y)); }
+__device__ __forceinline__ int minus(int x, int y) {
+  return static_cast<int>(static_cast<unsigned>(x) - static_cast<unsigned>(y));
+}
 __device__ __forceinline__ long long minus(long long x, long long y) {
   return static_cast<long long>(static_cast<unsigned long long>(x) - static_cast<unsigned long long>(y));
 }""",
     "times": """\
-__device__ __forceinline__ int times(int x, int y) { return static_cast<int>(static_cast<unsigned>(x) * static_cast<unsigned>(y)); }
+__device__ __forceinline__ int times(int x, int y) {
+  return static_cast<int>(static_cast<unsigned>(x) * static_cast<unsigned>(y));
+}
 __device__ __forceinline__ long long times(long long x, long long y) {
   return static_cast<long long>(static_cast<unsigned long long>(x) * static_cast<unsigned long long>(y));
 }""",
@@ -87,7 +105,9 @@ template <class T> __device__ __forceinline__ T floor_quotient(T x, T y) {
   return y != 0 && remainder(x, y) != 0 && (x < 0) != (y < 0) ? T(q - 1) : q;
 }""",
     "shift_left": """\
-__device__ __forceinline__ int shift_left(int x, int y) { return static_cast<unsigned>(y) < 32u ? static_cast<int>(static_cast<unsigned>(x) << y) : 0; }
+__device__ __forceinline__ int shift_left(int x, int y) {
+  return static_cast<unsigned>(y) < 32u ? static_cast<int>(static_cast<unsigned>(x) << y) : 0;
+}
 __device__ __forceinline__ long long shift_left(long long x, long long y) {
   return static_cast<unsigned long long>(y) < 64u ? static_cast<long long>(static_cast<unsigned long long>(x) << y) : 0;
 }""",
@@ -97,7 +117,9 @@ __device__ __forceinline__ long long shift_right(long long x, long long y) {
   return x >> (static_cast<unsigned long long>(y) < 64u ? y : 63);
 }""",
     "shift_right_logical": """\
-__device__ __forceinline__ int shift_right_logical(int x, int y) { return static_cast<unsigned>(y) < 32u ? static_cast<int>(static_cast<unsigned>(x) >> y) : 0; }
+__device__ __forceinline__ int shift_right_logical(int x, int y) {
+  return static_cast<unsigned>(y) < 32u ? static_cast<int>(static_cast<unsigned>(x) >> y) : 0;
+}
 __device__ __forceinline__ long long shift_right_logical(long long x, long long y) {
   return static_cast<unsigned long long>(y) < 64u ? static_cast<long long>(static_cast<unsigned long long>(x) >> y) : 0;
 }""",
@@ -176,6 +198,11 @@ template <class Op, int COUNT, class T> __device__ __forceinline__ T in_order(co
   for (int i = 1; i < COUNT; ++i) x = Op{}(x, values[i]);
   return x;
 }""",
+    # The partial results of a reduction, which begin so many bytes into the workspace.
+    "partial": """\
+template <class T> __device__ __forceinline__ T* partial(void* workspace, long long start) {
+  return reinterpret_cast<T*>(static_cast<char*>(workspace) + start);
+}""",
     # An index that is clamped into a dimension of a table.
     "clamped": """\
 __device__ __forceinline__ long long clamped(long long index, long long size) {
@@ -190,7 +217,7 @@ _NAMES = {name: re.compile(rf"\b{name}\b") for name in PIECES}
 def with_pieces(text: str) -> str:
     """`text` behind the pieces that it names, and those that these name."""
     needed: list[str] = []
-    for name in reversed(PIECES):
+    for name in reversed(list(PIECES)):
         if any(_NAMES[name].search(part) for part in (text, *needed)):
             needed.append(PIECES[name])
     return "\n".join([*reversed(needed), text])

@@ -6,7 +6,7 @@ order, which follows from the shapes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -22,11 +22,12 @@ from aicf_mlir.codegen.cuda.access import (
     reach,
     signature,
     skip,
+    varying,
     width,
 )
 from aicf_mlir.codegen.cuda.passes import Pass, Passes, plan_passes, registers
-from aicf_mlir.codegen.cuda.scalars import REDUCERS, STORED, TYPES, literal, stored
-from aicf_mlir.codegen.cuda.text import Scope, Text, line_of
+from aicf_mlir.codegen.cuda.scalars import STORED, TYPES, stored
+from aicf_mlir.codegen.cuda.text import Scope, Text, reduction
 from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, collapse
 from aicf_mlir.ir.body import is_table
 
@@ -81,7 +82,7 @@ def schedule(kernel: Kernel) -> RowSchedule:
     rows = collapse(kernel, [dim for dim in range(len(kernel.domain)) if dim not in reduced])
     columns = collapse(kernel, list(kernel.reduced_dims))
     axes = [*rows, *columns]
-    wide = width(kernel, axes, len(axes) - 1) if columns else 1
+    wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if columns else 1
     while columns and columns[-1].size % wide:
         wide //= 2
     plan = RowSchedule(tuple(rows), tuple(columns), wide, 1, 1)
@@ -110,9 +111,8 @@ def early(kernel: Kernel, plan: RowSchedule) -> list[int]:
     ]
 
 
-def code(kernel: Kernel) -> Code:
+def code(kernel: Kernel, plan: RowSchedule) -> Code:
     """The text of a rowwise kernel and its one launch."""
-    plan = schedule(kernel)
     text = Text()
     with text.block(signature(kernel, kernel.id, plan.threads)):
         RowWriter(kernel, plan, text).write()
@@ -131,6 +131,8 @@ class RowWriter:
         if not self.held:
             self.early = []
         self.bases = [pointer(kernel, n) for n in range(len(kernel.operands) + len(kernel.results))]
+        self.span = ("lane", f"{plan.vectors}u")
+        self.first_row = ""
         self.live = plan.lanes < WARP and plan.count % plan.rows_per_block != 0
 
     def write(self) -> None:
@@ -141,6 +143,8 @@ class RowWriter:
         self.scope = Scope(
             text, kernel, lambda n: f"widen({self.bases[n]}[0])", lambda dim: index_of(dim, "", self.row)
         )
+        if not any(kernel.wide):  # rows of one element: an operand may be overwritten once all are read
+            self.scope.need(n for n, type_ in enumerate(kernel.body.args) if not is_table(type_))
         self._arrays()
         if self.early and self.plan.vectors:
             with self._chunks() as place:
@@ -156,6 +160,7 @@ class RowWriter:
         counter = "unsigned" if plan.count < 1 << 31 else "unsigned long long"
         text.add(f"const unsigned lane = threadIdx.x % {plan.lanes}u;")
         first = f"static_cast<{counter}>(blockIdx.x) * {plan.rows_per_block}u + threadIdx.x / {plan.lanes}u"
+        first = self.first_row or first
         if self.live:  # lanes of other rows exchange values with these: they compute the last row once more
             text.add(f"const {counter} mine = {first};", f"const bool live = mine < {plan.count}u;")
             text.add(f"const {counter} row = live ? mine : {plan.count - 1}u;")
@@ -187,13 +192,14 @@ class RowWriter:
         return self.plan.width if columns and columns[-1].strides[operand] else 1
 
     @contextmanager
-    def _chunks(self) -> Iterator[Place]:
+    def _chunks(self) -> Generator[Place]:
         """A loop over the vectors of this thread: number k, at the place that is given."""
         text, plan = self.text, self.plan
         kind = integer(max(reach(plan.columns), plan.vectors * plan.width))
         if not self.held:
             text.add("#pragma unroll 4")
-            with text.block(f"for (unsigned c = lane; c < {plan.vectors}u; c += {plan.lanes}u)"):
+            start, end = self.span
+            with text.block(f"for (unsigned c = {start}; c < {end}; c += {plan.lanes}u)"):
                 yield find(text, plan.columns, "c", "e", kind, plan.width)
             return
         with text.each("k", plan.chunks):
@@ -209,10 +215,8 @@ class RowWriter:
             return
         self.scope.need(item.narrow)
         for value in item.reductions:
-            line = line_of(kernel, value)
-            assert line is not None
-            first = REDUCERS[line.op].identity[line.type]
-            text.add(f"{TYPES[line.type]} s{value} = {literal(first, line.type)};")
+            of = reduction(kernel, value)
+            text.add(f"{of.type} s{value} = {of.identity};")
         if self.plan.vectors:
             with self._chunks() as place:
                 self._elements(number, item, keep, place)
@@ -237,18 +241,15 @@ class RowWriter:
                 place_in = "j" if self._neighbours(operand) > 1 else "0"
                 return f"widen(x{operand}{'[k]' if operand in kept else ''}.at[{place_in}])"
 
-            scope = Scope(
-                text, kernel, element, lambda dim: index_of(dim, "j", self.row, place), self.scope
-            )
+            scope = Scope(text, kernel, element, lambda dim: index_of(dim, "j", self.row, place), self.scope)
             for value, first in self.passes.made.items():
                 if first < number and value >= len(kernel.operands):
                     scope.names[value] = f"h{value}[k][j]"
             for value in keep:
                 text.add(f"h{value}[k][j] = {scope[value]};")
             for value in item.reductions:
-                line = line_of(kernel, value)
-                assert line is not None
-                text.add(f"s{value} = {REDUCERS[line.op].combine}{{}}(s{value}, {scope[line.args[0]]});")
+                of = reduction(kernel, value)
+                text.add(f"s{value} = {of.combine}{{}}(s{value}, {scope[of.argument]});")
             for result in item.written:
                 value = scope[kernel.body.results[result]]
                 text.add(f"y{result}.at[j] = {stored(kernel.results[result].element, value)};")
@@ -261,24 +262,20 @@ class RowWriter:
         """Over the lanes of the row, then over its warps; every thread gets the result."""
         text, kernel, lanes = self.text, self.kernel, self.plan.lanes
         for value in reductions:
-            line = line_of(kernel, value)
-            assert line is not None
-            combine, type_ = REDUCERS[line.op].combine, TYPES[line.type]
-            inside = f"over_lanes<{combine}, {min(lanes, WARP)}>(s{value})" if lanes > 1 else f"s{value}"
+            of = reduction(kernel, value)
+            inside = f"over_lanes<{of.combine}, {min(lanes, WARP)}>(s{value})" if lanes > 1 else f"s{value}"
             if lanes <= WARP:
-                text.add(f"const {type_} v{value} = {inside};")
+                text.add(f"const {of.type} v{value} = {inside};")
                 self.scope.names[value] = f"v{value}"
             else:
-                text.add(f"s{value} = {inside};", f"__shared__ {type_} w{value}[{lanes // WARP}];")
+                text.add(f"s{value} = {inside};", f"__shared__ {of.type} w{value}[{lanes // WARP}];")
                 text.add(f"if (lane % {WARP}u == 0) w{value}[lane / {WARP}u] = s{value};")
         if lanes <= WARP or not reductions:
             return
         text.add("__syncthreads();")
         for value in reductions:
-            line = line_of(kernel, value)
-            assert line is not None
-            combine, type_ = REDUCERS[line.op].combine, TYPES[line.type]
-            text.add(f"const {type_} v{value} = in_order<{combine}, {lanes // WARP}, {type_}>(w{value});")
+            of = reduction(kernel, value)
+            text.add(f"const {of.type} v{value} = in_order<{of.combine}, {lanes // WARP}>(w{value});")
             self.scope.names[value] = f"v{value}"
 
     def _row_results(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from aicf_mlir.codegen.cuda.scalars import REDUCERS, TYPES, expression, literal
 from aicf_mlir.codegen.kernel import Kernel
-from aicf_mlir.ir.body import Line
+from aicf_mlir.ir.body import BITS, Line
 
 
 class Text:
@@ -24,7 +25,7 @@ class Text:
             self.lines.append(line if line.startswith("#") else "  " * self._depth + line)
 
     @contextmanager
-    def block(self, head: str, close: str = "}") -> Iterator[None]:
+    def block(self, head: str, close: str = "}") -> Generator[None]:
         """What is added inside stands in braces behind `head`; with an empty head in braces alone."""
         self.add(f"{head} {{" if head else "{")
         self._depth += 1
@@ -45,6 +46,26 @@ def line_of(kernel: Kernel, value: int) -> Line | None:
     """The line that makes a value; None for an operand."""
     number = value - len(kernel.body.args)
     return kernel.body.lines[number] if number >= 0 else None
+
+
+class ReductionText(NamedTuple):
+    """A reduction of a body as CUDA C++."""
+
+    argument: int
+    """The value that is reduced."""
+    combine: str
+    type: str
+    identity: str
+    bytes: int
+
+
+def reduction(kernel: Kernel, value: int) -> ReductionText:
+    """What `value`, a reduction, is made by."""
+    line = line_of(kernel, value)
+    assert line is not None
+    row = REDUCERS[line.op]
+    first = literal(row.identity[line.type], line.type)
+    return ReductionText(line.args[0], row.combine, TYPES[line.type], first, max(BITS[line.type] // 8, 1))
 
 
 def closure(kernel: Kernel, targets: Iterable[int], known: Collection[int] = ()) -> list[int]:

@@ -296,7 +296,7 @@ class ColumnWriter:
         """Over the threads of a column, in halves; the uppermost has the result."""
         text, plan = self.text, self.plan
         sizes = [reduction(self.kernel, value).bytes for value in self.reductions]
-        text.add(f"__shared__ alignas(16) unsigned char shared[{max(sizes) * THREADS * plan.width}];")
+        text.add(f"__shared__ uint4 shared[{max(sizes) * THREADS * plan.width // 16}];")
         for value in self.reductions:
             of = reduction(self.kernel, value)
             with text.block(""):

@@ -146,7 +146,7 @@ def _rest(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
         kind = integer(max(reach(plan.axes), elements(kernel.domain)))
         start = plan.axes[-1].size - plan.rest
         text.add(f"const {kind} c = {start} + static_cast<{kind}>(threadIdx.x);", "constexpr int u = 0;")
-        place = Place(plan.axes, ("c",))
+        place = Place(plan.axes, (*("0" for _ in plan.axes[1:]), "c"))
         for number, tensor in enumerate(tensors(kernel)[: len(kernel.operands)]):
             if not is_table(kernel.body.args[number]):
                 text.add(f"Vec<{STORED[tensor.element]}, 1> x{number}[1];")

@@ -1,0 +1,147 @@
+// Enough of CUDA to run a block of a generated kernel on the host, each thread a fiber: barriers and shuffles switch.
+#include <ucontext.h>
+
+#include <climits>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__
+#define __shared__ static
+
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct Index {
+  unsigned x;
+};
+static Index threadIdx, blockIdx;
+
+template <class To, class From>
+inline To bits_as(From from) {
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
+inline int __float_as_int(float x) { return bits_as<int>(x); }
+inline float __int_as_float(int x) { return bits_as<float>(x); }
+inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
+inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
+inline float rsqrtf(float x) { return static_cast<float>(1 / std::sqrt(static_cast<double>(x))); }
+inline double rsqrt(double x) { return 1 / std::sqrt(x); }
+template <class Integer, class Float>
+inline Integer saturated(Float x) {
+  const Float top = std::ldexp(Float(1), sizeof(Integer) * 8 - 1);
+  if (x >= top) return static_cast<Integer>(sizeof(Integer) == 4 ? INT_MAX : LLONG_MAX);
+  if (x <= -top) return static_cast<Integer>(sizeof(Integer) == 4 ? INT_MIN : LLONG_MIN);
+  return static_cast<Integer>(x);
+}
+inline int __float2int_rz(float x) { return saturated<int>(x); }
+inline int __double2int_rz(double x) { return saturated<int>(x); }
+inline long long __float2ll_rz(float x) { return saturated<long long>(x); }
+inline long long __double2ll_rz(double x) { return saturated<long long>(x); }
+inline float half_to_float(unsigned short x) { return static_cast<float>(bits_as<_Float16>(x)); }
+inline unsigned short float_to_half(float x) { return bits_as<unsigned short>(static_cast<_Float16>(x)); }
+inline unsigned short double_to_half(double x) { return bits_as<unsigned short>(static_cast<_Float16>(x)); }
+inline unsigned short float_to_bfloat(float x) {
+  const unsigned bits = bits_as<unsigned>(x);
+  if (x != x) return 0x7fff;
+  return static_cast<unsigned short>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+inline float max_nan(float x, float y) { return x != x || y != y ? NAN : x == y ? (std::signbit(x) ? y : x) : x > y ? x : y; }
+inline float min_nan(float x, float y) { return x != x || y != y ? NAN : x == y ? (std::signbit(x) ? x : y) : x < y ? x : y; }
+
+enum class Wait { None, Warp, Block, Done };
+struct Fiber {
+  ucontext_t context;
+  std::vector<char> stack;
+  Wait wait;
+};
+static std::vector<Fiber> fibers;
+static ucontext_t scheduler;
+static unsigned running;
+static unsigned char exchanged[1024][8];
+
+inline void wait_for(Wait what) {
+  const unsigned me = running;
+  fibers[me].wait = what;
+  swapcontext(&fibers[me].context, &scheduler);
+}
+inline void __syncthreads() { wait_for(Wait::Block); }
+
+template <class T>
+inline T __shfl_xor_sync(unsigned, T x, int distance) {
+  const unsigned me = running;
+  std::memcpy(exchanged[me], &x, sizeof x);
+  wait_for(Wait::Warp);
+  std::memcpy(&x, exchanged[me ^ static_cast<unsigned>(distance)], sizeof x);
+  wait_for(Wait::Warp);
+  return x;
+}
+
+static void (*body)();
+static void enter() {
+  body();
+  wait_for(Wait::Done);
+}
+
+// Between two barriers threads run one after the other, the last first where `backwards`: a missing barrier shows.
+// Returns 0, or 1 where threads wait for others that never come.
+static int run_grid(void (*kernel)(), unsigned blocks, unsigned threads, bool backwards) {
+  body = kernel;
+  if (fibers.size() < threads) fibers.resize(threads);
+  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+    for (unsigned t = 0; t < threads; ++t) {
+      Fiber& fiber = fibers[t];
+      fiber.stack.resize(1 << 16);
+      getcontext(&fiber.context);
+      fiber.context.uc_stack.ss_sp = fiber.stack.data();
+      fiber.context.uc_stack.ss_size = fiber.stack.size();
+      fiber.context.uc_link = nullptr;
+      makecontext(&fiber.context, enter, 0);
+      fiber.wait = Wait::None;
+    }
+    for (bool all_done = false; !all_done;) {
+      bool ran = false;
+      all_done = true;
+      for (unsigned n = 0; n < threads; ++n) {
+        const unsigned t = backwards ? threads - 1 - n : n;
+        if (fibers[t].wait != Wait::None) continue;
+        running = t;
+        threadIdx.x = t;
+        ran = true;
+        swapcontext(&scheduler, &fibers[t].context);
+      }
+      bool block = true;
+      for (unsigned t = 0; t < threads; ++t) {
+        block = block && (fibers[t].wait == Wait::Block || fibers[t].wait == Wait::Done);
+        all_done = all_done && fibers[t].wait == Wait::Done;
+      }
+      // A shuffle names all lanes of its warp: one that has left would be missed.
+      for (unsigned first = 0; first < threads; first += 32) {
+        bool warp = true;
+        for (unsigned t = first; t < first + 32 && t < threads; ++t) warp = warp && fibers[t].wait == Wait::Warp;
+        if (warp)
+          for (unsigned t = first; t < first + 32 && t < threads; ++t) fibers[t].wait = Wait::None, ran = true;
+      }
+      if (block && !all_done)
+        for (unsigned t = 0; t < threads; ++t)
+          if (fibers[t].wait == Wait::Block) fibers[t].wait = Wait::None, ran = true;
+      if (!ran && !all_done) return 1;
+    }
+  }
+  return 0;
+}
+
+static void* arguments[64];

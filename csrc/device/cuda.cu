@@ -11,42 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "device/cuda_scope.h"
 #include "device/cuda_status.h"
 #include "device/device.h"
 
 namespace aicf {
 namespace {
-
-// Makes `index` the current device for a scope: torch may have left another one current.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int index) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;
-    if (before_ != index) (void)cudaSetDevice(index);
-    changed_ = before_ != index;
-  }
-  ~CurrentDevice() {
-    if (changed_) (void)cudaSetDevice(before_);
-  }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
-
-// Lets this thread allocate while any thread captures: such a call belongs to no stream and is safe.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 // A host write small enough to travel as a kernel argument: CUDA copies arguments at launch, so the
 // caller's memory is free at once, without waiting for the work that is still queued on the stream.

@@ -32,7 +32,7 @@ DTYPES: tuple[DType, ...] = (
     DType("i64", 8, "int64", "I64"),
     DType("i32", 4, "int32", "I32"),
     DType("i8", 1, "int8", "I8", is_value=False),  # workspaces only: bytes without a meaning
-    DType("i1", 1, "bool", "BOOL", is_value=False),
+    DType("i1", 1, "bool", "BOOL"),
 )
 
 TENSOR_DTYPES = tuple(row for row in DTYPES if row.name != "i8")

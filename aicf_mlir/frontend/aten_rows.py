@@ -18,7 +18,7 @@ REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 """torch's numbering of loss reductions."""
 
 
-def binary(op: type[nn.BinaryOp], swap: bool = False) -> Row:
+def binary(op: type[nn.PointwiseOp], swap: bool = False) -> Row:
     """`self op alpha * other`, or with `swap` `other op alpha * self`; each a tensor or a number."""
 
     def row(call: Call) -> SSAValue:
@@ -44,7 +44,7 @@ def unary(op: type[nn.UnaryOp]) -> Row:
 
 def gelu(call: Call) -> SSAValue:
     """The erf form, or torch's tanh approximation."""
-    return call.emit.insert(nn.GeluOp(call.operand("self", call.dtype), call["approximate"]))
+    return call.emit.insert(nn.GeluOp(call.operand("self", call.dtype), approximate=call["approximate"]))
 
 
 def softmax(call: Call) -> SSAValue:

@@ -12,11 +12,11 @@ from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.tensor_op import element_type
 
 
-def integers(call: Call, op: type[nn.BinaryOp], swap: bool) -> SSAValue:
+def integers(call: Call, op: type[nn.PointwiseOp], swap: bool) -> SSAValue:
     """Sums and differences of integers of one type, and of whole numbers of the model's text."""
     dtype: torch.dtype = call.expected.dtype
     kind = str(dtype).removeprefix("torch.")
-    if not op.OF_INTEGERS or dtype not in ELEMENT_TYPES:
+    if op not in (nn.AddOp, nn.SubOp) or dtype not in ELEMENT_TYPES:
         raise Refused(
             f"arithmetic on {kind}, which there is no kernel for; sums and differences of int64 and int32 only"
         )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
-from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, erfc, overflowing
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, erf, overflowing
 from aicf_mlir.ir.body import Body, Line, is_float
 
 Function = Callable[..., Array]
@@ -32,10 +32,6 @@ def _integer(numbers: Function, booleans: Function) -> Function:
 
 def _rsqrt(x: Array) -> Array:
     return 1.0 / np.sqrt(x)
-
-
-def _erf(x: Array) -> Array:
-    return np.where(np.isnan(x), x, 1.0 - erfc(np.where(np.isnan(x), 0.0, x)))
 
 
 def _round(x: Array) -> Array:
@@ -73,7 +69,21 @@ def _logical(function: Function) -> Function:
 
 
 def _fma(x: Array, y: Array, z: Array) -> Array:
-    return x * y + z
+    """X * y + z with the digits that the product alone would lose: what is left of a sum that cancels is exact."""
+    product = x * y
+    (x_high, x_low), (y_high, y_low) = _halves(x), _halves(y)
+    lost = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+    total = product + z
+    rounded = total - product
+    lost = lost + ((product - (total - rounded)) + (z - rounded))
+    return np.where(np.isfinite(lost), total + lost, total)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """Two numbers of 26 bits each with the sum x (Veltkamp's splitting)."""
+    scaled = x * float((1 << 27) + 1)
+    high = scaled - (scaled - x)
+    return high, x - high
 
 
 FUNCTIONS: Mapping[str, Function] = {
@@ -99,7 +109,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "math.copysign": np.copysign,
     "math.cos": np.cos,
     "math.cosh": np.cosh,
-    "math.erf": _erf,
+    "math.erf": erf,
     "math.exp": np.exp,
     "math.exp2": np.exp2,
     "math.expm1": np.expm1,

@@ -7,12 +7,14 @@ from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.launches import attributes_of, launch_of, operands_of
+from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.interpreters import kernel
-from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
+from aicf_mlir.interpreters.generated import generated
 from aicf_mlir.interpreters.kernel import Call
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.runner import Meaning, Operands, functions
 from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.registry import Schema, segments
 from aicf_mlir.ir.tensor_op import element_type, shape_of
@@ -23,31 +25,20 @@ def detach(op: nn.DetachOp, operands: Operands) -> Array:
     return operands[0]
 
 
-def gelu(op: nn.GeluOp, operands: Operands) -> Array:
-    """The error function's or tanh's version."""
-    return ACTIVATIONS["gelu_tanh" if op.approximate.data == "tanh" else "gelu"](operands[0])
+def cast(op: nn.CastOp, operands: Operands) -> Array | tuple[Array, ...]:
+    """Rounded once, where the result is rounded; other types by the body."""
+    return operands[0] if is_float(op.result) else generated(op, operands)
 
 
-def gelu_grad(op: nn.GeluGradOp, operands: Operands) -> Array:
-    """The derivative of either."""
-    return DERIVATIVES["gelu_tanh" if op.approximate.data == "tanh" else "gelu"](operands[0], operands[1])
+def total(op: nn.ReductionOp, operands: Operands) -> Array | tuple[Array, ...]:
+    """Over no dimensions the operand itself, whose -0.0 a sum would lose."""
+    return generated(op, operands) if len(op.dims) else operands[0]
 
 
 def linear(op: nn.LinearOp, operands: Operands) -> Array:
     """The product x · wᵀ, plus the bias if there is one."""
     x, w, *bias = operands
     return np.matmul(x, w.T) + (bias[0] if bias else 0.0)
-
-
-def total(op: nn.ReductionOp, operands: Operands) -> Array:
-    """The sum over the op's dimensions; over none the operand itself, whose -0.0 a sum would lose."""
-    dims = tuple(op.dims.get_values())
-    return np.sum(operands[0], axis=dims, keepdims=is_true(op.keepdim)) if dims else operands[0]
-
-
-def mean(op: nn.MeanOp, operands: Operands) -> Array:
-    """The sum over how many elements it has."""
-    return np.divide(total(op, operands), op.reduced_count())
 
 
 def var_mean(op: nn.VarMeanOp, operands: Operands) -> tuple[Array, Array]:
@@ -106,18 +97,18 @@ def broadcast_to(op: nn.BroadcastToOp, operands: Operands) -> Array:
 
 MEANINGS: dict[type[Operation], Meaning] = {
     **{op: of_launch(schema) for op in nn.NN.operations if (schema := launch_of(op))},
+    **{op: generated for op in nn.NN.operations if issubclass(op, GeneratedInterface)},
+    nn.CastOp: cast,
+    nn.SumOp: total,
+    nn.MeanOp: total,
     nn.ConstantOp: constant,
     nn.DetachOp: detach,
-    nn.GeluOp: gelu,
-    nn.GeluGradOp: gelu_grad,
     nn.LinearOp: linear,
     nn.ReshapeOp: reshape,
     nn.TransposeOp: transpose,
     nn.BroadcastToOp: broadcast_to,
     nn.SplitOp: split,
     nn.ConcatOp: concat,
-    nn.SumOp: total,
-    nn.MeanOp: mean,
     nn.VarMeanOp: var_mean,
 }
 """A row for each op of the dialect that is not a launch as it stands."""

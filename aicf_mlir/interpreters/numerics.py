@@ -85,3 +85,6 @@ def elementwise(function: Callable[[float], float]) -> Callable[[Array], Array]:
 
 erfc = elementwise(math.erfc)
 """The complementary error function, which NumPy lacks."""
+
+erf = elementwise(math.erf)
+"""The error function, likewise; of small numbers to the last digit, as 1 - erfc(x) would not be."""

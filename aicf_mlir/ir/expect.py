@@ -6,9 +6,10 @@ All raise VerifyException, from a verifier as well as from a constructor that ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeAlias, cast
 
+import numpy as np
 from xdsl.dialects.builtin import (
     BFloat16Type,
     Float16Type,
@@ -17,12 +18,12 @@ from xdsl.dialects.builtin import (
     NoneAttr,
     StringAttr,
     TensorType,
-    i32,
-    i64,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dtypes import DTYPES
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.layouts import layout_of
 from aicf_mlir.ir.tensor_op import AnyTensor, tensor_type
 
@@ -30,7 +31,12 @@ Value: TypeAlias = SSAValue | Operation
 """An operand as a constructor takes it: a value, or an op that has one result."""
 
 Float = Float16Type | BFloat16Type | Float32Type | Float64Type
+MESSAGE_ORDER = ("i1", "i32", "i64", "f16", "bf16", "f32", "f64")
 FLOAT_NAMES = "f16, bf16, f32 or f64"
+
+
+VALUES = frozenset(ELEMENT_TYPES[row.name] for row in DTYPES if row.is_value)
+"""Element types of tensors."""
 
 
 def with_shape(value: Value, shape: Sequence[int]) -> AnyTensor:
@@ -59,6 +65,20 @@ def expect_float(name: str, value: Value) -> None:
         raise VerifyException(f"expected {name} of element type {FLOAT_NAMES}, got {tensor_type(value)}")
 
 
+def listed(elements: Collection[str]) -> str:
+    """`f16, bf16, f32 or f64`: element types for a message, floats last."""
+    *most, last = [name for name in MESSAGE_ORDER if name in elements]
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def expect_element(name: str, value: Value, takes: Collection[str]) -> str:
+    """The element type of an operand, by its name; refuses one that is not among `takes`."""
+    own = element_name(tensor_type(value).get_element_type())
+    if own not in takes:
+        raise VerifyException(f"expected {name} of element type {listed(takes)}, got {tensor_type(value)}")
+    return own
+
+
 def expect_type(name: str, value: Value, expected: AnyTensor) -> None:
     """Refuse an operand of another type than the op's other operands imply."""
     if tensor_type(value) != expected:
@@ -80,6 +100,17 @@ def expect_one_of(name: str, attribute: StringAttr, choices: Sequence[str]) -> N
         raise VerifyException(f'expected {name} to be {wanted}, got "{attribute.data}"')
 
 
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape of these shapes together by NumPy's rules; raises VerifyException if they do not fit."""
+    try:
+        return np.broadcast_shapes(*(tuple(shape) for shape in shapes))
+    except ValueError:
+        got = " and ".join(str(list(shape)) for shape in shapes)
+        raise VerifyException(
+            f"expected shapes that broadcast together (equal or 1, from the last dimension on), got {got}"
+        ) from None
+
+
 def expect_tensors(op: Operation, strided: bool = False) -> None:
     """
     Refuse operands and results other than tensors of static shape and of a number that kernels know.
@@ -92,8 +123,8 @@ def expect_tensors(op: Operation, strided: bool = False) -> None:
             raise VerifyException(f"expected tensors, got {written}")
         if any(size < 0 for size in written.get_shape()):
             raise VerifyException(f"expected static shapes, got {written}")
-        if not isinstance(written.get_element_type(), Float) and written.get_element_type() not in (i32, i64):
-            raise VerifyException(f"expected element type f16, bf16, f32, f64, i32 or i64, got {written}")
+        if written.get_element_type() not in VALUES:
+            raise VerifyException(f"expected element type {listed(MESSAGE_ORDER)}, got {written}")
         if not isinstance(written.encoding, NoneAttr):
             if not strided:
                 raise VerifyException(f"expected dense tensors, got {written}")

@@ -33,6 +33,11 @@ class DifferentiableInPartsInterface(DifferentiableInterface, abc.ABC):
     ) -> Sequence[SSAValue | None]:
         """As `vjp`; None stands for a result that the loss does not depend on. One at least is there."""
 
+    @property
+    def without_gradient(self) -> Sequence[SSAValue]:
+        """Results that a gradient does not flow through, beside those that are no floats."""
+        return ()
+
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         return self.vjp_in_parts(builder, cotangents)
 

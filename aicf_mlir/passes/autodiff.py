@@ -95,7 +95,8 @@ def values_depending_on(sources: Sequence[SSAValue], ops: Sequence[Operation]) -
     depending = set(sources)
     for op in ops:
         if not isinstance(op, nn.DetachOp) and any(operand in depending for operand in op.operands):
-            depending.update(result for result in op.results if is_float(result))
+            stopped = op.without_gradient if isinstance(op, DifferentiableInPartsInterface) else ()
+            depending.update(result for result in op.results if is_float(result) and result not in stopped)
     return depending
 
 

@@ -19,13 +19,14 @@ from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir import compile_train_step
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.common import UnaryOp
 from aicf_mlir.ir.interfaces import DecomposableInterface
 from aicf_mlir.passes.decompose import DecomposePass
 from aicf_mlir.text.parsing import make_context
 
 
 @irdl_op_definition
-class EndlessOp(nn.UnaryOp, DecomposableInterface):
+class EndlessOp(UnaryOp, DecomposableInterface):
     """Made of itself."""
 
     name = "nn.endless"
@@ -38,7 +39,7 @@ class EndlessOp(nn.UnaryOp, DecomposableInterface):
 
 
 @irdl_op_definition
-class WrongOp(nn.UnaryOp, DecomposableInterface):
+class WrongOp(UnaryOp, DecomposableInterface):
     """Made of something of another type."""
 
     name = "nn.wrong"
@@ -50,7 +51,7 @@ class WrongOp(nn.UnaryOp, DecomposableInterface):
         return [builder.insert(nn.SumOp(self.x)).result]
 
 
-def decomposed(op: type[nn.UnaryOp]) -> None:
+def decomposed(op: type[UnaryOp]) -> None:
     block = Block(arg_types=[TensorType(f32, [4])])
     made = op(block.args[0])
     block.add_ops([made, func.ReturnOp(made.result)])

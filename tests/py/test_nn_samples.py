@@ -90,7 +90,7 @@ UNITS = {"float64": 1e-12, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16":
 """One unit in the last place; for float64 room for another order of summation."""
 
 
-EXACT = {"int64": 0.0, "int32": 0.0}
+EXACT = {"int64": 0.0, "int32": 0.0, "bool": 0.0}
 
 
 @pytest.mark.parametrize("element", ["f64", "f32", "f16", "bf16"])

@@ -12,28 +12,39 @@ from pkgutil import iter_modules
 
 from xdsl.ir import Dialect, Operation
 
-from aicf_mlir.dialects.nn.activations import *
+from aicf_mlir.dialects.nn import pointwise
 from aicf_mlir.dialects.nn.broadcasting import *
 from aicf_mlir.dialects.nn.checks import *
 from aicf_mlir.dialects.nn.common import NNOp
-from aicf_mlir.dialects.nn.elementwise import *
+from aicf_mlir.dialects.nn.extremes import *
 from aicf_mlir.dialects.nn.linear_algebra import *
 from aicf_mlir.dialects.nn.losses import *
+from aicf_mlir.dialects.nn.normalization import *
+from aicf_mlir.dialects.nn.pointwise import PointwiseOp
 from aicf_mlir.dialects.nn.reductions import *
 from aicf_mlir.dialects.nn.shape import *
 from aicf_mlir.dialects.nn.slicing import *
+from aicf_mlir.dialects.nn.softmax import *
 from aicf_mlir.dialects.nn.statistics import *
 
 
 def _ops() -> list[type[Operation]]:
-    """In the order of the files, and of the lines in each."""
+    """In the order of the files, and of the lines in each; those that a table makes after the others of their file."""
     ops: list[type[Operation]] = []
     for file in sorted(row.name for row in iter_modules(__path__)):
         module = import_module(f"{__name__}.{file}")
         classes = (each for each in vars(module).values() if isinstance(each, type))
         own = (each for each in classes if each.__module__ == module.__name__ and issubclass(each, NNOp))
         ops += [each for each in own if "name" in vars(each)]
+        ops += getattr(module, "CLASSES", {}).values()
     return ops
 
 
 NN = Dialect("nn", _ops())
+
+
+def __getattr__(name: str) -> type[PointwiseOp]:
+    try:
+        return getattr(pointwise, name)
+    except AttributeError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import BoolAttr, DenseArrayBase, TensorType, i64
 from xdsl.interfaces import HasCanonicalizationPatternsInterface
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.generated import GeneratedInterface
+from aicf_mlir.dialects.nn.rows.row import FLOATS, NUMBERS
 from aicf_mlir.dialects.nn.shape import ReshapeOp
-from aicf_mlir.ir.expect import Value, expect_float, with_shape
+from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES
+from aicf_mlir.ir.expect import Value, broadcast_shapes, expect_element, with_shape
+from aicf_mlir.ir.formula import Scalar, row_sum, trace
 from aicf_mlir.ir.interfaces import DifferentiableInterface
 from aicf_mlir.ir.properties import bool_attr, ints_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 
 __all__ = ["BroadcastToOp", "ReductionOp", "SumOp", "broadcast_shapes"]
-
-
-def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape of these shapes together by NumPy's rules; raises VerifyException if they do not fit."""
-    try:
-        return np.broadcast_shapes(*(tuple(shape) for shape in shapes))
-    except ValueError:
-        got = " and ".join(str(list(shape)) for shape in shapes)
-        raise VerifyException(
-            f"expected shapes that broadcast together (equal or 1, from the last dimension on), got {got}"
-        ) from None
 
 
 def sum_to_shape(builder: Builder, value: SSAValue, shape: Sequence[int]) -> SSAValue:
@@ -78,36 +73,76 @@ def normalized_dims(dims: Sequence[int] | None, rank: int) -> tuple[int, ...]:
     return tuple(range(rank)) if dims is None else tuple(sorted(d + rank if d < 0 else d for d in dims))
 
 
-class ReductionOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface, abc.ABC):
+class ReductionOp(ValueOp, GeneratedInterface, HasCanonicalizationPatternsInterface, abc.ABC):
     """Reduces x over `dims` (sorted, unique); with `keepdim` they stay as dimensions of size 1."""
+
+    TAKES: ClassVar[frozenset[str]] = FLOATS
+    """Element types of x."""
+    RESULT: ClassVar[str | None] = None
+    """The element type of the result, where it is not that of x."""
 
     x = operand_def(TensorType)
     dims = prop_def(DenseArrayBase.constr(i64))
     keepdim = prop_def(BoolAttr, default_value=bool_attr(False))
 
-    def __init__(self, x: Value, dims: Sequence[int] | None = None, keepdim: bool = False):
+    def __init__(
+        self,
+        x: Value,
+        dims: Sequence[int] | None = None,
+        keepdim: bool = False,
+        properties: Mapping[str, Attribute] | None = None,
+    ):
         """Negative `dims` count from the last dimension; None reduces over all of them."""
         normal = normalized_dims(dims, len(shape_of(x)))
         super().__init__(
             operands=[x],
-            properties={"dims": ints_attr(normal), "keepdim": bool_attr(keepdim)},
-            result_types=[reduced_type(x, normal, keepdim)],
+            properties={"dims": ints_attr(normal), "keepdim": bool_attr(keepdim), **(properties or {})},
+            result_types=[self.type_of(x, normal, keepdim)],
         )
 
+    @classmethod
+    def type_of(cls, x: Value, dims: Sequence[int], keepdim: bool) -> AnyTensor:
+        """The type of the result."""
+        type_ = reduced_type(x, dims, keepdim, cls.TAKES)
+        return type_ if cls.RESULT is None else TensorType(ELEMENT_TYPES[cls.RESULT], type_.get_shape())
+
     def inferred_type(self) -> AnyTensor:
-        return reduced_type(self.x, self.dims.get_values(), is_true(self.keepdim))
+        return self.type_of(self.x, self.dims.get_values(), is_true(self.keepdim))
+
+    @abc.abstractmethod
+    def formula(self, x: Scalar) -> Scalar:
+        """The result from the elements of a row, by reductions."""
+
+    def body(self) -> Body:
+        return trace(self.compute_types, self.formula)
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        """With one more dimension where none is reduced."""
+        shape = shape_of(self.x)
+        return shape if len(self.dims) else (1, *shape)
+
+    @property
+    def reduced_dims(self) -> tuple[int, ...]:
+        return tuple(self.dims.get_values()) or (0,)
+
+    @property
+    def whole_results(self) -> tuple[bool, ...]:
+        return (False,)
 
     def reduced_count(self) -> int:
         """How many elements of x go into one element of the result."""
         shape = shape_of(self.x)
         return int(np.prod([shape[d] for d in self.dims.get_values()], dtype=np.int64))
 
+    def kept(self, builder: Builder, value: SSAValue) -> SSAValue:
+        """A value of the shape of the result, with the reduced dimensions as those of size 1."""
+        shape = reduced_type(self.x, self.dims.get_values(), True, self.TAKES).get_shape()
+        return value if shape_of(value) == shape else builder.insert(ReshapeOp(value, shape)).result
+
     def spread(self, builder: Builder, g: SSAValue) -> SSAValue:
         """The cotangent of the result repeated over the reduced dimensions."""
-        kept = reduced_type(self.x, self.dims.get_values(), keepdim=True).get_shape()
-        if shape_of(g) != kept:
-            g = builder.insert(ReshapeOp(g, kept)).result
-        return builder.insert(BroadcastToOp(g, shape_of(self.x))).result
+        return builder.insert(BroadcastToOp(self.kept(builder, g), shape_of(self.x))).result
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
@@ -116,9 +151,9 @@ class ReductionOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsI
         return (RemoveEmptyReduction(),)
 
 
-def reduced_type(x: Value, dims: Sequence[int], keepdim: bool) -> AnyTensor:
+def reduced_type(x: Value, dims: Sequence[int], keepdim: bool, takes: frozenset[str] = FLOATS) -> AnyTensor:
     """The result type of a reduction of `x` over `dims`, which must be sorted, unique and in range."""
-    expect_float("the operand", x)
+    expect_element("the operand", x, takes)
     shape = shape_of(x)
     if list(dims) != sorted({d for d in dims if 0 <= d < len(shape)}):
         raise VerifyException(
@@ -130,10 +165,14 @@ def reduced_type(x: Value, dims: Sequence[int], keepdim: bool) -> AnyTensor:
 
 
 @irdl_op_definition
-class SumOp(ReductionOp):
+class SumOp(ReductionOp, DifferentiableInterface):
     """The sum over `dims`."""
 
     name = "nn.sum"
+    TAKES: ClassVar = NUMBERS
+
+    def formula(self, x: Scalar) -> Scalar:
+        return row_sum(x)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         (g,) = cotangents

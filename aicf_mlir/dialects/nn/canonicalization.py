@@ -13,6 +13,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.pointwise import GRADIENTS
 from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 
@@ -44,7 +45,7 @@ class RemoveIdentity(RewritePattern):
 
 
 class RemoveEmptyReduction(RewritePattern):
-    """sum and mean over no dimensions -> x"""
+    """sum, mean and others that are x itself over no dimensions -> x"""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if isinstance(op, nn.ReductionOp) and len(op.dims) == 0:
@@ -94,14 +95,14 @@ class AbsorbBroadcast(RewritePattern):
     """add(broadcast_to(x), y) -> add(x, y) where y, or what is left of the broadcast, gives the shape"""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, nn.BinaryOp):
+        if not isinstance(op, nn.PointwiseOp):
             return
         operands = list(op.operands)
         for index, operand in enumerate(operands):
             if isinstance(wide := operand.owner, nn.BroadcastToOp):
                 narrowed = [*operands[:index], wide.x, *operands[index + 1 :]]
                 if nn.broadcast_shapes(*(shape_of(value) for value in narrowed)) == shape_of(op.result):
-                    replace(rewriter, op, type(op)(*narrowed))
+                    replace(rewriter, op, type(op)(*narrowed, **op.parameters))
                     return
 
 
@@ -111,19 +112,19 @@ class RemoveMultiplicationByOne(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, nn.MulOp | nn.DivOp):
             return
-        if is_constant(op.y, 1.0) and op.x.type == op.result.type:
-            replace(rewriter, op, op.x)
-        elif isinstance(op, nn.MulOp) and is_constant(op.x, 1.0) and op.y.type == op.result.type:
-            replace(rewriter, op, op.y)
+        x, y = op.operands
+        if is_constant(y, 1.0) and x.type == op.result.type:
+            replace(rewriter, op, x)
+        elif isinstance(op, nn.MulOp) and is_constant(x, 1.0) and y.type == op.result.type:
+            replace(rewriter, op, y)
 
 
 class CancelNegations(RewritePattern):
     """neg(neg(x)) -> x"""
 
-    @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: nn.NegOp, rewriter: PatternRewriter) -> None:
-        if isinstance(inner := op.x.owner, nn.NegOp):
-            replace(rewriter, op, inner.x)
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if isinstance(op, nn.NegOp) and isinstance(inner := op.operands[0].owner, nn.NegOp):
+            replace(rewriter, op, inner.operands[0])
 
 
 class AbsorbNegation(RewritePattern):
@@ -132,11 +133,12 @@ class AbsorbNegation(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, nn.AddOp | nn.SubOp):
             return
-        if isinstance(negated := op.y.owner, nn.NegOp):
+        x, y = op.operands
+        if isinstance(negated := y.owner, nn.NegOp):
             opposite = nn.SubOp if isinstance(op, nn.AddOp) else nn.AddOp
-            replace(rewriter, op, opposite(op.x, negated.x))
-        elif isinstance(op, nn.AddOp) and isinstance(negated := op.x.owner, nn.NegOp):
-            replace(rewriter, op, nn.SubOp(op.y, negated.x))
+            replace(rewriter, op, opposite(x, negated.operands[0]))
+        elif isinstance(op, nn.AddOp) and isinstance(negated := x.owner, nn.NegOp):
+            replace(rewriter, op, nn.SubOp(y, negated.operands[0]))
 
 
 class AbsorbTransposeIntoMatmul(RewritePattern):
@@ -218,3 +220,17 @@ def without_transpose(value: SSAValue) -> tuple[SSAValue, bool]:
     """The operand of a swap of the last two dimensions and True, or `value` and False."""
     op = value.owner
     return (op.x, True) if isinstance(op, nn.TransposeOp) and swaps_last_two(op) else (value, False)
+
+
+ARITHMETIC = (AbsorbBroadcast(), AbsorbNegation(), RemoveMultiplicationByOne())
+
+PATTERNS: dict[str, tuple[RewritePattern, ...]] = {
+    **{f"nn.{name}": ARITHMETIC for name in ("add", "sub", "mul", "div")},
+    "nn.neg": (CancelNegations(),),
+}
+"""What is known of single pointwise ops, by name."""
+
+
+def of_pointwise(op: type[nn.PointwiseOp]) -> tuple[RewritePattern, ...]:
+    """The patterns of a pointwise op; a gradient keeps its operands as they are."""
+    return PATTERNS.get(op.name, () if op.row().name in GRADIENTS else (AbsorbBroadcast(),))

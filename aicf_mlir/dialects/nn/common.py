@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import TensorType
-from xdsl.irdl import result_def, traits_def
+from xdsl.ir import Attribute
+from xdsl.irdl import operand_def, result_def, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.ir.expect import expect_tensors
-from aicf_mlir.ir.tensor_op import AnyTensor, TensorOp
+from aicf_mlir.ir.expect import Value, expect_float, expect_tensors
+from aicf_mlir.ir.interfaces import DifferentiableInterface
+from aicf_mlir.ir.tensor_op import AnyTensor, TensorOp, tensor_type
 
 
 class NNOp(TensorOp, abc.ABC):
@@ -47,3 +49,16 @@ class ValueOp(NNOp, abc.ABC):
 
     def inferred_types(self) -> Sequence[AnyTensor]:
         return [self.inferred_type()]
+
+
+class UnaryOp(ValueOp, DifferentiableInterface, abc.ABC):
+    """An op of one operand of floats, whose type its result has."""
+
+    x = operand_def(TensorType)
+
+    def __init__(self, x: Value, **properties: Attribute):
+        super().__init__(operands=[x], properties=properties, result_types=[tensor_type(x)])
+
+    def inferred_type(self) -> AnyTensor:
+        expect_float("the operand", self.x)
+        return tensor_type(self.x)

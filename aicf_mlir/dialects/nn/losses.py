@@ -13,7 +13,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.elementwise import NegOp
+from aicf_mlir.dialects.nn.pointwise import NegOp
 from aicf_mlir.ir.expect import Value, expect_float, expect_one_of, expect_type, scalar_of
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import float_attr

@@ -1,26 +1,59 @@
-"""Reductions that are more than the transpose of a broadcast: mean."""
+"""Reductions: the mean, and those of one table, each with its gradient as an op of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import abc
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from xdsl.builder import Builder
+from xdsl.dialects.builtin import DenseArrayBase, TensorType, i64
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
+from xdsl.pattern_rewriter import RewritePattern
+from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.nn.broadcasting import ReductionOp
-from aicf_mlir.dialects.nn.elementwise import MulOp
+from aicf_mlir.dialects.nn.broadcasting import ReductionOp, reduced_type
+from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.generated import GeneratedInterface
+from aicf_mlir.dialects.nn.made import attributes_of, make_class, parameters_of
+from aicf_mlir.dialects.nn.pointwise import MulOp
+from aicf_mlir.dialects.nn.rows.functions import sign
+from aicf_mlir.dialects.nn.rows.row import ALL, FLOATS, NUMBERS, Formula
 from aicf_mlir.dialects.nn.shape import ConstantOp
-from aicf_mlir.ir.expect import scalar_of
+from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.expect import Value, expect_type, scalar_of, with_shape
+from aicf_mlir.ir.formula import (
+    Scalar,
+    absolute,
+    exp,
+    log,
+    power,
+    row_max,
+    row_min,
+    row_prod,
+    row_sum,
+    select,
+    sqrt,
+    trace,
+)
+from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.ir.properties import ints_attr
+from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 
-__all__ = ["MeanOp"]
+__all__ = ["MeanOp", "TableReductionOp"]
 
 
 @irdl_op_definition
-class MeanOp(ReductionOp):
+class MeanOp(ReductionOp, DifferentiableInterface):
     """The sum over `dims` divided by how many elements it has; NaN over no elements, as in torch."""
 
     name = "nn.mean"
+
+    def formula(self, x: Scalar) -> Scalar:
+        return row_sum(x) / float(self.reduced_count())
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         (g,) = cotangents
@@ -28,3 +61,259 @@ class MeanOp(ReductionOp):
             scale = builder.insert(ConstantOp(1 / count, scalar_of(g))).result
             g = builder.insert(MulOp(g, scale)).result
         return [self.spread(builder, g)]
+
+
+ReductionGradient = Callable[[Any, Any, Any], Scalar] | Callable[[Any, Any, Any, Any], Scalar]
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """A row: one op over some dimensions."""
+
+    name: str
+    doc: str
+    formula: Formula
+    """From x and the parameters; with `indexed` from x, the first of the reduced dimensions, and the parameters."""
+    gradient: ReductionGradient | None = None
+    """From the cotangent of the result, x, the result and the parameters; it may reduce the same dimensions."""
+    takes: frozenset[str] = FLOATS
+    result: str | None = None
+    parameters: Mapping[str, float] = field(default_factory=dict[str, float])
+    indexed: bool = False
+    of_one: bool = True
+    """Whether the result of one element is that element."""
+
+
+def logsumexp(x: Scalar) -> Scalar:
+    """Without overflow; of infinities alone they themselves."""
+    largest = row_max(x)
+    shift = select(absolute(largest).equal(math.inf), 0.0, largest)
+    return log(row_sum(exp(x - shift))) + shift
+
+
+def vector_norm(x: Scalar, ord: float) -> Scalar:
+    """The p-norm; of order 0 the number of elements that are not 0."""
+    size = absolute(x)
+    match ord:
+        case 0.0:
+            return row_sum(select(x.equal(0.0), x.of(0.0), 1.0))
+        case 1.0:
+            return row_sum(size)
+        case 2.0:
+            return sqrt(row_sum(x * x))
+        case math.inf:
+            return row_max(size)
+        case _ if ord == -math.inf:
+            return row_min(size)
+        case _:
+            return power(row_sum(power(size, ord)), 1.0 / ord)
+
+
+def vector_norm_gradient(g: Scalar, x: Scalar, y: Scalar, ord: float) -> Scalar:
+    """0 where the norm or the element is 0; that of the largest elements is shared evenly."""
+    match ord:
+        case 0.0:
+            return g.of(0.0)
+        case 1.0:
+            return g * sign(x)
+        case 2.0:
+            return select(y.equal(0.0), 0.0, g * (x / y))
+        case _ if math.isinf(ord):
+            return shared(g, absolute(x), y) * sign(x)
+        case _:
+            slope = power(absolute(x), ord - 1.0) / power(y, ord - 1.0)
+            return select(x.equal(0.0) | y.equal(0.0), 0.0, g * (sign(x) * slope))
+
+
+def shared(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    """In even parts to all elements that are the result."""
+    chosen = x.equal(y)
+    return select(chosen, g, 0.0) / row_sum(select(chosen, x.of(1.0), 0.0))
+
+
+def product_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    """The product of all others, also where one of them is 0."""
+    zero = x.equal(0.0)
+    zeros = row_sum(select(zero, x.of(1.0), 0.0))
+    others = row_prod(select(zero, 1.0, x))
+    return select(zeros.equal(0.0), g * (y / x), select(zero & zeros.equal(1.0), g * others, 0.0))
+
+
+def first(chosen: Scalar, dim: int) -> Scalar:
+    """The first index of those chosen."""
+    index = chosen.builder.index(dim)
+    return row_min(select(chosen, index, (1 << 63) - 1))
+
+
+def argmax(x: Scalar, dim: int) -> Scalar:
+    """A NaN counts as the largest."""
+    return first(extreme(x, row_max(x)), dim)
+
+
+def argmin(x: Scalar, dim: int) -> Scalar:
+    """A NaN counts as the smallest."""
+    return first(extreme(x, row_min(x)), dim)
+
+
+def extreme(x: Scalar, y: Scalar) -> Scalar:
+    """Whether x is the extreme y of its row: a NaN is, beside whatever."""
+    return x.equal(y) | x.is_nan() if x.is_float else x.equal(y)
+
+
+ROWS = (
+    Reduction("prod", "The product.", row_prod, product_gradient, takes=NUMBERS),
+    Reduction("amax", "The largest; a NaN where there is one.", row_max, shared, takes=ALL),
+    Reduction("amin", "The smallest; a NaN where there is one.", row_min, shared, takes=ALL),
+    Reduction(
+        "logsumexp",
+        "The logarithm of the sum of exp(x).",
+        logsumexp,
+        lambda g, x, y: g * exp(x - y),
+    ),
+    Reduction(
+        "vector_norm",
+        "The norm of order `ord`.",
+        vector_norm,
+        vector_norm_gradient,
+        parameters={"ord": 2.0},
+        of_one=False,
+    ),
+    Reduction("any", "Whether one is true.", row_max, takes=frozenset({"i1"})),
+    Reduction("all", "Whether all are true.", row_min, takes=frozenset({"i1"})),
+    Reduction(
+        "argmax",
+        "The index of the first of the largest; over one dimension.",
+        argmax,
+        takes=NUMBERS,
+        result="i64",
+        indexed=True,
+        of_one=False,
+    ),
+    Reduction(
+        "argmin",
+        "The index of the first of the smallest; over one dimension.",
+        argmin,
+        takes=NUMBERS,
+        result="i64",
+        indexed=True,
+        of_one=False,
+    ),
+)
+
+TABLE: dict[str, Reduction] = {row.name: row for row in ROWS}
+
+
+class TableReductionOp(ReductionOp, abc.ABC):
+    """A reduction of the table."""
+
+    def __init__(
+        self,
+        x: Value,
+        dims: Sequence[int] | None = None,
+        keepdim: bool = False,
+        **parameters: float,
+    ):
+        super().__init__(x, dims, keepdim, attributes_of(parameters))
+
+    @classmethod
+    def row(cls) -> Reduction:
+        """What the table says of it."""
+        return TABLE[cls.name.removeprefix("nn.")]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters by name."""
+        return parameters_of(self, self.row().parameters)
+
+    def inferred_type(self) -> AnyTensor:
+        if self.row().indexed and len(self.dims) > 1:
+            raise VerifyException(f"expected one dimension at most, got dims {list(self.dims.get_values())}")
+        return super().inferred_type()
+
+    def formula(self, x: Scalar) -> Scalar:
+        row = self.row()
+        dims = self.reduced_dims[:1] if row.indexed else ()
+        formula: Callable[..., Scalar] = row.formula
+        return formula(x, *dims, **self.parameters)
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        return super().get_canonicalization_patterns() if cls.row().of_one else ()
+
+
+class DifferentiableReductionOp(TableReductionOp, DifferentiableInterface, abc.ABC):
+    """A reduction with a gradient."""
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        g, y = self.kept(builder, cotangents[0]), self.kept(builder, self.result)
+        dims = self.dims.get_values()
+        made = GRADIENTS[f"{self.row().name}_grad"](g, self.x, y, dims, **self.parameters)
+        return [builder.insert(made).result]
+
+
+class ReductionGradOp(ValueOp, GeneratedInterface, abc.ABC):
+    """The cotangent of the operand of a reduction over `dims`, which dy and the result y have with size 1."""
+
+    dy = operand_def(TensorType)
+    x = operand_def(TensorType)
+    y = operand_def(TensorType)
+    dims = prop_def(DenseArrayBase.constr(i64))
+
+    traits = traits_def(NotDifferentiable("second derivatives are not supported"))
+
+    def __init__(self, dy: Value, x: Value, y: Value, dims: Sequence[int], **parameters: float):
+        super().__init__(
+            operands=[dy, x, y],
+            properties={"dims": ints_attr(list(dims)), **attributes_of(parameters)},
+            result_types=[tensor_type(x)],
+        )
+
+    @classmethod
+    def row(cls) -> Reduction:
+        """What the table says of the reduction."""
+        return TABLE[cls.name.removeprefix("nn.").removesuffix("_grad")]
+
+    def inferred_type(self) -> AnyTensor:
+        kept = reduced_type(self.x, self.dims.get_values(), keepdim=True)
+        expect_type("dy", self.dy, kept)
+        expect_type("y", self.y, kept)
+        return with_shape(self.x, shape_of(self.x))
+
+    def body(self) -> Body:
+        gradient = self.row().gradient
+        assert gradient is not None
+        return trace(self.compute_types, gradient, **parameters_of(self, self.row().parameters))
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        """With one more dimension where none is reduced."""
+        shape = shape_of(self.x)
+        return shape if len(self.dims) or not self.body().reduces else (1, *shape)
+
+    @property
+    def reduced_dims(self) -> tuple[int, ...]:
+        return (tuple(self.dims.get_values()) or (0,)) if self.body().reduces else ()
+
+
+def _reduction(row: Reduction) -> type[TableReductionOp]:
+    annotations = dict.fromkeys(("TAKES", "RESULT"), ClassVar)
+    facts: dict[str, Any] = {"TAKES": row.takes, "RESULT": row.result, "__annotations__": annotations}
+    if row.gradient is not None:
+        return make_class(row.name, DifferentiableReductionOp, row.doc, row.parameters, **facts)
+    traits = traits_def(NotDifferentiable("it is a step function"))
+    return make_class(row.name, TableReductionOp, row.doc, row.parameters, traits=traits, **facts)
+
+
+def _gradient(row: Reduction) -> type[ReductionGradOp]:
+    doc = f"The cotangent of x in nn.{row.name}."
+    return make_class(f"{row.name}_grad", ReductionGradOp, doc, row.parameters)
+
+
+REDUCTIONS: dict[str, type[TableReductionOp]] = {row.name: _reduction(row) for row in ROWS}
+
+GRADIENTS: dict[str, type[ReductionGradOp]] = {
+    f"{row.name}_grad": _gradient(row) for row in ROWS if row.gradient is not None
+}
+
+CLASSES: dict[str, type[TableReductionOp] | type[ReductionGradOp]] = {**REDUCTIONS, **GRADIENTS}
+"""Every op class by the name of its row."""

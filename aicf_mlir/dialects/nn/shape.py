@@ -15,7 +15,11 @@ from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.ir.expect import Value, expect_float, is_float, with_shape
+from aicf_mlir.dialects.nn.generated import GeneratedInterface
+from aicf_mlir.ir.body import COMPUTE, Body
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.expect import Value, is_float, with_shape
+from aicf_mlir.ir.formula import Scalar, trace
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import float_attr, ints_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
@@ -137,8 +141,12 @@ class TransposeOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsI
 
 
 @irdl_op_definition
-class CastOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
-    """Each element rounded once to the element type of the result (to nearest, ties to even)."""
+class CastOp(ValueOp, DifferentiableInterface, GeneratedInterface, HasCanonicalizationPatternsInterface):
+    """
+    Each element rounded once to the element type of the result (to nearest, ties to even).
+
+    A float becomes an integer towards zero, and true where it is not 0.
+    """
 
     name = "nn.cast"
     LAUNCH: ClassVar = "copy"
@@ -149,8 +157,16 @@ class CastOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterf
         super().__init__(operands=[x], result_types=[TensorType(element_type, shape_of(x))])
 
     def inferred_type(self) -> AnyTensor:
-        expect_float("the result", self.result)
         return TensorType(element_type(self.result), shape_of(self.x))
+
+    def body(self) -> Body:
+        """By way of the compute type of the result: from f64 to half precision that rounds twice, the op once."""
+        target = COMPUTE[element_name(element_type(self.result))]
+
+        def formula(x: Scalar) -> Scalar:
+            return x.cast(target)
+
+        return trace(self.compute_types, formula)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         (g,) = cotangents

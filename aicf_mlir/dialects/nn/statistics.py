@@ -12,7 +12,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, SumOp, normalized_dims, reduced_type
 from aicf_mlir.dialects.nn.common import NNOp
-from aicf_mlir.dialects.nn.elementwise import AddOp, DivOp, MulOp, SubOp
+from aicf_mlir.dialects.nn.pointwise import AddOp, DivOp, MulOp, SubOp
 from aicf_mlir.dialects.nn.reductions import MeanOp
 from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp
 from aicf_mlir.ir.expect import Value, scalar_of

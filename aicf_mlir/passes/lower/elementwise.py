@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from xdsl.dialects.builtin import TensorType, f64
 from xdsl.ir import Operation, SSAValue
@@ -11,6 +12,7 @@ from aicf_mlir.dialects import kernel, nn
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import shape_of
+from aicf_mlir.passes.lower.same import BY_NAME
 
 
 def of_numbers(target: type[KernelOp]) -> Callable[[Operation], list[Operation]]:
@@ -34,21 +36,23 @@ def _in_float64(value: SSAValue) -> Operation:
     return kernel.CopyOp.launch([value], [wide])
 
 
-def lower_gelu(op: nn.GeluOp) -> list[Operation]:
-    """The exact and the approximated form are two kernels."""
-    target = kernel.GeluTanhOp if op.approximate.data == "tanh" else kernel.GeluOp
-    return [target.launch(op.operands, op.result_types)]
+def of_launch(name: str) -> Callable[[nn.PointwiseOp], list[Operation]]:
+    """The kernel op of another name, where no operand is repeated."""
+
+    def rule(op: nn.PointwiseOp) -> list[Operation]:
+        approximate = op.parameters.get("approximate", "none")
+        launch = BY_NAME[name.replace("gelu", "gelu_tanh") if approximate == "tanh" else name]
+        return [launch.launch(op.operands, op.result_types)]
+
+    return rule
 
 
-def lower_gelu_grad(op: nn.GeluGradOp) -> list[Operation]:
-    """As `lower_gelu`."""
-    target = kernel.GeluTanhBwdOp if op.approximate.data == "tanh" else kernel.GeluBwdOp
-    return [target.launch(op.operands, op.result_types)]
-
-
-RULES = {
+RULES: dict[type[Operation], Callable[[Any], list[Operation]]] = {
     nn.AddOp: of_numbers(kernel.AddOp),
     nn.SubOp: of_numbers(kernel.SubOp),
-    nn.GeluOp: lower_gelu,
-    nn.GeluGradOp: lower_gelu_grad,
+    nn.GeluOp: of_launch("kernel.gelu"),
+    **{
+        getattr(nn, f"{name.capitalize()}GradOp"): of_launch(f"kernel.{name}_bwd")
+        for name in ("relu", "gelu", "silu", "tanh", "sigmoid")
+    },
 }

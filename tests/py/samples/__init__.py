@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from samples import checks, elementwise, losses, slices, structured, updates
+from samples import checks, elementwise, losses, pointwise, rows, slices, structured, updates
 from samples.sample import Sample
 
 __all__ = ["NN_SAMPLES", "OPTIM_SAMPLES", "SAMPLES", "Sample", "sweep"]
@@ -18,9 +18,12 @@ __all__ = ["NN_SAMPLES", "OPTIM_SAMPLES", "SAMPLES", "Sample", "sweep"]
 NN_SAMPLES: Sequence[Sample] = (
     *elementwise.elementwise(),
     *elementwise.activations(),
+    *pointwise.pointwise(),
     *structured.products(),
     *structured.shapes(),
     *structured.reductions(),
+    *rows.reductions(),
+    *rows.rows(),
     *slices.slices(),
     *losses.mse(),
     *losses.cross_entropy(),

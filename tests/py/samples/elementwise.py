@@ -68,10 +68,10 @@ def activations() -> list[Sample]:
     aten = torch.ops.aten
 
     def tanh_gelu(x: Any) -> Operation:
-        return nn.GeluOp(x, "tanh")
+        return nn.GeluOp(x, approximate="tanh")
 
     def tanh_gelu_grad(dy: Any, x: Any) -> Operation:
-        return nn.GeluGradOp(dy, x, "tanh")
+        return nn.GeluGradOp(dy, x, approximate="tanh")
 
     forward: list[tuple[Callable[..., Operation], Callable[..., Any]]] = [
         (nn.ReluOp, torch.relu),

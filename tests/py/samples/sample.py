@@ -57,7 +57,7 @@ def classes(count: int, *others: int) -> Fill:
 
     def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         indices = rng.integers(0, count, shape)
-        indices[: len(others)] = others
+        indices.flat[: len(others)] = others
         return indices
 
     return fill
@@ -79,7 +79,7 @@ class Sample:
 
     name: str
     operands: tuple[str, ...]
-    """Operand types such as "4x8xf32"."""
+    """Operand types such as "4x8xf32"; "4x1xcompute" is of the type that the elements are computed in."""
     build: Callable[..., Operation]
     """The op from its operand values."""
     torch: Callable[..., Any]
@@ -93,7 +93,9 @@ class Sample:
 
     def types(self, element: str | None = None) -> list[AnyTensor]:
         """The operand types, with `element` in the place of f32 if given."""
-        return [parse_type(text.replace("f32", element or "f32")) for text in self.operands]
+        compute = "f64" if element == "f64" else "f32"
+        written = [text.replace("f32", element or "f32") for text in self.operands]
+        return [parse_type(text.replace("compute", compute)) for text in written]
 
     def block(self, element: str | None = None) -> Block:
         """A block of the operands."""

@@ -1,0 +1,46 @@
+"""What an op needs to become one generated kernel: a body of scalar operations, and a box to run it over."""
+
+from __future__ import annotations
+
+import abc
+
+from xdsl.ir import Operation
+
+from aicf_mlir.ir.body import COMPUTE, Body
+from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.expect import broadcast_shapes
+from aicf_mlir.ir.tensor_op import element_type, shape_of
+
+
+class GeneratedInterface(Operation, abc.ABC):
+    """An op that is one kernel.map, or with `reduced_dims` one kernel.rowwise or kernel.colwise.
+
+    Its operands, each repeated to `domain`, are the arguments of `body`, in order, in their compute types; `scalar.index`
+    counts in the dimensions of `domain`. A result is one of the `whole_results`, with as many elements as the domain, or
+    has those of the domain without its `reduced_dims`; which of them stay as dimensions of size 1, its type says. Where
+    the `reduced_dims` are neither the last nor the first dimensions, the kernel runs over another order of all of them.
+    """
+
+    @abc.abstractmethod
+    def body(self) -> Body:
+        """What one point computes."""
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        """The box: by default the shapes of the operands together."""
+        return broadcast_shapes(*(shape_of(operand) for operand in self.operands))
+
+    @property
+    def reduced_dims(self) -> tuple[int, ...]:
+        """The dimensions of `domain` that the reductions of the body run over, sorted; none in a map."""
+        return ()
+
+    @property
+    def whole_results(self) -> tuple[bool, ...]:
+        """Which results have the shape of the domain; the others are without the reduced dimensions."""
+        return (True,) * len(self.results)
+
+    @property
+    def compute_types(self) -> tuple[str, ...]:
+        """The types of the operands in the body."""
+        return tuple(COMPUTE[element_name(element_type(operand))] for operand in self.operands)

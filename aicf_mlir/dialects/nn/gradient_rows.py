@@ -1,0 +1,105 @@
+"""The gradient of a pointwise op, one row for each operand: only what it needs is kept for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+
+from aicf_mlir.dialects.nn.rows.row import FLOATS, Parameter, Partials, Row
+from aicf_mlir.ir.body import Body, is_float
+from aicf_mlir.ir.body_derivative import derivative
+from aicf_mlir.ir.formula import Builder, Scalar, trace
+
+ZERO, PASSES = "zero", "passes"
+"""A cotangent that is 0 everywhere, and one that is that of the result."""
+
+Frozen = tuple[tuple[str, Parameter], ...]
+
+
+def frozen(parameters: Mapping[str, Parameter]) -> Frozen:
+    """Parameters as a key."""
+    return tuple(parameters.items())
+
+
+@lru_cache(maxsize=4096)
+def body_of(row: Row, types: tuple[str, ...], parameters: Frozen) -> Body:
+    """The body of a row on operands of these compute types."""
+    return trace(types, row.formula, **dict(parameters))
+
+
+@lru_cache(maxsize=4096)
+def cotangents(row: Row, types: tuple[str, ...], parameters: Frozen) -> Body:
+    """The body from (dy, operands of `types`, y) to the cotangents of all operands; zero for masks."""
+    element = next(type_ for type_ in types if is_float(type_))
+    builder = Builder((element, *types, element))
+    given = [builder.scalar(number) for number in range(len(types) + 2)]
+    zero = builder.constant(0.0, element)
+    if row.gradient is None:
+        backward = derivative(body_of(row, types, parameters))
+        found = iter(builder.inline(backward, range(len(types) + 1)))
+        return builder.finish(next(found) if is_float(type_) else zero.value for type_ in types)
+    gradient: Callable[..., Partials] = row.gradient
+    made = gradient(*given, **dict(parameters))
+    parts = [made] if isinstance(made, Scalar) else made
+    return builder.finish((zero if part is None else part).value for part in parts)
+
+
+def only(body: Body, result: int) -> tuple[Body, tuple[int, ...]]:
+    """The body of one of the results, without the arguments that it does not need; and those that it needs."""
+    lines = Builder(body.args)
+    whole = lines.finish(lines.inline(body, range(len(body.args)))[result : result + 1])
+    read = {arg for line in whole.lines for arg in line.args} | set(whole.results)
+    needed = tuple(number for number in range(len(body.args)) if number in read)
+    return with_arguments(whole, needed), needed
+
+
+def with_arguments(body: Body, kept: Sequence[int]) -> Body:
+    """The body with these of its arguments, which are all that it reads."""
+    builder = Builder([body.args[number] for number in kept])
+    values = dict(zip(kept, range(len(kept)), strict=True))
+    for number, line in enumerate(body.lines, len(body.args)):
+        values[number] = builder.line(line.op, [values[arg] for arg in line.args], line.type, line.attr)
+    return builder.finish(values[result] for result in body.results)
+
+
+@cache
+def gradients(row: Row) -> tuple[Row | str, ...]:
+    """For each operand the row of its gradient, `ZERO` or `PASSES`; of float32 and the parameters' defaults.
+
+    The row takes what the gradient needs of dy, the operands and y, by these names.
+    """
+    types = tuple("i1" if name in row.masks else "f32" for name in row.operands)
+    whole = cotangents(row, types, frozen(row.parameters))
+    several = len(row.operands) - len(row.masks) > 1
+    return tuple(_gradient(row, whole, operand, several) for operand in range(len(row.operands)))
+
+
+def _gradient(row: Row, whole: Body, operand: int, several: bool) -> Row | str:
+    body, needed = only(whole, operand)
+    if not body.args or row.operands[operand] in row.masks:
+        return ZERO
+    if needed == (0,) and not body.lines:
+        return PASSES
+    names = ("dy", *row.operands, "y" if "y" not in row.operands else "result")
+    suffix = f"_{row.operands[operand]}" if several else ""
+    kept = tuple(names[number] for number in needed)
+
+    def formula(*scalars: Scalar, **parameters: Parameter) -> Scalar:
+        element = next(scalar.type for scalar in scalars if scalar.is_float)
+        types = tuple("i1" if name in row.masks else element for name in row.operands)
+        one, reads = only(cotangents(row, types, frozen(parameters)), operand)
+        builder = scalars[0].builder
+        by_number = {number: scalar.value for number, scalar in zip(needed, scalars, strict=True)}
+        return builder.scalar(builder.inline(one, [by_number[number] for number in reads])[0])
+
+    return Row(
+        f"{row.name}_grad{suffix}",
+        f"The cotangent of {row.operands[operand]} in nn.{row.name}.",
+        formula,
+        kept,
+        masks=row.masks & set(kept),
+        takes=FLOATS,
+        parameters=row.parameters,
+        words=row.words,
+        differentiable=False,
+    )

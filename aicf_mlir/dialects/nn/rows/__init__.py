@@ -1,0 +1,13 @@
+"""THE table of pointwise ops: one row an op. Classes, gradients, meanings and kernels follow from it."""
+
+from __future__ import annotations
+
+from aicf_mlir.dialects.nn.rows import activations, arithmetic, comparisons, functions
+from aicf_mlir.dialects.nn.rows.row import Row
+
+__all__ = ["ROWS", "Row"]
+
+ROWS: dict[str, Row] = {
+    row.name: row for row in (*arithmetic.ROWS, *functions.ROWS, *activations.ROWS, *comparisons.ROWS)
+}
+"""By name; `nn.softplus` is the op of the row `softplus`."""

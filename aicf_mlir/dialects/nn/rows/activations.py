@@ -1,0 +1,211 @@
+"""Rows of activations and of losses for each element, at every point what torch computes there."""
+
+from __future__ import annotations
+
+import math
+
+from aicf_mlir.dialects.nn.rows.row import NUMBERS, Row
+from aicf_mlir.ir.formula import (
+    SQRT_HALF,
+    Scalar,
+    absolute,
+    erf,
+    exp,
+    expm1,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    select,
+    tanh,
+)
+
+TANH_SCALE = math.sqrt(2.0 / math.pi)
+TANH_CUBIC = 0.044715
+
+
+def logistic(x: Scalar) -> Scalar:
+    """1 / (1 + exp(-x)): exact at both ends."""
+    return 1.0 / (exp(-x) + 1.0)
+
+
+def gelu(x: Scalar, approximate: str) -> Scalar:
+    """X · Φ(x), with Φ the distribution function of the standard normal, or an approximation of it."""
+    if approximate == "tanh":
+        return 0.5 * x * (tanh(TANH_SCALE * (x + TANH_CUBIC * (x * x * x))) + 1.0)
+    return 0.5 * x * (erf(x * SQRT_HALF) + 1.0)
+
+
+def gelu_gradient(g: Scalar, x: Scalar, y: Scalar, approximate: str) -> Scalar:
+    """Φ(x) + x · φ(x), or that of the approximation."""
+    if approximate == "tanh":
+        inner = tanh(TANH_SCALE * (x + TANH_CUBIC * (x * x * x)))
+        bounded = minimum(absolute(x), 1e9)  # its square is finite, and beyond 1 - inner² is 0
+        slope = TANH_SCALE * (3.0 * TANH_CUBIC * (bounded * bounded) + 1.0)
+        return g * (0.5 * (inner + 1.0) + 0.5 * x * (1.0 - inner * inner) * slope)
+    density = exp(-0.5 * (x * x)) * (1.0 / math.sqrt(2.0 * math.pi))
+    return g * (0.5 * (erf(x * SQRT_HALF) + 1.0) + x * density)
+
+
+def silu_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    """S · (1 + x · (1 - s)) with s = sigmoid(x)."""
+    s = logistic(x)
+    return g * s * (x * (1.0 - s) + 1.0)
+
+
+def softplus(x: Scalar, beta: float, threshold: float) -> Scalar:
+    """Beyond the threshold x itself."""
+    scaled = x * beta
+    return select(scaled > threshold, x, log1p(exp(scaled)) / beta)
+
+
+def softplus_gradient(g: Scalar, x: Scalar, y: Scalar, beta: float, threshold: float) -> Scalar:
+    """The logistic function, and 1 beyond the threshold."""
+    scaled = x * beta
+    return select(scaled > threshold, g, g * logistic(scaled))
+
+
+def mish_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    """The product rule with tanh(softplus(x))."""
+    inner = tanh(log1p(exp(x)))
+    return g * (inner + x * logistic(x) * (1.0 - inner * inner))
+
+
+def log_sigmoid_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    """1 / (1 + exp(x)), by an exponential that does not overflow."""
+    small = exp(-absolute(x))
+    return g * (select(x < 0.0, 1.0, small) / (small + 1.0))
+
+
+def hardswish_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    """X / 3 + 1/2 between -3 and 3."""
+    return select(x < -3.0, 0.0, select(x <= 3.0, g * (x / 3.0 + 0.5), g))
+
+
+def elu(x: Scalar, alpha: float, scale: float, input_scale: float) -> Scalar:
+    """Selu and celu are scales of it."""
+    return select(x > 0.0, x * scale, expm1(x * input_scale) * (alpha * scale))
+
+
+def elu_gradient(g: Scalar, x: Scalar, y: Scalar, alpha: float, scale: float, input_scale: float) -> Scalar:
+    """At 0 that of the exponential; a NaN lets g pass."""
+    return select(x <= 0.0, g * exp(x * input_scale) * (alpha * scale * input_scale), g * scale)
+
+
+def leaky(g: Scalar, x: Scalar, y: Scalar, negative_slope: float) -> Scalar:
+    """The slope also at 0."""
+    return select(x > 0.0, g, g * negative_slope)
+
+
+def binary_cross_entropy(x: Scalar, target: Scalar) -> Scalar:
+    """Logarithms of at least -100, as in torch."""
+    return (target - 1.0) * maximum(log1p(-x), -100.0) - target * maximum(log(x), -100.0)
+
+
+def binary_cross_entropy_gradient(g: Scalar, x: Scalar, target: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
+    """Finite at probabilities of 0 and 1."""
+    return g * (x - target) / maximum((1.0 - x) * x, 1e-12), g * (log1p(-x) - log(x))
+
+
+ROWS = (
+    Row(
+        "relu",
+        "max(x, 0); NaN stays NaN.",
+        lambda x: maximum(x, 0),
+        takes=NUMBERS,
+        gradient=lambda g, x, y: select(y <= 0, 0, g),
+    ),
+    Row(
+        "gelu",
+        "x * Phi(x) by the error function, or torch's tanh approximation of it.",
+        gelu,
+        parameters={"approximate": "none"},
+        words={"approximate": ("none", "tanh")},
+        gradient=gelu_gradient,
+    ),
+    Row("silu", "x * sigmoid(x).", lambda x: x / (exp(-x) + 1.0), gradient=silu_gradient),
+    Row("tanh", "The hyperbolic tangent.", tanh, gradient=lambda g, x, y: g * (1.0 - y * y)),
+    Row("sigmoid", "1 / (1 + exp(-x)).", logistic, gradient=lambda g, x, y: g * y * (1.0 - y)),
+    Row(
+        "log_sigmoid",
+        "log(sigmoid(x)).",
+        lambda x: minimum(x, 0.0) - log1p(exp(-absolute(x))),
+        gradient=log_sigmoid_gradient,
+    ),
+    Row(
+        "softplus",
+        "log(1 + exp(beta * x)) / beta, and x where beta * x > threshold.",
+        softplus,
+        parameters={"beta": 1.0, "threshold": 20.0},
+        gradient=softplus_gradient,
+    ),
+    Row("mish", "x * tanh(log(1 + exp(x))).", lambda x: x * tanh(log1p(exp(x))), gradient=mish_gradient),
+    Row(
+        "hardsigmoid",
+        "x / 6 + 1/2, between 0 and 1.",
+        lambda x: minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0,
+        gradient=lambda g, x, y: select((x > -3.0) & (x < 3.0), g / 6.0, 0.0),
+    ),
+    Row(
+        "hardswish",
+        "x times hardsigmoid(x).",
+        lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0,
+        gradient=hardswish_gradient,
+    ),
+    Row(
+        "hardtanh",
+        "x between `min_val` and `max_val`; no gradient passes at the bounds.",
+        lambda x, min_val, max_val: minimum(maximum(x, min_val), max_val),
+        parameters={"min_val": -1.0, "max_val": 1.0},
+        gradient=lambda g, x, y, min_val, max_val: select((x <= min_val) | (x >= max_val), 0.0, g),
+    ),
+    Row(
+        "leaky_relu",
+        "x, or negative_slope * x where x is not positive.",
+        lambda x, negative_slope: select(x > 0.0, x, x * negative_slope),
+        parameters={"negative_slope": 0.01},
+        gradient=leaky,
+    ),
+    Row(
+        "prelu",
+        "x, or weight * x where x is not positive.",
+        lambda x, weight: select(x > 0.0, x, weight * x),
+        ("x", "weight"),
+        gradient=lambda g, x, weight, y: (select(x > 0.0, g, weight * g), select(x > 0.0, 0.0, x * g)),
+    ),
+    Row(
+        "elu",
+        "scale * x, or scale * alpha * (exp(input_scale * x) - 1) where x is not positive.",
+        elu,
+        parameters={"alpha": 1.0, "scale": 1.0, "input_scale": 1.0},
+        gradient=elu_gradient,
+    ),
+    Row(
+        "hardshrink",
+        "x, and 0 between -lambd and lambd.",
+        lambda x, lambd: select((x >= -lambd) & (x <= lambd), 0.0, x),
+        parameters={"lambd": 0.5},
+        gradient=lambda g, x, y, lambd: select((x >= -lambd) & (x <= lambd), 0.0, g),
+    ),
+    Row(
+        "softshrink",
+        "x nearer to 0 by lambd, and 0 between -lambd and lambd.",
+        lambda x, lambd: select(x > lambd, x - lambd, select(x < -lambd, x + lambd, x * 0.0)),
+        parameters={"lambd": 0.5},
+        gradient=lambda g, x, y, lambd: select((x >= -lambd) & (x <= lambd), 0.0, g),
+    ),
+    Row(
+        "threshold",
+        "x where it is larger than the threshold, else value.",
+        lambda x, threshold, value: select(x <= threshold, value, x),
+        parameters={"threshold": 0.0, "value": 0.0},
+        gradient=lambda g, x, y, threshold, value: select(x <= threshold, 0.0, g),
+    ),
+    Row(
+        "binary_cross_entropy",
+        "-(target * log(x) + (1 - target) * log(1 - x)), of logarithms not below -100.",
+        binary_cross_entropy,
+        ("x", "target"),
+        gradient=binary_cross_entropy_gradient,
+    ),
+)

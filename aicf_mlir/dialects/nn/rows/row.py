@@ -1,0 +1,67 @@
+"""What a row of the table of pointwise ops says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aicf_mlir.ir.formula import Scalar
+
+Parameter = float | str
+"""A number that the user wrote, or one of a few words."""
+
+Partials = Scalar | Sequence[Scalar | None]
+"""The cotangent of the one operand, or of each; None stands for one that no gradient flows into."""
+
+Formula = (
+    Callable[[Any], Scalar]
+    | Callable[[Any, Any], Scalar]
+    | Callable[[Any, Any, Any], Scalar]
+    | Callable[[Any, Any, Any, Any], Scalar]
+)
+"""From the operands, and behind them the parameters, by name."""
+
+Gradient = (
+    Callable[[Any, Any, Any], Partials]
+    | Callable[[Any, Any, Any, Any], Partials]
+    | Callable[[Any, Any, Any, Any, Any], Partials]
+    | Callable[[Any, Any, Any, Any, Any, Any], Partials]
+)
+"""From the cotangent of the result, the operands, the result, and the parameters by name."""
+
+FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+INTEGERS = frozenset({"i32", "i64"})
+BOOLEANS = frozenset({"i1"})
+NUMBERS = FLOATS | INTEGERS
+ALL = NUMBERS | BOOLEANS
+BITS = INTEGERS | BOOLEANS
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One pointwise op. Its operands broadcast together and have one element type, but for `masks`."""
+
+    name: str
+    """In the nn dialect, without the prefix; the class `LeakyReluOp` is the op `nn.leaky_relu`."""
+    doc: str
+    formula: Formula
+    """From the operands, as scalars of their compute type, and the parameters by name."""
+    operands: tuple[str, ...] = ("x",)
+    masks: frozenset[str] = frozenset()
+    """Operands of i1, whatever the others are."""
+    takes: frozenset[str] = FLOATS
+    """Element types of the operands."""
+    result: str | None = None
+    """The element type of the result, where it is not that of the operands."""
+    parameters: Mapping[str, Parameter] = field(default_factory=dict[str, Parameter])
+    """By name, with their defaults."""
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """What a parameter that is a word may be."""
+    gradient: Gradient | None = None
+    """From the cotangent of the result, the operands, the result and the parameters to those of the operands.
+
+    Without it the formula is differentiated: that is wrong where a branch that is not taken has no finite derivative.
+    """
+    differentiable: bool = True
+    commutative: bool = False

@@ -347,10 +347,19 @@ def clusters_of(function: FuncOp, bodies: Bodies) -> list[Cluster]:
 
 
 def _rewritten(member: Member) -> bool:
-    """Whether a lone generated launch reads something else than it is given: through a copy, or a constant."""
+    """Whether a lone generated launch reads through a copy, or a constant."""
     if not isinstance(member.op, GeneratedOp):
         return False
     for access, given, type_ in zip(member.operands, member.op.operands, member.body.args, strict=True):
-        if not is_table(type_) and (access.root is not given or constant_of(access) is not None):
+        if not is_table(type_) and (constant_of(access) is not None or _is_copied(given, access.root)):
             return True
+    return False
+
+
+def _is_copied(value: SSAValue, root: SSAValue) -> bool:
+    """Whether a copy lies between `root` and what is read of it."""
+    while value is not root and isinstance(op := value.owner, Operation):
+        if isinstance(op, kernel.CopyOp):
+            return True
+        value = op.operands[0]
     return False

@@ -1,13 +1,16 @@
-// The two entries of a library of CPU kernels; see runtime/cpu_level.h. Built with the sources of the kernels
+// The entries of a library of CPU kernels; see runtime/cpu_level.h. Built with the sources of the kernels
 // and their registry once more, with other instructions; nothing else leaves it, so no function that was
 // compiled for a newer processor can stand in for one of the module.
 #include "kernels/common/cpu_blas.h"
+#include "kernels/common/cpu_parallel.h"
 #include "op/registry.h"
 
 #define AICF_EXPORT extern "C" __attribute__((visibility("default")))
 #pragma GCC diagnostic ignored "-Wreturn-type-c-linkage"  // both sides are C++ of one compiler
 
 AICF_EXPORT aicf::Status aicf_cpu_load_blas(const std::string& path) { return aicf::load_blas(path); }
+
+AICF_EXPORT void aicf_cpu_use_threads(aicf::cpu::RunLoop run) { aicf::cpu::use_threads(run); }
 
 // Null where this library has no such kernel.
 AICF_EXPORT aicf::Prepare aicf_cpu_kernel(const char* name) {

@@ -26,7 +26,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kPartsPerThread = 4;  // so that a thread that is held up delays the others little
-constexpr int kPartBits = 16;           // kMostThreads * kPartsPerThread fits
+// After so many loops of which no worker took a part, the processors being busy with something else, only one
+// in so many is offered to the workers: to wake them costs some microseconds.
+constexpr int kUselessLoops = 8, kOffered = 8;
+constexpr int kPartBits = 16;  // kMostThreads * kPartsPerThread fits
 constexpr uint64_t kPartMask = (uint64_t{1} << kPartBits) - 1;
 
 // A thread looks for work this long before it sleeps: launches of a step follow one another within it. What
@@ -103,7 +106,8 @@ struct Pool {
   std::atomic<uint32_t> posted{0};  // changes with each loop; workers sleep on it
   std::atomic<int> sleeping{0};
   std::atomic<int> most_workers{0};  // a worker of a higher number ends
-  int workers = 0;                   // that run; of the thread that has the pool
+  int64_t useless = 0;  // loops in a row of which no worker took a part; of the thread that has the pool
+  int workers = 0;      // that run; of the thread that has the pool
   pthread_t handles[kMostThreads];
 };
 
@@ -122,13 +126,13 @@ int64_t part_start(int64_t count, int64_t parts, int64_t part) {
   return count / parts * part + std::min(part, count % parts);
 }
 
-// Takes parts of the loop that is dealt until there is none.
-void take_parts() {
-  for (;;) {
+// Takes parts of the loop that is dealt until there is none; how many it took.
+int64_t take_parts() {
+  for (int64_t taken = 0;;) {
     uint64_t deal = pool.deal.load(std::memory_order_acquire);
     const int64_t parts = pool.parts.load(std::memory_order_acquire);
     const int64_t part = static_cast<int64_t>(deal & kPartMask);
-    if (part >= parts) return;
+    if (part >= parts) return taken;
     const Range range = pool.range.load(std::memory_order_acquire);
     void* const work = pool.work.load(std::memory_order_acquire);
     const int64_t count = pool.count.load(std::memory_order_acquire);
@@ -137,6 +141,7 @@ void take_parts() {
     if (!pool.deal.compare_exchange_weak(deal, deal + 1, std::memory_order_acq_rel)) continue;
     use_float_settings(settings);
     range(work, part_start(count, parts, part), part_start(count, parts, part + 1));
+    ++taken;
     if (pool.left.fetch_sub(1, std::memory_order_seq_cst) == 1 &&
         pool.caller_sleeps.load(std::memory_order_seq_cst))
       futex_wake(&pool.left, 1);
@@ -227,11 +232,15 @@ void run_in_pool(int64_t count, int64_t grain, Range range, void* work) {
   const int64_t parts = std::min(count / std::max<int64_t>(grain, 1), threads * kPartsPerThread);
   if (parts < 2 || threads == 1 || inside || pool.taken.exchange(true, std::memory_order_acquire))
     return range(work, 0, count);
-  start_workers(threads - 1);
   inside = true;
-  post(count, parts, range, work);
-  take_parts();
-  wait_for_parts();
+  if (pool.useless >= kUselessLoops && pool.useless++ % kOffered != 0) {
+    range(work, 0, count);
+  } else {
+    start_workers(threads - 1);
+    post(count, parts, range, work);
+    pool.useless = take_parts() == parts ? pool.useless + 1 : 0;
+    wait_for_parts();
+  }
   inside = false;
   pool.taken.store(false, std::memory_order_release);
 }

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "device/pool.h"
+#include "kernels/common/cpu_parallel.h"
 #include "op/registry.h"
 
 namespace aicf {
@@ -23,9 +25,13 @@ Status load_cpu_kernels(const std::string& path, const std::string& blas_path) {
   if (!library) return refuse(dlerror());
   Status (*blas)(const std::string&) = nullptr;
   Prepare (*kernel)(const char*) = nullptr;
-  if (!find_symbol(library, "aicf_cpu_load_blas", &blas) || !find_symbol(library, "aicf_cpu_kernel", &kernel))
+  void (*use_threads)(cpu::RunLoop) = nullptr;
+  if (!find_symbol(library, "aicf_cpu_load_blas", &blas) ||
+      !find_symbol(library, "aicf_cpu_kernel", &kernel) ||
+      !find_symbol(library, "aicf_cpu_use_threads", &use_threads))
     return refuse("it is no library of this version");
   AICF_TRY(blas(blas_path));
+  use_threads(&run_in_pool);
   const std::string missing = KernelRegistry::get().replace_cpu_kernels(kernel);
   return missing.empty() ? Status::ok() : refuse("it has no kernel '" + missing + "'");
 }

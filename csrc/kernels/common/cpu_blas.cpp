@@ -2,7 +2,8 @@
 
 #include <dlfcn.h>
 
-#include <mutex>
+#include <cstdlib>
+#include <optional>
 
 namespace aicf {
 namespace {
@@ -17,42 +18,46 @@ using Gemm = void (*)(int order, int trans_a, int trans_b, int m, int n, int k, 
 
 Gemm<float> g_sgemm = nullptr;
 Gemm<double> g_dgemm = nullptr;
-void (*g_set_num_threads)(int) = nullptr;
-int g_threads = 1;  // what the library starts with: OPENBLAS_NUM_THREADS, or the processors of this process
-
-// Multiplications below which a second thread costs more to wake and to wait for than it saves, above all on
-// a machine that is busy with other work. Fixed by the shape alone, so the same shape gives the same bits.
-constexpr double kThreadedProduct = 8e6;
 
 template <class T>
 void product(Gemm<T> gemm, const BlasProduct& p, const T* a, const T* b, T* c) {
-  const bool threaded = double(p.m) * double(p.n) * double(p.k) >= kThreadedProduct;
-  static std::mutex one_product;  // the number of threads is a setting of the whole library
-  const std::lock_guard<std::mutex> lock(one_product);
-  g_set_num_threads(threaded ? g_threads : 1);
   gemm(kRowMajor, p.trans_a ? kTrans : kNoTrans, p.trans_b ? kTrans : kNoTrans, static_cast<int>(p.m),
        static_cast<int>(p.n), static_cast<int>(p.k), T(1), a, static_cast<int>(p.lda), b,
        static_cast<int>(p.ldb), T(0), c, static_cast<int>(p.ldc));
 }
 
+// OPENBLAS_NUM_THREADS for as long as this lives: the library reads it once, when it is loaded, and starts
+// its threads then. With one it starts none, so none waits for work by spinning.
+class OneThread {
+ public:
+  OneThread() {
+    if (const char* value = std::getenv(kName)) before_ = value;
+    setenv(kName, "1", 1);
+  }
+  ~OneThread() { before_ ? setenv(kName, before_->c_str(), 1) : unsetenv(kName); }
+
+ private:
+  static constexpr const char* kName = "OPENBLAS_NUM_THREADS";
+  std::optional<std::string> before_;
+};
+
 }  // namespace
 
 Status load_blas(const std::string& path) {
   if (blas_loaded()) return Status::ok();
+  const OneThread setting;
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return Status::device("cannot load the BLAS library: " + std::string(dlerror()));
   auto sgemm = reinterpret_cast<Gemm<float>>(dlsym(library, "scipy_cblas_sgemm"));
   auto dgemm = reinterpret_cast<Gemm<double>>(dlsym(library, "scipy_cblas_dgemm"));
   auto set_num_threads = reinterpret_cast<void (*)(int)>(dlsym(library, "scipy_openblas_set_num_threads"));
-  auto get_num_threads = reinterpret_cast<int (*)()>(dlsym(library, "scipy_openblas_get_num_threads"));
-  if (!sgemm || !dgemm || !set_num_threads || !get_num_threads) {
+  if (!sgemm || !dgemm || !set_num_threads) {
     dlclose(library);
     return Status::device("the BLAS library " + path +
-                          " lacks scipy_cblas_sgemm, scipy_cblas_dgemm or scipy_openblas_[sg]et_num_threads; "
+                          " lacks scipy_cblas_sgemm, scipy_cblas_dgemm or scipy_openblas_set_num_threads; "
                           "expected that of scipy-openblas32");
   }
-  g_set_num_threads = set_num_threads;
-  g_threads = get_num_threads();
+  set_num_threads(1);  // where somebody else has loaded it before
   g_sgemm = sgemm;
   g_dgemm = dgemm;
   return Status::ok();

@@ -13,8 +13,9 @@ namespace aicf {
 Status load_blas(const std::string& path);
 bool blas_loaded();
 
-// One row-major product C[m, n] = op(A) op(B), C never read. Leading dimensions in elements; m, n, k >= 1 and
-// all fit 31 bits. Call only after load_blas has succeeded.
+// One row-major product, by the calling thread alone; several may run at once: C[m, n] = op(A) op(B), C never
+// read. Leading dimensions in elements; m, n, k >= 1 and all fit 31 bits. Call only after load_blas has
+// succeeded.
 struct BlasProduct {
   int64_t m, n, k;
   bool trans_a, trans_b;

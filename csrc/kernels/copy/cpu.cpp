@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_types.h"
 #include "kernels/copy/launch.h"
 
@@ -124,9 +125,17 @@ void move_all(const Move& m) {
   if (m.shape.rank == 0) {
     *y = cast<To>(*x);
   } else if (m.shape.rank == 1) {
-    move_plane(y, x, Plane{1, m.shape.shape[0], 0, m.y_stride(0), 0, m.x_stride(0)});
+    in_parallel(m.shape.shape[0], kGrainElements, [&](int64_t begin, int64_t end) {
+      move_plane(y + begin * m.y_stride(0), x + begin * m.x_stride(0),
+                 Plane{1, end - begin, 0, m.y_stride(0), 0, m.x_stride(0)});
+    });
   } else {
-    move_dimensions(m, 0, y, x);
+    const int64_t size = m.shape.shape[0];
+    in_parallel(size, grain_rows(m.count / size), [&](int64_t begin, int64_t end) {
+      Move part = m;
+      part.shape.shape[0] = end - begin;
+      move_dimensions(part, 0, y + begin * m.y_stride(0), x + begin * m.x_stride(0));
+    });
   }
 }
 

@@ -4,6 +4,7 @@
 // A result may be the very same memory as an operand. Iterations touch one element each, so they are
 // independent all the same, which `ivdep` tells the compiler.
 #include "kernels/common/cpu_chunks.h"
+#include "kernels/common/cpu_parallel.h"
 #include "kernels/common/strided_shape.h"
 #include "kernels/eltwise/launch.h"
 #include "kernels/eltwise/ops.h"
@@ -69,15 +70,24 @@ void binary_broadcast(const OpDesc& op) {
   for (int d = 0; d < z.rank; ++d)
     shape.append(z.shape[d], {broadcast_stride(x, z.rank, d), broadcast_stride(y, z.rank, d)});
   if (shape.rank == 0) return binary<Op, true, true>(z.ptr<T>(), elements<T>(x), elements<T>(y), 1);
-  T* out = z.ptr<T>();
-  binary_dimension<Op>(shape, 0, out, elements<T>(x), elements<T>(y));
+  const int64_t size = shape.shape[0], inner = z.numel() / size;
+  in_parallel(size, grain_rows(inner), [&](int64_t begin, int64_t end) {
+    StridedShape<2> part = shape;
+    part.shape[0] = end - begin;
+    T* out = z.ptr<T>() + begin * inner;
+    binary_dimension<Op>(part, 0, out, elements<T>(x) + begin * shape.strides[0][0],
+                         elements<T>(y) + begin * shape.strides[1][0]);
+  });
 }
 
 template <class Op>
 Status run_unary(const OpDesc& op) {
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    unary<Op>(op.outputs[0].ptr<T>(), elements<T>(op.inputs[0]), op.outputs[0].numel());
+    T* y = op.outputs[0].ptr<T>();
+    const T* x = elements<T>(op.inputs[0]);
+    in_parallel(op.outputs[0].numel(), kGrainElements,
+                [&](int64_t begin, int64_t end) { unary<Op>(y + begin, x + begin, end - begin); });
   });
 }
 
@@ -85,8 +95,11 @@ template <class Op>
 Status run_same_shape(const OpDesc& op) {
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    binary<Op, true, true>(op.outputs[0].ptr<T>(), elements<T>(op.inputs[0]), elements<T>(op.inputs[1]),
-                           op.outputs[0].numel());
+    T* z = op.outputs[0].ptr<T>();
+    const T *x = elements<T>(op.inputs[0]), *y = elements<T>(op.inputs[1]);
+    in_parallel(op.outputs[0].numel(), kGrainElements, [&](int64_t begin, int64_t end) {
+      binary<Op, true, true>(z + begin, x + begin, y + begin, end - begin);
+    });
   });
 }
 

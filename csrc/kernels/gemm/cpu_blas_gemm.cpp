@@ -1,6 +1,8 @@
-// gemm and gemm_epilogue through BLAS: the product panel by panel, the epilogue over each panel while it is
-// still in the cache.
+// gemm and gemm_epilogue through BLAS: the result in blocks that threads share, the epilogue over each block
+// while it is still in the cache. The blocks follow from the shape alone, so the same shape gives the same
+// bits.
 #include "kernels/common/cpu_blas.h"
+#include "kernels/common/cpu_parallel.h"
 #include "kernels/gemm/cpu_epilogue.h"
 #include "kernels/gemm/launch.h"
 
@@ -9,53 +11,74 @@ namespace {
 
 using namespace cpu;
 
-constexpr int64_t kPanelBytes = 1 << 20;  // of the result; half of a common second-level cache
+constexpr int64_t kLeastLines = 64, kUsualLines = 128;
 
-// Rows of the result that are computed together: all of them where nothing follows the product.
-int64_t panel_rows(const GemmProblem& p) {
-  const int64_t row_bytes = std::max<int64_t>(p.n, 1) * static_cast<int64_t>(dtype_size(p.dtype));
-  return std::min(p.m, std::max<int64_t>(1, kPanelBytes / row_bytes));
-}
+// The result divided along its longer dimension. BLAS packs all of the other operand again for each block:
+// with 128 lines that takes a few percent, with 64 up to ten.
+struct Blocks {
+  bool rows;      // of rows, or of columns
+  int64_t lines;  // of a block; the last one may have fewer
+  int64_t count;
+
+  explicit Blocks(const GemmProblem& p) : rows(p.m >= p.n) {
+    const int64_t extent = rows ? p.m : p.n;
+    const double line = double(rows ? p.n : p.m) * double(p.k);  // multiplications
+    const double enough = line > 0 ? double(kGrainProducts) / line : double(extent);
+    lines = std::clamp(extent / 4, kLeastLines, kUsualLines);
+    if (enough > double(lines)) lines = enough < double(extent) ? static_cast<int64_t>(enough) + 1 : extent;
+    lines = std::max<int64_t>((lines + kLeastLines - 1) / kLeastLines * kLeastLines, 1);
+    count = (extent + lines - 1) / lines;
+  }
+};
 
 // The product goes straight to the result, except where the epilogue still has to read `saved`, which may be
 // the same memory.
 bool needs_panel(const GemmProblem& p) { return p.act_grad != Act::None; }
 
-// Rows [first, first + rows) of op(a) op(b) of one product, to z.
+// A block of op(a) op(b) of one product, to block.z.
 template <class T>
-void multiply(const GemmProblem& p, const Product& product, int64_t first, int64_t rows, T* z,
-              int64_t pitch) {
-  if (rows == 0 || p.n == 0) return;
+void multiply(const GemmProblem& p, const Product& product, const Block<T>& block) {
   if (p.k == 0) {
-    for (int64_t i = 0; i < rows; ++i) std::fill_n(z + i * pitch, p.n, T(0));
+    for (int64_t i = 0; i < block.rows; ++i) std::fill_n(block.z + i * block.pitch, block.columns, T(0));
     return;
   }
-  const T* a = p.a.of<const T>(product) + (p.trans_a ? first : first * p.a.leading);
-  const T* b = p.b.of<const T>(product);
-  blas_gemm(BlasProduct{rows, p.n, p.k, p.trans_a, p.trans_b, p.a.leading, p.b.leading, pitch}, a, b, z);
+  const T* a = p.a.of<const T>(product) + (p.trans_a ? block.row : block.row * p.a.leading);
+  const T* b = p.b.of<const T>(product) + (p.trans_b ? block.column * p.b.leading : block.column);
+  blas_gemm(BlasProduct{block.rows, block.columns, p.k, p.trans_a, p.trans_b, p.a.leading, p.b.leading,
+                        block.pitch},
+            a, b, block.z);
 }
 
+// `panel` has a matrix [m, n] for each product, or is null.
 template <class T>
 void run(const GemmProblem& p, T* panel) {
-  const int64_t step = std::max<int64_t>(1, p.plain() ? p.m : panel_rows(p));
-  const int64_t pitch = panel ? p.n : p.out.leading;
-  for (int64_t batch = 0; batch < p.batch; ++batch) {
-    const Product product = p.product(batch);
-    for (int64_t first = 0; first < p.m; first += step) {
-      const int64_t rows = std::min(step, p.m - first);
-      T* z = panel ? panel : p.out.of<T>(product) + first * p.out.leading;
-      multiply(p, product, first, rows, z, pitch);
-      if (!p.plain()) finish_block(p, product, Block<T>{z, pitch, first, 0, rows, p.n});
-    }
-  }
   store_bias_grad<T>(p);
+  if (p.m == 0 || p.n == 0) return;
+  const Blocks blocks(p);
+  const int64_t one = blocks.lines * std::min(p.m, p.n) * std::max<int64_t>(p.k, 1);  // multiplications
+  in_parallel(
+      p.batch * blocks.count, std::max<int64_t>(1, kGrainProducts / one), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t batch = i / blocks.count, first = i % blocks.count * blocks.lines;
+          const Product product = p.product(batch);
+          Block<T> block{
+              nullptr, panel ? p.n : p.out.leading, blocks.rows ? first : 0, blocks.rows ? 0 : first, p.m,
+              p.n};
+          (blocks.rows ? block.rows : block.columns) =
+              std::min(blocks.lines, (blocks.rows ? p.m : p.n) - first);
+          block.z = (panel ? panel + batch * p.m * p.n : p.out.of<T>(product)) + block.row * block.pitch +
+                    block.column;
+          multiply(p, product, block);
+          if (!p.plain()) finish_block(p, product, block);
+        }
+      });
 }
 
 }  // namespace
 
 size_t gemm_cpu_blas_workspace(const OpDesc& op) {
   const GemmProblem p = gemm_problem(op);
-  return needs_panel(p) ? static_cast<size_t>(panel_rows(p) * p.n) * dtype_size(p.dtype) : 0;
+  return needs_panel(p) ? static_cast<size_t>(p.batch * p.m * p.n) * dtype_size(p.dtype) : 0;
 }
 
 Status gemm_cpu_blas(const GemmProblem& p, const LaunchContext& ctx) {

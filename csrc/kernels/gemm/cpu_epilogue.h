@@ -2,6 +2,7 @@
 // bias gradient.
 #pragma once
 #include "kernels/common/cpu_chunks.h"
+#include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_sum.h"
 #include "kernels/eltwise/ops.h"
 #include "kernels/gemm/problem.h"
@@ -104,18 +105,23 @@ void store_bias_grad(const GemmProblem& p) {
   const T* a = p.a.of<const T>(Product{0, 0});
   T* result = static_cast<T*>(p.bias_grad);
   if (!p.trans_a) {
-    for (int64_t i = 0; i < p.m; ++i) {
-      const T* row = a + i * p.a.leading;
-      result[i] = narrow_double<T>(sum_terms<Compute<T>>(p.k, [row](int64_t l) { return widen(row[l]); }));
+    return in_parallel(p.m, grain_rows(p.k), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T* row = a + i * p.a.leading;
+        result[i] = narrow_double<T>(sum_terms<Compute<T>>(p.k, [row](int64_t l) { return widen(row[l]); }));
+      }
+    });
+  }
+  const int64_t strips = (p.m + kSumColumns - 1) / kSumColumns;
+  in_parallel(strips, grain_rows(p.k * kSumColumns), [&](int64_t begin, int64_t end) {
+    double total[kSumColumns];
+    for (int64_t first = begin * kSumColumns; first < std::min(p.m, end * kSumColumns);
+         first += kSumColumns) {
+      const int64_t columns = std::min(kSumColumns, p.m - first);
+      sum_columns<T>(p.k, columns, [&](int64_t l) { return a + l * p.a.leading + first; }, total);
+      for (int64_t j = 0; j < columns; ++j) result[first + j] = narrow_double<T>(total[j]);
     }
-    return;
-  }
-  double total[kSumColumns];
-  for (int64_t first = 0; first < p.m; first += kSumColumns) {
-    const int64_t columns = std::min(kSumColumns, p.m - first);
-    sum_columns<T>(p.k, columns, [&](int64_t l) { return a + l * p.a.leading + first; }, total);
-    for (int64_t j = 0; j < columns; ++j) result[first + j] = narrow_double<T>(total[j]);
-  }
+  });
 }
 
 }  // namespace aicf::cpu

@@ -1,5 +1,6 @@
 // gemm and gemm_epilogue without a library, for every float dtype: tiles of the operands are widened into
 // small arrays, so f16 and bf16 cost one conversion per use of a tile, and need no workspace.
+#include "kernels/common/cpu_parallel.h"
 #include "kernels/gemm/cpu_epilogue.h"
 #include "kernels/gemm/launch.h"
 
@@ -44,11 +45,14 @@ void multiply_tiles(Tiles<C>& t, int64_t rows, int64_t columns, int64_t depth) {
 
 template <class T>
 void run(const GemmProblem& p) {
-  Tiles<Compute<T>> t;
-  for (int64_t batch = 0; batch < p.batch; ++batch) {
-    const Product product = p.product(batch);
-    const T *a = p.a.of<const T>(product), *b = p.b.of<const T>(product);
-    for (int64_t i = 0; i < p.m; i += kRows) {
+  const int64_t bands = (p.m + kRows - 1) / kRows;  // of rows, in each product
+  const int64_t worth = kGrainProducts / std::max<int64_t>(1, kRows * p.n * p.k);
+  in_parallel(p.batch * bands, std::max<int64_t>(1, worth), [&](int64_t begin, int64_t end) {
+    Tiles<Compute<T>> t;
+    for (int64_t band = begin; band < end; ++band) {
+      const Product product = p.product(band / bands);
+      const T *a = p.a.of<const T>(product), *b = p.b.of<const T>(product);
+      const int64_t i = band % bands * kRows;
       for (int64_t j = 0; j < p.n; j += kColumns) {
         const int64_t rows = std::min(kRows, p.m - i), columns = std::min(kColumns, p.n - j);
         std::fill_n(t.z, rows * columns, Compute<T>(0));
@@ -61,7 +65,7 @@ void run(const GemmProblem& p) {
         finish_block(p, product, Block<T>{t.z, columns, i, j, rows, columns});
       }
     }
-  }
+  });
   store_bias_grad<T>(p);
 }
 

@@ -2,6 +2,7 @@
 // once.
 #include <cmath>
 
+#include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_rows.h"
 #include "kernels/loss/launch.h"
 #include "kernels/loss/params.h"
@@ -100,7 +101,9 @@ Status mse_grad_cpu(const OpDesc& op, const LaunchContext&) {
     const T *y = elements<T>(op.in("y")), *t = elements<T>(op.in("t"));
     T* dy = op.outputs[0].ptr<T>();
     const C factor = static_cast<C>(mse_factor(op, n) * widen(*elements<T>(op.in("dloss"))));
-    for (int64_t i = 0; i < n; ++i) dy[i] = narrow<T>(factor * (widen(y[i]) - widen(t[i])));
+    in_parallel(n, kGrainElements, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) dy[i] = narrow<T>(factor * (widen(y[i]) - widen(t[i])));
+    });
   });
 }
 
@@ -127,8 +130,10 @@ Status cross_entropy_grad_cpu(const OpDesc& op, const LaunchContext&) {
     const T* logits = elements<T>(op.in("logits"));
     T* dlogits = op.outputs[0].ptr<T>();
     const auto factor = static_cast<Compute<T>>(widen(*elements<T>(op.in("dloss"))) / divisor(p, targets));
-    for (int64_t row = 0; row < p.rows; ++row)
-      row_grad(p, logits + row * p.classes, class_of(p, targets, row), factor, dlogits + row * p.classes);
+    in_parallel(p.rows, grain_rows(p.classes), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row)
+        row_grad(p, logits + row * p.classes, class_of(p, targets, row), factor, dlogits + row * p.classes);
+    });
   });
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "kernels/common/cpu_chunks.h"
+#include "kernels/common/cpu_parallel.h"
 #include "kernels/optim/launch.h"
 #include "kernels/optim/step.h"
 
@@ -45,22 +46,25 @@ template <class C, bool amsgrad>
   }
 }
 
-// Calls `loop(count, from, to)` for parts of a tensor, in the compute type; `to` of g is null.
+// Calls `loop(count, from, to)` for parts of a tensor, in the compute type, side by side where that pays;
+// `to` of g is null.
 template <class T, size_t STATES, class Loop>
 void for_each_part(const TensorUpdate& update, Loop loop) {
   using C = Compute<T>;
-  Chunk<T> old_parts[STATES], new_parts[STATES];
-  for_each_chunk<T>(update.numel, [&](int64_t start, int64_t count) {
-    const C* from[STATES];
-    C* to[STATES] = {};
-    const auto target = [&](size_t s) { return static_cast<T*>(update.new_values[s]) + start; };
-    for (size_t s = 0; s < STATES; ++s) {
-      from[s] = old_parts[s].load(static_cast<const T*>(update.old_values[s]) + start, count);
-      if (s != 1) to[s] = new_parts[s].target(target(s));
-    }
-    loop(count, from, to);
-    for (size_t s = 0; s < STATES; ++s)
-      if (s != 1) new_parts[s].store(target(s), count);
+  in_parallel(update.numel, kGrainElements, [&](int64_t begin, int64_t end) {
+    Chunk<T> old_parts[STATES], new_parts[STATES];
+    for_each_chunk<T>(end - begin, [&](int64_t start, int64_t count) {
+      const C* from[STATES];
+      C* to[STATES] = {};
+      const auto target = [&](size_t s) { return static_cast<T*>(update.new_values[s]) + begin + start; };
+      for (size_t s = 0; s < STATES; ++s) {
+        from[s] = old_parts[s].load(static_cast<const T*>(update.old_values[s]) + begin + start, count);
+        if (s != 1) to[s] = new_parts[s].target(target(s));
+      }
+      loop(count, from, to);
+      for (size_t s = 0; s < STATES; ++s)
+        if (s != 1) new_parts[s].store(target(s), count);
+    });
   });
 }
 

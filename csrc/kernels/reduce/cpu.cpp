@@ -1,5 +1,6 @@
 // reduce_sum on the CPU: along rows when x's fastest axis is summed, else along columns, many columns at a
 // time.
+#include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_sum.h"
 #include "kernels/reduce/axes.h"
 #include "kernels/reduce/launch.h"
@@ -24,32 +25,38 @@ void sum_rows(const SumAxes& axes, double scale, const T* x, T* y) {
   const int outer = axes.summed_count - 1;  // summed axes around the innermost one, a run of neighbours
   const int64_t run = outer >= 0 ? axes.summed[outer].size : 1;
   const int64_t runs = axes.summed_size / std::max<int64_t>(run, 1);
-  for (int64_t i = 0; i < axes.kept_size; ++i) {
-    const T* base = x + offset_of(axes.kept, axes.kept_count, i);
-    double total = 0;
-    for (int64_t r = 0; r < runs; ++r) {
-      const T* row = base + offset_of(axes.summed, outer, r);
-      total += sum_terms<Compute<T>>(run, [row](int64_t j) { return widen(row[j]); });
+  in_parallel(axes.kept_size, grain_rows(axes.summed_size), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* base = x + offset_of(axes.kept, axes.kept_count, i);
+      double total = 0;
+      for (int64_t r = 0; r < runs; ++r) {
+        const T* row = base + offset_of(axes.summed, outer, r);
+        total += sum_terms<Compute<T>>(run, [row](int64_t j) { return widen(row[j]); });
+      }
+      y[i] = narrow_double<T>(total * scale);
     }
-    y[i] = narrow_double<T>(total * scale);
-  }
+  });
 }
 
 template <class T>
 void sum_columns_of(const SumAxes& axes, double scale, const T* x, T* y) {
   const int outer = axes.kept_count - 1;  // kept axes around the innermost one, a run of neighbours
   const int64_t run = axes.kept[outer].size;
-  double total[kSumColumns];
-  for (int64_t i = 0; i < axes.kept_size / run; ++i) {
-    for (int64_t first = 0; first < run; first += kSumColumns) {
-      const T* base = x + offset_of(axes.kept, outer, i) + first;
-      const int64_t columns = std::min(kSumColumns, run - first);
-      sum_columns<T>(
-          axes.summed_size, columns,
-          [&](int64_t r) { return base + offset_of(axes.summed, axes.summed_count, r); }, total);
-      for (int64_t j = 0; j < columns; ++j) y[i * run + first + j] = narrow_double<T>(total[j] * scale);
-    }
-  }
+  const int64_t strips = (run + kSumColumns - 1) / kSumColumns;  // of a run
+  in_parallel(axes.kept_size / run * strips, grain_rows(axes.summed_size * kSumColumns),
+              [&](int64_t begin, int64_t end) {
+                double total[kSumColumns];
+                for (int64_t strip = begin; strip < end; ++strip) {
+                  const int64_t i = strip / strips, first = strip % strips * kSumColumns;
+                  const T* base = x + offset_of(axes.kept, outer, i) + first;
+                  const int64_t columns = std::min(kSumColumns, run - first);
+                  sum_columns<T>(
+                      axes.summed_size, columns,
+                      [&](int64_t r) { return base + offset_of(axes.summed, axes.summed_count, r); }, total);
+                  for (int64_t j = 0; j < columns; ++j)
+                    y[i * run + first + j] = narrow_double<T>(total[j] * scale);
+                }
+              });
 }
 
 }  // namespace

@@ -196,6 +196,13 @@ def _generated(first: bool) -> Meaning:
     return compute
 
 
+def _scatter_add(call: Call) -> Sequence[Array]:
+    y, index, src = np.array(call["x"]), call["index"], call["src"]
+    inside = (index >= 0) & (index < len(y))
+    np.add.at(y, index[inside], src[inside])
+    return [y]
+
+
 MEANINGS: dict[str, Meaning] = {
     "add": _on(np.add, "x", "y"),
     "sub": _on(np.subtract, "x", "y"),
@@ -218,6 +225,7 @@ MEANINGS: dict[str, Meaning] = {
     "map": _generated(first=False),
     "rowwise": _generated(first=False),
     "colwise": _generated(first=True),
+    "scatter_add": _scatter_add,
     "check_index": _check_index,
     "check_finite": _check_finite,
     "advance": _advance,

@@ -28,11 +28,12 @@ Status check_code(const CodeSpec& spec) {
   return Status::ok();
 }
 
-// Weak: the loader of a build with CUDA stands in a file of its own.
-__attribute__((weak)) Status load_cuda_code(CodeSpec spec, int, const std::string&, CodePointer*) {
+#ifndef AICF_WITH_CUDA
+Status load_cuda_code(CodeSpec spec, int, const std::string&, CodePointer*) {
   AICF_TRY(check_code(spec));
-  return Status::unsupported("this build has no loader of CUDA code, which " + spec.id +
+  return Status::unsupported("this build has no CUDA, which the code of " + spec.id +
                              " needs; build it where nvcc is found");
 }
+#endif
 
 }  // namespace aicf

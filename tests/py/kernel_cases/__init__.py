@@ -15,6 +15,7 @@ from kernel_cases.elementwise import ACTIVATIONS, backward, bias_add, binary, un
 from kernel_cases.from_samples import of_samples
 from kernel_cases.movement import copy
 from kernel_cases.products import TRANSPOSES, gemm, gemm_epilogue
+from kernel_cases.scatter import scatter_add
 from kernel_cases.sums import cross_entropy, cross_entropy_grad, mse_grad, mse_loss, reduce_sum
 from kernel_cases.updates import adam_step, advance, sgd_step
 
@@ -46,6 +47,7 @@ GENERATORS: dict[str, Generator] = {
     "check_index": check_index,
     "check_finite": check_finite,
     "copy": copy,
+    "scatter_add": scatter_add,
     "advance": advance,
     "sgd_step": sgd_step,
     "adam_step": adam_step,

@@ -1,0 +1,94 @@
+// scatter_add on CUDA: the warp of the first source of a row adds all of that row's sources, in their order;
+// nobody else writes the row, so no atomics are needed. To find them it reads the index, which lies in the
+// cache.
+#include "kernels/common/launch.cuh"
+#include "kernels/common/numeric.cuh"
+#include "kernels/scatter/launch.h"
+
+namespace aicf {
+namespace {
+
+using namespace cuda;
+
+constexpr int kThreads = 256;
+constexpr int kPerLane = 4;                     // columns of a lane
+constexpr int64_t kColumns = kWarp * kPerLane;  // of a warp
+constexpr unsigned kAll = 0xffffffffu;
+
+template <class T>
+__global__ void copy_kernel(T* y, const T* x, int64_t n, const int64_t* unless) {
+  if (skipped(unless)) return;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) y[i] = x[i];
+}
+
+// Which of 32 sources from `first` on, and below `end`, go to `row`. Called by a whole warp.
+__device__ __forceinline__ unsigned sources_of(int64_t row, const int64_t* index, int64_t first,
+                                               int64_t end) {
+  const int64_t i = first + threadIdx.x % kWarp;
+  return __ballot_sync(kAll, i < end && index[i] == row);
+}
+
+__device__ __forceinline__ bool is_first(int64_t source, int64_t row, const int64_t* index) {
+  for (int64_t first = 0; first < source; first += kWarp)
+    if (sources_of(row, index, first, source)) return false;
+  return true;
+}
+
+// y holds x already. A warp takes a source and kColumns columns.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    scatter_add_kernel(T* y, const int64_t* index, const T* src, int64_t rows, int64_t columns,
+                       int64_t sources, int64_t strips, const int64_t* unless) {
+  if (skipped(unless)) return;
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
+  int64_t item = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+  for (; item < sources * strips; item += warps) {  // the same for all lanes of a warp
+    const int64_t source = item / strips, column = item % strips * kColumns + threadIdx.x % kWarp;
+    const int64_t row = index[source];
+    if (row < 0 || row >= rows || !is_first(source, row, index)) continue;
+    Compute<T> sums[kPerLane];
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      const int64_t at = column + j * kWarp;
+      sums[j] = at < columns ? widen(y[row * columns + at]) : Compute<T>(0);
+    }
+    for (int64_t first = source; first < sources; first += kWarp) {
+      for (unsigned found = sources_of(row, index, first, sources); found; found &= found - 1) {
+        const T* from = src + (first + __ffs(static_cast<int>(found)) - 1) * columns;
+#pragma unroll
+        for (int j = 0; j < kPerLane; ++j) {
+          const int64_t at = column + j * kWarp;
+          if (at < columns) sums[j] += widen(from[at]);
+        }
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      const int64_t at = column + j * kWarp;
+      if (at < columns) y[row * columns + at] = narrow<T>(sums[j]);
+    }
+  }
+}
+
+}  // namespace
+
+Status scatter_add_cuda(const ScatterAdd& s, const LaunchContext& ctx) {
+  const int64_t n = s.rows * s.columns;
+  if (n == 0) return Status::ok();
+  return with_float_type(s.dtype, [&](auto tag) -> Status {
+    using T = typename decltype(tag)::type;
+    T* y = static_cast<T*>(s.y);
+    const T *x = static_cast<const T*>(s.x), *src = static_cast<const T*>(s.src);
+    if (x != y)
+      AICF_TRY(
+          launch(ctx, grid_stride_blocks(n, kThreads), kThreads, 0, copy_kernel<T>, y, x, n, ctx.unless));
+    if (s.sources == 0) return Status::ok();
+    const int64_t strips = ceil_div(s.columns, kColumns);
+    const unsigned blocks = grid_stride_blocks(s.sources * strips * kWarp, kThreads);
+    return launch(ctx, blocks, kThreads, 0, scatter_add_kernel<T>, y, s.index, src, s.rows, s.columns,
+                  s.sources, strips, ctx.unless);
+  });
+}
+
+}  // namespace aicf

@@ -1,0 +1,32 @@
+"""scatter_add: indices that are all different, all the same, outside of the rows, none; columns around the strips of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kernel_cases.case import Array, Case, Maker
+
+
+def scatter_add(make: Maker) -> Iterator[Case]:
+    for rows, columns, sources in [
+        *((1, 1, 1), (3, 5, 7), (17, 33, 64), (64, 128, 33), (40, 129, 200)),
+        *((300, 31, 100), (7, 513, 40), (5, 3, 0), (1000, 1100, 500)),
+    ]:
+        different = make.random.permutation(max(rows, sources))[:sources] % rows
+        indices: dict[str, Array] = {
+            "random": make.random.integers(0, rows, sources),
+            "different": different,
+            "one row": np.full(sources, rows // 2),
+            "outside": make.random.integers(-rows, 2 * rows, sources),
+            "none inside": np.where(make.random.integers(0, 2, sources) == 1, 2**40, -1),
+        }
+        for label, index in indices.items():
+            given = [make.integers(rows, columns, limit=2), index, make.integers(sources, columns)]
+            yield Case(f"{label} {rows}x{columns}, {sources}", given, [make.out(rows, columns)], exact=True)
+    given = [make.normal(50, 70), make.random.integers(0, 50, 300), make.normal(300, 70)]
+    yield Case("normal", given, [make.out(50, 70)])
+    special = make.special().reshape(1, -1)
+    index = np.zeros(2, np.int64)
+    yield Case("special", [special, index, np.repeat(special, 2, 0)], [make.out(*special.shape)])

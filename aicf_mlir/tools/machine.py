@@ -7,6 +7,7 @@ import os
 import platform
 from pathlib import Path
 
+from aicf_mlir import _C
 from aicf_mlir.cpu_kernels import blas_library
 from aicf_mlir.processor import levels
 from aicf_mlir.processor import name as processor_name
@@ -23,13 +24,12 @@ def processor() -> str:
 
 
 def blas() -> str:
-    """The library behind the CPU's matrix products: name, version, processor it chose, threads."""
+    """The library behind the CPU's matrix products: name, version, processor it chose; the threads that share them."""
     library = ctypes.CDLL(str(blas_library()))
     config, core = library.scipy_openblas_get_config, library.scipy_openblas_get_corename
     config.restype = core.restype = ctypes.c_char_p
     words = config().decode().split()
-    threads: int = library.scipy_openblas_get_num_threads()
-    return f"{' '.join(words[:2])} for {core().decode()}, {threads} threads"
+    return f"{' '.join(words[:2])} for {core().decode()}, {_C.threads()} threads"
 
 
 def driver() -> str:

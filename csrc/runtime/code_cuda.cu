@@ -208,5 +208,3 @@ Status needs_of_cuda_code(const KernelCode& code, int device, std::vector<Functi
 }
 
 }  // namespace aicf
-
-#endif

@@ -65,12 +65,26 @@ class HostKernels:
             parts.append(f"namespace in_{kernel.id} {{\n{source}}}\n")
         text, library = folder / "kernels.cpp", folder / "kernels.so"
         text.write_text("\n".join(parts))
-        flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fsanitize=alignment,bounds"]
+        flags = [
+            "-std=c++17",
+            "-O1",
+            "-w",
+            "-shared",
+            "-fPIC",
+            "-ffp-contract=off",
+            "-fsanitize=alignment,bounds",
+        ]
         flags.append("-fsanitize-undefined-trap-on-error")
         subprocess.run(["g++", *flags, str(text), "-o", str(library)], check=True, timeout=600)
         self.library = ctypes.CDLL(str(library))
 
-    def run(self, case: GeneratedCase, in_place: tuple[int, int] | None = None, skip: bool = False, backwards: bool = False) -> list[Array]:
+    def run(
+        self,
+        case: GeneratedCase,
+        in_place: tuple[int, int] | None = None,
+        skip: bool = False,
+        backwards: bool = False,
+    ) -> list[Array]:
         """The blocks of the results, poisoned before; with `in_place`, (result, operand), one over the other."""
         kernel, code = case.kernel, self.codes[case.kernel.id]
         memory: list[Array] = []
@@ -93,7 +107,9 @@ class HostKernels:
             whole = part.base
             assert isinstance(whole, np.ndarray)
             start = part.ctypes.data - whole.ctypes.data
-            edges = np.concatenate((whole[start - GUARD : start], whole[start + part.size : start + part.size + GUARD]))
+            edges = np.concatenate(
+                (whole[start - GUARD : start], whole[start + part.size : start + part.size + GUARD])
+            )
             if (edges != 0xA5).any():
                 raise AssertionError(f"{case.name}: wrote outside of its memory")
         return [

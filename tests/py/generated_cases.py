@@ -58,13 +58,22 @@ def fill(rng: np.random.Generator, tensor: Tensor) -> Array:
     size, element = span(tensor), tensor.element
     if is_float(element):
         return rng.uniform(-2, 2, size).astype(NUMPY_TYPES[element])
-    return rng.integers(0, 2, size).astype(np.bool_) if element == "i1" else rng.integers(-3, 7, size).astype(NUMPY_TYPES[element])
+    return (
+        rng.integers(0, 2, size).astype(np.bool_)
+        if element == "i1"
+        else rng.integers(-3, 7, size).astype(NUMPY_TYPES[element])
+    )
 
 
 def wide(block: Array, tensor: Tensor) -> Array:
     """As the interpreter takes it; of size 1 where it repeats, so that what follows from it is seen to repeat too."""
     found = view(block, tensor)
-    found = found[tuple(slice(0, 1) if stride == 0 and size else slice(None) for size, stride in zip(tensor.shape, tensor.strides, strict=True))]
+    found = found[
+        tuple(
+            slice(0, 1) if stride == 0 and size else slice(None)
+            for size, stride in zip(tensor.shape, tensor.strides, strict=True)
+        )
+    ]
     return found.astype(np.float64) if is_float(tensor.element) else found
 
 
@@ -74,7 +83,14 @@ def wide_table(block: Array, tensor: Tensor) -> Array:
     return found.astype(np.float64) if is_float(tensor.element) else found
 
 
-def make(name: str, kernel: Kernel, rng: np.random.Generator, operands: Sequence[Array] | None = None) -> GeneratedCase:
+def has_periodic(kernel: Kernel) -> bool:
+    """Whether it has a function that CUDA reduces by an array in memory where its argument is large."""
+    return any(line.op in ("math.sin", "math.cos", "math.tan") for line in kernel.body.lines)
+
+
+def make(
+    name: str, kernel: Kernel, rng: np.random.Generator, operands: Sequence[Array] | None = None
+) -> GeneratedCase:
     """The case of a kernel on random operands, or on these."""
     kernel.verify()
     blocks = tuple(operands) if operands else tuple(fill(rng, tensor) for tensor in kernel.operands)
@@ -149,27 +165,36 @@ def random_kernel(rng: np.random.Generator, kind: str, target: str = "sm_90") ->
     builder = F.Builder(types)
     values = [builder.scalar(n) for n in range(len(types))]
     pool = [v for v in values if v.type == compute]
-    for v in values:
-        if v.type in ("i64", "i32", "i1"):
-            pool.append(v.cast("i64").cast(compute) * 0.25)
+    pool += [v.cast("i64").cast(compute) * 0.25 for v in values if v.type in ("i64", "i32", "i1")]
     if rng.random() < 0.4:
         dim = int(rng.integers(rank))
         pool.append(builder.index(dim).cast(compute) * (1.0 / max(domain[dim], 1)))
     if table:
         indices = [builder.index(int(rng.integers(rank))) - 1 for _ in table.shape]
         pool.append(values[-1].load(*indices).cast(compute))
-    pick = lambda: pool[int(rng.integers(len(pool)))]  # noqa: E731
+
+    def pick() -> F.Scalar:
+        return pool[int(rng.integers(len(pool)))]
+
     for _ in range(int(rng.integers(1, 7))):
-        pool.append(_floats(rng, pick(), pick()))
+        pool += [_floats(rng, pick(), pick())]
     first, second = values[0], values[min(1, len(values) - 1)]
     if second.type == first.type and rng.random() < 0.5:
         pool.append(F.select(first < second, pick(), 0.5))
     if kind == "colwise":
-        return _finish(rng, kind, target, builder, domain, reduced, operands, _columns(rng, pool, compute), compute)
+        return _finish(
+            rng, kind, target, builder, domain, reduced, operands, _columns(rng, pool, compute), compute
+        )
     depth = 0 if kind == "map" else int(rng.integers(1, 4))
     for _ in range(depth):
         total = 1.0 / max(int(np.prod(domain[len(domain) - reduced :])), 1)
-        found = F.row_sum(pick()) * total if rng.random() < 0.6 else F.row_max(pick()) if rng.random() < 0.5 else F.row_min(pick())
+        found = (
+            F.row_sum(pick()) * total
+            if rng.random() < 0.6
+            else F.row_max(pick())
+            if rng.random() < 0.5
+            else F.row_min(pick())
+        )
         pool += [found, pick() - found, _floats(rng, pick(), found)]
     outputs = [pool[-1 - n] for n in range(min(len(pool), int(rng.integers(1, 4))))]
     if rng.random() < 0.3:
@@ -180,7 +205,9 @@ def random_kernel(rng: np.random.Generator, kind: str, target: str = "sm_90") ->
 def _columns(rng: np.random.Generator, pool: list[F.Scalar], compute: str) -> list[F.Scalar]:
     """Results of a colwise kernel: before and behind one level of reductions."""
     chosen = [pool[int(rng.integers(len(pool)))] for _ in range(3)]
-    outputs = [F.row_sum(F.tanh(chosen[0])) * 0.125, F.row_max(chosen[1]), F.row_min(chosen[2])][: int(rng.integers(1, 4))]
+    outputs = [F.row_sum(F.tanh(chosen[0])) * 0.125, F.row_max(chosen[1]), F.row_min(chosen[2])][
+        : int(rng.integers(1, 4))
+    ]
     outputs[0] = outputs[0] + outputs[-1]
     if rng.random() < 0.5:
         outputs.append(chosen[2])
@@ -325,11 +352,25 @@ def model_kernel(name: str, element: str, rows: int, columns: int, target: str =
 
 
 MODEL = ("layer_norm", "layer_norm_dx", "layer_norm_dw", "softmax", "gelu", "square_sum")
-SHAPES = ((37, 768), (5, 1024), (70, 10), (3, 4100), (2, 9000), (1, 60_001), (300, 3), (1000, 64), (3, 1), (0, 4), (4, 0))
+SHAPES = (
+    (37, 768),
+    (5, 1024),
+    (70, 10),
+    (3, 4100),
+    (2, 9000),
+    (1, 60_001),
+    (300, 3),
+    (1000, 64),
+    (3, 1),
+    (0, 4),
+    (4, 0),
+)
 
 
 def model_cases(
-    shapes: Sequence[tuple[int, int]] = SHAPES, elements: Sequence[str] = ("f32", "bf16"), target: str = "sm_90"
+    shapes: Sequence[tuple[int, int]] = SHAPES,
+    elements: Sequence[str] = ("f32", "bf16"),
+    target: str = "sm_90",
 ) -> Iterator[GeneratedCase]:
     """Every kernel of `MODEL` on every shape and element type."""
     for rows, columns in shapes:
@@ -343,7 +384,9 @@ def model_cases(
 def special_cases(target: str = "sm_90") -> Iterator[GeneratedCase]:
     """NaN, infinities and zeros through maxima, rounding, casts and integer arithmetic."""
     rng = np.random.default_rng(5)
-    odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 3.4e38, -1.5, 65520.0, 2.5, 1e10, -1e19, 0.1], np.float32)
+    odd = np.array(
+        [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 3.4e38, -1.5, 65520.0, 2.5, 1e10, -1e19, 0.1], np.float32
+    )
     x = np.tile(odd, 13)[: 13 * 12].reshape(12, 13).copy()
     y = rng.permuted(x, axis=1)
     full = dense("f32", 12, 13)

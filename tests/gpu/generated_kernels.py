@@ -1,0 +1,303 @@
+"""Runs generated CUDA kernels and compares them with NumPy; a pack of them needs NumPy and a driver only.
+
+    python tests/gpu/generated_kernels.py [--seed S] [--count N]      generates, compiles and runs
+    python tests/gpu/generated_kernels.py --pack FILE                 generates and compiles, on any machine
+    python tests/gpu/generated_kernels.py --run FILE                  runs what was packed
+
+Each kernel starts with poisoned results, 20 times and three times as a graph: always the same bits, nothing written
+beside them; then in place, and once where the status says that nothing may happen. Exit status 1 if any is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import json
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from cuda_driver import LOCAL_BYTES, REGISTERS, Bytes, Driver
+from numpy.typing import NDArray
+
+GUARD, RUNS, REPLAYS = 256, 20, 3
+CALL = 32
+"""Bytes of local memory that a call may need, such as that of a division with a subnormal."""
+EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-16, "f64": 2.0**-40}
+LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": np.inf}
+NUMPY = {
+    "f16": "float16",
+    "bf16": "uint16",
+    "f32": "float32",
+    "f64": "float64",
+    "i64": "int64",
+    "i32": "int32",
+    "i1": "bool",
+}
+
+
+@dataclass
+class Block:
+    """A tensor's memory: its bytes, or how many for a result, and where they may lie."""
+
+    element: str
+    shape: list[int]
+    strides: list[int]
+    alignment: int
+    size: int
+
+
+@dataclass
+class Packed:
+    """A kernel ready to run."""
+
+    name: str
+    id: str
+    phases: list[tuple[str, int, int, int]]
+    """Function, blocks, threads of a block, bytes of shared memory."""
+    workspace: int
+    operands: list[Block]
+    results: list[Block]
+    in_place: list[tuple[int, int]]
+    local: bool
+    """Whether it may have memory of its threads' own."""
+
+
+@dataclass
+class Case:
+    """With its arrays."""
+
+    packed: Packed
+    image: bytes
+    operands: list[Bytes]
+    expected: list[NDArray[np.generic]]
+
+
+def generate_cases(seed: int, count: int, target: str) -> Iterator[Case]:
+    """Random kernels, those of models, special values."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "py"))
+    from concurrent.futures import ThreadPoolExecutor
+    from itertools import chain
+
+    from generated_cases import GeneratedCase, has_periodic, model_cases, random_cases, span, special_cases
+
+    from aicf_mlir.codegen.cuda import generate
+    from aicf_mlir.codegen.kernel import Tensor
+    from aicf_mlir.codegen.nvrtc import compile_cuda
+    from aicf_mlir.interpreters.numerics import NUMPY_TYPES
+
+    def block(tensor: Tensor) -> Block:
+        size = span(tensor) * NUMPY_TYPES[tensor.element].itemsize
+        return Block(tensor.element, list(tensor.shape), list(tensor.strides), tensor.alignment, size)
+
+    def pack(case: GeneratedCase) -> Case:
+        kernel = case.kernel
+        code = generate(kernel)
+        places = [
+            (r, o)
+            for r, o in sorted(kernel.in_place)
+            if kernel.results[r].strides == kernel.operands[o].strides
+            and all(s for s, n in zip(kernel.results[r].strides, kernel.domain, strict=True) if n > 1)
+            and kernel.results[r].alignment == kernel.operands[o].alignment
+        ]
+        packed = Packed(
+            case.name,
+            kernel.id,
+            [(phase.function, phase.count, phase.threads, phase.shared) for phase in code.phases],
+            code.workspace,
+            [block(tensor) for tensor in kernel.operands],
+            [block(tensor) for tensor in kernel.results],
+            places,
+            has_periodic(kernel),
+        )
+        image = compile_cuda(code.source, target)
+        return Case(
+            packed,
+            image,
+            [np.ascontiguousarray(o).view(np.uint8) for o in case.operands],
+            list(case.expected),
+        )
+
+    cases = list(chain(random_cases(seed, count, target), model_cases(target=target), special_cases(target)))
+    with ThreadPoolExecutor() as pool:
+        yield from pool.map(pack, cases)
+
+
+def write(cases: Iterator[Case], path: Path) -> None:
+    """A zip file of arrays, images and one JSON record a case."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for number, case in enumerate(cases):
+            file.writestr(f"{number}/case.json", json.dumps(asdict(case.packed)))
+            file.writestr(f"{number}/image", case.image)
+            for kind, arrays in (("operand", case.operands), ("expected", case.expected)):
+                for n, array in enumerate(arrays):
+                    with file.open(f"{number}/{kind}{n}.npy", "w") as member:
+                        np.save(member, array, allow_pickle=False)
+
+
+def read(path: Path) -> Iterator[Case]:
+    """What `write` wrote."""
+    with zipfile.ZipFile(path) as file:
+        names = set(file.namelist())
+        number = 0
+        while f"{number}/case.json" in names:
+            record = json.loads(file.read(f"{number}/case.json"))
+            blocks = {
+                kind: [Block(**block) for block in record.pop(kind)] for kind in ("operands", "results")
+            }
+            packed = Packed(**record, **blocks)
+            arrays: dict[str, list[NDArray[np.generic]]] = {}
+            for kind, count in (("operand", len(packed.operands)), ("expected", len(packed.results))):
+                arrays[kind] = []
+                for n in range(count):
+                    with file.open(f"{number}/{kind}{n}.npy") as member:
+                        arrays[kind].append(np.load(member, allow_pickle=False))
+            operands = [array.view(np.uint8) for array in arrays["operand"]]
+            yield Case(packed, file.read(f"{number}/image"), operands, arrays["expected"])
+            number += 1
+
+
+class Memory:
+    """One image of everything a kernel touches, with guards between: written and read back as a whole."""
+
+    def __init__(self, case: Case, in_place: tuple[int, int] | None):
+        self.case, packed = case, case.packed
+        self.starts: list[int] = []
+        used = GUARD
+        for number, block in enumerate((*packed.operands, *packed.results)):
+            result = number - len(packed.operands)
+            if in_place and result == in_place[0]:
+                self.starts.append(self.starts[in_place[1]])
+                continue
+            start = -(-used // 256) * 256 + block.alignment % 256
+            self.starts.append(start)
+            used = start + block.size + GUARD
+        self.workspace = -(-used // 256) * 256
+        self.status = -(-(self.workspace + packed.workspace + GUARD) // 256) * 256
+        self.image = np.full(self.status + 256, 0xA5, np.uint8)
+        self.touched = np.zeros(self.image.size, np.bool_)
+        for start, block in list(zip(self.starts, (*packed.operands, *packed.results), strict=True))[
+            len(packed.operands) :
+        ]:
+            self.image[start : start + block.size] = 0xFF
+            self.touched[start : start + block.size] = True
+        for start, data in zip(self.starts, case.operands, strict=False):
+            self.image[start : start + data.size] = data
+        self.image[self.workspace : self.workspace + packed.workspace] = 0xFF
+        self.touched[self.workspace : self.workspace + packed.workspace] = True
+        self.image[self.status : self.status + 8] = 0
+
+    def results(self, image: Bytes) -> list[Bytes]:
+        """The blocks of the results."""
+        packed = self.case.packed
+        starts = self.starts[len(packed.operands) :]
+        return [
+            image[start : start + block.size] for start, block in zip(starts, packed.results, strict=True)
+        ]
+
+
+def values(data: Bytes, block: Block) -> NDArray[np.generic]:
+    """The elements of a result, floats as they are, bf16 as f32."""
+    flat = data.view(NUMPY[block.element])
+    if block.element == "bf16":
+        flat = (flat.astype(np.uint32) << 16).view(np.float32)
+    if 0 in block.shape:
+        return np.empty(block.shape, flat.dtype)
+    return np.lib.stride_tricks.as_strided(flat, block.shape, [s * flat.itemsize for s in block.strides])
+
+
+def difference(got: NDArray[np.generic], want: NDArray[np.generic], element: str) -> str:
+    """What is wrong; empty where nothing is."""
+    if element not in EPSILON:
+        return (
+            "" if np.array_equal(got, want) else f"{int((got != want).sum())} of {got.size} elements differ"
+        )
+    with np.errstate(all="ignore"):
+        found, true = got.astype(np.float64), want.astype(np.float64)
+        true = np.where(np.abs(true) > LARGEST[element], np.copysign(np.inf, true), true)
+        close = np.abs(found - true) <= EPSILON[element] * np.maximum(np.abs(true), 1)
+    right = close | (found == true) | (np.isnan(found) & np.isnan(true))
+    if right.all():
+        return ""
+    at = np.unravel_index(int(np.argmin(right)), right.shape) if right.shape else ()
+    return f"{int((~right).sum())} of {right.size} elements, at {[int(i) for i in at]} {found[at]} for {true[at]}"
+
+
+def check(driver: Driver, arena: int, case: Case) -> tuple[list[str], str]:
+    """What is wrong with a kernel, and its registers."""
+    packed, wrong = case.packed, list[str]()
+    kernels = driver.kernels(case.image, [phase[0] for phase in packed.phases])
+    for (function, *_), kernel in zip(packed.phases, kernels, strict=True):
+        if (spilled := driver.attribute(kernel, LOCAL_BYTES)) > CALL and not packed.local:
+            wrong.append(f"{function}: {spilled} bytes of local memory")
+    registers = ", ".join(str(driver.attribute(kernel, REGISTERS)) for kernel in kernels)
+
+    def launch(memory: Memory) -> None:
+        addresses = [arena + start for start in (*memory.starts, memory.workspace, memory.status)]
+        for (_, blocks, threads, shared), kernel in zip(packed.phases, kernels, strict=True):
+            driver.launch(kernel, blocks, threads, shared, addresses)
+
+    def outcome(memory: Memory, graph: ctypes.c_void_p | None = None) -> Bytes:
+        driver.upload(arena, memory.image)
+        driver.replay(graph) if graph else launch(memory)
+        return driver.download(arena, memory.image.size)
+
+    memory = Memory(case, None)
+    first = outcome(memory)
+    if ((first != memory.image) & ~memory.touched).any():
+        wrong.append("wrote outside of its results")
+    for number, (data, block) in enumerate(zip(memory.results(first), packed.results, strict=True)):
+        if why := difference(values(data, block), case.expected[number], block.element):
+            wrong.append(f"result {number}: {why}")
+
+    def digest(image: Bytes) -> str:
+        return hashlib.sha256(b"".join(bytes(data) for data in memory.results(image))).hexdigest()
+
+    runs = {digest(first), *(digest(outcome(memory)) for _ in range(RUNS - 1))}
+    if len(runs) > 1:
+        wrong.append(f"{len(runs)} different results in {RUNS} runs")
+    if any(phase[1] for phase in packed.phases):
+        graph = driver.capture(lambda: launch(memory))
+        if {digest(outcome(memory, graph)) for _ in range(REPLAYS)} != {digest(first)}:
+            wrong.append("a replay differs from the eager run")
+    for pair in packed.in_place:
+        place = Memory(case, tuple(pair))
+        parts = zip(place.results(outcome(place)), memory.results(first), packed.results, strict=True)
+        if any(values(a, block).tobytes() != values(b, block).tobytes() for a, b, block in parts):
+            wrong.append(f"differs with result {pair[0]} over operand {pair[1]}")
+    memory.image[memory.status] = 1
+    if (outcome(memory) != memory.image).any():
+        wrong.append("runs though the status says that it may not")
+    return wrong, registers
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=40, help="random kernels of each kind (40)")
+    parser.add_argument("--target", default="sm_90", help="what --pack compiles for (sm_90)")
+    parser.add_argument("--pack", type=Path, metavar="FILE")
+    parser.add_argument("--run", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    if options.pack:
+        write(generate_cases(options.seed, options.count, options.target), options.pack)
+        return 0
+    driver = Driver()
+    cases = read(options.run) if options.run else generate_cases(options.seed, options.count, driver.target())
+    arena = driver.allocate(1 << 26)
+    checked, bad = 0, 0
+    for case in cases:
+        wrong, registers = check(driver, arena, case)
+        checked, bad = checked + 1, bad + bool(wrong)
+        for why in wrong:
+            print(f"{case.packed.name} ({case.packed.id}, registers {registers}): {why}", flush=True)
+    print(f"{checked} generated kernels on {driver.target()}, {bad} wrong")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path += [str(ROOT / "tests" / "py"), str(ROOT / "tests" / "gpu")]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "py"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "gpu"))
 
 from cuda_driver import REGISTERS, Driver
 from generated_cases import model_kernel

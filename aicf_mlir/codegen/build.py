@@ -34,5 +34,9 @@ def _load(kernel: Kernel, code: Code) -> _C.Code:
         return _C.Code.cpu(kernel.id, image, phases, pairs, code.workspace, [name for name, _ in LIBM])
     from aicf_mlir.codegen import nvrtc
 
-    image = cached((nvrtc.toolchain(), kernel.target, code.source), lambda: nvrtc.compile(code.source, kernel.target))
-    return _C.Code.cuda(kernel.id, int(kernel.target.removeprefix("sm_")), image, phases, pairs, code.workspace)
+    image = cached(
+        (nvrtc.toolchain(), kernel.target, code.source), lambda: nvrtc.compile(code.source, kernel.target)
+    )
+    return _C.Code.cuda(
+        kernel.id, int(kernel.target.removeprefix("sm_")), image, phases, pairs, code.workspace
+    )

@@ -35,6 +35,8 @@ BLOCKS = 528
 """Blocks that fill a large chip."""
 LEAST_ROWS = 4
 """Of a thread, before rows are divided among blocks."""
+ROOM = 64
+"""Registers of a thread for its sums, at most."""
 IN_FLIGHT = 96
 """Bytes that a thread reads ahead, at most."""
 STRANDS = 16
@@ -88,7 +90,8 @@ def schedule(kernel: Kernel) -> ColumnSchedule:
     columns = collapse(kernel, range(kernel.reduced, len(kernel.domain)))
     axes = [*rows, *columns]
     wide = width(kernel, axes, len(axes) - 1, varying(kernel, axes)) if columns else 1
-    while columns and columns[-1].size % wide:
+    needed = sum(reduction(kernel, value).bytes for value in reductions(kernel)) // 4
+    while wide > 1 and (columns[-1].size % wide or wide * needed > ROOM):
         wide //= 2
     plan = ColumnSchedule(tuple(rows), tuple(columns), wide, 1, 1, 1)
     across = 1

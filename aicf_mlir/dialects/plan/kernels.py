@@ -16,7 +16,9 @@ def generated_kernels(program: ProgramOp) -> dict[str, Kernel]:
     for launch in program.launches:
         if launch.body is None or launch.kernel_id.data in found:
             continue
-        inputs, outputs = ([slots[name].operand_spec for name in names] for names in (launch.reads, launch.writes))
+        inputs, outputs = (
+            [slots[name].operand_spec for name in names] for names in (launch.reads, launch.writes)
+        )
         use = Use.of(launch.op.data, inputs, outputs, launch.values, launch.counts)
         if (kernel := selection.generated(use)) is not None:
             found[kernel.id] = kernel

@@ -26,7 +26,12 @@ def lower_generated(op: GeneratedInterface, bodies: Bodies) -> list[Operation]:
     rank = len(domain)
     if not reduced:
         kind, order = "map", list(range(rank))
-    elif reduced == list(range(len(reduced))) and len(reduced) < rank and not _stages(op.body()) > 1 and not any(op.whole_results):
+    elif (
+        reduced == list(range(len(reduced)))
+        and len(reduced) < rank
+        and not _stages(op.body()) > 1
+        and not any(op.whole_results)
+    ):
         kind, order = "colwise", list(range(rank))
     else:
         kind, order = "rowwise", [dim for dim in range(rank) if dim not in reduced] + reduced
@@ -55,7 +60,9 @@ def lower_generated(op: GeneratedInterface, bodies: Bodies) -> list[Operation]:
     ]
     if all(made is value for made, value in zip(launch.results, results, strict=True)):
         return [*views, launch]
-    last = [kernel.ReshapeOp.build_op([value], [own.type]) for value, own in zip(results, op.results, strict=True)]
+    last = [
+        kernel.ReshapeOp.build_op([value], [own.type]) for value, own in zip(results, op.results, strict=True)
+    ]
     return [*views, launch, *after, *last]
 
 
@@ -63,7 +70,9 @@ def _stages(body: Body) -> int:
     return max(body.stages, default=0)
 
 
-def _operand(value: SSAValue, domain: Sequence[int], order: Sequence[int], views: list[Operation]) -> SSAValue:
+def _operand(
+    value: SSAValue, domain: Sequence[int], order: Sequence[int], views: list[Operation]
+) -> SSAValue:
     """`value` at each point of the domain, its dimensions in `order`: itself or a view."""
     shape = shape_of(value)
     added = len(domain) - len(shape)
@@ -105,7 +114,9 @@ def _renumbered(body: Body, order: Sequence[int]) -> Body:
     """The body over the dimensions in another order."""
     at = {dim: position for position, dim in enumerate(order)}
     lines = tuple(
-        Line(line.op, line.args, line.type, at[line.attr]) if line.op == "scalar.index" and isinstance(line.attr, int) else line
+        Line(line.op, line.args, line.type, at[line.attr])
+        if line.op == "scalar.index" and isinstance(line.attr, int)
+        else line
         for line in body.lines
     )
     return Body(body.args, lines, body.results)

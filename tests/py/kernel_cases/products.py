@@ -207,7 +207,9 @@ def _epilogue(
 
 def _counts(option: dict[str, Any]) -> Counts:
     given = {"a": 1, "b": 1, "bias": int("bias" in option), "saved": int("act_grad" in option)}
-    return schemas()["gemm_epilogue"].counts(given, {name: 1 for name in ("pre", "bias_grad") if name in option})
+    return schemas()["gemm_epilogue"].counts(
+        given, {name: 1 for name in ("pre", "bias_grad") if name in option}
+    )
 
 
 def _special_epilogues(make: Maker) -> Iterator[Case]:

@@ -31,7 +31,8 @@ def advance(make: Maker) -> Iterator[Case]:
             scalars = [np.array(x) for x in (0.9, 0.999, *pins)] if count == 5 else []
             names = SCALARS if count == 5 else ()
             counts = schemas()["advance"].counts(
-                {"step": 1, **dict.fromkeys(names, 1)}, dict.fromkeys(("bc1_inv", "bc2_inv"), 1) if count == 5 else {}
+                {"step": 1, **dict.fromkeys(names, 1)},
+                dict.fromkeys(("bc1_inv", "bc2_inv"), 1) if count == 5 else {},
             )
             yield Case(
                 f"{len(steps)} from {steps[0]} {pins}", [step, *scalars], outputs, {}, counts, each=True

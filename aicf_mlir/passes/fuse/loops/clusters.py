@@ -225,7 +225,9 @@ class Clustering:
     def is_looked_through(self, op: Operation) -> bool:
         """Whether `op` is a member, or moves elements for members only."""
         if isinstance(op, kernel.ReshapeOp | kernel.ViewOp):
-            return op.output not in self.roots and all(self.is_looked_through(use.operation) for use in op.output.uses)
+            return op.output not in self.roots and all(
+                self.is_looked_through(use.operation) for use in op.output.uses
+            )
         return op in self.loops or self.is_free(op)
 
 

@@ -84,11 +84,13 @@ def undefined_symbols(code: bytes) -> Iterator[str]:
         raise KernelError("expected an ELF object of 64 bits, little-endian")
     (offset,) = struct.unpack_from("<Q", code, 40)
     size, count = struct.unpack_from("<HH", code, 58)
-    sections = [SECTION.unpack_from(code, offset + number * size) for number in range(count)]
+    sections: list[tuple[int, ...]] = [
+        SECTION.unpack_from(code, offset + number * size) for number in range(count)
+    ]
     for section in sections:
         if section[1] != SYMBOL_TABLE:
             continue
-        names: int = sections[section[6]][4]
+        names = sections[section[6]][4]
         for at in range(section[4] + SYMBOL.size, section[4] + section[5], SYMBOL.size):
             name, _, _, home, _, _ = SYMBOL.unpack_from(code, at)
             if home == 0:

@@ -23,7 +23,7 @@ def _with_sign_of(magnitude: Scalar, x: Scalar) -> Scalar:
 
 
 def exp(x: Scalar) -> Scalar:
-    """By 2^n exp(r) with n = round(x / ln 2)."""
+    """A power of 2 times a polynomial of the remainder."""
     x = select(x > 90.0, 90.0, x)
     x = select(x < -105.0, -105.0, x)
     shifted = x * 1.44269504088896341 + round_constant("f32")

@@ -60,6 +60,10 @@ def load(function: Function, pointer: str, element: str, lanes: int = 1, valid: 
     for first, count in _pieces(valid):
         part = f"<{count} x {kind}>"
         address = function.pointer(pointer, kind, str(first))
+        if count == 1:  # LLVM 22 fails on some vectors of one lane
+            piece = function.new(f"load {kind}, ptr {address}, align {align}")
+            text = function.new(f"insertelement {whole} {text}, {kind} {piece}, i64 {first}")
+            continue
         piece = function.new(f"load {part}, ptr {address}, align {align}")
         spread = ", ".join(f"i32 {min(lane, count - 1)}" for lane in range(lanes))
         piece = function.new(f"shufflevector {part} {piece}, {part} poison, <{lanes} x i32> <{spread}>")
@@ -80,10 +84,13 @@ def store(
         function.emit(f"store {lanes_of(kind, lanes)} {text}, ptr {pointer}, align {align}")
         return
     for first, count in _pieces(valid):
+        whole, address = lanes_of(kind, lanes), function.pointer(pointer, kind, str(first))
+        if count == 1:
+            piece = function.new(f"extractelement {whole} {text}, i64 {first}")
+            function.emit(f"store {kind} {piece}, ptr {address}, align {align}")
+            continue
         picked = ", ".join(f"i32 {lane}" for lane in range(first, first + count))
-        whole = lanes_of(kind, lanes)
         piece = function.new(f"shufflevector {whole} {text}, {whole} poison, <{count} x i32> <{picked}>")
-        address = function.pointer(pointer, kind, str(first))
         function.emit(f"store <{count} x {kind}> {piece}, ptr {address}, align {align}")
 
 

@@ -76,7 +76,11 @@ def random_kernel(seed: int) -> Kernel:
     results: list[Tensor] = []
     for value in rng.sample(range(len(body.results)), min(3, len(body.results))):
         number = body.results[value]
-        narrow = kind != "map" and not wide[number] and (kind == "colwise" and stages[number] > 0 or rng.random() < 0.7)
+        narrow = (
+            kind != "map"
+            and not wide[number]
+            and ((kind == "colwise" and stages[number] > 0) or rng.random() < 0.7)
+        )
         chosen.append(number)
         results.append(layout(rng, rng.choice(elements), outer if narrow else domain, repeats=False))
     kept = Builder(body.args)

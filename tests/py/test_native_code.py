@@ -11,7 +11,13 @@ from aicf_mlir.codegen.native import compile_objects, toolchain, undefined_symbo
 from aicf_mlir.errors import KernelError
 
 PLAIN = "define void @f() {\n  ret void\n}\n"
-CALLS = "declare double @nowhere(double)\ndefine double @f(double %x) {\n  %y = call double @nowhere(double %x)\n  ret double %y\n}\n"
+CALLS = """
+declare double @nowhere(double)
+define double @f(double %x) {
+  %y = call double @nowhere(double %x)
+  ret double %y
+}
+"""
 
 
 def test_objects_are_the_same_each_time() -> None:
@@ -49,7 +55,9 @@ try:
 except KernelError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
     assert "pip install 'xdsl[llvm]'" in done.stdout
 
 

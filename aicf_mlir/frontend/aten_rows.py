@@ -3,81 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.frontend.aten_updates import integers
 from aicf_mlir.frontend.call import Call, Row, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.ir.tensor_op import shape_of
 
 REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 """torch's numbering of loss reductions."""
-
-
-def binary(op: type[nn.PointwiseOp], swap: bool = False) -> Row:
-    """`self op alpha * other`, or with `swap` `other op alpha * self`; each a tensor or a number."""
-
-    def row(call: Call) -> SSAValue:
-        if not call.expected.dtype.is_floating_point:
-            return integers(call, op, swap)
-        alpha = call.arguments.get("alpha", 1)
-        exact = alpha == 1 and call.is_exact("self") and call.is_exact("other")
-        dtype = call.dtype if exact else call.wide_dtype
-        lhs, rhs = ("other", "self") if swap else ("self", "other")
-        left, right = call.operand(lhs, dtype), call.operand(rhs, dtype)
-        if alpha != 1:
-            scale = call.emit.constant(call.number("alpha", call.dtype), dtype)
-            right = call.emit.insert(nn.MulOp(right, scale))
-        return call.emit.cast(call.emit.insert(op(left, right)), call.dtype)
-
-    return row
-
-
-def unary(op: type[nn.UnaryOp]) -> Row:
-    """An op of one operand."""
-    return lambda call: call.emit.insert(op(call.operand("self", call.dtype)))
-
-
-def gelu(call: Call) -> SSAValue:
-    """The erf form, or torch's tanh approximation."""
-    return call.emit.insert(nn.GeluOp(call.operand("self", call.dtype), approximate=call["approximate"]))
-
-
-def softmax(call: Call) -> SSAValue:
-    """In the type of the result, along `dim`: it changes places with the last dimension, and back."""
-    perm = list(range(len(call.shape)))
-    if perm:
-        perm[call["dim"]], perm[-1] = perm[-1], perm[call["dim"]]
-    x = call.emit.transpose(call.operand("self", call.dtype), perm)
-    return call.emit.transpose(call.emit.insert(nn.SoftmaxOp(x)), perm)
-
-
-def power(call: Call) -> SSAValue:
-    """Powers that are products: x², x³, x⁴."""
-    exponent = call["exponent"]
-    if exponent not in (1, 2, 3, 4):
-        raise Refused(f"an exponent {exponent}; supported are 1, 2, 3 and 4")
-    x = call.operand("self", call.dtype if exponent <= 2 else call.wide_dtype)
-    result = x if exponent == 1 else call.emit.insert(nn.MulOp(x, x))
-    if exponent > 2:
-        result = call.emit.insert(nn.MulOp(result, x if exponent == 3 else result))
-    return call.emit.cast(result, call.dtype)
-
-
-def square(call: Call) -> SSAValue:
-    """The square: x · x."""
-    x = call.operand("self", call.dtype)
-    return call.emit.insert(nn.MulOp(x, x))
-
-
-def reciprocal(call: Call) -> SSAValue:
-    """1 / x."""
-    one = call.emit.constant(1, call.dtype)
-    return call.emit.insert(nn.DivOp(one, call.operand("self", call.dtype)))
 
 
 def linear(call: Call) -> SSAValue:
@@ -168,42 +104,11 @@ def broadcast_tensors(call: Call) -> Value:
     return tuple(call.emit.broadcast(value, shape) for value, shape in pairs)
 
 
-def reduction(op: type[nn.ReductionOp]) -> Row:
-    """Over `dim`, or over everything where there is none."""
-
-    def row(call: Call) -> SSAValue:
-        x = call.operand("self", call.dtype)
-        rank = len(shape_of(x))
-        dims: Sequence[int] = call.arguments.get("dim") or range(rank)
-        keepdim = bool(call.arguments.get("keepdim", False))
-        return call.emit.insert(op(x, sorted({dim % rank for dim in dims}) if rank else [], keepdim))
-
-    return row
-
-
-def var_mean(*results: str) -> Row:
-    """Variance, mean or both over `dim`, or over everything where there is none."""
-
-    def row(call: Call) -> Value:
-        correction = call.arguments.get("correction", int(call.arguments.get("unbiased", True)))
-        x = call.operand("self", call.result_dtype)
-        rank = len(shape_of(x))
-        dims = sorted({dim % rank for dim in call.arguments.get("dim") or range(rank)}) if rank else []
-        keepdim = bool(call.arguments.get("keepdim", False))
-        made = nn.VarMeanOp(x, dims, 1 if correction is None else correction, keepdim)
-        call.emit.insert_all(made)
-        made.variance.name_hint, made.mean.name_hint = "variance", "mean"
-        found = {"variance": made.variance, "mean": made.mean}
-        return found[results[0]] if len(results) == 1 else tuple(found[name] for name in results)
-
-    return row
-
-
 def cast(call: Call) -> SSAValue:
-    """Another float type, on the same device."""
+    """Another type, on the same device."""
     if (device := call.arguments.get("device")) is not None and torch.device(device) != call.device:
         raise Refused(f"a move from {call.device} to {device}; a step runs on one device")
-    return call.value("self") if call["dtype"] is None else call.operand("self", call.dtype)
+    return call.value("self") if call["dtype"] is None else call.operand("self", call.expected.dtype)
 
 
 def identity(call: Call) -> Value:

@@ -5,9 +5,13 @@ An op that is not here, or whose row refuses its arguments, is decomposed by tor
 
 from __future__ import annotations
 
+import torch
+
 from aicf_mlir.dialects import nn
+from aicf_mlir.frontend import aten_pointwise, aten_reductions
+from aicf_mlir.frontend.aten_pointwise import SELU, logical, pointwise, scaled, whole, with_product
+from aicf_mlir.frontend.aten_reductions import along_dim, index_of, reduction, total, var_mean, with_index
 from aicf_mlir.frontend.aten_rows import (
-    binary,
     broadcast,
     broadcast_tensors,
     cast,
@@ -15,7 +19,6 @@ from aicf_mlir.frontend.aten_rows import (
     detach,
     dropout,
     full_like,
-    gelu,
     identity,
     linear,
     matmul,
@@ -25,18 +28,11 @@ from aicf_mlir.frontend.aten_rows import (
     native_dropout,
     nothing,
     permute,
-    power,
-    reciprocal,
-    reduction,
     reshaped,
-    softmax,
-    square,
     transpose,
-    unary,
-    var_mean,
 )
 from aicf_mlir.frontend.aten_slices import concat, narrow, select, sliced, split, stack, unbind
-from aicf_mlir.frontend.aten_updates import batch_norm, copied, lerp
+from aicf_mlir.frontend.aten_updates import copied, lerp
 from aicf_mlir.frontend.call import Row
 
 
@@ -45,22 +41,101 @@ def rows(row: Row, *names: str) -> dict[str, Row]:
     return {f"aten.{name}": row for name in names}
 
 
+def of_two(*names: str) -> tuple[str, ...]:
+    """The overloads for tensors and numbers."""
+    return tuple(f"{name}.{kind}" for name in names for kind in ("Tensor", "Scalar"))
+
+
+OF_ONE = (
+    *("reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "sinc"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    *("relu", "gelu", "silu", "sigmoid", "mish", "hardswish", "hardsigmoid", "hardtanh", "hardshrink"),
+    *("leaky_relu", "elu", "softplus", "softshrink", "threshold", "neg", "abs", "sign", "clamp"),
+    *("isnan", "isinf", "isfinite", "bitwise_not"),
+)
+"""Ops of one tensor whose name and parameters in torch are those of their row."""
+
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+POINTWISE: dict[str, Row] = {
+    **{f"aten.{name}.default": pointwise(name) for name in OF_ONE},
+    **{f"aten.{each}": pointwise(name) for name in COMPARISONS for each in of_two(name)},
+    **rows(scaled("add"), *of_two("add")),
+    **rows(scaled("sub"), *of_two("sub")),
+    **rows(scaled("sub", swap=True), *of_two("rsub")),
+    **rows(pointwise("mul"), *of_two("mul")),
+    **rows(aten_pointwise.divided, *of_two("div"), "div.Tensor_mode", "div.Scalar_mode"),
+    **rows(pointwise("floor_divide"), "floor_divide.default", "floor_divide.Scalar"),
+    **rows(pointwise("fmod"), *of_two("fmod")),
+    **rows(pointwise("remainder"), *of_two("remainder"), "remainder.Scalar_Tensor"),
+    **rows(pointwise("maximum"), "maximum.default", "max.other"),
+    **rows(pointwise("minimum"), "minimum.default", "min.other"),
+    **rows(aten_pointwise.clamped, "clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor"),
+    **rows(pointwise("clamp"), "clamp_min.default", "clamp_max.default"),
+    **rows(aten_pointwise.power, "pow.Tensor_Scalar"),
+    **rows(pointwise("pow", "self", "exponent"), "pow.Tensor_Tensor"),
+    **rows(pointwise("scalar_pow", "exponent", base="self"), "pow.Scalar"),
+    **rows(aten_pointwise.square, "square.default"),
+    **rows(pointwise("atan2"), "atan2.default"),
+    **rows(pointwise("copysign"), *of_two("copysign")),
+    **rows(pointwise("xlogy"), "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"),
+    **rows(pointwise("logaddexp"), "logaddexp.default"),
+    **rows(pointwise("sign"), "sgn.default"),
+    **rows(whole("floor"), "floor.default"),
+    **rows(whole("ceil"), "ceil.default"),
+    **rows(whole("trunc"), "trunc.default", "fix.default"),
+    **rows(whole("round"), "round.default", "round.decimals"),
+    **rows(pointwise("where"), "where.self", "where.Scalar", "where.ScalarSelf", "where.ScalarOther"),
+    **rows(aten_pointwise.masked_fill, "masked_fill.Scalar", "masked_fill.Tensor"),
+    **rows(logical("bitwise_and"), "logical_and.default"),
+    **rows(logical("bitwise_or"), "logical_or.default"),
+    **rows(logical("bitwise_xor"), "logical_xor.default"),
+    **rows(logical("bitwise_not"), "logical_not.default"),
+    **rows(pointwise("bitwise_and"), *of_two("bitwise_and", "__and__")),
+    **rows(pointwise("bitwise_or"), *of_two("bitwise_or", "__or__")),
+    **rows(pointwise("bitwise_xor"), *of_two("bitwise_xor", "__xor__")),
+    **rows(pointwise("hardtanh", min_val=0.0, max_val=6.0), "relu6.default"),
+    **rows(pointwise("elu", **SELU), "selu.default"),
+    **rows(aten_pointwise.celu, "celu.default"),
+    **rows(aten_pointwise.random_relu, "rrelu.default"),
+    **rows(aten_pointwise.parametric_relu, "prelu.default", "_prelu_kernel.default"),
+    **rows(pointwise("log_sigmoid"), "log_sigmoid.default"),
+    **rows(aten_pointwise.log_sigmoid_forward, "log_sigmoid_forward.default"),
+    **rows(with_product("mul"), "addcmul.default"),
+    **rows(with_product("div"), "addcdiv.default"),
+    **rows(aten_pointwise.binary_cross_entropy, "binary_cross_entropy.default"),
+}
+
+REDUCTIONS: dict[str, Row] = {
+    **rows(total(nn.SumOp), "sum.default", "sum.dim_IntList"),
+    **rows(total(nn.MeanOp), "mean.default", "mean.dim"),
+    **rows(reduction("prod"), "prod.default", "prod.dim_int"),
+    **rows(reduction("amax"), "amax.default", "max.default"),
+    **rows(reduction("amin"), "amin.default", "min.default"),
+    **rows(with_index(nn.MaxWithIndexOp), "max.dim"),
+    **rows(with_index(nn.MinWithIndexOp), "min.dim"),
+    **rows(index_of("argmax"), "argmax.default"),
+    **rows(index_of("argmin"), "argmin.default"),
+    **rows(reduction("any", torch.bool), "any.default", "any.dim", "any.dims"),
+    **rows(reduction("all", torch.bool), "all.default", "all.dim", "all.dims"),
+    **rows(reduction("logsumexp"), "logsumexp.default"),
+    **rows(aten_reductions.norm, "linalg_vector_norm.default"),
+    **rows(var_mean("variance"), "var.default", "var.dim", "var.correction"),
+    **rows(var_mean("variance", "mean"), "var_mean.default", "var_mean.dim", "var_mean.correction"),
+    **rows(var_mean("deviation"), "std.default", "std.dim", "std.correction"),
+    **rows(var_mean("deviation", "mean"), "std_mean.default", "std_mean.dim", "std_mean.correction"),
+    **rows(along_dim(nn.SoftmaxOp), "softmax.int", "_softmax.default"),
+    **rows(along_dim(nn.LogSoftmaxOp), "log_softmax.int", "_log_softmax.default"),
+    **rows(aten_reductions.layer_norm, "layer_norm.default", "native_layer_norm.default"),
+    **rows(aten_reductions.rms_norm, "rms_norm.default"),
+    **rows(aten_reductions.group_norm, "group_norm.default", "native_group_norm.default"),
+    **rows(aten_reductions.instance_norm, "instance_norm.default"),
+    **rows(aten_reductions.batch_norm, "_native_batch_norm_legit_functional.default"),
+}
+
 TABLE: dict[str, Row] = {
-    **rows(binary(nn.AddOp), "add.Tensor", "add.Scalar"),
-    **rows(binary(nn.SubOp), "sub.Tensor", "sub.Scalar"),
-    **rows(binary(nn.SubOp, swap=True), "rsub.Tensor", "rsub.Scalar"),
-    **rows(binary(nn.MulOp), "mul.Tensor", "mul.Scalar"),
-    **rows(binary(nn.DivOp), "div.Tensor", "div.Scalar"),
-    **rows(unary(nn.NegOp), "neg.default"),
-    **rows(unary(nn.ReluOp), "relu.default"),
-    **rows(unary(nn.SiluOp), "silu.default"),
-    **rows(unary(nn.TanhOp), "tanh.default"),
-    **rows(unary(nn.SigmoidOp), "sigmoid.default"),
-    **rows(gelu, "gelu.default"),
-    **rows(softmax, "softmax.int", "_softmax.default"),
-    **rows(power, "pow.Tensor_Scalar"),
-    **rows(square, "square.default"),
-    **rows(reciprocal, "reciprocal.default"),
+    **POINTWISE,
+    **REDUCTIONS,
     **rows(linear, "linear.default"),
     **rows(matmul, "matmul.default", "mm.default", "bmm.default"),
     **rows(matmul_plus("mat1", "mat2"), "addmm.default"),
@@ -85,10 +160,6 @@ TABLE: dict[str, Row] = {
     **rows(stack, "stack.default"),
     **rows(broadcast, "expand.default", "expand_as.default", "broadcast_to.default"),
     **rows(broadcast_tensors, "broadcast_tensors.default"),
-    **rows(reduction(nn.SumOp), "sum.default", "sum.dim_IntList"),
-    **rows(reduction(nn.MeanOp), "mean.default", "mean.dim"),
-    **rows(var_mean("variance"), "var.default", "var.dim", "var.correction"),
-    **rows(var_mean("variance", "mean"), "var_mean.default", "var_mean.dim", "var_mean.correction"),
     **rows(cast, "_to_copy.default", "to.dtype"),
     **rows(
         identity,
@@ -97,7 +168,6 @@ TABLE: dict[str, Row] = {
     ),
     **rows(detach, "detach.default"),
     **rows(copied, "copy.default"),
-    **rows(batch_norm, "_native_batch_norm_legit_functional.default"),
     **rows(lerp, "lerp.Scalar"),
     **rows(dropout, "dropout.default"),
     **rows(native_dropout, "native_dropout.default"),

@@ -10,8 +10,11 @@ from typing import Any, TypeAlias, cast
 import torch
 from xdsl.ir import SSAValue
 
+from aicf_mlir.dialects import nn
 from aicf_mlir.frontend.emitter import Emitter
 from aicf_mlir.frontend.refused import Forbidden, Refused
+from aicf_mlir.frontend.types import ELEMENT_TYPES
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 Value: TypeAlias = SSAValue | torch.Tensor | tuple["Value", ...] | None
 """What a node stands for: a value of the step, a tensor known while tracing, nothing, or several of these."""
@@ -66,12 +69,46 @@ class Call:
     @property
     def wide_dtype(self) -> torch.dtype:
         """Where torch computes before it rounds once to the result: float32 for half precision."""
-        return torch.float32 if self.dtype.itemsize == 2 else self.dtype
+        dtype: torch.dtype = self.expected.dtype
+        return torch.float32 if dtype.is_floating_point and dtype.itemsize == 2 else dtype
 
-    def is_exact(self, name: str) -> bool:
-        """Whether `name` is a tensor, or a number that the result's dtype holds exactly."""
-        number = self.arguments[name]
-        return not isinstance(number, (int, float)) or torch.tensor(number, dtype=self.dtype).item() == number
+    def promoted(self, *values: Any) -> torch.dtype:
+        """The dtype that torch computes with tensors and numbers in."""
+        like = [self._like(value) for value in values]
+        dtype = torch.result_type(like[0], like[1] if len(like) > 1 else like[0])
+        for value in like[2:]:
+            dtype = torch.promote_types(dtype, value.dtype)
+        return dtype
+
+    @staticmethod
+    def _like(value: Any) -> Any:
+        """A tensor without data, or the number."""
+        if not isinstance(value, SSAValue):
+            return value
+        dtype = next(each for each, type_ in ELEMENT_TYPES.items() if type_ == element_type(value))
+        return torch.empty(shape_of(value), dtype=dtype, device="meta")
+
+    @staticmethod
+    def named(dtype: torch.dtype) -> str:
+        """For messages."""
+        return str(dtype).removeprefix("torch.")
+
+    @staticmethod
+    def holds(value: Any, dtype: torch.dtype) -> bool:
+        """Whether it is a tensor, or a number that a float dtype holds exactly."""
+        return not isinstance(value, (int, float)) or torch.tensor(value, dtype=dtype).item() == value
+
+    def of(self, value: Any, dtype: torch.dtype) -> SSAValue:
+        """A tensor or a number in a dtype."""
+        if dtype not in ELEMENT_TYPES:
+            raise Refused(f"arithmetic on {self.named(dtype)}")
+        if isinstance(value, (bool, int, float)):
+            return self.emit.constant(value, dtype)
+        return self.emit.cast(self._value(value), dtype)
+
+    def reduced(self, loss: SSAValue, reduction: int) -> SSAValue:
+        """As torch numbers the reductions of a loss: none, the mean, the sum."""
+        return loss if reduction == 0 else self.emit.insert((nn.MeanOp if reduction == 1 else nn.SumOp)(loss))
 
     def number(self, name: str, dtype: torch.dtype) -> float:
         """The number `name`; refused, as by torch, where it is beyond the range of `dtype`."""
@@ -82,11 +119,8 @@ class Call:
         return number
 
     def operand(self, name: str, dtype: torch.dtype) -> SSAValue:
-        """The tensor or number `name` in a float `dtype`."""
-        argument = self.arguments[name]
-        if isinstance(argument, (bool, int, float)):
-            return self.emit.constant(argument, dtype)
-        return self.emit.cast(self._value(argument), dtype)
+        """The tensor or number `name` in a dtype."""
+        return self.of(self.arguments[name], dtype)
 
     def _value(self, argument: object) -> SSAValue:
         if isinstance(argument, SSAValue):

@@ -42,10 +42,10 @@ class Emitter:
         gradient of %linear_1.
         """
         self.insert_all(op)
-        op.result.name_hint = self._fresh(op.name.rpartition(".")[2])
+        op.result.name_hint = self.fresh(op.name.rpartition(".")[2])
         return op.result
 
-    def _fresh(self, name: str) -> str:
+    def fresh(self, name: str) -> str:
         """`name` the first time, then with a number."""
         count = self._names.get(name, 0)
         self._names[name] = count + 1
@@ -60,10 +60,11 @@ class Emitter:
         return self._builder.insert(op).results
 
     def constant(self, value: float, dtype: torch.dtype, shape: Sequence[int] = ()) -> SSAValue:
-        """`value` everywhere in a tensor of a float `dtype`; infinite where it is beyond its range, as in torch."""
+        """`value` everywhere in a tensor of `dtype`; infinite where it is beyond the range of a float, as in torch."""
         number = float(value)
-        rounded = torch.tensor(number, dtype=dtype).item()
-        number = rounded if math.isinf(rounded) else number
+        if dtype.is_floating_point:
+            rounded = torch.tensor(number, dtype=dtype).item()
+            number = rounded if math.isinf(rounded) else number
         return self.insert(nn.ConstantOp(number, tensor_type(shape, dtype)))
 
     def check_index(self, target: SSAValue, classes: int, ignore_index: int | None) -> None:
@@ -73,8 +74,9 @@ class Emitter:
         self.status = self.insert(nn.CheckIndexOp(before, target, classes, self._checks, ignore_index))
 
     def cast(self, value: SSAValue, dtype: torch.dtype) -> SSAValue:
-        """`value` in the float type `dtype`."""
-        wanted = ELEMENT_TYPES[dtype]
+        """`value` in the type `dtype`."""
+        if (wanted := ELEMENT_TYPES.get(dtype)) is None:
+            raise Refused(f"a conversion to {str(dtype).removeprefix('torch.')}")
         return value if element_type(value) == wanted else self.insert(nn.CastOp(value, wanted))
 
     def reshape(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
@@ -91,7 +93,7 @@ class Emitter:
             return [value]
         parts = self.insert_all(nn.SplitOp(value, dim, sizes))
         for i, part in enumerate(parts):
-            part.name_hint = self._fresh(f"part{i}")
+            part.name_hint = self.fresh(f"part{i}")
         return parts
 
     def transpose(self, value: SSAValue, perm: Sequence[int]) -> SSAValue:

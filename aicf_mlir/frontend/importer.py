@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, Modul
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dialects.nn.shape import MOST_EXACT
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.bindings import Binding, Bindings
 from aicf_mlir.frontend.call import Call, Value
@@ -23,15 +24,16 @@ from aicf_mlir.frontend.exported_step import ExportedStep, Update
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.source import trace_error
-from aicf_mlir.frontend.types import ELEMENT_TYPES, is_supported
+from aicf_mlir.frontend.types import is_supported
 from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
-from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.locations import location_attribute
 from aicf_mlir.ir.signature import STATUS_LABEL, STATUS_TYPE, Label, set_results
-from aicf_mlir.ir.tensor_op import element_type
 
 CUTS = ("aten.detach.default",)
 """Ops that no gradient flows through."""
+
+CUT_RESULTS = {"aten._native_batch_norm_legit_functional.default": (1, 2, 3, 4)}
+"""Results that no gradient flows through, of ops with several: statistics."""
 
 
 class Importer:
@@ -122,17 +124,9 @@ class Importer:
         return value, Label("update", binding.name, target_role=binding.role)
 
     def _like(self, binding: Binding, value: SSAValue) -> SSAValue:
-        """`value` as torch writes it to a tensor: cast between float types, and repeated."""
+        """`value` as torch writes it to a tensor: cast, and repeated."""
         tensor = binding.tensor
-        if element_type(value) != (wanted := ELEMENT_TYPES[tensor.dtype]):
-            if not (tensor.is_floating_point() and is_float(value)):
-                raise trace_error(
-                    f"the step writes {element_type(value)} to {binding.name!r}, a tensor of {wanted}, which is not"
-                    " supported; compute in one type",
-                    self._emit.location,
-                )
-            value = self._emit.cast(value, tensor.dtype)
-        return self._emit.broadcast(value, tuple(tensor.shape))
+        return self._emit.broadcast(self._emit.cast(value, tensor.dtype), tuple(tensor.shape))
 
     def _function(self, loss: SSAValue, updates: Sequence[tuple[SSAValue, Label]]) -> ModuleOp:
         status = [] if self._emit.status is None else [(self._emit.status, STATUS_LABEL)]
@@ -150,6 +144,9 @@ class Importer:
         return ModuleOp([function])
 
     def _carries_gradient(self, node: Node) -> bool:
+        if node.target is getitem:
+            of, index = cast(tuple[Node, int], node.args)
+            return of in self._carriers and index not in CUT_RESULTS.get(op_name(of), ())
         return any(operand in self._carriers for operand in node.all_input_nodes)
 
     def _import(self, node: Node) -> Value:
@@ -190,7 +187,9 @@ class Importer:
         """A tensor known while tracing as a value: a constant if it is one number, else an argument."""
         if not is_supported(tensor.dtype):
             raise Refused(f"a constant tensor of {tensor.dtype}")
-        if tensor.is_floating_point() and (value := only_value(tensor)) is not None:
+        if (value := only_value(tensor)) is not None and (
+            tensor.is_floating_point() or abs(value) <= MOST_EXACT
+        ):
             return self._emit.constant(value, tensor.dtype, tensor.shape)
         constants = sum(binding.name.startswith("constant.") for binding in self.bound)
         name = free_name(f"constant.{constants}", [binding.name for binding in self.bound])

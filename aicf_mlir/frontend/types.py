@@ -16,6 +16,14 @@ ELEMENT_TYPES: dict[torch.dtype, Attribute] = {
 }
 
 
+_NAMES = {getattr(torch, row.library): row.name for row in DTYPES}
+
+
+def element_of(dtype: torch.dtype) -> str:
+    """The name of a dtype in IR; that of torch where there is none."""
+    return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
+
+
 def is_supported(dtype: torch.dtype) -> bool:
     """Whether tensors of `dtype` can be values of the nn dialect."""
     return dtype in ELEMENT_TYPES

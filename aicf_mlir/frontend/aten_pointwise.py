@@ -1,0 +1,191 @@
+"""The rows of `aten_table` for pointwise ops: operands and parameters by the names in torch's schemas."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from xdsl.ir import SSAValue
+
+from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.dialects.nn.rows import ROWS
+from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.refused import Forbidden, Refused
+from aicf_mlir.frontend.types import element_of
+from aicf_mlir.ir.tensor_op import shape_of
+
+ARGUMENTS = (("self",), ("self", "other"), ("condition", "self", "other"))
+"""What torch calls the operands of an op that has one, two or three."""
+
+SELU = {"alpha": 1.6732632423543772848170429916717, "scale": 1.0507009873554804934193349852946}
+
+
+def pointwise(name: str, *arguments: str, **parameters: str | float) -> Row:
+    """The op `nn.<name>`: its operands are the arguments of these names, each a tensor or a number.
+
+    A parameter is the argument of its own name unless `parameters` gives another one, or a number.
+    """
+
+    def row(call: Call) -> SSAValue:
+        names = arguments or ARGUMENTS[len(ROWS[name].operands) - 1]
+        given: dict[str, Any] = {}
+        for parameter in ROWS[name].parameters:
+            source = parameters.get(parameter, parameter)
+            value = call.arguments.get(source) if isinstance(source, str) else source
+            if value is not None:
+                given[parameter] = value if isinstance(value, str) else float(value)
+        return applied(call, name, [call[each] for each in names], **given)
+
+    return row
+
+
+def applied(call: Call, name: str, operands: list[Any], widely: bool = False, **parameters: Any) -> SSAValue:
+    """`nn.<name>` of tensors and numbers, in the type in which torch computes it; `widely` before it rounds."""
+    row = ROWS[name]
+    own = [value for value, each in zip(operands, row.operands, strict=True) if each not in row.masks]
+    dtype = call.promoted(*own) if row.result else call.expected.dtype
+    if element_of(dtype) not in row.takes:
+        if not row.result or "f32" not in row.takes:
+            raise Refused(f"{name} of {call.named(dtype)}")
+        dtype = torch.float32
+    half = dtype.is_floating_point and dtype.itemsize == 2
+    exact = not half or not (widely or any(not call.holds(value, dtype) for value in own))
+    wide = dtype if exact else torch.float32
+    values = [
+        call.of(value, torch.bool if each in row.masks else wide)
+        for value, each in zip(operands, row.operands, strict=True)
+    ]
+    made = call.emit.insert(CLASSES[name](*values, **parameters))
+    return made if row.result else call.emit.cast(made, dtype)
+
+
+def scaled(name: str, swap: bool = False) -> Row:
+    """`self op alpha * other`, or with `swap` `other op alpha * self`; each a tensor or a number."""
+
+    def row(call: Call) -> SSAValue:
+        alpha, other = call.arguments.get("alpha", 1), call["self" if swap else "other"]
+        if alpha != 1:
+            wide = call.wide_dtype
+            number = call.of(call.number("alpha", call.expected.dtype), wide)
+            other = call.emit.insert(CLASSES["mul"](call.of(other, wide), number))
+        return applied(call, name, [call["other" if swap else "self"], other], widely=alpha != 1)
+
+    return row
+
+
+def divided(call: Call) -> SSAValue:
+    """A true quotient, or rounded."""
+    names = {None: "div", "floor": "floor_divide", "trunc": "trunc_divide"}
+    return applied(call, names[call.arguments.get("rounding_mode")], [call["self"], call["other"]])
+
+
+def whole(name: str) -> Row:
+    """A function that rounds: integers are whole."""
+    of_floats = pointwise(name)
+
+    def row(call: Call) -> Value:
+        if not call.expected.dtype.is_floating_point:
+            return call.value("self")
+        if call.arguments.get("decimals"):
+            raise Refused(f"{call['decimals']} decimals")
+        return of_floats(call)
+
+    return row
+
+
+def power(call: Call) -> SSAValue:
+    """By a number: of a tensor, products for small exponents."""
+    exponent = call["exponent"]
+    if exponent in (1, 2, 3, 4) and call.expected.dtype.is_floating_point:
+        wide = call.expected.dtype if exponent <= 2 else call.wide_dtype
+        x = call.of(call["self"], wide)
+        result = x if exponent == 1 else call.emit.insert(CLASSES["mul"](x, x))
+        if exponent > 2:
+            result = call.emit.insert(CLASSES["mul"](result, x if exponent == 3 else result))
+        return call.emit.cast(result, call.expected.dtype)
+    if not call.expected.dtype.is_floating_point and exponent > 64:
+        raise Refused(f"an exponent of {exponent} for integers")
+    return applied(call, "pow_scalar", [call["self"]], exponent=float(exponent))
+
+
+def square(call: Call) -> SSAValue:
+    """The square: x · x."""
+    return applied(call, "mul", [call["self"], call["self"]])
+
+
+def clamped(call: Call) -> SSAValue:
+    """Between two tensors or numbers; each may be absent."""
+    x: Any = call["self"]
+    for name, bound in (("clamp_min", call.arguments.get("min")), ("clamp_max", call.arguments.get("max"))):
+        if bound is not None:
+            x = applied(call, name, [x, bound])
+    return x
+
+
+def logical(name: str) -> Row:
+    """Of whatever is not 0."""
+
+    def row(call: Call) -> SSAValue:
+        names = ("self", "other") if "other" in call.arguments else ("self",)
+        return call.emit.insert(CLASSES[name](*(call.of(call[each], torch.bool) for each in names)))
+
+    return row
+
+
+def masked_fill(call: Call) -> SSAValue:
+    """`value` where the mask holds."""
+    return applied(call, "where", [call["mask"], call["value"], call["self"]])
+
+
+def parametric_relu(call: Call) -> SSAValue:
+    """A weight for each channel, which is the second dimension."""
+    x, weight = call.value("self"), call.value("weight")
+    rank, channels = len(shape_of(x)), math.prod(shape_of(weight))
+    if len(shape_of(weight)) <= 1 and rank > 1:
+        weight = call.emit.reshape(weight, (1, channels, *[1] * (rank - 2)))
+    return applied(call, "prelu", [x, weight])
+
+
+def celu(call: Call) -> SSAValue:
+    """An elu of a scaled operand."""
+    alpha = float(call["alpha"])
+    return applied(call, "elu", [call["self"]], alpha=alpha, scale=1.0, input_scale=1.0 / alpha)
+
+
+def random_relu(call: Call) -> SSAValue:
+    """In evaluation mode the slope is the mean of the two."""
+    if call["training"]:
+        raise Forbidden("random slopes (rrelu in training mode); call model.eval()")
+    slope = (float(call["lower"]) + float(call["upper"])) / 2
+    return applied(call, "leaky_relu", [call["self"]], negative_slope=slope)
+
+
+def log_sigmoid_forward(call: Call) -> Value:
+    """The second result is of no use here."""
+    x = call.of(call["self"], call.expected[0].dtype)
+    return call.emit.insert(CLASSES["log_sigmoid"](x)), None
+
+
+def with_product(name: str) -> Row:
+    """Self + value * tensor1 · tensor2, or a quotient in the place of the product; rounded once."""
+
+    def row(call: Call) -> SSAValue:
+        wide = call.wide_dtype
+        x, first, second = (call.of(call[each], wide) for each in ("self", "tensor1", "tensor2"))
+        if (value := call.arguments.get("value", 1)) != 1:
+            first = call.emit.insert(CLASSES["mul"](first, call.of(value, wide)))
+        part = call.emit.insert(CLASSES[name](first, second))
+        return call.emit.cast(call.emit.insert(CLASSES["add"](x, part)), call.expected.dtype)
+
+    return row
+
+
+def binary_cross_entropy(call: Call) -> SSAValue:
+    """Weighted element by element, then averaged or summed."""
+    x, target = (call.of(call[each], call.expected.dtype) for each in ("self", "target"))
+    loss = call.emit.insert(CLASSES["binary_cross_entropy"](x, target))
+    if call["weight"] is not None:
+        weight = call.of(call["weight"], call.expected.dtype)
+        loss = call.emit.insert(CLASSES["mul"](loss, weight))
+    return call.reduced(loss, call["reduction"])

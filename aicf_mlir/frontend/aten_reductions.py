@@ -1,0 +1,239 @@
+"""The rows of `aten_table` for reductions, softmax and normalisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from xdsl.ir import SSAValue
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.dialects.nn.reductions import REDUCTIONS
+from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.refused import Refused
+from aicf_mlir.frontend.types import element_of
+from aicf_mlir.ir.tensor_op import shape_of
+
+
+def dims_of(call: Call, x: SSAValue) -> list[int]:
+    """The argument `dim`, counted from the front and sorted; all of them where there is none."""
+    rank = len(shape_of(x))
+    given: int | Sequence[int] | None = call.arguments.get("dim")
+    if given is None or given == []:
+        return list(range(rank))
+    listed = [given] if isinstance(given, int) else given
+    return sorted({dim % rank for dim in listed}) if rank else []
+
+
+def keeps(call: Call) -> bool:
+    """The argument `keepdim`."""
+    return bool(call.arguments.get("keepdim", False))
+
+
+def total(op: type[nn.ReductionOp]) -> Row:
+    """A sum or a mean over `dim`, in the type of the result."""
+
+    def row(call: Call) -> SSAValue:
+        x = call.of(call["self"], call.expected.dtype)
+        return call.emit.insert(op(x, dims_of(call, x), keeps(call)))
+
+    return row
+
+
+def reduction(name: str, of: torch.dtype | None = None) -> Row:
+    """A reduction of the table, of elements in the type of the result or in `of`."""
+    op = REDUCTIONS[name]
+
+    def row(call: Call) -> SSAValue:
+        dtype = of or call.expected.dtype
+        if element_of(dtype) not in op.TAKES:
+            raise Refused(f"{name} of {call.named(dtype)}")
+        x = call.of(call["self"], dtype)
+        made = call.emit.insert(op(x, dims_of(call, x), keeps(call)))
+        return call.emit.cast(made, call.expected.dtype)
+
+    return row
+
+
+def norm(call: Call) -> SSAValue:
+    """The p-norm."""
+    x = call.of(call["self"], call.expected.dtype)
+    op = REDUCTIONS["vector_norm"](x, dims_of(call, x), keeps(call), ord=float(call["ord"]))
+    return call.emit.insert(op)
+
+
+def index_of(name: str) -> Row:
+    """The index of an extreme along one dimension, or of the tensor as a row."""
+
+    def row(call: Call) -> SSAValue:
+        x, keepdim = call.value("self"), keeps(call)
+        if call["dim"] is None:
+            flat = call.emit.reshape(x, (math.prod(shape_of(x)),))
+            return call.emit.reshape(call.emit.insert(REDUCTIONS[name](flat, [0])), call.shape)
+        return call.emit.insert(REDUCTIONS[name](x, dims_of(call, x), keepdim))
+
+    return row
+
+
+def with_index(op: type[nn.MaxWithIndexOp] | type[nn.MinWithIndexOp]) -> Row:
+    """Values and indices along a dimension."""
+
+    def row(call: Call) -> Value:
+        x = call.value("self")
+        if not shape_of(x):
+            zero = call.emit.constant(0, torch.int64)
+            return x, zero
+        made = op(x, dims_of(call, x)[0], keeps(call))
+        call.emit.insert_all(made)
+        made.values.name_hint, made.indices.name_hint = "values", "indices"
+        return made.values, made.indices
+
+    return row
+
+
+def var_mean(*results: str) -> Row:
+    """Variance, deviation, mean or two of them over `dim`, or over everything where there is none."""
+
+    def row(call: Call) -> Value:
+        correction = call.arguments.get("correction", int(call.arguments.get("unbiased", True)))
+        x = call.of(call["self"], call.result_dtype)
+        made = nn.VarMeanOp(x, dims_of(call, x), 1 if correction is None else correction, keeps(call))
+        call.emit.insert_all(made)
+        made.variance.name_hint, made.mean.name_hint = "variance", "mean"
+        found = {"variance": made.variance, "mean": made.mean}
+        if "deviation" in results:
+            found["deviation"] = call.emit.insert(CLASSES["deviation"](made.variance))
+        return found[results[0]] if len(results) == 1 else tuple(found[name] for name in results)
+
+    return row
+
+
+def along_dim(op: type[nn.SoftmaxOp] | type[nn.LogSoftmaxOp]) -> Row:
+    """In the type of the result, along `dim`: it changes places with the last dimension, and back."""
+
+    def row(call: Call) -> SSAValue:
+        perm = list(range(len(call.shape)))
+        if perm:
+            perm[call["dim"]], perm[-1] = perm[-1], perm[call["dim"]]
+        x = call.emit.transpose(call.operand("self", call.dtype), perm)
+        return call.emit.transpose(call.emit.insert(op(x)), perm)
+
+    return row
+
+
+def widest(call: Call, *arguments: str) -> torch.dtype:
+    """The float type that holds these arguments, where they are there."""
+    return call.promoted(*(call[name] for name in arguments if call.arguments.get(name) is not None))
+
+
+def layer_norm(call: Call) -> Value:
+    """Over the last dimensions; of the native op, with mean and rstd."""
+    dtype = widest(call, "input", "weight", "bias")
+    x = call.of(call["input"], dtype)
+    weight, bias = (None if call[each] is None else call.of(call[each], dtype) for each in ("weight", "bias"))
+    made = nn.LayerNormOp(x, weight, bias, len(call["normalized_shape"]), float(call["eps"]))
+    call.emit.insert_all(made)
+    made.result.name_hint = call.emit.fresh("layer_norm")
+    several = isinstance(call.expected, (tuple, list))
+    expected: Any = call.expected if several else [call.expected]
+    values = [call.emit.cast(value, like.dtype) for value, like in zip(made.results, expected, strict=False)]
+    return tuple(values) if several else values[0]
+
+
+def rms_norm(call: Call) -> SSAValue:
+    """Over the last dimensions; without `eps` that of the type."""
+    dtype = widest(call, "input", "weight")
+    x = call.of(call["input"], dtype)
+    weight = None if call["weight"] is None else call.of(call["weight"], dtype)
+    eps = torch.finfo(call.expected.dtype).eps if call["eps"] is None else call["eps"]
+    made = nn.RmsNormOp(x, weight, len(call["normalized_shape"]), float(eps))
+    call.emit.insert_all(made)
+    made.result.name_hint = call.emit.fresh("rms_norm")
+    return call.emit.cast(made.result, call.expected.dtype)
+
+
+def of_groups(call: Call, groups: int) -> Sequence[SSAValue]:
+    """x[N, C, d..] normalized in `groups` groups of channels, times weight and plus bias; mean and rstd."""
+    dtype = widest(call, "input", "weight", "bias")
+    shape = shape_of(call.value("input"))
+    rows = (shape[0], groups, math.prod(shape[1:]) // groups)
+    x = call.emit.reshape(call.of(call["input"], dtype), rows)
+    made = nn.LayerNormOp(x, None, None, 1, float(call["eps"]))
+    call.emit.insert_all(made)
+    y = affine(call, call.emit.reshape(made.result, shape), dtype)
+    return y, *(call.emit.reshape(value, rows[:2]) for value in (made.mean, made.rstd))
+
+
+def affine(call: Call, y: SSAValue, dtype: torch.dtype) -> SSAValue:
+    """Times `weight` and plus `bias`, where they are there: a number for each channel, the second dimension."""
+    for name, op in (("weight", "mul"), ("bias", "add")):
+        if call[name] is not None:
+            rank = len(shape_of(y))
+            channel = call.of(call[name], dtype)
+            channel = call.emit.reshape(channel, (*shape_of(channel), *[1] * (rank - 2)))
+            y = call.emit.insert(CLASSES[op](y, channel))
+    return y
+
+
+def group_norm(call: Call) -> Value:
+    """Over groups of channels; of the native op, with mean and rstd."""
+    native = "num_groups" not in call.arguments
+    parts = of_groups(call, call["group" if native else "num_groups"])
+    if not native:
+        return call.emit.cast(parts[0], call.expected.dtype)
+    return tuple(call.emit.cast(value, like.dtype) for value, like in zip(parts, call.expected, strict=True))
+
+
+def instance_norm(call: Call) -> SSAValue:
+    """Over each channel of each sample; running statistics are left to torch's decomposition."""
+    if not call["use_input_stats"] or call["running_mean"] is not None:
+        raise Refused("instance normalisation with running statistics")
+    channels = shape_of(call.value("input"))[1]
+    return call.emit.cast(of_groups(call, channels)[0], call.expected.dtype)
+
+
+def batch_norm(call: Call) -> Value:
+    """Over all but the channels, the second dimension: the statistics of the batch, or in evaluation the running ones.
+
+    The results are y, the statistics of the batch, and the new running ones, through which no gradient flows.
+    """
+    dtype = widest(call, "input", "weight", "bias", "running_mean")
+    x = call.of(call["input"], dtype)
+    shape = shape_of(x)
+    channels = (1, shape[1], *[1] * (len(shape) - 2))
+    running = [call.of(call[name], dtype) for name in ("running_mean", "running_var")]
+    if call["training"]:
+        made = nn.VarMeanOp(x, [0, *range(2, len(shape))], 0.0, keepdim=True)
+        call.emit.insert_all(made)
+        mean, variance = made.mean, made.variance
+        count = math.prod(shape) // shape[1]
+        running = [
+            moved(call, old, call.emit.reshape(new, shape[1:2]), scale, dtype)
+            for old, new, scale in zip(
+                running, (mean, variance), (1.0, count / max(count - 1, 1)), strict=True
+            )
+        ]
+    else:
+        mean, variance = (call.emit.reshape(value, channels) for value in running)
+    eps = call.emit.constant(float(call["eps"]), dtype)
+    rstd = call.emit.insert(CLASSES["rsqrt"](call.emit.insert(CLASSES["add"](variance, eps))))
+    away = call.emit.insert(CLASSES["sub"](x, mean))
+    y = affine(call, call.emit.insert(CLASSES["mul"](away, rstd)), dtype)
+    statistics = [call.emit.reshape(value, shape[1:2]) for value in (mean, rstd)]
+    values = (y, *statistics, *running)
+    return tuple(
+        call.emit.cast(value, like.dtype) if like.numel() else None
+        for value, like in zip(values, call.expected, strict=True)
+    )
+
+
+def moved(call: Call, old: SSAValue, new: SSAValue, scale: float, dtype: torch.dtype) -> SSAValue:
+    """(1 - momentum) * old + momentum * scale * new."""
+    momentum = float(call["momentum"])
+    kept, added = (call.emit.constant(number, dtype) for number in (1 - momentum, momentum * scale))
+    new = call.emit.insert(nn.DetachOp(new))
+    old = call.emit.insert(CLASSES["mul"](old, kept))
+    return call.emit.insert(CLASSES["add"](old, call.emit.insert(CLASSES["mul"](new, added))))

@@ -166,7 +166,7 @@ class CopyElision:
         if join is not None and meet_in(join.output, writer, readers):
             remark(
                 copy,
-                f"moves a result of {writer.name}: a launch would read one part of the result and write another",
+                f"moves a result of {writer.name}: one launch would use two parts of the result",
             )
             return
         if not all(isinstance(op, KernelOp) and not self.reason(op, {value: type_}) for op in readers):
@@ -190,8 +190,8 @@ class CopyElision:
 
 
 def meet_in(block: SSAValue, writer: Operation, readers: Sequence[Operation]) -> bool:
-    """Whether a launch would read one part of `block` and write another: kernels are asked for bytes, not elements."""
-    reads = any(kernel.block_of(operand) is block for operand in writer.operands)
+    """Whether a launch would use two parts of `block`, one of them to write: kernels are asked for bytes, not elements."""
+    reads = any(kernel.block_of(operand) is block for operand in (*writer.operands, *writer.results))
     return reads or any(kernel.block_of(result) is block for op in readers for result in op.results)
 
 

@@ -24,6 +24,7 @@ from aicf_mlir.passes.fuse.loops.members import (
     constant_of,
     is_cheap,
     member_of,
+    resolve,
 )
 
 MOST_OPERANDS, MOST_LINES = 24, 240
@@ -105,19 +106,38 @@ class Clustering:
         return self.clusters
 
     def place(self, member: Member) -> None:
-        """In the latest cluster that takes it, or in one of its own; what is cheap is computed again if it must."""
+        """In the latest cluster that takes it, or in one of its own."""
         if self.join(member):
             return
-        for index, access in enumerate(member.operands):
-            source = self.members.get(access.root.owner) if isinstance(access.root.owner, Operation) else None
-            if source is None or access.root not in source.results or not is_cheap(source):
-                continue
-            if (again := composed(member, index, source, access.root)) is not None:
-                self.place(again)
+        alone = member
+        for again in self.with_sources(member):
+            if self.join(again):
                 return
+            alone = again if self.reads_alone(again) else alone
         own = Cluster([], self.position[member.op])
-        own.add(member, is_narrow=False)
+        own.add(alone, is_narrow=False)
         self.take(own)
+
+    def with_sources(self, member: Member) -> Iterator[Member]:
+        """`member` with one operand after the other computed again, where that is cheap."""
+        index = 0
+        while index < len(member.operands):
+            root = member.operands[index].root
+            source = self.members.get(root.owner) if isinstance(root.owner, Operation) else None
+            again = None
+            if source is not None and root in source.results and is_cheap(source):
+                again = composed(member, index, source, root)
+            if again is None:
+                index += 1
+            else:
+                member, index = again, 0
+                yield member
+
+    def reads_alone(self, member: Member) -> bool:
+        """Whether nothing else reads what `member` computes again, so that one launch becomes none."""
+        before = {access.root for access in self.loops[member.op].operands}
+        gone = before - {access.root for access in member.operands}
+        return all(all(reader is member.op for reader in self.readers(root)) for root in gone)
 
     def join(self, member: Member) -> bool:
         """Whether a cluster has taken it in."""
@@ -350,6 +370,8 @@ def clusters_of(function: FuncOp, bodies: Bodies) -> list[Cluster]:
 
 def _rewritten(member: Member) -> bool:
     """Whether a lone generated launch reads through a copy, or a constant."""
+    if len(member.operands) != len(member.op.operands) or {a.root for a in member.operands} - roots_of(member.op):
+        return True
     if not isinstance(member.op, GeneratedOp):
         return False
     for access, given, type_ in zip(member.operands, member.op.operands, member.body.args, strict=True):
@@ -358,9 +380,17 @@ def _rewritten(member: Member) -> bool:
     return False
 
 
+def roots_of(op: Operation) -> set[SSAValue]:
+    """What its operands are elements of."""
+    return {resolve(value).root for value in op.operands} | set(op.operands)
+
+
+MOVES = (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)
+
+
 def _is_copied(value: SSAValue, root: SSAValue) -> bool:
     """Whether a copy lies between `root` and what is read of it."""
-    while value is not root and isinstance(op := value.owner, Operation):
+    while value is not root and isinstance(op := value.owner, MOVES):
         if isinstance(op, kernel.CopyOp):
             return True
         value = op.operands[0]

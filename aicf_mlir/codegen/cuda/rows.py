@@ -143,7 +143,7 @@ class RowWriter:
         self.scope = Scope(
             text, kernel, lambda n: f"widen({self.bases[n]}[0])", lambda dim: index_of(dim, "", self.row)
         )
-        if not any(kernel.wide):  # rows of one element: an operand may be overwritten once all are read
+        if prod(kernel.reduced_shape) == 1:  # a result may take an operand's place before its last use: read all
             self.scope.need(n for n, type_ in enumerate(kernel.body.args) if not is_table(type_))
         self._arrays()
         if self.early and self.plan.vectors:

@@ -137,7 +137,7 @@ def _floats(rng: np.random.Generator, x: F.Scalar, y: F.Scalar) -> F.Scalar:
         lambda: F.maximum(x, y),
         lambda: F.log1p(F.absolute(x)),
         lambda: F.sin(x) + F.cos(y),
-        lambda: F.copysign(x, y),
+        lambda: F.copysign(x, -(F.absolute(y) + 1.0)),  # no sign of a zero that was computed
         lambda: -F.absolute(x),
     ]
     return rows[int(rng.integers(len(rows)))]()

@@ -35,7 +35,8 @@ def _load(kernel: Kernel, code: Code) -> _C.Code:
     from aicf_mlir.codegen import nvrtc
 
     image = cached(
-        (nvrtc.toolchain(), kernel.target, code.source), lambda: nvrtc.compile_cuda(code.source, kernel.target)
+        (nvrtc.toolchain(), kernel.target, code.source),
+        lambda: nvrtc.compile_cuda(code.source, kernel.target),
     )
     return _C.Code.cuda(
         kernel.id, int(kernel.target.removeprefix("sm_")), image, phases, pairs, code.workspace

@@ -273,7 +273,13 @@ class BodyOp(IRDLOperation):
     @classmethod
     def parse(cls, parser: Parser) -> Self:
         symbol = parser.parse_symbol_name()
-        args = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
+
+        def parse_argument() -> Parser.Argument:
+            argument = parser.parse_argument()
+            parser.parse_optional_location()
+            return argument
+
+        args = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parse_argument)
         parser.parse_punctuation("->")
         position = parser.pos
         types = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)

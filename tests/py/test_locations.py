@@ -113,7 +113,8 @@ def test_a_fused_launch_names_what_it_stands_for() -> None:
 def test_no_op_of_any_stage_is_without_a_line(stage: str) -> None:
     module = stages()[stage]
     for op in module.walk():
-        if op is not module and op.name not in ("plan.arena", "plan.slot"):
+        bodies = ("scalar", "arith", "math")  # one for many launches
+        if op is not module and op.name not in ("plan.arena", "plan.slot") and op.dialect_name() not in bodies:
             where(op)
 
 

@@ -143,7 +143,9 @@ class RowWriter:
         self.scope = Scope(
             text, kernel, lambda n: f"widen({self.bases[n]}[0])", lambda dim: index_of(dim, "", self.row)
         )
-        if prod(kernel.reduced_shape) == 1:  # a result may take an operand's place before its last use: read all
+        if (
+            prod(kernel.reduced_shape) == 1
+        ):  # a result may take an operand's place before its last use: read all
             self.scope.need(n for n, type_ in enumerate(kernel.body.args) if not is_table(type_))
         self._arrays()
         if self.early and self.plan.vectors:

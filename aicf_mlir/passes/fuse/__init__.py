@@ -38,7 +38,8 @@ class FusePass(ModulePass):
             if isinstance(function, FuncOp) and not function.is_declaration:
                 return_op(function)  # refuses what is not one block
                 fuse_products(function)
-                fuse_loops(function, bodies)
+                if fuse_loops(function, bodies):
+                    fuse_products(function)  # what one launch reads now, two did
                 fuse_updates(function)
 
 

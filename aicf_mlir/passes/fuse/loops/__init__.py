@@ -16,7 +16,10 @@ from aicf_mlir.passes.fuse.loops.clusters import clusters_of
 from aicf_mlir.passes.fuse.loops.emit import replace
 
 
-def fuse_loops(function: FuncOp, bodies: Bodies) -> None:
-    """Write the generated launches of `function` in the place of what they fuse, until nothing more does."""
+def fuse_loops(function: FuncOp, bodies: Bodies) -> bool:
+    """Write the generated launches of `function` in the place of what they fuse; whether there were any."""
+    changed = False
     while clusters := clusters_of(function, bodies):
         replace(function, clusters, bodies)
+        changed = True
+    return changed

@@ -370,7 +370,9 @@ def clusters_of(function: FuncOp, bodies: Bodies) -> list[Cluster]:
 
 def _rewritten(member: Member) -> bool:
     """Whether a lone generated launch reads through a copy, or a constant."""
-    if len(member.operands) != len(member.op.operands) or {a.root for a in member.operands} - roots_of(member.op):
+    if len(member.operands) != len(member.op.operands) or {a.root for a in member.operands} - roots_of(
+        member.op
+    ):
         return True
     if not isinstance(member.op, GeneratedOp):
         return False

@@ -20,7 +20,7 @@ from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, shares_block, with_layout
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
-from aicf_mlir.passes.fuse.loops.clusters import Cluster
+from aicf_mlir.passes.fuse.loops.clusters import MOVES, Cluster
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of
 
 Key = tuple[SSAValue, Layout | None]
@@ -169,13 +169,11 @@ class Emission:
         self.sink(new, anchor)
 
     def sink(self, value: SSAValue, anchor: Operation) -> None:
-        """Move what only renames `value`, which now stands in front of `anchor`, behind it."""
+        """Move what only moves or renames `value`, which now stands in front of `anchor`, behind it."""
+        end = len(self.position)
         for use in list(value.uses):
             op = use.operation
-            if (
-                isinstance(op, kernel.ReshapeOp | kernel.ViewOp)
-                and self.position.get(op, len(self.position)) < self.position[anchor]
-            ):
+            if isinstance(op, MOVES) and self.position.get(op, end) < self.position[anchor]:
                 op.detach()
                 self.block.insert_op_before(op, anchor)
                 self.sink(op.results[0], anchor)
@@ -193,9 +191,7 @@ def is_read_outside(value: SSAValue, inside: set[SSAValue]) -> bool:
         op = use.operation
         if any(result in inside for result in op.results):
             continue
-        if isinstance(op, kernel.ReshapeOp | kernel.ViewOp | kernel.CopyOp) and not is_read_outside(
-            op.results[0], inside
-        ):
+        if isinstance(op, MOVES) and not is_read_outside(op.results[0], inside):
             continue
         return True
     return False

@@ -94,6 +94,8 @@ class Clustering:
         self.clusters: list[Cluster] = []
         self.cluster_of: dict[Operation, Cluster] = {}
         self.members: dict[Operation, Member] = {}
+        self.again: dict[SSAValue, list[Operation]] = {}
+        """Who reads a value because it computes again what the text has it read."""
         self._readers: dict[SSAValue, list[Operation]] = {}
         loops = {op: member_of(op, bodies) for op in self.ops}
         self.loops = {op: member for op, member in loops.items() if member is not None}
@@ -137,7 +139,8 @@ class Clustering:
         """Whether nothing else reads what `member` computes again, so that one launch becomes none."""
         before = {access.root for access in self.loops[member.op].operands}
         gone = before - {access.root for access in member.operands}
-        return all(all(reader is member.op for reader in self.readers(root)) for root in gone)
+        readers = {root: (*self.readers(root), *self.again.get(root, ())) for root in gone}
+        return all(reader is member.op for root in gone for reader in readers[root])
 
     def join(self, member: Member) -> bool:
         """Whether a cluster has taken it in."""
@@ -154,6 +157,11 @@ class Clustering:
         for each in cluster.members:
             self.cluster_of[each.op] = cluster
             self.members[each.op] = each
+            if each is not self.loops[each.op]:
+                for access in each.operands:
+                    readers = self.again.setdefault(access.root, [])
+                    if each.op not in readers:
+                        readers.append(each.op)
 
     def candidates(self, member: Member) -> Iterator[Cluster]:
         """Those that it reads, the latest first; then those that read what it reads."""
@@ -197,7 +205,11 @@ class Clustering:
     def whole_is_read(self, cluster: Cluster) -> bool:
         """Whether anything but its members reads a value of the domain's shape."""
         own = {member.op for member in cluster.members}
-        return any(reader not in own for value in cluster.whole for reader in self.readers(value))
+        return any(
+            reader not in own
+            for value in cluster.whole
+            for reader in (*self.readers(value), *self.again.get(value, ()))
+        )
 
     def anchor(self, cluster: Cluster, member: Member) -> int | None:
         """Where both stand: at the cluster if all that `member` reads is made before, else at the member."""
@@ -205,7 +217,7 @@ class Clustering:
             return cluster.anchor
         at = self.position[member.op]
         for value in cluster.values:
-            for reader in self.readers(value):
+            for reader in (*self.readers(value), *self.again.get(value, ())):
                 where = self.cluster_of.get(reader)
                 if where is not cluster and (self.position[reader] if where is None else where.anchor) < at:
                     return None

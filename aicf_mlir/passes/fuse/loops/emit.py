@@ -36,10 +36,16 @@ class Emission:
         self.position = {op: at for at, op in enumerate(self.block.ops)}
         self.current: dict[SSAValue, SSAValue] = {}
         """What stands now for a value that a cluster has made anew."""
+        self.readers: dict[SSAValue, set[Cluster]] = {}
+        """The clusters that read a value, as some do because they compute again what the text has them read."""
 
     def run(self, clusters: Sequence[Cluster]) -> None:
         """Replace the members of every cluster."""
         ops = list(self.block.ops)
+        for cluster in clusters:
+            for member in cluster.members:
+                for access in member.operands:
+                    self.readers.setdefault(access.root, set()).add(cluster)
         for cluster in sorted(clusters, key=lambda cluster: cluster.anchor):
             self.replace(cluster, ops[cluster.anchor])
         erase_unread(self.block)
@@ -70,7 +76,11 @@ class Emission:
                 else:
                     args.append(number[self.key(cluster, member, access)])
             values |= zip(member.results, self.inline(cluster, builder, member, args), strict=True)
-        kept = [value for value in values if is_read_outside(value, inside)]
+        kept = [
+            value
+            for value in values
+            if self.readers.get(value, set()) - {cluster} or is_read_outside(value, inside)
+        ]
         if not kept:
             return
         body = builder.finish(values[value] for value in kept)

@@ -12,7 +12,7 @@ from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.rows import ROWS
 from aicf_mlir.frontend.call import Call, Row, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
-from aicf_mlir.frontend.types import element_of
+from aicf_mlir.frontend.types import element_of, is_supported
 from aicf_mlir.ir.tensor_op import shape_of
 
 ARGUMENTS = (("self",), ("self", "other"), ("condition", "self", "other"))
@@ -45,6 +45,8 @@ def applied(call: Call, name: str, operands: list[Any], widely: bool = False, **
     row = ROWS[name]
     own = [value for value, each in zip(operands, row.operands, strict=True) if each not in row.masks]
     dtype = call.promoted(*own) if row.result else call.expected.dtype
+    if not is_supported(dtype):
+        raise Refused(f"arithmetic on {call.named(dtype)}")
     if element_of(dtype) not in row.takes:
         if not row.result or "f32" not in row.takes:
             raise Refused(f"{name} of {call.named(dtype)}")

@@ -25,9 +25,6 @@ Role = Literal["param", "buffer"]
 
 TWICE = "which it also reaches in another way (another module, a closure, a list); read it in one place"
 
-MOST = 1 << 52
-"""The largest integer that a step may find in a 64-bit tensor that it updates."""
-
 
 @dataclass(frozen=True, eq=False)
 class Binding:
@@ -132,20 +129,12 @@ def binding_of(
 
 
 def refuse_update(binding: Binding, location: SourceLocation | None) -> None:
-    """Raise TraceError for a tensor that no step may update beside the optimizer, or whose numbers would not be exact."""
+    """Raise TraceError for a tensor that no step may update beside the optimizer."""
     tensor, what = binding.tensor, f"the step changes {binding.name!r} in place"
     if binding.role == "param" or tensor.requires_grad:
         raise trace_error(
             f"{what}, a parameter, which is not supported; let the optimizer train it", location
         )
-    if not tensor.is_floating_point() and not tensor.is_meta and tensor.numel():
-        largest = MOST if tensor.dtype.itemsize == 8 else 1 << 30
-        if int(tensor.max()) > largest or int(tensor.min()) < -largest:
-            raise trace_error(
-                f"{what}, which holds integers beyond ±{largest:,}: a step computes with integers in float64,"
-                " which is exact up to there",
-                location,
-            )
 
 
 def refuse_overlap(bindings: list[Binding]) -> None:

@@ -11,6 +11,7 @@ import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.shape import MOST_EXACT
 from aicf_mlir.frontend.emitter import Emitter
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.types import ELEMENT_TYPES
@@ -103,6 +104,8 @@ class Call:
         if dtype not in ELEMENT_TYPES:
             raise Refused(f"arithmetic on {self.named(dtype)}")
         if isinstance(value, (bool, int, float)):
+            if not dtype.is_floating_point and abs(value) > MOST_EXACT:
+                raise Forbidden(f"the number {value} in arithmetic on {self.named(dtype)}: more than 2^53")
             return self.emit.constant(value, dtype)
         return self.emit.cast(self._value(value), dtype)
 

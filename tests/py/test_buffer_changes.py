@@ -99,7 +99,6 @@ class Net(nn.Module):
         self.register_buffer("a", torch.zeros(8))
         self.register_buffer("b", torch.zeros(8))
         self.register_buffer("n", torch.zeros(8, dtype=torch.int64))
-        self.register_buffer("big", torch.full((8,), 1 << 53))
         self.register_buffer("missing", None)
         self.table = torch.zeros(8)
         self.layer.bias.requires_grad_(False)
@@ -126,16 +125,15 @@ REFUSED_BODIES: dict[str, tuple[Body, str]] = {
     "nothing": (lambda m, h: setattr(m, "b", None), r"assigns to the buffer 'b' None"),
     "something": (lambda m, h: setattr(m, "missing", m.a + 1), r"'missing' a tensor.*where there was None"),
     "a new one": (lambda m, h: m.register_buffer("new", m.a + 1), r"registers the buffer 'new'; do so in"),
-    "a part": (lambda m, h: m.a[0].add_(1), r"select"),
     "a plain tensor": (lambda m, h: m.table.add_(1), r"no buffer of the model.*register_buffer"),
     "a trained parameter": (
         quiet_update,
         r"changes a tensor in place under `no_grad`",
     ),
-    "product of integers": (lambda m, h: m.n.mul_(3), r"arithmetic on int64.*no kernel for"),
-    "large number": (lambda m, h: m.n.add_(1 << 53), r"the number 9007199254740992 in arithmetic on int64"),
-    "large integers": (lambda m, h: m.big.add_(1), r"'big' in place, which holds integers beyond"),
-    "float to integers": (lambda m, h: m.n.copy_(h.detach().mean(0)), r"writes f32 to 'n', a tensor of i64"),
+    "large number": (
+        lambda m, h: m.n.add_((1 << 53) + 1),
+        r"the number 9007199254740993 in arithmetic on int64",
+    ),
 }
 
 

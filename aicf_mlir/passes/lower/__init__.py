@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, UnregisteredOp
+from xdsl.dialects.builtin import ModuleOp, UnregisteredOp, i1
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
@@ -20,7 +20,9 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import LoweringError
+from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.names import name_after_op
+from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.passes.lower import elementwise, linear_algebra, optimizers, same, shape
 from aicf_mlir.passes.lower.generated import lower_generated
 from aicf_mlir.passes.lower.results import give_results_memory
@@ -45,10 +47,11 @@ class ApplyRule(RewritePattern):
         self.bodies = bodies
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if (rule := RULES.get(type(op))) is not None:
-            launches = rule(op)
-        elif isinstance(op, GeneratedInterface):
+        rule = RULES.get(type(op))
+        if isinstance(op, GeneratedInterface) and (rule is None or not of_floats(op)):
             launches = lower_generated(op, self.bodies)
+        elif rule is not None:
+            launches = rule(op)
         else:
             return
         for launch in launches:
@@ -58,6 +61,12 @@ class ApplyRule(RewritePattern):
         )
         results = [result for launch in launches for result in launch.results]
         rewriter.replace(op, launches, results[len(results) - len(op.results) :])
+
+
+def of_floats(op: Operation) -> bool:
+    """Whether the prebuilt kernels compute it: none gives integers or reads booleans."""
+    read = not any(element_type(operand) == i1 for operand in op.operands)
+    return read and all(is_float(result) for result in op.results)
 
 
 def full_name(op: Operation) -> str:

@@ -115,8 +115,7 @@ class Sample:
             LowerPass().apply(Context(), module)
         except LoweringError:
             return None
-        (function,) = module.ops
-        assert isinstance(function, func.FuncOp)
+        function = next(op for op in module.ops if isinstance(op, func.FuncOp))
         match list(function.body.block.ops):
             case [KernelOp() as launch, _] if tuple(launch.operands) == function.args:
                 return launch

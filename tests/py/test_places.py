@@ -15,6 +15,7 @@ import pytest
 import torch
 from kernel_cases import GENERATORS
 from samples import NN_SAMPLES, OPTIM_SAMPLES
+from samples.pointwise import CASES as POINTWISE_CASES
 from test_kernel_schemas import REFUSED
 from test_optimizer_description import OPTIMIZERS
 from xdsl.ir import Operation
@@ -22,6 +23,9 @@ from xdsl.ir import Operation
 from aicf_mlir import _C, optimizers
 from aicf_mlir.dialects import kernel, nn
 from aicf_mlir.dialects.launches import launch_of
+from aicf_mlir.dialects.nn import pointwise, reductions
+from aicf_mlir.dialects.nn.generated import GeneratedInterface
+from aicf_mlir.dialects.nn.rows import ROWS, Row
 from aicf_mlir.interpreters import kernel as kernel_interpreter
 from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInterface
 from aicf_mlir.ir.registry import schemas
@@ -41,6 +45,9 @@ def text(pattern: str) -> str:
     return "\n".join(path.read_text() for path in sorted(ROOT.glob(pattern)))
 
 
+MADE = {*pointwise.CLASSES.values(), *reductions.CLASSES.values()}
+"""Op classes that are made of rows."""
+
 FRONTEND, INTERPRETER = text("aicf_mlir/frontend/*.py"), text("aicf_mlir/interpreters/nn.py")
 ELEMENTWISE = set(re.findall(r"X\(\d+, \w+, (\w+),", text("csrc/kernels/eltwise/ops.h")))
 FAMILIES = {
@@ -50,24 +57,29 @@ LAUNCHERS = {family: text(f"csrc/kernels/{family}/launch.h") for family in FAMIL
 
 
 def in_the_dialect(op: type[Operation]) -> bool:
-    """Defined in a file of the folder, and handed on under its name."""
-    return op.__module__.startswith("aicf_mlir.dialects.nn.") and getattr(nn, op.__name__, None) is op
+    """Defined in a file of the folder, and handed on under its name, or made of the row of a table."""
+    here = op.__module__.startswith("aicf_mlir.dialects.nn.")
+    return here and (op in MADE or getattr(nn, op.__name__, None) is op)
 
 
 def in_the_front_end(op: type[Operation]) -> bool:
     """Made by a row, unless it is made by others: a gradient, a check, a value known while tracing."""
-    return bool(re.search(rf"\bnn\.{op.__name__}\b", FRONTEND)) or not issubclass(op, DifferentiableInterface)
+    row = f'"{op.name.removeprefix("nn.")}"'
+    made = row in FRONTEND if op in MADE else re.search(rf"\bnn\.{op.__name__}\b", FRONTEND)
+    return bool(made) or not issubclass(op, DifferentiableInterface)
 
 
 def has_a_meaning(op: type[Operation]) -> bool:
-    """Of its own where it is no launch as it stands, and only then."""
-    return (f"    nn.{op.__name__}: " in INTERPRETER) == (launch_of(op) is None)
+    """Of its own where it is no launch as it stands and has no body, and only then."""
+    return issubclass(op, GeneratedInterface) or (f"    nn.{op.__name__}: " in INTERPRETER) == (
+        launch_of(op) is None
+    )
 
 
 def is_lowered(op: type[Operation]) -> bool:
     """By rule, by a row that does something else, or taken apart; one of them."""
     if op not in RULES:
-        return issubclass(op, DecomposableInterface)
+        return issubclass(op, DecomposableInterface | GeneratedInterface)
     if launch_of(op) is None or RULES[op] is lower_as_it_stands:
         return True
     uses = (sample.build(*sample.block().args) for sample in NN_SAMPLES if sample.op_type() is op)
@@ -93,6 +105,15 @@ NN_PLACES: dict[str, Callable[[type[Operation]], bool]] = {
     "tests/py/samples/": lambda op: op in SAMPLED,
 }
 """Whether an nn op stands at a place, or need not."""
+
+ROW_PLACES: dict[str, Callable[[Row], bool]] = {
+    "aicf_mlir/dialects/nn/rows/": lambda row: (
+        text("aicf_mlir/dialects/nn/rows/*.py").count(f'"{row.name}"') >= 1
+    ),
+    "aicf_mlir/frontend/aten_table.py": lambda row: f'"{row.name}"' in FRONTEND,
+    "tests/py/samples/pointwise.py": lambda row: row.name in POINTWISE_CASES,
+}
+"""The same of a pointwise op."""
 
 KERNEL_PLACES: dict[str, Callable[[str], bool]] = {
     "aicf_mlir/interpreters/kernel.py": lambda op: op in kernel_interpreter.MEANINGS,
@@ -133,9 +154,10 @@ OPTIMIZER_PLACES: dict[str, Callable[[type[UpdateRule]], bool]] = {
 
 
 def test_the_list_is_that_of_the_places() -> None:
-    assert sorted(listed("## An elementwise op", "## A faster kernel")) == sorted(
+    assert sorted(listed("## An op with a kernel of its own", "## A faster kernel")) == sorted(
         [*NN_PLACES, *KERNEL_PLACES]
     )
+    assert listed("## A pointwise op", "## An op with a kernel of its own") == list(ROW_PLACES)
     assert listed("## An optimizer", "## A pass") == list(OPTIMIZER_PLACES)
 
 
@@ -149,6 +171,11 @@ def listed(begin: str, end: str) -> list[str]:
 @pytest.mark.parametrize("place", NN_PLACES)
 def test_every_nn_op_stands_there(place: str) -> None:
     assert not [op.name for op in nn.NN.operations if not NN_PLACES[place](op)]
+
+
+@pytest.mark.parametrize("place", ROW_PLACES)
+def test_every_pointwise_op_stands_there(place: str) -> None:
+    assert not [row.name for row in ROWS.values() if not ROW_PLACES[place](row)]
 
 
 @pytest.mark.parametrize("place", KERNEL_PLACES)
@@ -183,9 +210,15 @@ def known_of_optimizers(module: str) -> set[str]:
     return (names & set(strings(tree))) | (classes & {rule.__name__ for rule in optimizers.RULES})
 
 
+HOMONYMS = {"normalization.py": {"eps"}, "aten_reductions.py": {"eps", "momentum"}}
+"""Words that torch has for arguments of normalisation too."""
+
+
 def test_no_other_module_knows_an_optimizer() -> None:
     paths = [path for path in (ROOT / "aicf_mlir").rglob("*.py") if path.parent.name != "optimizers"]
-    assert not {path.name: known for path in paths if (known := known_of_optimizers(path.read_text()))}
+    found = {path.name: known_of_optimizers(path.read_text()) for path in paths}
+    found = {name: known - HOMONYMS.get(name, set()) for name, known in found.items()}
+    assert not {name: known for name, known in found.items() if known}
 
 
 def test_what_names_a_hyperparameter_is_found() -> None:
@@ -208,9 +241,9 @@ def test_what_is_forgotten_or_superfluous_is_found(monkeypatch: pytest.MonkeyPat
         cast(Any, RULES), nn.MulOp, lambda op: [kernel.MulOp.launch(op.operands, op.result_types)]
     )
     assert not is_lowered(nn.MulOp)
-    monkeypatch.setattr(nn.SubOp, "LAUNCH", "no_such_kernel")
+    monkeypatch.setattr(nn.MseLossGradOp, "LAUNCH", "no_such_kernel")
     launch_of.cache_clear()
-    assert not has_a_meaning(nn.SubOp)
+    assert not has_a_meaning(nn.MseLossGradOp)
     launch_of.cache_clear()
 
 

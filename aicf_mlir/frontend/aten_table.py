@@ -130,7 +130,11 @@ REDUCTIONS: dict[str, Row] = {
     **rows(aten_reductions.rms_norm, "rms_norm.default"),
     **rows(aten_reductions.group_norm, "group_norm.default", "native_group_norm.default"),
     **rows(aten_reductions.instance_norm, "instance_norm.default"),
-    **rows(aten_reductions.batch_norm, "_native_batch_norm_legit_functional.default"),
+    **rows(
+        aten_reductions.batch_norm,
+        "_native_batch_norm_legit_functional.default",
+        "_native_batch_norm_legit_no_training.default",
+    ),
 }
 
 TABLE: dict[str, Row] = {

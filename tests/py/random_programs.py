@@ -221,6 +221,14 @@ ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
     nn.SiLU,
     nn.Tanh,
     nn.Sigmoid,
+    nn.Softplus,
+    nn.LogSigmoid,
+    nn.Mish,
+    nn.Hardswish,
+    nn.ELU,
+    nn.SELU,
+    lambda: nn.LeakyReLU(0.1),
+    lambda: nn.Softmax(-1),
 )
 
 Draw = random.Random

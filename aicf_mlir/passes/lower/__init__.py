@@ -22,7 +22,7 @@ from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import LoweringError
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.names import name_after_op
-from aicf_mlir.ir.tensor_op import element_type
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.lower import elementwise, linear_algebra, optimizers, same, shape
 from aicf_mlir.passes.lower.generated import lower_generated
 from aicf_mlir.passes.lower.results import give_results_memory
@@ -64,9 +64,10 @@ class ApplyRule(RewritePattern):
 
 
 def of_floats(op: Operation) -> bool:
-    """Whether the prebuilt kernels compute it: none gives integers or reads booleans."""
-    read = not any(element_type(operand) == i1 for operand in op.operands)
-    return read and all(is_float(result) for result in op.results)
+    """Whether the prebuilt kernels compute it: none gives integers, reads booleans or repeats what a gradient takes."""
+    if any(element_type(operand) == i1 for operand in op.operands) or not all(map(is_float, op.results)):
+        return False
+    return type(op) not in elementwise.RULES or len({shape_of(operand) for operand in op.operands}) == 1
 
 
 def full_name(op: Operation) -> str:

@@ -7,14 +7,14 @@
 
 // -----
 
-%x = "test.op"() : () -> (tensor<4xi1>)
-// expected-error@below {{expected element type f16, bf16, f32, f64, i32 or i64, got tensor<4xi1>}}
-%y = nn.reshape %x : (tensor<4xi1>) -> tensor<2x2xi1>
+%x = "test.op"() : () -> (tensor<4xi16>)
+// expected-error@below {{expected element type i1, i32, i64, f16, bf16, f32 or f64, got tensor<4xi16>}}
+%y = nn.reshape %x : (tensor<4xi16>) -> tensor<2x2xi16>
 
 // -----
 
 %x = "test.op"() : () -> (tensor<4x8xi64>)
-// expected-error@below {{expected the operand of element type f16, bf16, f32 or f64, got tensor<4x8xi64>}}
+// expected-error@below {{expected x of element type f16, bf16, f32 or f64, got tensor<4x8xi64>}}
 %y = nn.gelu %x : tensor<4x8xi64>
 
 // -----
@@ -55,7 +55,37 @@
 
 %x = "test.op"() : () -> (tensor<4xi64>)
 // expected-error@below {{expected x of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
-%z = nn.mul %x, %x : tensor<4xi64>
+%z = nn.div %x, %x : tensor<4xi64>
+
+// -----
+
+%c, %x = "test.op"() : () -> (tensor<4xi64>, tensor<4xf32>)
+// expected-error@below {{expected condition of element type i1, got tensor<4xi64>}}
+%z = nn.where %c, %x, %x : (tensor<4xi64>, tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4xf32>)
+// expected-error@below {{expected result type tensor<4xi1>, got tensor<4xf32>}}
+%z = nn.lt %x, %x : tensor<4xf32>
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4x8xf32>)
+// expected-error@below {{expected one dimension at most, got dims [0, 1]}}
+%i = nn.argmax %x {dims = array<i64: 0, 1>} : (tensor<4x8xf32>) -> tensor<i64>
+
+// -----
+
+%x, %w = "test.op"() : () -> (tensor<4x8xf32>, tensor<4xf32>)
+// expected-error@below {{expected weight of type tensor<8xf32>, got tensor<4xf32>}}
+%y, %rstd = nn.rms_norm %x, %w {normalized = 1} : (tensor<4x8xf32>, tensor<4xf32>) -> (tensor<4x8xf32>, tensor<4x1xf32>)
+
+// -----
+
+%x = "test.op"() : () -> (tensor<4x0xf32>)
+// expected-error@below {{expected a dimension of tensor<4x0xf32> that is not empty, got dim 1}}
+%v, %i = nn.max_with_index %x {dim = 1} : (tensor<4x0xf32>) -> (tensor<4xf32>, tensor<4xi64>)
 
 // -----
 
@@ -71,14 +101,14 @@
 
 // -----
 
-%dy, %y = "test.op"() : () -> (tensor<4x8xf32>, tensor<4x1xf32>)
-// expected-error@below {{expected y of type tensor<4x8xf32>, got tensor<4x1xf32>}}
-%dx = nn.relu_grad %dy, %y : (tensor<4x8xf32>, tensor<4x1xf32>) -> tensor<4x8xf32>
+%dy, %y = "test.op"() : () -> (tensor<4x8xf32>, tensor<4x3xf32>)
+// expected-error@below {{expected shapes that broadcast together}}
+%dx = nn.relu_grad %dy, %y : (tensor<4x8xf32>, tensor<4x3xf32>) -> tensor<4x8xf32>
 
 // -----
 
 %dy, %x = "test.op"() : () -> (tensor<4x8xf32>, tensor<4x8xf64>)
-// expected-error@below {{expected x of type tensor<4x8xf32>, got tensor<4x8xf64>}}
+// expected-error@below {{expected one element type, got tensor<4x8xf32> and tensor<4x8xf64>; cast one of them}}
 %dx = nn.silu_grad %dy, %x : (tensor<4x8xf32>, tensor<4x8xf64>) -> tensor<4x8xf32>
 
 // -----
@@ -186,12 +216,6 @@
 // -----
 
 %x = "test.op"() : () -> (tensor<4x8xf32>)
-// expected-error@below {{expected the result of element type f16, bf16, f32 or f64, got tensor<4x8xi64>}}
-%y = nn.cast %x : (tensor<4x8xf32>) -> tensor<4x8xi64>
-
-// -----
-
-%x = "test.op"() : () -> (tensor<4x8xf32>)
 // expected-error@below {{expected result type tensor<4x8xf16>, got tensor<8x4xf16>}}
 %y = nn.cast %x : (tensor<4x8xf32>) -> tensor<8x4xf16>
 
@@ -227,9 +251,9 @@
 
 // -----
 
-%x = "test.op"() : () -> (tensor<4xi64>)
-// expected-error@below {{expected the operand of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
-%y = nn.sum %x {dims = array<i64: 0>} : (tensor<4xi64>) -> tensor<i64>
+%x = "test.op"() : () -> (tensor<4xi1>)
+// expected-error@below {{expected the operand of element type i32, i64, f16, bf16, f32 or f64, got tensor<4xi1>}}
+%y = nn.sum %x {dims = array<i64: 0>} : (tensor<4xi1>) -> tensor<i1>
 
 // -----
 

@@ -103,7 +103,7 @@ def var_mean(*results: str) -> Row:
         made = nn.VarMeanOp(x, dims_of(call, x), 1 if correction is None else correction, keeps(call))
         call.emit.insert_all(made)
         made.variance.name_hint, made.mean.name_hint = "variance", "mean"
-        found = {"variance": made.variance, "mean": made.mean}
+        found: dict[str, SSAValue] = {"variance": made.variance, "mean": made.mean}
         if "deviation" in results:
             found["deviation"] = call.emit.insert(CLASSES["deviation"](made.variance))
         return found[results[0]] if len(results) == 1 else tuple(found[name] for name in results)

@@ -86,8 +86,9 @@ class Call:
         """A tensor without data, or the number."""
         if not isinstance(value, SSAValue):
             return value
-        dtype = next(each for each, type_ in ELEMENT_TYPES.items() if type_ == element_type(value))
-        return torch.empty(shape_of(value), dtype=dtype, device="meta")
+        tensor = cast(SSAValue, value)
+        dtype = next(each for each, type_ in ELEMENT_TYPES.items() if type_ == element_type(tensor))
+        return torch.empty(shape_of(tensor), dtype=dtype, device="meta")
 
     @staticmethod
     def named(dtype: torch.dtype) -> str:

@@ -56,8 +56,8 @@ An op outside of this list is taken apart by torch's own rule for it, and tried 
 
 ## Element types
 
-{dtypes}. Losses and parameters are of floating-point numbers; integers are class indices and counters: they are
-added and subtracted, in float64, so up to 2^53.
+{dtypes}. Losses and parameters are of floating-point numbers; integers and booleans are indices, counters and masks, and
+are computed exactly in their own types. Numbers in the code of a model are exact up to 2^53.
 
 ## Limits
 
@@ -67,8 +67,8 @@ added and subtracted, in float64, so up to 2^53.
   subclass with arithmetic of its own.
 - Nothing in the step depends on the value of a tensor in Python: no `.item()`, no `if`, no shape made from values.
 - No op draws random numbers: dropout only in evaluation mode, noise as an entry of the batch.
-- A buffer may be updated, whole, by what is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,
-  `self.count += 1`, `self.last = x.detach()`), but no part of one (`self.mean[0] = …`); batch norm only in evaluation mode.
+- A buffer may be updated by what is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,
+  `self.count += 1`, `self.last = x.detach()`).
 - A gradient is cut by `detach` and `no_grad`, and not taken inside the step (`autograd.grad`, `torch.func`).
 - No op takes functions (`torch.cond`, `while_loop`, `scan`), and no autograd function has a backward of its own.
 """

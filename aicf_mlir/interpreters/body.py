@@ -308,6 +308,13 @@ def evaluate(
         full = np.broadcast_to(value, domain) if tuple(shape) == tuple(domain) else None
         if full is None:
             ones = [size if dim in kept else 1 for dim, size in enumerate(domain)]
-            full = np.broadcast_to(value, ones).reshape(shape)
+            full = np.broadcast_to(_first(value, reduced, len(domain)), ones).reshape(shape)
         results.append(full)
     return results
+
+
+def _first(value: Array, reduced: Sequence[int], rank: int) -> Array:
+    """A value that is the same along the reduced dimensions, with those of size 1."""
+    first = rank - value.ndim
+    cut = [slice(1) if dim in reduced and n > 1 else slice(None) for dim, n in enumerate(value.shape, first)]
+    return value[tuple(cut)]

@@ -1,6 +1,8 @@
-"""What every op computes that is one generated kernel: its body, on its operands repeated to its domain."""
+"""What every op computes that is one generated kernel: its body, on its arguments repeated to its domain."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,6 +19,18 @@ def generated(op: GeneratedInterface, operands: Operands) -> tuple[Array, ...]:
     kept = tuple(size for dim, size in enumerate(domain) if dim not in reduced)
     shapes = [shape_of(result) for result in op.results]
     walked = [domain if whole else kept for whole in op.whole_results]
-    wide = [np.broadcast_to(operand, domain) for operand in operands]
+    given = dict(zip(op.operands, operands, strict=True))
+    wide = [
+        given[value] if dims is None else placed(given[value], dims, domain) for value, dims in op.arguments
+    ]
     results = evaluate(op.body(), wide, domain, reduced, walked)
     return tuple(np.reshape(result, shape) for result, shape in zip(results, shapes, strict=True))
+
+
+def placed(x: Array, dims: Sequence[int], domain: Sequence[int]) -> Array:
+    """`x` at each point of the domain, whose dimensions `dims` are its own."""
+    shape = [1] * len(domain)
+    for size, dim in zip(x.shape, dims, strict=True):
+        shape[dim] = size
+    order = sorted(range(x.ndim), key=lambda own: dims[own])
+    return np.broadcast_to(np.transpose(x, order).reshape(shape), domain)

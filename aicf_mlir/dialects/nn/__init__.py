@@ -17,10 +17,13 @@ from aicf_mlir.dialects.nn.broadcasting import *
 from aicf_mlir.dialects.nn.checks import *
 from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.dialects.nn.extremes import *
+from aicf_mlir.dialects.nn.gathering import *
 from aicf_mlir.dialects.nn.linear_algebra import *
 from aicf_mlir.dialects.nn.losses import *
 from aicf_mlir.dialects.nn.normalization import *
 from aicf_mlir.dialects.nn.pointwise import PointwiseOp
+from aicf_mlir.dialects.nn.ranking import *
+from aicf_mlir.dialects.nn.rearranging import *
 from aicf_mlir.dialects.nn.reductions import *
 from aicf_mlir.dialects.nn.shape import *
 from aicf_mlir.dialects.nn.slicing import *

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
-from aicf_mlir.ir.body import COMPUTE, Body
+from aicf_mlir.ir.body import COMPUTE, Body, table_type
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import broadcast_shapes
 from aicf_mlir.ir.tensor_op import element_type, shape_of
+
+Argument = tuple[SSAValue, Sequence[int] | None]
+"""An operand, and for each of its dimensions the one of the domain that it is; None for a table."""
 
 
 class GeneratedInterface(Operation, abc.ABC):
     """An op that is one kernel.map, or with `reduced_dims` one kernel.rowwise or kernel.colwise.
 
-    Its operands, each repeated to `domain`, are the arguments of `body`, in order, in their compute types; `scalar.index`
+    Its operands, each repeated to `domain`, are the `arguments` of `body`, in their compute types; `scalar.index`
     counts in the dimensions of `domain`. A result is one of the `whole_results`, with as many elements as the domain, or
     has those of the domain without its `reduced_dims`; which of them stay as dimensions of size 1, its type says. Where
     the `reduced_dims` are neither the last nor the first dimensions, the kernel runs over another order of all of them.
@@ -41,6 +45,17 @@ class GeneratedInterface(Operation, abc.ABC):
         return (True,) * len(self.results)
 
     @property
+    def arguments(self) -> Sequence[Argument]:
+        """What the body takes: by default each operand once, from the last dimension of the domain on."""
+        rank = len(self.domain)
+        return [(operand, range(rank - len(shape_of(operand)), rank)) for operand in self.operands]
+
+    @property
     def compute_types(self) -> tuple[str, ...]:
-        """The types of the operands in the body."""
-        return tuple(COMPUTE[element_name(element_type(operand))] for operand in self.operands)
+        """The types of the arguments in the body."""
+        return tuple(
+            table_type(element_name(element_type(value)), len(shape_of(value)))
+            if dims is None
+            else COMPUTE[element_name(element_type(value))]
+            for value, dims in self.arguments
+        )

@@ -9,6 +9,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.nn.generated import GeneratedInterface
+from aicf_mlir.dialects.nn.gradient_rows import with_arguments
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.body import Body, Line
@@ -20,9 +21,9 @@ from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 def lower_generated(op: GeneratedInterface, bodies: Bodies) -> list[Operation]:
     """A kernel.map, or where the op reduces a kernel.rowwise or kernel.colwise, on views of its operands.
 
-    Where neither the last nor the first dimensions are reduced, the kept ones come first.
+    Where neither the last nor the first dimensions are reduced, the kept ones come first. Tables are the last operands.
     """
-    domain, reduced = op.domain, [dim for dim in op.reduced_dims]
+    domain, reduced = op.domain, list(op.reduced_dims)
     rank = len(domain)
     if not reduced:
         kind, order = "map", list(range(rank))
@@ -38,14 +39,20 @@ def lower_generated(op: GeneratedInterface, bodies: Bodies) -> list[Operation]:
     shape = [domain[dim] for dim in order]
     kept = shape[len(reduced) :] if kind == "colwise" else shape[: rank - len(reduced)]
     views: list[Operation] = []
-    operands = [_operand(value, domain, order, views) for value in op.operands]
-    symbol = bodies.symbol(_renumbered(op.body(), order), op.name.rpartition(".")[2])
+    arguments = op.arguments
+    tables_last = sorted(range(len(arguments)), key=lambda number: arguments[number][1] is None)
+    operands = [_operand(value, dims, domain, order, views) for value, dims in arguments if dims is not None]
+    tables = [value for value, dims in arguments if dims is None]
+    body = _renumbered(op.body(), order)
+    if tables_last != sorted(tables_last):
+        body = with_arguments(body, tables_last)
+    symbol = bodies.symbol(body, op.name.rpartition(".")[2])
     types = [
         TensorType(element_type(result), shape if whole else kept)
         for result, whole in zip(op.results, op.whole_results, strict=True)
     ]
     launch = getattr(kernel, f"{kind.capitalize()}Op").launch(
-        {"x": operands},
+        {"x": operands, "table": tables},
         {"y": types},
         body=Symbol(symbol),
         shape=shape,
@@ -71,13 +78,17 @@ def _stages(body: Body) -> int:
 
 
 def _operand(
-    value: SSAValue, domain: Sequence[int], order: Sequence[int], views: list[Operation]
+    value: SSAValue,
+    dims: Sequence[int],
+    domain: Sequence[int],
+    order: Sequence[int],
+    views: list[Operation],
 ) -> SSAValue:
-    """`value` at each point of the domain, its dimensions in `order`: itself or a view."""
+    """`value`, whose dimensions are `dims` of the domain, at each point of it in `order`: itself or a view."""
     shape = shape_of(value)
-    added = len(domain) - len(shape)
-    own = [0 if size == 1 else stride for size, stride in zip(shape, dense_strides(shape), strict=True)]
-    strides = [*[0] * added, *own]
+    strides = [0] * len(domain)
+    for dim, size, stride in zip(dims, shape, dense_strides(shape), strict=True):
+        strides[dim] = 0 if size == 1 else stride
     layout = Layout(tuple(domain[dim] for dim in order), tuple(strides[dim] for dim in order)).normal()
     if layout == Layout.dense(layout.shape) and layout.count == Layout.dense(shape).count:
         if layout.shape == shape:

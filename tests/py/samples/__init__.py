@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from samples import checks, elementwise, losses, pointwise, rows, slices, structured, updates
+from samples import checks, elementwise, indexing, losses, pointwise, rows, slices, structured, updates
 from samples.sample import Sample
 
 __all__ = ["NN_SAMPLES", "OPTIM_SAMPLES", "SAMPLES", "Sample", "sweep"]
@@ -25,6 +25,7 @@ NN_SAMPLES: Sequence[Sample] = (
     *rows.reductions(),
     *rows.rows(),
     *slices.slices(),
+    *indexing.indexing(),
     *losses.mse(),
     *losses.cross_entropy(),
     *checks.check_index(),

@@ -1,0 +1,254 @@
+"""Samples of pads, flips, rolls and bands; of what an index reads and writes; of running sums and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from xdsl.ir import Operation
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.interpreters.numerics import Array
+from samples.sample import Fill, Sample, classes, special, special_slowly, tensors
+
+Build = Callable[..., Operation]
+
+
+def padded(x: Any, low: tuple[int, ...], high: tuple[int, ...], value: float = 0.0) -> Any:
+    """torch.nn.functional.pad, whose widths begin with the last dimension."""
+    widths = [width for pair in zip(reversed(low), reversed(high), strict=True) for width in pair]
+    return F.pad(x, widths, value=value)
+
+
+PADS: tuple[tuple[str, tuple[int, ...], tuple[int, ...], float], ...] = (
+    ("7", (2,), (3,), 0.0),
+    ("3x5", (0, 1), (2, 0), 1.5),
+    ("3x5", (-1, 2), (1, -3), -0.25),
+    ("2x3x4", (0, -1, 0), (0, -1, 0), 0.0),
+    ("1x2x1x9", (1, 0, 2, -4), (0, 0, 1, 0), 0.0),
+    ("2x3", (0, -3), (0, 0), 0.0),
+)
+
+
+def pads() -> Iterator[Sample]:
+    """More, less and nothing of each dimension."""
+    for number, (shape, low, high, value) in enumerate(PADS):
+
+        def build(x: Any, low: Any = low, high: Any = high, value: float = value) -> Operation:
+            return nn.PadOp(x, low, high, value)
+
+        def reference(x: Any, low: Any = low, high: Any = high, value: float = value) -> Any:
+            return padded(x, low, high, value)
+
+        yield Sample(f"pad {number}", tensors(shape), build, reference)
+    yield Sample(
+        "integers", ("3xi64",), lambda x: nn.PadOp(x, [1], [1], -7.0), lambda x: padded(x, (1,), (1,), -7)
+    )
+
+
+def moves() -> Iterator[Sample]:
+    """Flips and rolls."""
+    for shape, dims in (("7", (0,)), ("3x5", (0, 1)), ("2x3x4", (1,)), ("2x3", ()), ("0x3", (0,))):
+
+        def flip(x: Any, dims: Any = dims) -> Operation:
+            return nn.FlipOp(x, dims)
+
+        def flipped(x: Any, dims: Any = dims) -> Any:
+            return torch.flip(x, dims)
+
+        yield Sample(f"{shape} {dims}", tensors(shape), flip, flipped)
+    for shape, shifts in (("7", (2,)), ("3x5", (-1, 7)), ("2x3x4", (0, 1, 0)), ("1x1", (0, 3))):
+
+        def roll(x: Any, shifts: Any = shifts) -> Operation:
+            return nn.RollOp(x, shifts)
+
+        def rolled(x: Any, shifts: Any = shifts) -> Any:
+            return torch.roll(x, shifts, tuple(range(len(shifts))))
+
+        yield Sample(f"{shape} {shifts}", tensors(shape), roll, rolled)
+
+
+def bands() -> Iterator[Sample]:
+    """Triangles, bands, and what stands outside of them."""
+    for shape, lower, upper in (("3x5", None, 0), ("2x4x3", 1, None), ("5x5", -1, 1), ("1x7", 0, 2)):
+
+        def build(x: Any, lower: Any = lower, upper: Any = upper) -> Operation:
+            return nn.BandOp(x, lower, upper)
+
+        def reference(x: Any, lower: Any = lower, upper: Any = upper) -> Any:
+            x = x if lower is None else torch.triu(x, lower)
+            return x if upper is None else torch.tril(x, upper)
+
+        yield Sample(f"{shape} {lower} {upper}", tensors(shape), build, reference)
+
+    def masked(x: Any) -> Any:
+        return x.masked_fill(torch.ones(x.shape, dtype=torch.bool).triu(1), -float("inf"))
+
+    yield Sample(
+        "causal", tensors("4x4"), lambda x: nn.BandOp(x, None, 0, -float("inf")), masked, smooth=False
+    )
+    yield Sample(
+        "special", tensors("13x13"), lambda x: nn.BandOp(x, -3, 5), banded, {0: special}, smooth=False
+    )
+
+
+def banded(x: Any) -> Any:
+    """Between two diagonals; what is outside is 0 whatever stood there."""
+    return torch.tril(torch.triu(x, -3), 5)
+
+
+def reads() -> Iterator[Sample]:
+    """Elements and slices by index."""
+    for x, index, dim in (
+        ("3x5", "3x2", 1),
+        ("3x5", "7x4", 0),
+        ("3x5", "3x1", 1),
+        ("4", "9", 0),
+        ("2x3x4", "1x3x2", 2),
+        ("2x6x3", "2x1x3", 1),
+    ):
+        size = int(x.split("x")[dim])
+
+        def gather(x: Any, index: Any, dim: int = dim) -> Operation:
+            return nn.GatherOp(x, index, dim)
+
+        def gathered(x: Any, index: Any, dim: int = dim) -> Any:
+            return torch.gather(x, dim, index)
+
+        yield Sample(f"{x} {index}", (f"{x}xf32", f"{index}xi64"), gather, gathered, {1: classes(size)})
+        yield Sample(
+            f"{x} {index}",
+            (f"{index}xi64",),
+            lambda index, x=x, dim=dim: nn.ElementNumberOp(index, [int(n) for n in x.split("x")], dim),
+            lambda index, x=x, dim=dim: numbered(index, [int(n) for n in x.split("x")], dim),
+            {0: classes(size, -1, size)},
+            smooth=False,
+        )
+    for x, index, dim in (
+        ("7x5", "2x3", 0),
+        ("7x5", "4", 1),
+        ("2x6x3", "4", 1),
+        ("5", "3x2", 0),
+        ("2x3x4x2", "2x2", 2),
+        ("4x2", "", 0),
+    ):
+        size = int(x.split("x")[dim])
+        written = f"{index}xi64" if index else "i64"
+
+        def take(x: Any, index: Any, dim: int = dim) -> Operation:
+            return nn.TakeOp(x, index, dim)
+
+        def taken(x: Any, index: Any, dim: int = dim) -> Any:
+            shape = (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+            return torch.index_select(x, dim, index.reshape(-1)).reshape(shape)
+
+        yield Sample(f"{x} {index}", (f"{x}xf32", written), take, taken, {1: classes(size)})
+
+
+def numbered(index: Any, shape: list[int], dim: int) -> Any:
+    """The numbers of elements in row-major order; -1 outside."""
+    grid = list(torch.meshgrid(*(torch.arange(n) for n in index.shape), indexing="ij"))
+    grid[dim] = index
+    total = torch.zeros_like(index)
+    for size, place in zip(shape, grid, strict=True):
+        total = total * size + place
+    return torch.where((index >= 0) & (index < shape[dim]), total, -1)
+
+
+def several(count: int) -> Fill:
+    """Places of which none is named twice along any dimension."""
+
+    def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        order = rng.permutation(count)
+        return np.indices(shape).sum(0) % count if len(shape) > 1 else order[: shape[0]]
+
+    return fill
+
+
+def writes() -> Iterator[Sample]:
+    """Rows that are added, elements that are replaced."""
+    for rows, columns, sources in ((4, 3, 7), (5, 1, 9), (3, 2, 0), (1, 6, 4)):
+        types = (f"{rows}x{columns}xf32", f"{sources}xi64", f"{sources}x{columns}xf32")
+        yield Sample(
+            f"{rows}x{columns} {sources}",
+            types,
+            lambda x, index, src: nn.ScatterAddOp(x, index, src),
+            lambda x, index, src: torch.index_add(x, 0, index, src),
+            {1: classes(rows)},
+        )
+    for x, index, dim in (("3x5", "3x2", 1), ("6x2", "4x2", 0), ("7", "3", 0), ("2x4x3", "2x4x3", 1)):
+        size = int(x.split("x")[dim])
+
+        def scatter(x: Any, index: Any, src: Any, dim: int = dim) -> Operation:
+            return nn.ScatterOp(x, index, src, dim)
+
+        def scattered(x: Any, index: Any, src: Any, dim: int = dim) -> Any:
+            return torch.scatter(x, dim, index, src)
+
+        types = (f"{x}xf32", f"{index}xi64", f"{index}xf32")
+        yield Sample(f"{x} {index}", types, scatter, scattered, {1: several(size)})
+
+
+ROWS = (("7", 0), ("3x5", 1), ("5x3", 0), ("2x33x4", 1), ("1x1", 1), ("2x3x70", 2))
+"""Shapes and the dimension that is walked."""
+
+
+def walks() -> Iterator[Sample]:
+    """Running sums in both directions, ranks in both orders, and the permutations that undo them."""
+    for shape, dim in ROWS:
+        for turned in (False, True):
+
+            def cumsum(x: Any, dim: int = dim, turned: bool = turned) -> Operation:
+                return nn.CumsumOp(x, dim, turned)
+
+            def summed(x: Any, dim: int = dim, turned: bool = turned) -> Any:
+                return x.flip(dim).cumsum(dim).flip(dim) if turned else x.cumsum(dim)
+
+            def rank(x: Any, dim: int = dim, turned: bool = turned) -> Operation:
+                return nn.RankOp(x, dim, turned)
+
+            def ranked(x: Any, dim: int = dim, turned: bool = turned) -> Any:
+                return x.argsort(dim=dim, descending=turned, stable=True).argsort(dim)
+
+            yield Sample(f"{shape} {turned}", tensors(shape), cumsum, summed)
+            yield Sample(f"{shape} {turned}", tensors(shape), rank, ranked, smooth=False)
+        size = int(shape.split("x")[dim])
+        for kept in {size, (size + 1) // 2}:
+            yield Sample(
+                f"{shape} {kept}",
+                (f"{shape}xi64",),
+                lambda ranks, dim=dim, kept=kept: nn.InversePermutationOp(ranks, dim, kept),
+                lambda ranks, dim=dim, kept=kept: ranks.argsort(dim).narrow(dim, 0, kept),
+                {0: permutations(dim)},
+                smooth=False,
+            )
+    yield Sample("integers", ("3x4xi64",), lambda x: nn.CumsumOp(x, 1), lambda x: x.cumsum(1), smooth=False)
+    for turned in (False, True):
+
+        def by_order(x: Any, turned: bool = turned) -> Operation:
+            return nn.RankOp(x, 1, turned)
+
+        def of_torch(x: Any, turned: bool = turned) -> Any:
+            return x.argsort(dim=1, descending=turned, stable=True).argsort(1)
+
+        for fill in (special, special_slowly):
+            name = f"{fill.__name__} {turned}"
+            yield Sample(name, tensors("2x40"), by_order, of_torch, {0: fill}, smooth=False)
+        yield Sample(f"integers {turned}", ("3x9xi64",), by_order, of_torch, {0: classes(4)}, smooth=False)
+
+
+def permutations(dim: int) -> Fill:
+    """Each row along `dim` a permutation."""
+
+    def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.argsort(rng.standard_normal(shape), axis=dim)
+
+    return fill
+
+
+def indexing() -> list[Sample]:
+    """All of them."""
+    return [*pads(), *moves(), *bands(), *reads(), *writes(), *walks()]

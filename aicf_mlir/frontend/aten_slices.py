@@ -1,4 +1,4 @@
-"""The rows of `aten_table` for parts of tensors: all of them are nn.split and nn.concat."""
+"""The rows of `aten_table` for parts of tensors: all of them are nn.split and nn.concat. A step is in aten_rearranging."""
 
 from __future__ import annotations
 
@@ -40,19 +40,6 @@ def part(call: Call, x: SSAValue, dim: int, start: int, size: int) -> SSAValue:
     sizes = [start, size, shape_of(x)[dim] - start - size]
     index = 1 if start else 0
     return call.emit.split(x, dim, [n for i, n in enumerate(sizes) if n or i == 1])[index]
-
-
-def sliced(call: Call) -> SSAValue:
-    """x[start:end]; every index, in order."""
-    x = call.value("self")
-    if call.arguments.get("step", 1) != 1:
-        raise Refused(f"a slice with step {call['step']}; supported is step 1")
-    dim = dimension(call, x)
-    size = shape_of(x)[dim]
-    start, end = (
-        clamped(call.arguments.get(key), size, whole) for key, whole in (("start", 0), ("end", size))
-    )
-    return part(call, x, dim, start, max(end - start, 0))
 
 
 def clamped(index: int | None, size: int, absent: int) -> int:

@@ -8,7 +8,15 @@ from __future__ import annotations
 import torch
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.frontend import aten_pointwise, aten_reductions
+from aicf_mlir.frontend import (
+    aten_indexing,
+    aten_pointwise,
+    aten_rearranging,
+    aten_recurrent,
+    aten_reductions,
+)
+from aicf_mlir.frontend.aten_attention import attention
+from aicf_mlir.frontend.aten_indexing import refused
 from aicf_mlir.frontend.aten_pointwise import SELU, logical, pointwise, scaled, whole, with_product
 from aicf_mlir.frontend.aten_reductions import along_dim, index_of, reduction, total, var_mean, with_index
 from aicf_mlir.frontend.aten_rows import (
@@ -31,7 +39,7 @@ from aicf_mlir.frontend.aten_rows import (
     reshaped,
     transpose,
 )
-from aicf_mlir.frontend.aten_slices import concat, narrow, select, sliced, split, stack, unbind
+from aicf_mlir.frontend.aten_slices import concat, narrow, select, split, stack, unbind
 from aicf_mlir.frontend.aten_updates import copied, lerp
 from aicf_mlir.frontend.call import Row
 
@@ -137,9 +145,54 @@ REDUCTIONS: dict[str, Row] = {
     ),
 }
 
+INDEXING: dict[str, Row] = {
+    **rows(aten_indexing.embedding, "embedding.default"),
+    **rows(aten_indexing.embedding_bag, "embedding_bag.padding_idx", "embedding_bag.default"),
+    **rows(aten_indexing.embedding_bag, "_embedding_bag.default", "_embedding_bag_forward_only.default"),
+    **rows(aten_indexing.gather, "gather.default"),
+    **rows(aten_indexing.index_select, "index_select.default"),
+    **rows(aten_indexing.take, "take.default"),
+    **rows(aten_indexing.take_along_dim, "take_along_dim.default"),
+    **rows(aten_indexing.index, "index.Tensor", "_unsafe_index.Tensor"),
+    **rows(aten_indexing.index_put, "index_put.default", "_unsafe_index_put.default"),
+    **rows(aten_indexing.scatter, "scatter.src", "scatter.value", "scatter.reduce", "scatter.value_reduce"),
+    **rows(aten_indexing.scatter_add, "scatter_add.default", "scatter_reduce.two"),
+    **rows(aten_indexing.index_add, "index_add.default"),
+    **rows(aten_indexing.index_copy, "index_copy.default", "index_fill.int_Scalar", "index_fill.int_Tensor"),
+    **rows(aten_indexing.one_hot, "one_hot.default"),
+    **rows(refused(aten_indexing.MASK), "masked_select.default", "masked_scatter.default", "nonzero.default"),
+}
+
+REARRANGING: dict[str, Row] = {
+    **rows(aten_rearranging.pad, "pad.default", "constant_pad_nd.default"),
+    **{
+        f"aten.{mode}_pad{rank}d.default": aten_rearranging.padded(word)
+        for mode, word in (("reflection", "reflect"), ("replication", "replicate"))
+        for rank in (1, 2, 3)
+    },
+    **rows(aten_rearranging.flip, "flip.default"),
+    **rows(aten_rearranging.roll, "roll.default"),
+    **rows(aten_rearranging.triangle(lower=True), "tril.default"),
+    **rows(aten_rearranging.triangle(lower=False), "triu.default"),
+    **rows(aten_rearranging.sliced, "slice.Tensor"),
+    **rows(aten_rearranging.repeat, "repeat.default"),
+    **rows(aten_rearranging.repeat_interleave, "repeat_interleave.self_int"),
+    **rows(aten_rearranging.diagonal, "diagonal.default", "diagonal_copy.default"),
+    **rows(aten_rearranging.unfold, "unfold.default", "unfold_copy.default"),
+    **rows(aten_rearranging.cumsum, "cumsum.default"),
+    **rows(aten_rearranging.sort, "sort.default", "sort.stable"),
+    **rows(aten_rearranging.argsort, "argsort.default", "argsort.stable"),
+    **rows(aten_rearranging.topk, "topk.default"),
+    **rows(aten_rearranging.kthvalue, "kthvalue.default"),
+}
+
 TABLE: dict[str, Row] = {
     **POINTWISE,
     **REDUCTIONS,
+    **INDEXING,
+    **REARRANGING,
+    **aten_recurrent.ROWS,
+    **rows(attention, "scaled_dot_product_attention.default"),
     **rows(linear, "linear.default"),
     **rows(matmul, "matmul.default", "mm.default", "bmm.default"),
     **rows(matmul_plus("mat1", "mat2"), "addmm.default"),
@@ -157,7 +210,6 @@ TABLE: dict[str, Row] = {
     **rows(split, "split.Tensor", "split.sizes", "split_with_sizes.default"),
     **rows(split, "chunk.default", "tensor_split.sections", "tensor_split.indices"),
     **rows(unbind, "unbind.int"),
-    **rows(sliced, "slice.Tensor"),
     **rows(select, "select.int"),
     **rows(narrow, "narrow.default"),
     **rows(concat, "cat.default"),

@@ -1,0 +1,328 @@
+"""The rows of `aten_table` that read and write where indices say."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from xdsl.ir import SSAValue
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.dialects.nn.ranking import LONGEST
+from aicf_mlir.frontend.aten_indices import (
+    MASK,
+    Several,
+    index_below,
+    is_mask,
+    of_slices,
+    several,
+    shape_of_index,
+    value_of,
+)
+from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.refused import Forbidden, Refused
+from aicf_mlir.ir.expect import is_float
+from aicf_mlir.ir.tensor_op import shape_of
+
+
+def refused(reason: str) -> Row:
+    """An op that no step can have, and why."""
+
+    def row(call: Call) -> Value:
+        raise Forbidden(reason)
+
+    return row
+
+
+def vector(call: Call, x: SSAValue) -> SSAValue:
+    """A number as a vector of one."""
+    return x if shape_of(x) else call.emit.reshape(x, (1,))
+
+
+def embedding(call: Call) -> SSAValue:
+    """Rows of the weight; the row `padding_idx` is not trained."""
+    if call["sparse"] or call["scale_grad_by_freq"]:
+        name = "sparse" if call["sparse"] else "scale_grad_by_freq"
+        raise Forbidden(f"an embedding with {name}=True; without it its gradient is a tensor like the weight")
+    weight = call.value("weight")
+    rows = value_of(call, index_below(call, call["indices"], shape_of(weight)[0]))
+    found = call.emit.insert(nn.TakeOp(weight, rows, 0))
+    padding = int(call["padding_idx"])
+    return found if padding < 0 else untrained(call, found, rows, padding)
+
+
+def untrained(call: Call, found: SSAValue, rows: SSAValue, padding: int) -> SSAValue:
+    """`found`, without a gradient where the index is `padding`."""
+    is_padding = call.emit.insert(CLASSES["eq"](rows, call.emit.constant(padding, torch.int64)))
+    is_padding = call.emit.reshape(is_padding, (*shape_of(rows), 1))
+    kept = call.emit.insert(nn.DetachOp(found))
+    return call.emit.insert(CLASSES["where"](is_padding, kept, found))
+
+
+def embedding_bag(call: Call) -> Value:
+    """Rows of the weight in bags of one size, summed, averaged, or the largest of each column."""
+    offsets, weights = call["offsets"], call.arguments.get("per_sample_weights")
+    if call["sparse"] or call["scale_grad_by_freq"]:
+        raise Forbidden("an embedding bag with sparse=True or scale_grad_by_freq=True")
+    padding = call.arguments.get("padding_idx")
+    if padding is not None and padding >= 0:
+        raise Forbidden("an embedding bag with padding_idx; multiply by a mask of the indices and sum")
+    weight = call.value("weight")
+    count = math.prod(shape_of_index(call["indices"]))
+    bags = math.prod(shape_of_index(offsets)) - int(bool(call["include_last_offset"]))
+    size = count // max(bags, 1)
+    if (
+        not isinstance(offsets, torch.Tensor)
+        or not size
+        or offsets.tolist()[:bags] != list(range(0, count, size))
+    ):
+        raise Forbidden(
+            "an embedding bag whose bags differ in size or depend on data; give indices of [bags, size]"
+        )
+    rows = value_of(call, index_below(call, call["indices"], shape_of(weight)[0]))
+    found = call.emit.insert(nn.TakeOp(weight, call.emit.reshape(rows, (bags, size)), 0))
+    if weights is not None:
+        scale = call.emit.reshape(call.of(weights, call.result_dtype), (bags, size, 1))
+        found = call.emit.insert(CLASSES["mul"](found, scale))
+    if call["mode"] == 2:
+        made = nn.MaxWithIndexOp(found, 1)
+        call.emit.insert_all(made)
+        return made.values, None, None, None
+    return call.emit.insert((nn.SumOp, nn.MeanOp)[call["mode"]](found, [1])), None, None, None
+
+
+def gather(call: Call) -> SSAValue:
+    """The elements that the index names along `dim`; whole slices where it is repeated over all other dimensions."""
+    x = vector(call, call.value("self"))
+    dim = call["dim"] % len(shape_of(x))
+    return call.emit.reshape(gathered(call, x, call["index"], dim), call.shape)
+
+
+def gathered(call: Call, x: SSAValue, index: Any, dim: int) -> SSAValue:
+    """As `gather`, with an index of the rank of x, or a number."""
+    size = shape_of(x)[dim]
+    slices = of_slices(index, dim, shape_of(x)) if shape_of_index(index) else index
+    if slices is not None:
+        index = value_of(call, index_below(call, slices, size))
+        return call.emit.insert(nn.TakeOp(x, call.emit.reshape(index, (math.prod(shape_of(index)),)), dim))
+    return call.emit.insert(nn.GatherOp(x, value_of(call, index_below(call, index, size)), dim))
+
+
+def index_select(call: Call) -> SSAValue:
+    """The slices along `dim` that a vector names."""
+    x = vector(call, call.value("self"))
+    dim = call["dim"] % len(shape_of(x))
+    index = value_of(call, index_below(call, call["index"], shape_of(x)[dim]))
+    return call.emit.reshape(call.emit.insert(nn.TakeOp(x, vector(call, index), dim)), call.shape)
+
+
+def take(call: Call) -> SSAValue:
+    """Elements by their number in row-major order."""
+    x = call.value("self")
+    flat = call.emit.reshape(x, (math.prod(shape_of(x)),))
+    index = index_below(call, call["index"], shape_of(flat)[0], wraps=True)
+    return call.emit.insert(nn.TakeOp(flat, value_of(call, index), 0))
+
+
+def take_along_dim(call: Call) -> SSAValue:
+    """A gather whose operands are broadcast beside `dim`; without `dim` from the flat tensor."""
+    if call["dim"] is None:
+        x = call.value("self")
+        flat = call.emit.reshape(x, (math.prod(shape_of(x)),))
+        index = value_of(call, index_below(call, call["indices"], shape_of(flat)[0], wraps=True))
+        return call.emit.reshape(call.emit.insert(nn.TakeOp(flat, index, 0)), call.shape)
+    x, index = call.value("self"), call.value("indices")
+    dim = call["dim"] % len(shape_of(x))
+    wide = list(call.shape)
+    index = call.emit.broadcast(index, wide)
+    wide[dim] = shape_of(x)[dim]
+    return gathered(call, call.emit.broadcast(x, wide), index, dim)
+
+
+def index(call: Call) -> SSAValue:
+    """x[…, i, j, …]: the index stands where its dimensions were, in front where others stand between them."""
+    x = call.value("self")
+    if any(each is not None and is_mask(each) for each in call["indices"]):
+        raise Forbidden(MASK)
+    place = several(call, x, call["indices"])
+    x = as_one_dimension(call, x, place, in_front=not place.adjacent)
+    dim = place.dims[0] if place.adjacent else 0
+    return call.emit.insert(nn.TakeOp(x, value_of(call, place.index), dim))
+
+
+def as_one_dimension(call: Call, x: SSAValue, place: Several, in_front: bool) -> SSAValue:
+    """`x` with the indexed dimensions as one: the first, or where they are."""
+    shape = shape_of(x)
+    others = [d for d in range(len(shape)) if d not in place.dims]
+    before = [] if in_front else [d for d in others if d < place.dims[0]]
+    behind = [d for d in others if d not in before]
+    x = call.emit.transpose(x, [*before, *place.dims, *behind])
+    return call.emit.reshape(x, (*(shape[d] for d in before), place.size, *(shape[d] for d in behind)))
+
+
+def index_put(call: Call) -> SSAValue:
+    """The tensor with `values` where the indices say, or added there; under a mask one number or a tensor like x."""
+    x, values, dtype = call.value("self"), call["values"], call.expected.dtype
+    given = [each for each in call["indices"] if each is not None]
+    if any(is_mask(each) for each in given):
+        return put_under_mask(call, x, given)
+    place = several(call, x, call["indices"])
+    shape, wide = shape_of(x), shape_of_index(place.index)
+    others = [d for d in range(len(shape)) if d not in place.dims]
+    first = sum(d < place.dims[0] for d in others) if place.adjacent else 0
+    result = [*(shape[d] for d in others[:first]), *wide, *(shape[d] for d in others[first:])]
+    source = call.emit.broadcast(call.of(values, dtype), result)
+    last = range(first + len(wide), len(result))
+    source = call.emit.transpose(source, [*range(first, first + len(wide)), *range(first), *last])
+    rows = as_one_dimension(call, x, place, in_front=True)
+    made = put_rows(call, rows, value_of(call, place.index), source, accumulate=bool(call["accumulate"]))
+    order = [*place.dims, *others]
+    made = call.emit.reshape(made, [shape[d] for d in order])
+    return call.emit.transpose(made, sorted(range(len(order)), key=order.__getitem__))
+
+
+def put_under_mask(call: Call, x: SSAValue, given: list[Any]) -> SSAValue:
+    """One mask of the first dimensions of x."""
+    mask = value_of(call, given[0])
+    value = call.of(call["values"], call.expected.dtype)
+    leads = call["indices"][0] is not None and len(given) == 1
+    if not leads or call["accumulate"] or math.prod(shape_of(value)) != 1:
+        raise Forbidden(MASK)
+    behind = len(shape_of(x)) - len(shape_of(mask))
+    mask = call.emit.reshape(call.emit.cast(mask, torch.bool), (*shape_of(mask), *[1] * behind))
+    return call.emit.insert(CLASSES["where"](mask, call.emit.reshape(value, ()), x))
+
+
+def put_rows(call: Call, x: SSAValue, index: SSAValue, source: SSAValue, accumulate: bool) -> SSAValue:
+    """The slices of x along its first dimension that `index` names replaced by those of `source`, or added to."""
+    count, columns = math.prod(shape_of(index)), math.prod(shape_of(x)[1:])
+    flat = call.emit.reshape(x, (shape_of(x)[0], columns))
+    rows, source = call.emit.reshape(index, (count,)), call.emit.reshape(source, (count, columns))
+    if not count:
+        return x
+    if accumulate:
+        made = added(call, flat, rows, source)
+    else:
+        wide = call.emit.broadcast(call.emit.reshape(rows, (count, 1)), (count, columns))
+        made = replaced(call, flat, wide, source, 0)
+    return call.emit.reshape(made, shape_of(x))
+
+
+def added(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue) -> SSAValue:
+    """`source` added to the rows of the matrix x; integers as float64, exact up to 2^53."""
+    if is_float(x):
+        return call.emit.insert(nn.ScatterAddOp(x, rows, source))
+    if call.expected.dtype is torch.bool:
+        raise Refused("a sum of booleans")
+    wide, source = (call.emit.cast(value, torch.float64) for value in (x, source))
+    return call.emit.cast(call.emit.insert(nn.ScatterAddOp(wide, rows, source)), call.expected.dtype)
+
+
+def replaced(call: Call, x: SSAValue, index: SSAValue, source: SSAValue, dim: int) -> SSAValue:
+    """nn.scatter of an index and a source of one shape, within that of x beside `dim`."""
+    if (count := shape_of(index)[dim]) > LONGEST:
+        raise Forbidden(
+            f"{count} indices along a dimension, each compared with every place; supported are {LONGEST}, without a"
+            " limit where values are added"
+        )
+    if math.prod(shape_of(index)) == 0:
+        return x
+    rest = [
+        0 if d == dim else a - b for d, (a, b) in enumerate(zip(shape_of(x), shape_of(index), strict=True))
+    ]
+    if any(rest):
+        none = [0] * len(rest)
+        index = call.emit.insert(nn.PadOp(index, none, rest, -1.0))
+        source = call.emit.insert(nn.PadOp(source, none, rest))
+    return call.emit.insert(nn.ScatterOp(x, index, source, dim))
+
+
+def scatter(call: Call) -> SSAValue:
+    """The elements of `src`, or a number, at the places of a gather."""
+    if call.arguments.get("reduce") is not None:
+        raise Forbidden("scatter with reduce; use scatter_add")
+    x = vector(call, call.value("self"))
+    dim = call["dim"] % len(shape_of(x))
+    index = vector(call, value_of(call, index_below(call, call["index"], shape_of(x)[dim])))
+    value = call.arguments.get("src", call.arguments.get("value"))
+    source = vector(call, call.of(value, call.expected.dtype))
+    source = cropped(call, source, shape_of(index)) if "src" in call.arguments else source
+    source = call.emit.broadcast(source, shape_of(index))
+    return call.emit.reshape(replaced(call, x, index, source, dim), call.shape)
+
+
+def cropped(call: Call, x: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+    """The first elements of x in each dimension."""
+    rest = [wanted - size for size, wanted in zip(shape_of(x), shape, strict=True)]
+    return call.emit.insert(nn.PadOp(x, [0] * len(rest), rest)) if any(rest) else x
+
+
+def scatter_add(call: Call) -> SSAValue:
+    """The elements of `src` added at the places of a gather: whole slices where the index is repeated."""
+    if call.arguments.get("reduce", "sum") != "sum" or not call.arguments.get("include_self", True):
+        raise Forbidden(
+            f"scatter_reduce with reduce={call['reduce']!r}; supported is 'sum' with include_self=True"
+        )
+    x, source = vector(call, call.value("self")), vector(call, call.of(call["src"], call.expected.dtype))
+    shape, dim = shape_of(x), call["dim"] % len(shape_of(x))
+    given = call["index"]
+    slices = of_slices(given, dim, shape) if shape_of_index(given) else None
+    if slices is not None:
+        rows = value_of(call, index_below(call, slices, shape[dim]))
+        count = math.prod(shape_of(rows))
+        source = cropped(call, source, (*shape[:dim], count, *shape[dim + 1 :]))
+        return add_slices(call, x, call.emit.reshape(rows, (count,)), source, dim)
+    index = vector(call, value_of(call, index_below(call, given, shape[dim])))
+    source = cropped(call, source, shape_of(index))
+    count = math.prod(shape_of(index))
+    numbers = call.emit.insert(nn.ElementNumberOp(index, shape, dim))
+    flat = call.emit.reshape(x, (math.prod(shape), 1))
+    numbers, source = call.emit.reshape(numbers, (count,)), call.emit.reshape(source, (count, 1))
+    return call.emit.reshape(added(call, flat, numbers, source), call.shape)
+
+
+def add_slices(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue, dim: int) -> SSAValue:
+    """The slices of `source` along `dim` added to those of x that a vector names."""
+    order = [dim, *(d for d in range(len(shape_of(x))) if d != dim)]
+    x, source = call.emit.transpose(x, order), call.emit.transpose(source, order)
+    made = put_rows(call, x, rows, source, accumulate=True)
+    return call.emit.reshape(
+        call.emit.transpose(made, sorted(range(len(order)), key=order.__getitem__)), call.shape
+    )
+
+
+def index_add(call: Call) -> SSAValue:
+    """Slices of `source`, times `alpha`, added along `dim`."""
+    x, source = vector(call, call.value("self")), vector(call, call.of(call["source"], call.expected.dtype))
+    dim = call["dim"] % len(shape_of(x))
+    if call.arguments.get("alpha", 1) != 1:
+        source = call.emit.insert(CLASSES["mul"](source, call.of(call["alpha"], call.expected.dtype)))
+    rows = vector(call, value_of(call, index_below(call, call["index"], shape_of(x)[dim])))
+    return add_slices(call, x, rows, source, dim)
+
+
+def index_copy(call: Call) -> SSAValue:
+    """Slices of `source`, or a number, in the place of those of x along `dim`."""
+    x = vector(call, call.value("self"))
+    shape, dim = shape_of(x), call["dim"] % len(shape_of(x))
+    rows = vector(
+        call, value_of(call, index_below(call, call["index"], shape[dim], wraps="value" in call.arguments))
+    )
+    wide = (*shape[:dim], shape_of(rows)[0], *shape[dim + 1 :])
+    source = call.of(call.arguments.get("source", call.arguments.get("value")), call.expected.dtype)
+    source = call.emit.broadcast(vector(call, source), wide)
+    along = [1] * len(shape)
+    along[dim] = shape_of(rows)[0]
+    index = call.emit.broadcast(call.emit.reshape(rows, along), wide)
+    return call.emit.reshape(replaced(call, x, index, source, dim), call.shape)
+
+
+def one_hot(call: Call) -> SSAValue:
+    """1 where the class is that of the last dimension, else 0."""
+    classes = int(call["num_classes"])
+    index = value_of(call, index_below(call, call["self"], classes))
+    each = call.materialize(torch.arange(classes))
+    hit = call.emit.insert(CLASSES["eq"](call.emit.reshape(index, (*shape_of(index), 1)), each))
+    return call.emit.cast(hit, torch.int64)

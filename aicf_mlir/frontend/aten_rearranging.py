@@ -1,0 +1,256 @@
+"""The rows of `aten_table` whose results have elements of their operand at other places, or in another order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from xdsl.ir import SSAValue
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.ranking import LONGEST
+from aicf_mlir.frontend.aten_slices import clamped, dimension, part
+from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.refused import Refused
+from aicf_mlir.ir.tensor_op import shape_of
+
+
+def pad(call: Call, of_name: str = "constant") -> SSAValue:
+    """Before and behind each dimension, in pairs that begin with the last one; negative numbers cut off."""
+    x, mode = call.value("self"), call.arguments.get("mode", of_name)
+    widths = list(call.arguments.get("pad", call.arguments.get("padding")) or [])
+    rank = len(shape_of(x))
+    pairs = [(0, 0)] * (rank - len(widths) // 2)
+    pairs += [(widths[i], widths[i + 1]) for i in range(len(widths) - 2, -1, -2)]
+    if mode != "constant":
+        return padded_from_itself(call, x, pairs, mode)
+    value = call.arguments.get("value")
+    low, high = ([pair[side] for pair in pairs] for side in (0, 1))
+    if not any((*low, *high)):
+        return x
+    if 0 in shape_of(x):
+        return call.emit.constant(float(value or 0), call.expected.dtype, call.shape)
+    return call.emit.insert(nn.PadOp(x, low, high, float(value or 0)))
+
+
+def padded_from_itself(call: Call, x: SSAValue, pairs: Sequence[tuple[int, int]], mode: str) -> SSAValue:
+    """Dimension by dimension with parts of the tensor."""
+    if any(width < 0 for pair in pairs for width in pair):
+        raise Refused(f'negative padding in mode "{mode}"')
+    for dim, (low, high) in enumerate(pairs):
+        if low or high:
+            size = shape_of(x)[dim]
+            sides = SIDES[mode]
+            parts = [sides[0](call, x, dim, low, size), x, sides[1](call, x, dim, high, size)]
+            kept = [each for each, width in zip(parts, (low, 1, high), strict=True) if width]
+            x = call.emit.insert(nn.ConcatOp(kept, dim))
+    return x
+
+
+Side = Callable[[Call, SSAValue, int, int, int], SSAValue]
+"""From the tensor, the dimension, the width and the size of the dimension."""
+
+
+def _reflected(first: Callable[[int, int], int]) -> Side:
+    def side(call: Call, x: SSAValue, dim: int, width: int, size: int) -> SSAValue:
+        if not width:
+            return x
+        return call.emit.insert(nn.FlipOp(part(call, x, dim, first(width, size), width), [dim]))
+
+    return side
+
+
+def _moved(first: Callable[[int, int], int]) -> Side:
+    return lambda call, x, dim, width, size: part(call, x, dim, first(width, size), width) if width else x
+
+
+def _repeated(first: Callable[[int], int]) -> Side:
+    def side(call: Call, x: SSAValue, dim: int, width: int, size: int) -> SSAValue:
+        shape = list(shape_of(x))
+        shape[dim] = width
+        return call.emit.broadcast(part(call, x, dim, first(size), 1), shape) if width else x
+
+    return side
+
+
+SIDES: dict[str, tuple[Side, Side]] = {
+    "reflect": (_reflected(lambda width, size: 1), _reflected(lambda width, size: size - 1 - width)),
+    "circular": (_moved(lambda width, size: size - width), _moved(lambda width, size: 0)),
+    "replicate": (_repeated(lambda size: 0), _repeated(lambda size: size - 1)),
+}
+"""By the mode what stands in front and behind."""
+
+
+def padded(mode: str) -> Row:
+    """A pad whose mode is in its name."""
+    return lambda call: pad(call, mode)
+
+
+def flip(call: Call) -> SSAValue:
+    """In reverse order."""
+    x = call.value("self")
+    dims = sorted({dim % len(shape_of(x)) for dim in call["dims"]}) if shape_of(x) else []
+    return call.emit.insert(nn.FlipOp(x, dims)) if dims else x
+
+
+def roll(call: Call) -> SSAValue:
+    """By so many places in some dimensions; without `dims` in the flat tensor."""
+    x, shifts = call.value("self"), call["shifts"]
+    shifts = [shifts] if isinstance(shifts, int) else list(shifts)
+    dims = call["dims"]
+    if not dims:
+        flat = call.emit.reshape(x, (math.prod(call.shape),))
+        return call.emit.reshape(call.emit.insert(nn.RollOp(flat, shifts)), call.shape)
+    total = [0] * len(call.shape)
+    for dim, shift in zip([dims] if isinstance(dims, int) else dims, shifts, strict=True):
+        total[dim] += shift
+    return call.emit.insert(nn.RollOp(x, total))
+
+
+def triangle(lower: bool) -> Row:
+    """What is on and below a diagonal, or on and above it."""
+
+    def row(call: Call) -> SSAValue:
+        diagonal = int(call["diagonal"])
+        bounds = (None, diagonal) if lower else (diagonal, None)
+        return call.emit.insert(nn.BandOp(call.value("self"), *bounds))
+
+    return row
+
+
+def every(call: Call, x: SSAValue, dim: int, step: int) -> SSAValue:
+    """Every `step`-th index of a dimension, the first included."""
+    shape = shape_of(x)
+    count = -(-shape[dim] // step)
+    high = [count * step - size if d == dim else 0 for d, size in enumerate(shape)]
+    if any(high):
+        x = call.emit.insert(nn.PadOp(x, [0] * len(shape), high))
+    x = call.emit.reshape(x, (*shape[:dim], count, step, *shape[dim + 1 :]))
+    return call.emit.reshape(part(call, x, dim + 1, 0, 1), (*shape[:dim], count, *shape[dim + 1 :]))
+
+
+def sliced(call: Call) -> SSAValue:
+    """x[start:end:step]."""
+    x = call.value("self")
+    dim, step = dimension(call, x), call.arguments.get("step", 1)
+    size = shape_of(x)[dim]
+    start, end = (
+        clamped(call.arguments.get(key), size, whole) for key, whole in (("start", 0), ("end", size))
+    )
+    x = part(call, x, dim, start, max(end - start, 0))
+    return x if step == 1 or not call.shape[dim] else every(call, x, dim, step)
+
+
+def repeat(call: Call) -> SSAValue:
+    """The whole tensor so many times in each dimension: a broadcast with a dimension more for each."""
+    x = call.value("self")
+    repeats = list(call["repeats"])
+    shape = (*[1] * (len(repeats) - len(shape_of(x))), *shape_of(x))
+    apart = [n for size in shape for n in (1, size)]
+    wide = [n for count, size in zip(repeats, shape, strict=True) for n in (count, size)]
+    return call.emit.reshape(widened(call, x, apart, wide), call.shape)
+
+
+def widened(call: Call, x: SSAValue, apart: Sequence[int], wide: Sequence[int]) -> SSAValue:
+    """The tensor as `apart` repeated to `wide`, without the dimensions that both have with size 1."""
+    kept = [(a, b) for a, b in zip(apart, wide, strict=True) if (a, b) != (1, 1)]
+    x = call.emit.reshape(x, [a for a, _ in kept])
+    return call.emit.broadcast(x, [b for _, b in kept])
+
+
+def repeat_interleave(call: Call) -> SSAValue:
+    """Each element so many times along `dim`; without it of the flat tensor."""
+    x, repeats = call.value("self"), int(call["repeats"])
+    shape = shape_of(x) if call["dim"] is not None else (math.prod(shape_of(x)),)
+    dim = (call["dim"] or 0) % max(len(shape), 1)
+    apart = (*shape[: dim + 1], 1, *shape[dim + 1 :])
+    wide = (*shape[: dim + 1], repeats, *shape[dim + 1 :])
+    return call.emit.reshape(widened(call, x, apart, wide), call.shape)
+
+
+def diagonal(call: Call) -> SSAValue:
+    """A diagonal of two dimensions, as the last one."""
+    x = call.value("self")
+    rank = len(shape_of(x))
+    first, second = call["dim1"] % rank, call["dim2"] % rank
+    others = [d for d in range(rank) if d not in (first, second)]
+    x = call.emit.transpose(x, [*others, first, second])
+    *batch, _, columns = shape_of(x)
+    offset, count = int(call["offset"]), call.shape[-1]
+    start = offset if offset >= 0 else -offset * columns
+    index = call.materialize(torch.arange(count) * (columns + 1) + start)
+    flat = call.emit.reshape(x, (*batch, math.prod(shape_of(x)[len(batch) :])))
+    return call.emit.insert(nn.TakeOp(flat, index, len(batch)))
+
+
+def unfold(call: Call) -> SSAValue:
+    """Windows of `size` along a dimension, one every `step`; a window is the last dimension of the result."""
+    x = call.value("self")
+    dim = call["dimension"] % len(shape_of(x))
+    windows = torch.arange(call.shape[dim])[:, None] * call["step"] + torch.arange(call["size"])
+    found = call.emit.insert(nn.TakeOp(x, call.materialize(windows), dim))
+    rank = len(shape_of(found))
+    return call.emit.transpose(found, [d for d in range(rank) if d != dim + 1] + [dim + 1])
+
+
+def expect_row(call: Call, x: SSAValue, dim: int) -> None:
+    """Refuse rows that are too long to have each element beside each other one."""
+    if (size := shape_of(x)[dim]) > LONGEST:
+        raise Refused(f"rows of {size} elements along the dimension; supported are {LONGEST}")
+
+
+def cumsum(call: Call) -> SSAValue:
+    """Running sums, in the type of the result."""
+    x = call.of(call["self"], call.expected.dtype)
+    if not shape_of(x):
+        return x
+    dim = call["dim"] % len(shape_of(x))
+    expect_row(call, x, dim)
+    return call.emit.insert(nn.CumsumOp(x, dim))
+
+
+def order(call: Call, x: SSAValue, dim: int, count: int, descending: bool) -> tuple[SSAValue, SSAValue]:
+    """The first `count` of each row along `dim` when it is sorted, and where they stood."""
+    expect_row(call, x, dim)
+    ranks = call.emit.insert(nn.RankOp(x, dim, descending))
+    index = call.emit.insert(nn.InversePermutationOp(ranks, dim, count))
+    return call.emit.insert(nn.GatherOp(x, index, dim)), index
+
+
+def sort(call: Call) -> Value:
+    """Sorted values and where they stood; equal ones keep their order."""
+    x = call.value("self")
+    if not shape_of(x):
+        return x, call.emit.constant(0, torch.int64)
+    dim = call.arguments.get("dim", -1) % len(shape_of(x))
+    return order(call, x, dim, shape_of(x)[dim], bool(call.arguments.get("descending", False)))
+
+
+def argsort(call: Call) -> Value:
+    """Where the elements of a sorted row stood."""
+    found = sort(call)
+    assert isinstance(found, tuple)
+    return found[1]
+
+
+def topk(call: Call) -> Value:
+    """The `k` largest or smallest, sorted; of equal ones the first."""
+    x = call.value("self")
+    if not shape_of(x):
+        return x, call.emit.constant(0, torch.int64)
+    dim = call["dim"] % len(shape_of(x))
+    return order(call, x, dim, int(call["k"]), bool(call["largest"]))
+
+
+def kthvalue(call: Call) -> Value:
+    """The k-th smallest along `dim` and its index."""
+    x = call.value("self")
+    if not shape_of(x):
+        return x, call.emit.constant(0, torch.int64)
+    dim = call["dim"] % len(shape_of(x))
+    found = order(call, x, dim, int(call["k"]), descending=False)
+    last = (part(call, each, dim, int(call["k"]) - 1, 1) for each in found)
+    return tuple(
+        call.emit.reshape(each, tuple(like.shape)) for each, like in zip(last, call.expected, strict=True)
+    )

@@ -7,7 +7,7 @@ from math import prod
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
@@ -149,6 +149,9 @@ class Emission:
         """The value that the launch reads: the root, or a view of it, written in front of `anchor`."""
         root = self.current.get(access.root, access.root)
         if access.layout is None:
+            if isinstance(root.owner, kernel.ConstantOp):  # a table, which may be made below
+                root.owner.detach()
+                Rewriter.insert_op(root.owner, InsertPoint.at_start(self.block))
             return root
         layout = self.layout(cluster, member, access.layout)
         type_ = tensor_type(root)

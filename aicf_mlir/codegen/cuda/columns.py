@@ -31,13 +31,13 @@ from aicf_mlir.ir.layouts import ALIGNMENT
 
 THREADS = 256
 WARP = 32
-BLOCKS = 528
+BLOCKS = 264
 """Blocks that fill a large chip."""
 LEAST_ROWS = 4
 """Of a thread, before rows are divided among blocks."""
 ROOM = 64
 """Registers of a thread for its sums, at most."""
-IN_FLIGHT = 96
+IN_FLIGHT = 192
 """Bytes that a thread reads ahead, at most."""
 STRANDS = 16
 """Threads that share a column in the second phase."""

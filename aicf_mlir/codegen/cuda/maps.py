@@ -25,8 +25,8 @@ from aicf_mlir.codegen.cuda.text import Scope, Text
 from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, collapse, elements
 from aicf_mlir.ir.body import is_table
 
-THREADS = 256
-FILLED = 132 * 4 * THREADS
+THREADS = 128
+FILLED = 132 * 8 * THREADS
 """Threads that fill a large chip; with fewer, a thread takes one vector only."""
 IN_FLIGHT = 64
 """Bytes that a thread reads ahead, at most."""

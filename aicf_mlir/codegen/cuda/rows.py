@@ -32,14 +32,14 @@ from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, collapse
 from aicf_mlir.ir.body import is_table
 
 WARP = 32
-THREADS = 256
+THREADS = 128
 """Of a block whose warps, or parts of warps, have rows of their own."""
 MOST_THREADS = 1024
-FILLED = 1 << 16
+FILLED = 1 << 19
 """Threads that fill a large chip."""
 ROOM = {MOST_THREADS: 24}
 """By threads of a block, the registers of a thread for the elements of its row; the rest are for arithmetic."""
-USUAL_ROOM = 64
+USUAL_ROOM = 32
 
 
 @dataclass(frozen=True)

@@ -265,6 +265,9 @@ class Clustering:
 
 def fit(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
     """The members of both over one domain, and whether the new one walks the kept dimensions only."""
+    tables = (access.root for access in member.operands if access.layout is None)
+    if any(kernel.block_of(root) in cluster.values for root in tables):  # whole before anything reads it
+        return None
     for made in (_whole(cluster, member), _narrow(cluster, member)):
         if made is not None:
             return made

@@ -1,0 +1,56 @@
+"""A model trained for five steps, beside torch and once more by replay."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from aicf_mlir import CompiledTrainStep, compile_train_step
+
+Loss = Callable[[Any, Any], torch.Tensor]
+
+STEPS = 5
+
+
+def compiled(model: torch.nn.Module, loss: Loss, batch: Mapping[str, torch.Tensor]) -> CompiledTrainStep:
+    """A step with plain gradient descent: what is compared are the gradients, not what an optimizer makes of noise."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    return compile_train_step(model, optimizer, loss_fn=loss, example=dict(batch), device="cpu")
+
+
+def assert_trains(
+    model: torch.nn.Module, loss: Loss, batch: Mapping[str, torch.Tensor], tolerance: float = 2e-5
+) -> None:
+    """Parameters and losses are torch's after five steps, relative to the largest; a replay has the same bits."""
+    reference, replayed = copy.deepcopy(model), copy.deepcopy(model)
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.05)
+    expected: list[torch.Tensor] = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        value = loss(reference, batch)
+        value.backward()
+        optimizer.step()
+        expected.append(value.detach())
+    step = compiled(model, loss, batch)
+    losses = [step.train_step(dict(batch)).clone() for _ in range(STEPS)]
+    for got, wanted in zip(losses, expected, strict=True):
+        assert_near(got, wanted, tolerance, "loss")
+    for (name, got), wanted in zip(model.named_parameters(), reference.parameters(), strict=True):
+        assert_near(got.detach(), wanted.detach(), tolerance, name)
+    other = compiled(replayed, loss, batch)
+    other.train_step(dict(batch))
+    other.capture(dict(batch))
+    other.replay(STEPS - 1)
+    for (name, got), again in zip(model.named_parameters(), replayed.parameters(), strict=True):
+        assert torch.equal(got, again), f"{name} differs between steps and a replay"
+
+
+def assert_near(got: torch.Tensor, wanted: torch.Tensor, tolerance: float, name: str) -> None:
+    """The largest difference is at most `tolerance` of the largest number."""
+    scale = wanted.abs().max().item() + 1e-6
+    torch.testing.assert_close(
+        got, wanted, rtol=0, atol=tolerance * scale, msg=lambda text: f"{name}: {text}"
+    )

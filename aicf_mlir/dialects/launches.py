@@ -10,15 +10,11 @@ from collections.abc import Sequence
 from functools import cache
 
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import OperandDef, OptOperandDef, VarOperandDef
 
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import COUNTS, NNOp
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.attributes import AttributeValue, from_attribute
 from aicf_mlir.ir.registry import Schema
-
-COUNTS = {OperandDef: "one", OptOperandDef: "optional", VarOperandDef: "many"}
-"""How a schema calls them."""
 
 
 @cache

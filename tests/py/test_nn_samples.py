@@ -89,6 +89,9 @@ def expected_results(sample: Sample, element: str, values: list[Array]) -> list[
 UNITS = {"float64": 1e-12, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """One unit in the last place; for float64 room for another order of summation."""
 
+NEAR_ZERO = {"float32": 0.1}
+"""Where terms of the size of 1 cancel, in units; a body has its numbers, such as the root of 1/2, in f32. 0.01 in others."""
+
 
 EXACT = {"int64": 0.0, "int32": 0.0, "bool": 0.0}
 
@@ -102,4 +105,4 @@ def test_meaning_is_that_of_torch(sample: Sample, element: str) -> None:
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape
         unit = {**UNITS, **EXACT}[ours.dtype.name]
-        np.testing.assert_allclose(widen(ours), widen(theirs), rtol=unit, atol=unit * 1e-2)
+        np.testing.assert_allclose(widen(ours), widen(theirs), rtol=unit, atol=unit * NEAR_ZERO.get(ours.dtype.name, 0.01))

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import DenseArrayBase, TensorType, i32
 from xdsl.ir import Attribute
-from xdsl.irdl import operand_def, result_def, traits_def
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    OperandDef,
+    OptOperandDef,
+    VarOperandDef,
+    operand_def,
+    result_def,
+    traits_def,
+)
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.expect import Value, expect_float, expect_tensors
 from aicf_mlir.ir.interfaces import DifferentiableInterface
-from aicf_mlir.ir.tensor_op import AnyTensor, TensorOp, tensor_type
+from aicf_mlir.ir.registry import Operand, segments
+from aicf_mlir.ir.segments import parse_segments, print_segments
+from aicf_mlir.ir.tensor_op import SEGMENT_SIZES, AnyTensor, TensorOp, tensor_type
+
+COUNTS: Mapping[type[OperandDef], Literal["one", "optional", "many"]] = {
+    OperandDef: "one",
+    OptOperandDef: "optional",
+    VarOperandDef: "many",
+}
+"""How a schema calls them."""
 
 
 class NNOp(TensorOp, abc.ABC):
@@ -24,6 +43,30 @@ class NNOp(TensorOp, abc.ABC):
     """The kernel op that is the same op, where it has another name than this one (`dialects/launches.py`)."""
 
     traits = traits_def(Pure())
+
+    @classmethod
+    def operands_by_name(cls) -> list[Operand]:
+        """The operands where several may be absent, so that the text has to say which of them are there."""
+        definition = cls.get_irdl_definition()
+        if not any(isinstance(option, AttrSizedOperandSegments) for option in definition.options):
+            return []
+        return [Operand(name, COUNTS[type(row)]) for name, row in definition.operands]
+
+    def print_operands(self, printer: Printer) -> None:
+        if not (rows := self.operands_by_name()):
+            super().print_operands(printer)
+            return
+        sizes: Any = self.properties[SEGMENT_SIZES[0]]
+        print_segments(printer, segments(rows, sizes.get_values(), self.operands), printer.print_operand)
+
+    @classmethod
+    def parse_operands(cls, parser: Parser) -> tuple[list[UnresolvedOperand], dict[str, Attribute]]:
+        if not (rows := cls.operands_by_name()):
+            return super().parse_operands(parser)
+        values = parse_segments(parser, cls.name, rows, parser.parse_unresolved_operand)
+        sizes = [len(values.get(row.name, ())) for row in rows]
+        listed = [value for row in rows for value in values.get(row.name, ())]
+        return listed, {SEGMENT_SIZES[0]: DenseArrayBase.from_list(i32, sizes)}
 
     @abc.abstractmethod
     def inferred_types(self) -> Sequence[AnyTensor]:

@@ -13,6 +13,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, Region
 
+from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.errors import LoweringError
 from aicf_mlir.interpreters.numerics import FLOATS, Array, round_to
@@ -109,7 +110,7 @@ class Sample:
         return ModuleOp([func.FuncOp("sample", (block.arg_types, op.result_types), Region(block))])
 
     def launch(self, element: str | None = None) -> KernelOp | None:
-        """The launch that the op lowers to, where it is one, of the operands as they are."""
+        """The launch of a registered kernel that the op lowers to, where it is one, of the operands as they are."""
         module = self.module(element)
         try:
             LowerPass().apply(Context(), module)
@@ -118,7 +119,7 @@ class Sample:
         function = next(op for op in module.ops if isinstance(op, func.FuncOp))
         match list(function.body.block.ops):
             case [KernelOp() as launch, _] if tuple(launch.operands) == function.args:
-                return launch
+                return None if isinstance(launch, GeneratedOp) else launch
             case _:
                 return None
 

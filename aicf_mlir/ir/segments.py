@@ -55,7 +55,7 @@ def parse_segments(
         position = parser.pos
         if parser.parse_optional_keyword(row.name) is not None:
             values[row.name] = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parse_item)
-            if row.count != "many" and len(values[row.name]) != 1:
+            if row.count not in ("many", "any") and len(values[row.name]) != 1:
                 parser.raise_error(f"{op}: '{row.name}' is one tensor, got {len(values[row.name])}", position)
         elif row.count == "one":
             listing = ", ".join(f"{other.name}(…)" for other in rows)

@@ -264,7 +264,7 @@ class ReductionGradOp(ValueOp, GeneratedInterface, abc.ABC):
     def __init__(self, dy: Value, x: Value, y: Value, dims: Sequence[int], **parameters: float):
         super().__init__(
             operands=[dy, x, y],
-            properties={"dims": ints_attr(list(dims)), **attributes_of(parameters)},
+            properties={**attributes_of(parameters), "dims": ints_attr(list(dims))},
             result_types=[tensor_type(x)],
         )
 

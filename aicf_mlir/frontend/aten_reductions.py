@@ -13,7 +13,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.reductions import REDUCTIONS
 from aicf_mlir.frontend.call import Call, Row, Value
-from aicf_mlir.frontend.refused import Refused
+from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.types import element_of
 from aicf_mlir.ir.tensor_op import shape_of
 
@@ -134,6 +134,8 @@ def layer_norm(call: Call) -> Value:
     dtype = widest(call, "input", "weight", "bias")
     x = call.of(call["input"], dtype)
     weight, bias = (None if call[each] is None else call.of(call[each], dtype) for each in ("weight", "bias"))
+    if weight is None and bias is not None:
+        raise Forbidden("layer normalisation with a bias and no weight; add the bias to the result")
     made = nn.LayerNormOp(x, weight, bias, len(call["normalized_shape"]), float(call["eps"]))
     call.emit.insert_all(made)
     made.result.name_hint = call.emit.fresh("layer_norm")

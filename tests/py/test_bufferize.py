@@ -127,7 +127,10 @@ def test_the_text_is_the_same_for_every_clone() -> None:
 def test_temporaries_of_elementwise_chains_share_one_slot() -> None:
     module = parse_module(
         "func.func @f(%x: tensor<64xf32>) -> tensor<f32> {\n"
-        + "\n".join(f"  %{i} = kernel.tanh x(%{i - 1 if i else 'x'}) id \"tanh_cpu\" : tensor<64xf32>" for i in range(20))
+        + "\n".join(
+            f'  %{i} = kernel.tanh x(%{i - 1 if i else "x"}) id "tanh_cpu" : tensor<64xf32>'
+            for i in range(20)
+        )
         + "\n  %y = kernel.reduce_sum x(%19) {dims = array<i64: 0>} : (tensor<64xf32>) -> tensor<f32>\n"
         "  func.return %y : tensor<f32>\n}"
     )

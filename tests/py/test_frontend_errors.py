@@ -98,6 +98,11 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
         "rrelu",
         r"random slopes \(rrelu in training mode\); call model\.eval\(\)",
     ),
+    "bias without weight": (
+        lambda m, h: F.layer_norm(h, (4,), None, m.count),
+        "F.layer_norm(h",
+        r"layer normalisation with a bias and no weight",
+    ),
     "power of integers": (
         lambda m, h: h * m.count.long() ** 70,
         "** 70",

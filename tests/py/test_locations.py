@@ -114,7 +114,11 @@ def test_no_op_of_any_stage_is_without_a_line(stage: str) -> None:
     module = stages()[stage]
     for op in module.walk():
         bodies = ("scalar", "arith", "math")  # one for many launches
-        if op is not module and op.name not in ("plan.arena", "plan.slot") and op.dialect_name() not in bodies:
+        if (
+            op is not module
+            and op.name not in ("plan.arena", "plan.slot")
+            and op.dialect_name() not in bodies
+        ):
             where(op)
 
 

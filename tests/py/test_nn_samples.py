@@ -104,5 +104,7 @@ def test_meaning_is_that_of_torch(sample: Sample, element: str) -> None:
     for ours, theirs in zip(got, expected_results(sample, element, values), strict=True):
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape
-        unit = {**UNITS, **EXACT}[ours.dtype.name]
-        np.testing.assert_allclose(widen(ours), widen(theirs), rtol=unit, atol=unit * NEAR_ZERO.get(ours.dtype.name, 0.01))
+        unit = {**UNITS, **EXACT}[ours.dtype.name] * sample.units
+        np.testing.assert_allclose(
+            widen(ours), widen(theirs), rtol=unit, atol=unit * NEAR_ZERO.get(ours.dtype.name, 0.01)
+        )

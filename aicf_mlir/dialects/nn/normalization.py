@@ -14,13 +14,13 @@ from xdsl.builder import Builder
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType, f64, i64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
-    AttrSizedOperandSegments,
     irdl_op_definition,
     operand_def,
     opt_operand_def,
     prop_def,
     result_def,
     traits_def,
+    var_operand_def,
 )
 from xdsl.utils.exceptions import VerifyException
 
@@ -114,7 +114,7 @@ def _in(builder: Builder, value: SSAValue, element: Attribute) -> SSAValue:
 
 def _properties(normalized: int, eps: float | None = None) -> dict[str, Attribute]:
     found: dict[str, Attribute] = {"normalized": IntegerAttr(normalized, i64)}
-    return found if eps is None else {**found, "eps": float_attr(eps)}
+    return found if eps is None else {"eps": float_attr(eps), **found}
 
 
 @irdl_op_definition
@@ -124,13 +124,11 @@ class LayerNormOp(NormOp):
     name = "nn.layer_norm"
 
     x = operand_def(TensorType)
-    weight = opt_operand_def(TensorType)
-    bias = opt_operand_def(TensorType)
+    affine = var_operand_def(TensorType)
+    """Nothing, the weight, or weight and bias."""
     result = result_def(TensorType)
     mean = result_def(TensorType)
     rstd = result_def(TensorType)
-
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
     def __init__(
         self,
@@ -140,14 +138,30 @@ class LayerNormOp(NormOp):
         normalized: int,
         eps: float = 1e-5,
     ):
+        if weight is None and bias is not None:
+            raise VerifyException("expected a bias beside a weight only; add it to the result")
         statistics = statistics_type(x, normalized)
         super().__init__(
-            operands=[x, weight, bias],
+            operands=[x, [each for each in (weight, bias) if each is not None]],
             properties=_properties(normalized, eps),
             result_types=[tensor_type(x), statistics, statistics],
         )
 
+    @property
+    def weight(self) -> SSAValue | None:
+        """What multiplies the normalized elements."""
+        return self.affine[0] if self.affine else None
+
+    @property
+    def bias(self) -> SSAValue | None:
+        """What is added to them then."""
+        return self.affine[1] if len(self.affine) > 1 else None
+
     def inferred_types(self) -> Sequence[AnyTensor]:
+        if len(self.affine) > 2:
+            raise VerifyException(
+                f"expected x, a weight and a bias, got {len(self.affine)} operands beside x"
+            )
         self.expect_rows(("weight", self.weight), ("bias", self.bias))
         return [tensor_type(self.x), self.statistics(), self.statistics()]
 
@@ -156,15 +170,15 @@ class LayerNormOp(NormOp):
         return (True, False, False)
 
     def body(self) -> Body:
-        has_weight, eps = self.weight is not None, self.eps.value.data
+        eps = self.eps.value.data
 
-        def formula(x: Scalar, *given: Scalar) -> Sequence[Scalar]:
+        def formula(x: Scalar, *affine: Scalar) -> Sequence[Scalar]:
             mean = row_sum(x) / self.count
             away = x - mean
             rstd = 1.0 / sqrt(row_sum(away * away) / self.count + eps)
             y = away * rstd
-            y = y * given[0] if has_weight else y
-            return [y + given[-1] if self.bias is not None else y, mean, rstd]
+            y = y * affine[0] if affine else y
+            return [y + affine[1] if affine[1:] else y, mean, rstd]
 
         return trace(self.compute_types, formula)
 

@@ -53,7 +53,7 @@ class PointwiseOp(ValueOp, GeneratedInterface, HasCanonicalizationPatternsInterf
     def __init__(self, *operands: Value, **parameters: Parameter):
         super().__init__(
             operands=operands,
-            properties=attributes_of(parameters),
+            properties=attributes_of({**self.row().parameters, **parameters}),
             result_types=[pointwise_type(self.row(), operands)],
         )
 

@@ -213,7 +213,7 @@ class TableReductionOp(ReductionOp, abc.ABC):
         keepdim: bool = False,
         **parameters: float,
     ):
-        super().__init__(x, dims, keepdim, attributes_of(parameters))
+        super().__init__(x, dims, keepdim, attributes_of({**self.row().parameters, **parameters}))
 
     @classmethod
     def row(cls) -> Reduction:
@@ -264,7 +264,10 @@ class ReductionGradOp(ValueOp, GeneratedInterface, abc.ABC):
     def __init__(self, dy: Value, x: Value, y: Value, dims: Sequence[int], **parameters: float):
         super().__init__(
             operands=[dy, x, y],
-            properties={**attributes_of(parameters), "dims": ints_attr(list(dims))},
+            properties={
+                **attributes_of({**self.row().parameters, **parameters}),
+                "dims": ints_attr(list(dims)),
+            },
             result_types=[tensor_type(x)],
         )
 

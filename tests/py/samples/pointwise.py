@@ -65,6 +65,8 @@ class Case:
     """Special values of x and y."""
     clear_at_nan: bool = True
     """Whether torch's gradient at a NaN is the same for every number of elements."""
+    units: float = 1.0
+    """As of a sample."""
     saved: Callable[..., Any] | None = None
     """The gradient in torch, where it is made from the result: from its operands."""
 
@@ -105,6 +107,7 @@ CASES: Mapping[str, Sequence[Case]] = {
             lambda x, base: torch.pow(base, x),
             parameters={"base": base},
             specials=SOFT,
+            units=10,
             saved=lambda g, y, base=base: g * (y * math.log(base)),
         )
         for base in (2.0, 0.3)
@@ -152,11 +155,12 @@ CASES: Mapping[str, Sequence[Case]] = {
             torch.sinc,
             (normal,),
             specials=SOFT,
+            units=100,
             saved=lambda g, x, y: torch.where(x == 0, 0.0, g * ((torch.cos(x * math.pi) - y) / x)),
         )
     ],
     "relu": [Case(torch.relu, saved=lambda g, y: aten.threshold_backward(g, y, 0))],
-    "gelu": [Case(gelu), Case(gelu, parameters={"approximate": "tanh"})],
+    "gelu": [Case(gelu, units=20), Case(gelu, parameters={"approximate": "tanh"}, units=20)],
     "silu": [Case(F.silu)],
     "tanh": [Case(torch.tanh, saved=aten.tanh_backward)],
     "sigmoid": [Case(torch.sigmoid, saved=aten.sigmoid_backward)],
@@ -247,7 +251,9 @@ def forward(row: Row, case: Case, element: str, name: str, shapes: Sequence[str]
         return case.torch(*operands, **case.parameters)
 
     fills = dict(enumerate(case.fills[: len(row.operands)]))
-    return Sample(name, types(row, element, shapes), build, reference, fills, row.differentiable)
+    return Sample(
+        name, types(row, element, shapes), build, reference, fills, row.differentiable, units=case.units
+    )
 
 
 def at_special_values(row: Row, case: Case, name: str) -> Sample:
@@ -258,7 +264,7 @@ def at_special_values(row: Row, case: Case, name: str) -> Sample:
     sample = forward(row, case, "f32", name, [size] * len(row.operands))
     kinds = [classes(2), *case.specials] if row.masks else list(case.specials)
     fills = dict(enumerate(kinds[: len(row.operands)]))
-    return Sample(name, sample.operands, sample.build, sample.torch, fills, smooth=False)
+    return Sample(name, sample.operands, sample.build, sample.torch, fills, smooth=False, units=case.units)
 
 
 def backward(row: Row, case: Case, label: str) -> list[Sample]:
@@ -299,6 +305,5 @@ def of_gradient(row: Row, case: Case, operand: int, gradient: Row, name: str, at
         if at_special and each != "dy" and case.specials is not None:
             fills[position] = case.specials[0] if case.clear_at_nan else numbered
     shape = str(13 if at_special else "7x5")
-    return Sample(
-        name, types(gradient, "f32", [shape] * len(gradient.operands)), build, reference, fills, False
-    )
+    operands = types(gradient, "f32", [shape] * len(gradient.operands))
+    return Sample(name, operands, build, reference, fills, smooth=False, units=case.units)

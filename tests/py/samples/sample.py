@@ -92,6 +92,9 @@ class Sample:
     in_range: bool = True
     """Whether float32 holds what is computed on the way: if not, kernels give NaN, as torch's do."""
 
+    units: float = 1.0
+    """Units in the last place between the op and torch in float64: more where a number of the formula is rounded to float32."""
+
     def types(self, element: str | None = None) -> list[AnyTensor]:
         """The operand types, with `element` in the place of f32 if given."""
         compute = "f64" if element == "f64" else "f32"

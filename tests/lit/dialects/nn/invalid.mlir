@@ -83,6 +83,12 @@
 
 // -----
 
+%x, %w = "test.op"() : () -> (tensor<4x8xf32>, tensor<8xf32>)
+// expected-error@below {{expected x, a weight and a bias, got 3 operands beside x}}
+%y, %mean, %rstd = nn.layer_norm %x, %w, %w, %w {normalized = 1} : (tensor<4x8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xf32>) -> (tensor<4x8xf32>, tensor<4x1xf32>, tensor<4x1xf32>)
+
+// -----
+
 %x = "test.op"() : () -> (tensor<4x0xf32>)
 // expected-error@below {{expected a dimension of tensor<4x0xf32> that is not empty, got dim 1}}
 %v, %i = nn.max_with_index %x {dim = 1} : (tensor<4x0xf32>) -> (tensor<4xf32>, tensor<4xi64>)

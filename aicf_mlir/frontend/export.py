@@ -22,6 +22,7 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.example import Batch, LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.mask_hints import without_mask_hints
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder, value_read
@@ -72,7 +73,7 @@ def export(
     """
     step = StepModule(model, function, list(specs))
     try:
-        with quiet(), _attributes_restored(step), step.held.once(), torch.enable_grad():
+        with quiet(), without_mask_hints(), _attributes_restored(step), step.held.once(), torch.enable_grad():
             program = torch.export.export(step, tuple(zeros(specs).values()), strict=False)
     except AicfError:
         raise
@@ -104,7 +105,14 @@ def result_of(
     step = StepModule(model, function, list(specs))
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        with quiet(), _attributes_restored(step), step.held.once(), torch.enable_grad(), fake:
+        with (
+            quiet(),
+            without_mask_hints(),
+            _attributes_restored(step),
+            step.held.once(),
+            torch.enable_grad(),
+            fake,
+        ):
             held = [*step.named_parameters(), *step.named_buffers()]
             tensors: dict[str, torch.Tensor] = {path: fake.from_tensor(tensor) for path, tensor in held}
             return torch.func.functional_call(step, tensors, tuple(zeros(specs).values()))

@@ -39,6 +39,17 @@ READS_VALUES = {
 }
 """Functions, by name, whose result is no tensor but depends on the values of one."""
 
+UNKNOWN_SHAPE = "makes a tensor whose shape depends on values"
+
+UNKNOWN_SHAPES = {
+    **dict.fromkeys(
+        ("__getitem__", "masked_select"),
+        f"{UNKNOWN_SHAPE}, the elements under a boolean mask (use torch.where, or a product with the mask)",
+    ),
+    "_pack_padded_sequence": f"{UNKNOWN_SHAPE}, a packed sequence (pad it, and mask what the padding gives)",
+}
+"""The same, by the function, of which there is more to say."""
+
 BESIDE_THE_GRAPH = {
     "data": "reads or replaces `.data`",
     "detach_": "calls `detach_()`",
@@ -122,7 +133,7 @@ class Recorder(TorchFunctionMode):
             return source.call_at(location, func, *args, **kwargs)
         result = source.call_at(location, func, *args, **kwargs)
         if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
-            raise value_read("makes a tensor whose shape depends on values", location)
+            raise value_read(UNKNOWN_SHAPES.get(name, UNKNOWN_SHAPE), location)
         if not carries_gradient:
             return result
         if not torch.is_grad_enabled() and any(result is operand for operand in operands):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import children
 import numpy as np
 from generated_cases import Array, GeneratedCase, span
 
@@ -75,7 +75,7 @@ class HostKernels:
             "-fsanitize=alignment,bounds",
         ]
         flags.append("-fsanitize-undefined-trap-on-error")
-        subprocess.run(["g++", *flags, str(text), "-o", str(library)], check=True, timeout=600)
+        children.run(["g++", *flags, text, "-o", library], check=True)
         self.library = ctypes.CDLL(str(library))
 
     def run(

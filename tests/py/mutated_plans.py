@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,18 +16,23 @@ import numpy as np
 from kernel_programs import random_function
 from plans import make_plan
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, i32
+from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp, find_program
+from aicf_mlir.dialects.generated import Selection
+from aicf_mlir.dialects.plan import LaunchOp, SlotOp, find_program
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.dialects.plan.memory import slot_type
 from aicf_mlir.dialects.plan.text import references
+from aicf_mlir.dialects.scalar import BodyOp
 from aicf_mlir.errors import AicfError
 from aicf_mlir.interpreters.arithmetic import ROUNDED
 from aicf_mlir.ir import registry
-from aicf_mlir.ir.attributes import to_attribute
+from aicf_mlir.ir.attributes import Symbol, to_attribute
+from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.diagnostics import LocatedError
 from aicf_mlir.ir.printing import to_text
+from aicf_mlir.ir.registry import Use
 from aicf_mlir.ir.roles import ROLES
 from aicf_mlir.passes.plan_memory import plan
 from aicf_mlir.stages import run_stages
@@ -46,6 +52,7 @@ SIZES = {
     "<32xi64": "<4xi64",
 }
 """The example with small tensors: the plan stays as it is."""
+BODY_OPS = ("arith.addf", "arith.subf", "arith.mulf", "arith.maximumf")
 FLAGS = ("trans_a", "trans_b", "maximize", "nesterov", "decoupled")
 
 
@@ -53,7 +60,7 @@ FLAGS = ("trans_a", "trans_b", "maximize", "nesterov", "decoupled")
 def base(index: int) -> str:
     """One of several honest plans, as text."""
     if index < 24:
-        return str(make_plan(random_function(index)))
+        return str(make_plan(random_function(index)).get_toplevel_object())
     text = STEP.read_text()
     for old, new in SIZES.items():
         text = text.replace(old, new)
@@ -71,9 +78,10 @@ BASES = 32
 class Mutator:
     """Random changes of one program, in place."""
 
-    def __init__(self, choose: random.Random, program: ProgramOp):
+    def __init__(self, choose: random.Random, module: ModuleOp):
         self.choose = choose
-        self.program = program
+        self.module = module
+        self.program = find_program(module)
 
     def launch(self) -> LaunchOp:
         return self.choose.choice(self.program.launches)
@@ -225,8 +233,61 @@ class Mutator:
         slot = self.slot("temp")
         slot.alias = None if slot.alias is not None else references([self.slot("temp").symbol]).data[0]
 
+    def body(self) -> BodyOp | None:
+        """A body of the module."""
+        bodies = [op for op in self.module.ops if isinstance(op, BodyOp)]
+        return self.choose.choice(bodies) if bodies else None
+
+    def change_body(self) -> None:
+        """A number, an operation or an operand of a body."""
+        if (op := self.body()) is None:
+            return
+        body = op.body()
+        if not body.lines:
+            return
+        at = self.choose.randrange(len(body.lines))
+        line = body.lines[at]
+        if isinstance(line.attr, float):
+            line = replace(line, attr=self.choose.choice([0.0, -1.0, 3.0]))
+        elif line.op in BODY_OPS and self.choose.random() < 0.7:
+            line = replace(line, op=self.choose.choice(BODY_OPS))
+        else:
+            line = replace(line, args=tuple(self.choose.randrange(len(body.args) + at) for _ in line.args))
+        changed = Body(body.args, (*body.lines[:at], line, *body.lines[at + 1 :]), body.results)
+        with suppress(VerifyException):  # most of what does not fit is refused before it can be written
+            changed.verify()
+            self.module.body.block.insert_op_before(BodyOp.of(op.symbol, changed), op)
+            op.detach()
+
+    def drop_body(self) -> None:
+        if (op := self.body()) is not None:
+            op.detach()
+
+    def other_body(self) -> None:
+        launch, other = self.launch(), self.body()
+        if launch.body is not None and other is not None:
+            launch.attrs = type(launch.attrs)(
+                {
+                    **launch.attrs.data,
+                    "body": to_attribute(Symbol(other.symbol)),
+                }
+            )
+
+    def name_kernels(self) -> None:
+        """Give each generated launch the id of its kernel, as whoever edits a body has to."""
+        selection, slots = Selection(self.module, self.program.target.data), self.program.slots
+        for launch in self.program.launches:
+            if launch.body is not None:
+                inputs, outputs = (
+                    [slots[name].operand_spec for name in names] for names in (launch.reads, launch.writes)
+                )
+                use = Use.of(launch.op.data, inputs, outputs, launch.values, launch.counts)
+                launch.kernel_id = StringAttr(selection.select(use)[0])
+
     def repair(self) -> None:
-        """Compute order, live ranges and places anew."""
+        """Compute kernel ids, order, live ranges and places anew."""
+        if self.choose.random() < 0.7:
+            self.name_kernels()
         for slot in self.program.slots.values():
             slot.live = None
         if self.choose.random() < 0.7:
@@ -254,6 +315,10 @@ class Mutator:
         other_op,
         other_op,
         change_attribute,
+        change_body,
+        change_body,
+        drop_body,
+        other_body,
         add_workspace,
         add_workspace,
         move_slot,
@@ -278,7 +343,7 @@ def mutated(seed: int) -> str:
     """A plan with one to three changes, as text."""
     choose = random.Random(seed)
     module: ModuleOp = parse_module(base(choose.randrange(BASES)))
-    mutator = Mutator(choose, find_program(module))
+    mutator = Mutator(choose, module)
     for _ in range(choose.choice([1, 1, 2, 3])):
         if mutator.program.launches:
             with suppress(KeyError):  # an earlier change dropped what this one looks for

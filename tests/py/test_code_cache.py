@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import children
 import pytest
 
 from aicf_mlir.codegen import cache
@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written(home: Path) -> None:
     code = "from aicf_mlir.codegen.cache import cached; import sys; sys.stdout.buffer.write(cached(('new',), lambda: b'new'))"
     command = [sys.executable, "-W", "error", "-c", code]
     drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
-    done = subprocess.run([*drop, *command], capture_output=True, timeout=120, check=True)
+    done = children.run([*drop, *command], check=True, encoding=None)
     assert (done.stdout, done.stderr) == (b"new", b"")
     assert cached(KEY, Maker(b"other")) == b"code"
 
@@ -132,7 +132,8 @@ for turn in range(60):
 
 
 def test_two_processes(home: Path) -> None:
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER]) for _ in range(2)]
-    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
+    command = [sys.executable, "-c", WRITER]
+    with children.Child(command) as one, children.Child(command) as other:
+        assert (one.wait(), other.wait()) == (0, 0)
     files = [path for path in home.rglob("*") if path.is_file()]
     assert len(files) == 20, "no temporary file stays"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import children
 import numpy as np
 import pytest
 from cuda_on_host import HostKernels
@@ -195,11 +195,5 @@ def test_partial_results_lie_in_the_workspace() -> None:
 @needs_nvrtc
 def test_on_a_gpu() -> None:
     script = Path(__file__).resolve().parent.parent / "gpu" / "generated_kernels.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--count", "40"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = children.run([sys.executable, str(script), "--count", "40"])
     assert done.returncode == 0, done.stdout + done.stderr

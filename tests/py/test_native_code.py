@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
+import children
 import pytest
 
 from aicf_mlir.codegen.native import compile_objects, toolchain, undefined_symbols
@@ -55,13 +55,11 @@ try:
 except KernelError as error:
     print(error)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
+    done = children.run([sys.executable, "-c", code], check=True)
     assert "pip install 'xdsl[llvm]'" in done.stdout
 
 
 def test_the_toolchain_names_llvmlite_and_the_processor() -> None:
     assert toolchain().startswith("llvmlite 0.")
     code = "import sys; from aicf_mlir.codegen.native import toolchain; toolchain(); assert 'llvmlite' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], timeout=120, check=True)
+    children.run([sys.executable, "-c", code], check=True)

@@ -96,7 +96,7 @@ class ReductionOp(ValueOp, GeneratedInterface, HasCanonicalizationPatternsInterf
         normal = normalized_dims(dims, len(shape_of(x)))
         super().__init__(
             operands=[x],
-            properties={**(properties or {}), "dims": ints_attr(normal), "keepdim": bool_attr(keepdim)},
+            properties={"dims": ints_attr(normal), "keepdim": bool_attr(keepdim), **(properties or {})},
             result_types=[self.type_of(x, normal, keepdim)],
         )
 

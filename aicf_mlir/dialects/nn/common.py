@@ -44,6 +44,13 @@ class NNOp(TensorOp, abc.ABC):
 
     traits = traits_def(Pure())
 
+    def __init__(self, **given: Any):
+        """As xDSL's, the properties in the order in which the class defines them, as they are read (`build_op`)."""
+        super().__init__(**given)
+        order = self.get_irdl_definition().properties
+        names = [name for name in order if name in self.properties]
+        self.properties = {name: self.properties[name] for name in [*names, *self.properties]}
+
     @classmethod
     def operands_by_name(cls) -> list[Operand]:
         """The operands where several may be absent, so that the text has to say which of them are there."""

@@ -18,6 +18,7 @@ from aicf_mlir.runtime.retrace import Retrace
 from aicf_mlir.runtime.tensors import current_stream
 from aicf_mlir.runtime.watched import Watched
 from aicf_mlir.scalars import Scalar, scalars
+from aicf_mlir.sources import source_of
 
 if TYPE_CHECKING:
     from aicf_mlir.compile import Request
@@ -105,6 +106,10 @@ class BuiltStep:
         """
         launches = describe.describe(self._built.stages[self._plans.index(self._active)]["plan"])
         return describe.to_json(launches) if json else describe.to_table(launches)
+
+    def source(self, kernel_id: str) -> str:
+        """The code of a generated kernel of the plan: LLVM IR on the CPU, CUDA C++ on a GPU. BindError for another id."""
+        return source_of(self._built.stages[self._plans.index(self._active)]["plan"], kernel_id)
 
     def memory_report(self) -> MemoryReport:
         """Bytes by arena and by slot, and the exact peak, of the active shape group."""

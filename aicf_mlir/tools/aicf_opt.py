@@ -24,6 +24,7 @@ from aicf_mlir.ir.remarks import Note
 from aicf_mlir.ir.verify import Verifier
 from aicf_mlir.pipeline import PassSpecError, PassTable, available_passes, run_passes, unverified
 from aicf_mlir.plugins import PluginError, origin_of, with_outside_passes
+from aicf_mlir.sources import sources
 from aicf_mlir.stages import check_legal
 from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.tools.command_line import FAILED, INTERNAL, OK, ToolParser, guarded, internal_error
@@ -139,7 +140,9 @@ class Run:
             return None, [*found, bug]
 
     def result(self, module: ModuleOp) -> str:
-        """What is written of `module` in the end: its text, or the description of its launches."""
+        """What is written of `module` in the end: its text, the description of its launches, or the code of its kernels."""
+        if self.options.emit is not None:
+            return f"{sources(module, self.options.emit)}\n"
         if self.options.describe is None:
             return self.form.text(module)
         return f"{DESCRIBE[self.options.describe](describe(module))}\n"

@@ -22,6 +22,7 @@ from aicf_mlir.pipeline import (
     parse_passes,
 )
 from aicf_mlir.plugins import OutsidePass, PluginError, origin_of
+from aicf_mlir.sources import LANGUAGES
 from aicf_mlir.stages import STAGES, Stage, stage_range
 from aicf_mlir.tools.command_line import ToolParser, VersionAction
 
@@ -138,6 +139,8 @@ def build_parser(passes: PassTable) -> ToolParser:
     described.help = (
         "print what each launch reads, writes and stands for instead of the module; text by itself"
     )
+    emitted = add("--emit", choices=tuple(LANGUAGES))
+    emitted.help = "print the code of the generated kernels of a plan instead of the module"
     for switch, meaning in SWITCHES.items():
         add(*spellings(switch), action="store_true", help=meaning)
     for option, (value, meaning) in WITH_VALUE.items():

@@ -22,7 +22,7 @@ LAYERS = (
     ("scalars", "interpreters"),
     ("passes",),
     ("universe", "pipeline", "text"),
-    ("stages", "plugins", "describe"),
+    ("stages", "plugins", "describe", "sources"),
     ("frontend",),
     ("runtime",),
     ("built_step", "train_step", "compile"),

@@ -21,6 +21,7 @@ from aicf_mlir.frontend.aten_indices import (
     shape_of_index,
     value_of,
 )
+from aicf_mlir.frontend.aten_slices import dimension
 from aicf_mlir.frontend.call import Call, Row, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.ir.expect import is_float
@@ -73,11 +74,8 @@ def embedding_bag(call: Call) -> Value:
     count = math.prod(shape_of_index(call["indices"]))
     bags = math.prod(shape_of_index(offsets)) - int(bool(call["include_last_offset"]))
     size = count // max(bags, 1)
-    if (
-        not isinstance(offsets, torch.Tensor)
-        or not size
-        or offsets.tolist()[:bags] != list(range(0, count, size))
-    ):
+    even = isinstance(offsets, torch.Tensor) and bool(size)
+    if not even or not torch.equal(offsets[:bags].to(torch.int64), torch.arange(0, count, size)):
         raise Forbidden(
             "an embedding bag whose bags differ in size or depend on data; give indices of [bags, size]"
         )
@@ -90,13 +88,14 @@ def embedding_bag(call: Call) -> Value:
         made = nn.MaxWithIndexOp(found, 1)
         call.emit.insert_all(made)
         return made.values, None, None, None
-    return call.emit.insert((nn.SumOp, nn.MeanOp)[call["mode"]](found, [1])), None, None, None
+    reduced = nn.SumOp if call["mode"] == 0 else nn.MeanOp
+    return call.emit.insert(reduced(found, [1])), None, None, None
 
 
 def gather(call: Call) -> SSAValue:
     """The elements that the index names along `dim`; whole slices where it is repeated over all other dimensions."""
     x = vector(call, call.value("self"))
-    dim = call["dim"] % len(shape_of(x))
+    dim = dimension(call, x)
     return call.emit.reshape(gathered(call, x, call["index"], dim), call.shape)
 
 
@@ -113,7 +112,7 @@ def gathered(call: Call, x: SSAValue, index: Any, dim: int) -> SSAValue:
 def index_select(call: Call) -> SSAValue:
     """The slices along `dim` that a vector names."""
     x = vector(call, call.value("self"))
-    dim = call["dim"] % len(shape_of(x))
+    dim = dimension(call, x)
     index = value_of(call, index_below(call, call["index"], shape_of(x)[dim]))
     return call.emit.reshape(call.emit.insert(nn.TakeOp(x, vector(call, index), dim)), call.shape)
 
@@ -134,7 +133,7 @@ def take_along_dim(call: Call) -> SSAValue:
         index = value_of(call, index_below(call, call["indices"], shape_of(flat)[0], wraps=True))
         return call.emit.reshape(call.emit.insert(nn.TakeOp(flat, index, 0)), call.shape)
     x, index = call.value("self"), call.value("indices")
-    dim = call["dim"] % len(shape_of(x))
+    dim = dimension(call, x)
     wide = list(call.shape)
     index = call.emit.broadcast(index, wide)
     wide[dim] = shape_of(x)[dim]
@@ -244,7 +243,7 @@ def scatter(call: Call) -> SSAValue:
     if call.arguments.get("reduce") is not None:
         raise Forbidden("scatter with reduce; use scatter_add")
     x = vector(call, call.value("self"))
-    dim = call["dim"] % len(shape_of(x))
+    dim = dimension(call, x)
     index = vector(call, value_of(call, index_below(call, call["index"], shape_of(x)[dim])))
     value = call.arguments.get("src", call.arguments.get("value"))
     source = vector(call, call.of(value, call.expected.dtype))
@@ -266,7 +265,7 @@ def scatter_add(call: Call) -> SSAValue:
             f"scatter_reduce with reduce={call['reduce']!r}; supported is 'sum' with include_self=True"
         )
     x, source = vector(call, call.value("self")), vector(call, call.of(call["src"], call.expected.dtype))
-    shape, dim = shape_of(x), call["dim"] % len(shape_of(x))
+    shape, dim = shape_of(x), dimension(call, x)
     given = call["index"]
     slices = of_slices(given, dim, shape) if shape_of_index(given) else None
     if slices is not None:
@@ -296,7 +295,7 @@ def add_slices(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue, dim: i
 def index_add(call: Call) -> SSAValue:
     """Slices of `source`, times `alpha`, added along `dim`."""
     x, source = vector(call, call.value("self")), vector(call, call.of(call["source"], call.expected.dtype))
-    dim = call["dim"] % len(shape_of(x))
+    dim = dimension(call, x)
     if call.arguments.get("alpha", 1) != 1:
         source = call.emit.insert(CLASSES["mul"](source, call.of(call["alpha"], call.expected.dtype)))
     rows = vector(call, value_of(call, index_below(call, call["index"], shape_of(x)[dim])))
@@ -306,7 +305,7 @@ def index_add(call: Call) -> SSAValue:
 def index_copy(call: Call) -> SSAValue:
     """Slices of `source`, or a number, in the place of those of x along `dim`."""
     x = vector(call, call.value("self"))
-    shape, dim = shape_of(x), call["dim"] % len(shape_of(x))
+    shape, dim = shape_of(x), dimension(call, x)
     rows = vector(
         call, value_of(call, index_below(call, call["index"], shape[dim], wraps="value" in call.arguments))
     )

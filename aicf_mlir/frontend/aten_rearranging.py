@@ -187,8 +187,9 @@ def diagonal(call: Call) -> SSAValue:
 def unfold(call: Call) -> SSAValue:
     """Windows of `size` along a dimension, one every `step`; a window is the last dimension of the result."""
     x = call.value("self")
-    dim = call["dimension"] % len(shape_of(x))
-    windows = torch.arange(call.shape[dim])[:, None] * call["step"] + torch.arange(call["size"])
+    dim: int = call["dimension"] % len(shape_of(x))
+    size, step = int(call["size"]), int(call["step"])
+    windows = torch.arange(call.shape[dim])[:, None] * step + torch.arange(size)
     found = call.emit.insert(nn.TakeOp(x, call.materialize(windows), dim))
     rank = len(shape_of(found))
     return call.emit.transpose(found, [d for d in range(rank) if d != dim + 1] + [dim + 1])
@@ -205,7 +206,7 @@ def cumsum(call: Call) -> SSAValue:
     x = call.of(call["self"], call.expected.dtype)
     if not shape_of(x):
         return x
-    dim = call["dim"] % len(shape_of(x))
+    dim = dimension(call, x)
     expect_row(call, x, dim)
     return call.emit.insert(nn.CumsumOp(x, dim))
 
@@ -223,7 +224,7 @@ def sort(call: Call) -> Value:
     x = call.value("self")
     if not shape_of(x):
         return x, call.emit.constant(0, torch.int64)
-    dim = call.arguments.get("dim", -1) % len(shape_of(x))
+    dim: int = call.arguments.get("dim", -1) % len(shape_of(x))
     return order(call, x, dim, shape_of(x)[dim], bool(call.arguments.get("descending", False)))
 
 
@@ -239,7 +240,7 @@ def topk(call: Call) -> Value:
     x = call.value("self")
     if not shape_of(x):
         return x, call.emit.constant(0, torch.int64)
-    dim = call["dim"] % len(shape_of(x))
+    dim = dimension(call, x)
     return order(call, x, dim, int(call["k"]), bool(call["largest"]))
 
 
@@ -248,7 +249,7 @@ def kthvalue(call: Call) -> Value:
     x = call.value("self")
     if not shape_of(x):
         return x, call.emit.constant(0, torch.int64)
-    dim = call["dim"] % len(shape_of(x))
+    dim = dimension(call, x)
     found = order(call, x, dim, int(call["k"]), descending=False)
     last = (part(call, each, dim, int(call["k"]) - 1, 1) for each in found)
     return tuple(

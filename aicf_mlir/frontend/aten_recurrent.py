@@ -164,7 +164,8 @@ def single(cell: Cell) -> Row:
         weights = Weights(call.value("w_ih"), call.value("w_hh"), *biases)
         product = call.emit.insert(nn.LinearOp(call.value("input"), weights.of_input, weights.input_bias))
         after = cell(call, product, state, weights)
-        return after if len(after) > 1 else after[0]
+        (first, *others) = after
+        return after if others else first
 
     return row
 

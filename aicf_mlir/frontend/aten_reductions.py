@@ -65,6 +65,18 @@ def norm(call: Call) -> SSAValue:
     return call.emit.insert(op)
 
 
+def distances(call: Call) -> SSAValue:
+    """The p-norm of every row of x1 minus every row of x2."""
+    dtype = call.expected.dtype
+    x, y = call.of(call["x1"], dtype), call.of(call["x2"], dtype)
+    *batch_x, rows, size = shape_of(x)
+    *batch_y, columns, _ = shape_of(y)
+    x = call.emit.reshape(x, (*batch_x, rows, 1, size))
+    y = call.emit.reshape(y, (*batch_y, 1, columns, size))
+    away = call.emit.insert(CLASSES["sub"](x, y))
+    return call.emit.insert(REDUCTIONS["vector_norm"](away, [-1], False, ord=float(call["p"])))
+
+
 def index_of(name: str) -> Row:
     """The index of an extreme along one dimension, or of the tensor as a row."""
 

@@ -128,6 +128,7 @@ REDUCTIONS: dict[str, Row] = {
     **rows(reduction("all", torch.bool), "all.default", "all.dim", "all.dims"),
     **rows(reduction("logsumexp"), "logsumexp.default"),
     **rows(aten_reductions.norm, "linalg_vector_norm.default"),
+    **rows(aten_reductions.distances, "cdist.default", "_cdist_forward.default"),
     **rows(var_mean("variance"), "var.default", "var.dim", "var.correction"),
     **rows(var_mean("variance", "mean"), "var_mean.default", "var_mean.dim", "var_mean.correction"),
     **rows(var_mean("deviation"), "std.default", "std.dim", "std.correction"),

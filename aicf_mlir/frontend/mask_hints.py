@@ -21,7 +21,7 @@ def given_hint(mask: Any, is_causal: bool | None = None, size: int | None = None
 @contextmanager
 def without_mask_hints() -> Generator[None]:
     """No mask is looked into while a step is traced."""
-    held: dict[str, Any] = vars(layers)
+    held: Any = vars(layers)
     asking = held.get(ASKING)
     if asking is not None:
         held[ASKING] = given_hint

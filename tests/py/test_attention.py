@@ -125,8 +125,7 @@ class Rotary(nn.Module):
         self.attention = Attention(self.rotated)
         self.out = nn.Linear(HEADS * SIZE, SIZE)
         angle = torch.arange(LENGTH)[:, None] / 100 ** (torch.arange(0, SIZE, 2) / SIZE)
-        self.register_buffer("cos", angle.cos().repeat(1, 2))
-        self.register_buffer("sin", angle.sin().repeat(1, 2))
+        self.cos, self.sin = nn.Buffer(angle.cos().repeat(1, 2)), nn.Buffer(angle.sin().repeat(1, 2))
 
     def rotated(self, query: Any, key: Any, value: Any, batch: Any) -> Any:
         """Rotary position embedding in two halves."""

@@ -119,6 +119,11 @@ CASES: dict[str, Function] = {
     "kth": lambda x, b: x.kthvalue(3, 1).values,
     "after pointwise": lambda x, b: (x * 2.0).exp()[b["row"]].relu().cumsum(0).flip(0) + 1.0,
     "eye": lambda x, b: torch.eye(5) @ x,
+    "cdist": lambda x, b: torch.cdist(x, b["part"]),
+    "cdist of itself": lambda x, b: torch.cdist(x[None], x[None], p=1.0),
+    "weighted classes": lambda x, b: F.cross_entropy(
+        x[:4], b["columns"], weight=b["part"][0].abs(), reduction="none"
+    ),
     "arange": lambda x, b: x * torch.arange(8) + torch.linspace(0, 1, 8),
 }
 

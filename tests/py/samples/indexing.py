@@ -162,8 +162,7 @@ def several(count: int) -> Fill:
     """Places of which none is named twice along any dimension."""
 
     def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        order = rng.permutation(count)
-        return np.indices(shape).sum(0) % count if len(shape) > 1 else order[: shape[0]]
+        return rng.permutation(count)[: shape[0]] if len(shape) == 1 else np.indices(shape).sum(0) % count
 
     return fill
 

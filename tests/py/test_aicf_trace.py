@@ -72,9 +72,9 @@ FILES: dict[str, tuple[str, str]] = {
     ),
     "op": (
         HEADER
-        + "class Net(nn.Module):\n    def forward(self, x):\n        return x.sin()\n"
+        + "class Net(nn.Module):\n    def forward(self, x):\n        return x.lgamma()\n"
         + "def step():\n    return {'model': Net(), 'batch': x}\n",
-        r"user\.py:6: aten\.sin\.default\(float32\[2, 4\]\) is not supported \(`return x\.sin\(\)`\)",
+        r"user\.py:6: aten\.lgamma\.default\(float32\[2, 4\]\) is not supported \(`return x\.lgamma\(\)`\)",
     ),
 }
 

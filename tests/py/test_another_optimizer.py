@@ -66,7 +66,7 @@ def pretend() -> None:
     )
     groups = Attribute("groups", "list[int]", True, None, None)
     step = Schema(
-        99, "LionStep", "lion_step", "Lion", "", inputs, outputs, (groups,), (("p", "p"), ("m", "m"))
+        99, "LionStep", "lion_step", "Lion", "", False, inputs, outputs, (groups,), (("p", "p"), ("m", "m"))
     )
     known, check = {**registry.schemas(), "lion_step": step}, registry.check_op
     vars(registry)["schemas"] = lambda: known

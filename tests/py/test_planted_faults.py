@@ -35,7 +35,7 @@ def test_a_baked_in_lr_is_found_by_the_reference() -> None:
     message, culprit = found(certificate, "reference")
     assert culprit == "k8 adam_step"
     assert "param '0.weight': error" in message
-    assert "the plan gives it other operands or attributes" in message
+    assert "the plan gives it other operands, attributes or body" in message
 
 
 def test_a_skipped_counter_is_found_by_the_reference() -> None:
@@ -102,7 +102,7 @@ def test_work_in_place_that_a_kernel_cannot_do_is_found_by_the_plan_verifier() -
     ):
         planted.subject()  # the runtime refuses it on its own, too
     certificate = examined(planted.subject(slots=honest.slots, launches=honest.launches))
-    assert failing(certificate) == ["plan", "binding"]
+    assert failing(certificate) == ["plan", "binding", "memory"]  # the text writes @linear1 no more, the step does
     message, culprit = found(certificate, "plan")
     assert culprit == "k1 gemm_epilogue"
     assert "@k1 reads @tanh and writes @tanh in the same memory, which gemm_epilogue cannot do" in message
@@ -121,8 +121,22 @@ def test_a_wrong_work_in_place_is_found_by_the_reference() -> None:
     certificate = examined(planted.subject())
     assert failing(certificate) == ["reference"]
     message, culprit = found(certificate, "reference")
-    assert culprit.split()[1] in ("mul", "gemm", "gemm_epilogue", "mse_grad")
+    assert culprit.split()[1] in ("mul", "gemm", "gemm_epilogue", "mse_grad", "map")
     assert "a launch differs from its op in stage 'kernel'" in message
+
+
+def test_a_wrong_body_is_found_by_the_reference() -> None:
+    """A factor of a generated kernel is another one, and the id that of the kernel that computes it."""
+    planted, other = Planted(Gated()), Planted(Gated())
+    (factor,) = set(re.findall(r"arith.constant 1.000000e\+00", str(other.stages["fused"])))
+    other.replace("fused", str(other.stages["fused"]).replace(factor, "arith.constant 1.500000e+00"))
+    other.redo("kernel")
+    planted.stages["plan"] = other.stages["plan"]
+    certificate = examined(planted.subject())
+    assert failing(certificate) == ["reference"]
+    message, culprit = found(certificate, "reference")
+    assert culprit.split()[1] == "map"
+    assert "the plan gives it other operands, attributes or body" in message
 
 
 @pytest.mark.parametrize("wrong", ["gelu_tanh", "silu"])
@@ -133,7 +147,7 @@ def test_a_wrong_epilogue_is_found_by_the_reference(wrong: str) -> None:
     assert failing(certificate) == ["reference"]
     message, culprit = found(certificate, "reference")
     assert culprit == "k0 gemm_epilogue"
-    assert "the plan gives it other operands or attributes" in message
+    assert "the plan gives it other operands, attributes or body" in message
 
 
 def test_a_wrong_fusion_is_found_at_its_stage() -> None:

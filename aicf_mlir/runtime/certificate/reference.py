@@ -15,6 +15,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.plan import find_program
+from aicf_mlir.dialects.scalar import bodies_of
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import Array
@@ -205,10 +207,11 @@ def _wrong_launch(
                 continue
             specs = [(place[2], tuple(place[3])) for place in launch["outputs"]]
             text = subject.launch_ops[index]
-            meant = meaning(op_name, inputs, text.values, specs, counts=text.counts)
+            body = bodies_of(find_program(subject.stages["plan"]))[text.body] if text.body is not None else None
+            meant = meaning(op_name, inputs, text.values, specs, counts=text.counts, body=body)
             agrees = all(fault(ours, wanted, []) is None for ours, wanted in zip(outputs, meant, strict=True))
             reason = (
-                "the plan gives it other operands or attributes"
+                "the plan gives it other operands, attributes or body"
                 if agrees
                 else "its kernel computes it wrongly"
             )

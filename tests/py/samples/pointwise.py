@@ -67,6 +67,8 @@ class Case:
     """Whether torch's gradient at a NaN is the same for every number of elements."""
     units: float = 1.0
     """As of a sample."""
+    in_range: bool = True
+    """Of the gradient, as of a sample."""
     saved: Callable[..., Any] | None = None
     """The gradient in torch, where it is made from the result: from its operands."""
 
@@ -160,7 +162,7 @@ CASES: Mapping[str, Sequence[Case]] = {
         )
     ],
     "relu": [Case(torch.relu, saved=lambda g, y: aten.threshold_backward(g, y, 0))],
-    "gelu": [Case(gelu, units=20), Case(gelu, parameters={"approximate": "tanh"}, units=20)],
+    "gelu": [Case(gelu, units=20), Case(gelu, parameters={"approximate": "tanh"}, units=20, in_range=False)],
     "silu": [Case(F.silu)],
     "tanh": [Case(torch.tanh, saved=aten.tanh_backward)],
     "sigmoid": [Case(torch.sigmoid, saved=aten.sigmoid_backward)],
@@ -306,4 +308,5 @@ def of_gradient(row: Row, case: Case, operand: int, gradient: Row, name: str, at
             fills[position] = case.specials[0] if case.clear_at_nan else numbered
     shape = str(13 if at_special else "7x5")
     operands = types(gradient, "f32", [shape] * len(gradient.operands))
-    return Sample(name, operands, build, reference, fills, smooth=False, units=case.units)
+    in_range = case.in_range or not at_special
+    return Sample(name, operands, build, reference, fills, False, in_range, case.units)

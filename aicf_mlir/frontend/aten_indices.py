@@ -49,12 +49,16 @@ def index_below(call: Call, index: Known, size: int, wraps: bool = False) -> SSA
         index = call.emit.cast(index, torch.int64)
     if never_reaches(index, size):
         return index
+    if (known := call.emit.checked.get((index, size, wraps))) is not None:
+        return known
+    given = index
     if wraps:
         below = call.emit.insert(CLASSES["lt"](index, call.emit.constant(0, torch.int64)))
         moved = call.emit.insert(CLASSES["add"](index, call.emit.constant(size, torch.int64)))
         index = call.emit.insert(CLASSES["where"](below, moved, index))
     if math.prod(shape_of(index)):
         call.emit.check_index(index, max(size, 1), None)
+    call.emit.checked[given, size, wraps] = index
     return index
 
 

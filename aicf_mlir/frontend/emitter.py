@@ -33,6 +33,8 @@ class Emitter:
         """What the checks so far have found; None before the first."""
         self._first_status = first_status
         self._checks = 0
+        self.checked: dict[tuple[SSAValue, int, bool], SSAValue] = {}
+        """By an index, the size of what it indexes, and whether negative ones wrap: the index that has been checked."""
         self._names: dict[str, int] = {}
 
     def insert(self, op: ValueOp) -> SSAValue:

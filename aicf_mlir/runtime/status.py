@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.errors import DataError, NonFiniteError, OutOfRangeError
 from aicf_mlir.frontend.source import quoted
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
@@ -74,13 +75,27 @@ def data_error(name: str, plan: BoundPlan, modules: Sequence[ModuleOp], done: st
 def _out_of_range(check: nn.CheckIndexOp, failure: Failure) -> str:
     block = check.parent_block()
     readers = [op for op in (block.ops if block else ()) if check.target in op.operands and op is not check]
-    wanted = f"a class in 0..{check.classes.value.data - 1}"
+    size, value, target = check.classes.value.data, failure.value, check.target
+    if (wrapped := _before_wrapping(target)) is not None:
+        target, value = wrapped, value - size if value < 0 else value
+    reader = readers[0] if readers else check
+    of_loss = isinstance(reader, nn.CrossEntropyOp | nn.CrossEntropyGradOp)
+    wanted = f"{'a class' if of_loss else 'an index'} in {0 if wrapped is None else -size}..{size - 1}"
     if check.ignore_index is not None:
         wanted += f" or ignore_index ({check.ignore_index.value.data})"
     return (
-        f"{_at(check)}Target {failure.value} is out of bounds for {_op(readers[0] if readers else check)}: expected"
-        f" {wanted}, got {failure.value} at {_element(check.target, failure.position)}"
+        f"{_at(check)}{'Target' if of_loss else 'Index'} {value} is out of bounds for {_op(reader)}: expected"
+        f" {wanted}, got {value} at {_element(target, failure.position)}"
     )
+
+
+def _before_wrapping(index: SSAValue) -> SSAValue | None:
+    """The index of the user, where negative ones count from the end: where(i < 0, i + size, i)."""
+    op = index.owner
+    if not isinstance(op, CLASSES["where"]):
+        return None
+    _, moved, given = op.operands
+    return given if isinstance(moved.owner, nn.AddOp) and moved.owner.operands[0] is given else None
 
 
 def _not_finite(plan: BoundPlan, module: ModuleOp, index: int, failure: Failure) -> str:

@@ -191,12 +191,24 @@ def test_an_index_outside_updates_nothing(name: str) -> None:
     before = model.weight.detach().clone()
     bad = {**good, entry: good[entry].clone()}
     bad[entry].view(-1)[1] = outside
-    with pytest.raises(OutOfRangeError, match="out of bounds"):
+    with pytest.raises(
+        OutOfRangeError, match=rf"Index {outside} is out of bounds .* of the batch's '{entry}'"
+    ):
         step.train_step(bad)
         step.synchronize()
     assert torch.equal(model.weight, before)
     step.train_step(good)
     assert not torch.equal(model.weight, before)
+
+
+def test_an_index_is_checked_once() -> None:
+    """However often it is used."""
+
+    def twice(x: Any, b: Any) -> Any:
+        return x[b["row"]] + x[b["row"]] * F.embedding(b["row"], x)
+
+    text = compiled(Net(twice), weighed, batch()).ir("nn")
+    assert text.count("nn.check_index") == 2, "one that wraps, one that does not"
 
 
 REFUSED: dict[str, Function] = {

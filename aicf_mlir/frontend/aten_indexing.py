@@ -21,7 +21,7 @@ from aicf_mlir.frontend.aten_indices import (
     shape_of_index,
     value_of,
 )
-from aicf_mlir.frontend.aten_slices import dimension
+from aicf_mlir.frontend.aten_slices import clamped, dimension, part
 from aicf_mlir.frontend.call import Call, Row, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.ir.expect import is_float
@@ -305,17 +305,41 @@ def index_add(call: Call) -> SSAValue:
 def index_copy(call: Call) -> SSAValue:
     """Slices of `source`, or a number, in the place of those of x along `dim`."""
     x = vector(call, call.value("self"))
-    shape, dim = shape_of(x), dimension(call, x)
-    rows = vector(
-        call, value_of(call, index_below(call, call["index"], shape[dim], wraps="value" in call.arguments))
-    )
-    wide = (*shape[:dim], shape_of(rows)[0], *shape[dim + 1 :])
+    dim = dimension(call, x)
+    wraps = "value" in call.arguments
+    rows = vector(call, value_of(call, index_below(call, call["index"], shape_of(x)[dim], wraps)))
     source = call.of(call.arguments.get("source", call.arguments.get("value")), call.expected.dtype)
-    source = call.emit.broadcast(vector(call, source), wide)
-    along = [1] * len(shape)
-    along[dim] = shape_of(rows)[0]
+    return call.emit.reshape(with_slices(call, x, rows, vector(call, source), dim), call.shape)
+
+
+def with_slices(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue, dim: int) -> SSAValue:
+    """The tensor with `source`, repeated if need be, in the place of the slices along `dim` that a vector names."""
+    shape, count = shape_of(x), shape_of(rows)[0]
+    wide = (*shape[:dim], count, *shape[dim + 1 :])
+    along = [count if d == dim else 1 for d in range(len(shape))]
     index = call.emit.broadcast(call.emit.reshape(rows, along), wide)
-    return call.emit.reshape(replaced(call, x, index, source, dim), call.shape)
+    return replaced(call, x, index, call.emit.broadcast(source, wide), dim)
+
+
+def slice_scatter(call: Call) -> SSAValue:
+    """The tensor with `src` in the place of x[start:end:step], as an assignment to a slice."""
+    x, source = call.value("self"), call.of(call["src"], call.expected.dtype)
+    dim, step = dimension(call, x), int(call["step"])
+    size = shape_of(x)[dim]
+    start, end = clamped(call["start"], size, 0), clamped(call["end"], size, size)
+    count = shape_of(source)[dim]
+    if not count:
+        return x
+    if step != 1:
+        rows = call.materialize(torch.arange(start, end, step))
+        return with_slices(call, x, rows, source, dim)
+    sides = [
+        (part(call, x, dim, 0, start), start),
+        (source, 1),
+        (part(call, x, dim, end, size - end), size - end),
+    ]
+    kept = [value for value, width in sides if width]
+    return source if len(kept) == 1 else call.emit.insert(nn.ConcatOp(kept, dim))
 
 
 def one_hot(call: Call) -> SSAValue:

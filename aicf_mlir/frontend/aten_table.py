@@ -160,6 +160,7 @@ INDEXING: dict[str, Row] = {
     **rows(aten_indexing.scatter_add, "scatter_add.default", "scatter_reduce.two"),
     **rows(aten_indexing.index_add, "index_add.default"),
     **rows(aten_indexing.index_copy, "index_copy.default", "index_fill.int_Scalar", "index_fill.int_Tensor"),
+    **rows(aten_indexing.slice_scatter, "slice_scatter.default"),
     **rows(aten_indexing.one_hot, "one_hot.default"),
     **rows(refused(aten_indexing.MASK), "masked_select.default", "masked_scatter.default", "nonzero.default"),
 }

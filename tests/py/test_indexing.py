@@ -83,6 +83,9 @@ CASES: dict[str, Function] = {
     "put pairs": lambda x, b: x.index_put((b["row"], b["columns"]), x[0, :4], accumulate=True),
     "put columns": lambda x, b: put_columns(x, b["columns"][1:], x[:, :3] * 2.0),
     "assign": lambda x, b: assigned(x, b["row"][1:], x[1] * 2.0),
+    "assign slice": lambda x, b: assigned(x, (slice(1, 3), slice(2, -1)), x[0, :5] * 2.0),
+    "assign end": lambda x, b: assigned(x, slice(3, None), b["part"][:2]),
+    "assign steps": lambda x, b: assigned(x, (slice(None), slice(1, 8, 3)), x[:, :3] * 2.0),
     "assign mask": lambda x, b: assigned(x, b["mask"], 0.0),
     "assign rows by mask": lambda x, b: assigned(x, b["rowmask"], 1.0),
     "counts": lambda x, b: (

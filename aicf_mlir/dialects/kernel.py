@@ -11,6 +11,7 @@ it shares: with the dense tensor that it is a view of, or with the result of the
 from __future__ import annotations
 
 import math
+from typing import cast
 
 from xdsl.dialects.builtin import Float64Type, FloatAttr, TensorType
 from xdsl.ir import Dialect, SSAValue
@@ -194,7 +195,7 @@ def _launches() -> dict[str, type[KernelOp]]:
         class_name = "".join(word.capitalize() for word in schema.name.split("_")) + "Op"
         namespace = {"name": f"kernel.{schema.name}", "__doc__": schema.doc, "__module__": __name__}
         base: type[KernelOp] = GeneratedOp if schema.generated else KernelOp
-        made: type[KernelOp] = type(class_name, (base,), namespace)
+        made = cast(type[KernelOp], type(class_name, (base,), namespace))
         classes[class_name] = irdl_op_definition(made)
     return classes
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from aicf_mlir.dialects.generated import GeneratedOp, Selection
@@ -27,7 +28,8 @@ def kernel_for(op: KernelOp, target: str, wanted: str = "") -> tuple[str, int]:
 
     Raises SelectionError with the reason where no kernel, or not the one that is `wanted`, runs the op.
     """
-    return Selection(op.get_toplevel_object(), target).select(op.use, wanted)
+    top = op.get_toplevel_object()
+    return Selection(top if isinstance(top, Operation) else None, target).select(op.use, wanted)
 
 
 def select(op: KernelOp, selection: Selection) -> None:

@@ -207,7 +207,9 @@ def _wrong_launch(
                 continue
             specs = [(place[2], tuple(place[3])) for place in launch["outputs"]]
             text = subject.launch_ops[index]
-            body = bodies_of(find_program(subject.stages["plan"]))[text.body] if text.body is not None else None
+            body = (
+                bodies_of(find_program(subject.stages["plan"]))[text.body] if text.body is not None else None
+            )
             meant = meaning(op_name, inputs, text.values, specs, counts=text.counts, body=body)
             agrees = all(fault(ours, wanted, []) is None for ours, wanted in zip(outputs, meant, strict=True))
             reason = (

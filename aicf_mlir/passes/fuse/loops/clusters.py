@@ -6,9 +6,7 @@ comes behind: so clusters never depend on each other in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Iterator
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
@@ -17,71 +15,21 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.body import is_table
-from aicf_mlir.ir.layouts import Layout, dense_strides
-from aicf_mlir.passes.fuse.loops.members import (
-    Member,
-    composed,
-    constant_of,
-    is_cheap,
-    member_of,
-    resolve,
+from aicf_mlir.passes.fuse.loops.cluster import (
+    MOST_LINES,
+    MOST_OPERANDS,
+    Cluster,
+    is_computable,
+    operands_of,
+    reduces_few_rows,
 )
-
-MOST_OPERANDS, MOST_LINES = 24, 240
-"""Of one kernel: beyond them registers spill, and compiling takes long."""
-
-FEW_ROWS, LARGE = 64, 1 << 14
-"""Fewer rows of more elements than this together are reduced by many threads a row, which leaves no whole results."""
+from aicf_mlir.passes.fuse.loops.fit import fit
+from aicf_mlir.passes.fuse.loops.members import Member, composed, constant_of, is_cheap, member_of, resolve
 
 LOOK_BACK = 48
 """How many clusters before a member are asked whether it fits."""
 
-
-@dataclass(eq=False)
-class Cluster:
-    """Members that become one launch."""
-
-    members: list[Member]
-    anchor: int
-    """The position in the text where it stands."""
-    whole: dict[SSAValue, Member] = field(default_factory=dict)
-    """Results that have the shape of the domain, and those that have the kept one."""
-    narrow: dict[SSAValue, Member] = field(default_factory=dict)
-    narrow_members: set[int] = field(default_factory=set)
-    """Ids of members that walk the kept dimensions only."""
-
-    @property
-    def head(self) -> Member:
-        """The member that says what is reduced; the first one of a map."""
-        return next((m for m in self.members if m.kind != "map"), self.members[0])
-
-    @property
-    def kind(self) -> str:
-        """The kind of the kernel."""
-        return self.head.kind
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        """What every member walks."""
-        return self.head.domain
-
-    @property
-    def values(self) -> set[SSAValue]:
-        """All results of its members."""
-        return {*self.whole, *self.narrow}
-
-    @property
-    def lines(self) -> int:
-        """How many operations its body has."""
-        return sum(len(member.body.lines) for member in self.members)
-
-    def add(self, member: Member, is_narrow: bool) -> None:
-        """Take `member` in."""
-        self.members.append(member)
-        if is_narrow:
-            self.narrow_members.add(id(member))
-        for number, result in enumerate(member.results):
-            (self.narrow if is_narrow or member.narrow[number] else self.whole)[result] = member
+MOVES = (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)
 
 
 class Clustering:
@@ -263,120 +211,6 @@ class Clustering:
         return op in self.loops or self.is_free(op)
 
 
-def fit(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
-    """The members of both over one domain, and whether the new one walks the kept dimensions only."""
-    tables = (access.root for access in member.operands if access.layout is None)
-    if any(kernel.block_of(root) in cluster.values for root in tables):  # whole before anything reads it
-        return None
-    for made in (_whole(cluster, member), _narrow(cluster, member)):
-        if made is not None:
-            return made
-    return None
-
-
-def _whole(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
-    """As a member of the whole domain: every value of the cluster is read where it is, or repeated along the rows."""
-    if "map" not in (cluster.kind, member.kind) and cluster.kind != member.kind:
-        return None
-    made = member.over(cluster.domain)
-    members = list(cluster.members)
-    if made is None or (
-        made.kind != "map" and cluster.kind != "map" and made.reduced != cluster.head.reduced
-    ):
-        if cluster.kind != "map" or cluster.narrow:
-            return None
-        moved = [each.over(member.domain) for each in cluster.members]
-        if any(each is None for each in moved):
-            return None
-        members, made = [each for each in moved if each is not None], member
-    kind = made.kind if cluster.kind == "map" else cluster.kind
-    reduced = made.reduced if made.kind != "map" else cluster.head.reduced
-    domain = made.domain
-    for access in made.operands:
-        if access.root in cluster.whole:
-            if access.layout is None or not is_same(access.layout, domain):
-                return None
-        elif access.root in cluster.narrow and (
-            access.layout is None or not is_repeated(access.layout, domain, reduced, kind)
-        ):
-            return None
-    return [*members, made], False
-
-
-def _narrow(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
-    """As a map of the kept dimensions: it reads what the cluster has reduced."""
-    if cluster.kind == "map" or member.kind != "map" or member.body.dims:
-        return None
-    kept = cluster.head.kept
-    made = member.over(kept)
-    if made is None or not any(access.root in cluster.narrow for access in made.operands):
-        return None
-    for access in made.operands:
-        if access.root in cluster.whole or (
-            access.root in cluster.narrow and (access.layout is None or not is_same(access.layout, kept))
-        ):
-            return None
-    return [*cluster.members, made], True
-
-
-def is_same(layout: Layout, domain: Sequence[int]) -> bool:
-    """Whether a value that has the shape of `domain` is read where it is."""
-    return layout.is_dense and layout.count == prod(domain)
-
-
-def is_repeated(layout: Layout, domain: Sequence[int], reduced: int, kind: str) -> bool:
-    """Whether a value of the kept dimensions is read once for each point of what is reduced."""
-    rank = len(domain)
-    kept = domain[reduced:] if kind == "colwise" else domain[: rank - reduced]
-    zeros, dense = (0,) * reduced, dense_strides(kept)
-    strides = (*zeros, *dense) if kind == "colwise" else (*dense, *zeros)
-    return (
-        layout.shape == tuple(domain)
-        and layout.significant == Layout(tuple(domain), strides).significant
-        and layout.offset == 0
-    )
-
-
-def operands_of(cluster: Cluster) -> dict[tuple[SSAValue, Layout | None], None]:
-    """What it reads from outside, constants left out."""
-    inside = cluster.values
-    found: dict[tuple[SSAValue, Layout | None], None] = {}
-    for member in cluster.members:
-        for access in member.operands:
-            if access.root not in inside and constant_of(access) is None:
-                found[access.root, access.layout] = None
-    return found
-
-
-def is_computable(cluster: Cluster) -> bool:
-    """Whether one kernel of its kind can do it: no whole values behind sums of columns, one level where rows are few."""
-    if cluster.kind == "map":
-        return True
-    stages = stages_of(cluster)
-    if cluster.kind == "colwise":
-        return all(stages[value] == 0 for value in cluster.whole) and all(s <= 1 for s in stages.values())
-    return not (reduces_few_rows(cluster) and max(stages.values(), default=0) > 1)
-
-
-def reduces_few_rows(cluster: Cluster) -> bool:
-    """Whether many threads must share a row to be many; the one row of a whole sum always."""
-    head = cluster.head
-    few = not head.kept or (prod(head.kept) < FEW_ROWS and prod(head.domain) > LARGE)
-    return head.kind == "rowwise" and few
-
-
-def stages_of(cluster: Cluster) -> dict[SSAValue, int]:
-    """For each result, how many reductions lie one behind the other on the way to it, inside the cluster."""
-    found: dict[SSAValue, int] = {}
-    for member in cluster.members:
-        before = [found.get(access.root, 0) for access in member.operands]
-        own = member.body.stages
-        for number, result in enumerate(member.results):
-            value = member.body.results[number]
-            found[result] = max(before, default=0) + own[value]
-    return found
-
-
 def clusters_of(function: FuncOp, bodies: Bodies) -> list[Cluster]:
     """The clusters of `function` that become generated launches."""
     made = Clustering(function, bodies).run()
@@ -400,9 +234,6 @@ def _rewritten(member: Member) -> bool:
 def roots_of(op: Operation) -> set[SSAValue]:
     """What its operands are elements of."""
     return {resolve(value).root for value in op.operands} | set(op.operands)
-
-
-MOVES = (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)
 
 
 def _is_copied(value: SSAValue, root: SSAValue) -> bool:

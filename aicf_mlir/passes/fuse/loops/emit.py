@@ -20,7 +20,8 @@ from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, shares_block, with_layout
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
-from aicf_mlir.passes.fuse.loops.clusters import MOVES, Cluster
+from aicf_mlir.passes.fuse.loops.cluster import Cluster
+from aicf_mlir.passes.fuse.loops.clusters import MOVES
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of
 
 Key = tuple[SSAValue, Layout | None]

@@ -1,0 +1,104 @@
+"""A cluster: members that become one launch, and what one kernel can hold and compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from xdsl.ir import SSAValue
+
+from aicf_mlir.ir.layouts import Layout
+from aicf_mlir.passes.fuse.loops.members import Member, constant_of
+
+MOST_OPERANDS, MOST_LINES = 24, 240
+"""Of one kernel: beyond them registers spill, and compiling takes long."""
+
+FEW_ROWS, LARGE = 64, 1 << 14
+"""Fewer rows of more elements than this together are reduced by many threads a row, which leaves no whole results."""
+
+
+@dataclass(eq=False)
+class Cluster:
+    """Members that become one launch."""
+
+    members: list[Member]
+    anchor: int
+    """The position in the text where it stands."""
+    whole: dict[SSAValue, Member] = field(default_factory=dict)
+    """Results that have the shape of the domain, and those that have the kept one."""
+    narrow: dict[SSAValue, Member] = field(default_factory=dict)
+    narrow_members: set[int] = field(default_factory=set)
+    """Ids of members that walk the kept dimensions only."""
+
+    @property
+    def head(self) -> Member:
+        """The member that says what is reduced; the first one of a map."""
+        return next((m for m in self.members if m.kind != "map"), self.members[0])
+
+    @property
+    def kind(self) -> str:
+        """The kind of the kernel."""
+        return self.head.kind
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        """What every member walks."""
+        return self.head.domain
+
+    @property
+    def values(self) -> set[SSAValue]:
+        """All results of its members."""
+        return {*self.whole, *self.narrow}
+
+    @property
+    def lines(self) -> int:
+        """How many operations its body has."""
+        return sum(len(member.body.lines) for member in self.members)
+
+    def add(self, member: Member, is_narrow: bool) -> None:
+        """Take `member` in."""
+        self.members.append(member)
+        if is_narrow:
+            self.narrow_members.add(id(member))
+        for number, result in enumerate(member.results):
+            (self.narrow if is_narrow or member.narrow[number] else self.whole)[result] = member
+
+
+def operands_of(cluster: Cluster) -> dict[tuple[SSAValue, Layout | None], None]:
+    """What it reads from outside, constants left out."""
+    inside = cluster.values
+    found: dict[tuple[SSAValue, Layout | None], None] = {}
+    for member in cluster.members:
+        for access in member.operands:
+            if access.root not in inside and constant_of(access) is None:
+                found[access.root, access.layout] = None
+    return found
+
+
+def is_computable(cluster: Cluster) -> bool:
+    """Whether one kernel of its kind can do it: no whole values behind sums of columns, one level where rows are few."""
+    if cluster.kind == "map":
+        return True
+    stages = stages_of(cluster)
+    if cluster.kind == "colwise":
+        return all(stages[value] == 0 for value in cluster.whole) and all(s <= 1 for s in stages.values())
+    return not (reduces_few_rows(cluster) and max(stages.values(), default=0) > 1)
+
+
+def reduces_few_rows(cluster: Cluster) -> bool:
+    """Whether many threads must share a row to be many; the one row of a whole sum always."""
+    head = cluster.head
+    few = not head.kept or (prod(head.kept) < FEW_ROWS and prod(head.domain) > LARGE)
+    return head.kind == "rowwise" and few
+
+
+def stages_of(cluster: Cluster) -> dict[SSAValue, int]:
+    """For each result, how many reductions lie one behind the other on the way to it, inside the cluster."""
+    found: dict[SSAValue, int] = {}
+    for member in cluster.members:
+        before = [found.get(access.root, 0) for access in member.operands]
+        own = member.body.stages
+        for number, result in enumerate(member.results):
+            value = member.body.results[number]
+            found[result] = max(before, default=0) + own[value]
+    return found

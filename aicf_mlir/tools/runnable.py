@@ -10,6 +10,7 @@ from xdsl.ir import Attribute, Block, Operation
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.plan import ProgramOp
+from aicf_mlir.dialects.scalar import BodyOp
 from aicf_mlir.interpreters import IMPLEMENTATIONS
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.signature import return_op
@@ -24,10 +25,15 @@ def refuse(op: Operation, message: str) -> NoReturn:
 def check_runnable(module: ModuleOp) -> None:
     """Raise VerifyException at the first op that cannot run.
 
-    A file holds one plan.program, or one function with a body, and beside it only declarations. A function is one
-    block of ops of nn, optim and kernel on tensors of static shape; it calls nothing.
+    A file holds one plan.program, or one function with a body, and beside it only declarations and the bodies of
+    generated kernels. A function is one block of ops of nn, optim and kernel on tensors of static shape; it calls nothing.
     """
-    bodies = [op for op in module.ops if not (isinstance(op, func.FuncOp) and op.is_declaration)]
+    beside = [
+        op
+        for op in module.ops
+        if isinstance(op, BodyOp) or (isinstance(op, func.FuncOp) and op.is_declaration)
+    ]
+    bodies = [op for op in module.ops if op not in beside]
     for op in bodies:
         if not isinstance(op, func.FuncOp | ProgramOp):
             refuse(op, "only a function or a plan.program can run; remove the other operations")

@@ -115,16 +115,21 @@ ROW_PLACES: dict[str, Callable[[Row], bool]] = {
 }
 """The same of a pointwise op."""
 
+
+def is_launched(op: str, device: str) -> bool:
+    """By a launcher of the family, and by a variant; of a generated kernel there is neither."""
+    launcher = any(f"_{device}" in LAUNCHERS[family] for family in families_of(op) or ["eltwise"])
+    return launcher and any((row["op"], row["device"]) == (op, device) for row in _C.kernel_variants())
+
+
 KERNEL_PLACES: dict[str, Callable[[str], bool]] = {
     "aicf_mlir/interpreters/kernel.py": lambda op: op in kernel_interpreter.MEANINGS,
     "csrc/kernels/eltwise/ops.h": lambda op: (op in ELEMENTWISE) != bool(families_of(op)),
     "csrc/kernels/<family>/variants.cpp": lambda op: len(families_of(op)) == (op not in ELEMENTWISE),
     "csrc/kernels/<family>/launch.h": lambda op: all(
-        any(f"_{device}" in LAUNCHERS[family] for family in families_of(op) or ["eltwise"])
-        and any((row["op"], row["device"]) == (op, device) for row in _C.kernel_variants())
-        for device in ("cpu", "cuda")
+        is_launched(op, device) != schemas()[op].generated for device in ("cpu", "cuda")
     ),
-    "tests/py/kernel_cases/": lambda op: op in LAUNCHED | GENERATORS.keys(),
+    "tests/py/kernel_cases/": lambda op: (op in LAUNCHED | GENERATORS.keys()) != schemas()[op].generated,
     "tests/py/test_kernel_schemas.py": lambda op: op in LAUNCHED | {row[0] for row in REFUSED},
 }
 """The same of a kernel op."""

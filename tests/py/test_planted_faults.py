@@ -102,7 +102,11 @@ def test_work_in_place_that_a_kernel_cannot_do_is_found_by_the_plan_verifier() -
     ):
         planted.subject()  # the runtime refuses it on its own, too
     certificate = examined(planted.subject(slots=honest.slots, launches=honest.launches))
-    assert failing(certificate) == ["plan", "binding", "memory"]  # the text writes @linear1 no more, the step does
+    assert failing(certificate) == [
+        "plan",
+        "binding",
+        "memory",
+    ]  # the text writes @linear1 no more, the step does
     message, culprit = found(certificate, "plan")
     assert culprit == "k1 gemm_epilogue"
     assert "@k1 reads @tanh and writes @tanh in the same memory, which gemm_epilogue cannot do" in message

@@ -36,13 +36,13 @@ func.func @activation_gradients(%x: tensor<2x4x4xf64>) -> tensor<2x4x4xf64> {
 
 // -----
 
-// dy has another use, or is the saved operand instead: the fused launch would lose it, or compute something else.
+// dy has another use, or is the saved operand instead: the fused launch would lose it, or compute something else. The two
+// gradients walk the same elements, so they are one generated launch.
 // CHECK-LABEL: func.func @gradient_is_used
 // CHECK-NEXT:      tensor<4x8xf32>, tensor<4x8xf32>) {
 // CHECK-NEXT:    %dy = kernel.gemm a(%g) b(%w)
-// CHECK-NEXT:    %d = kernel.relu_bwd dy(%dy) saved(%y)
 // CHECK-NEXT:    %s = kernel.gemm a(%g) b(%w)
-// CHECK-NEXT:    %e = kernel.relu_bwd dy(%y) saved(%s)
+// CHECK-NEXT:    %d, %e = kernel.map x(%dy, %y, %s) {body = @relu_bwd, shape = array<i64: 4, 8>}
 func.func @gradient_is_used(%g: tensor<4x2xf32>, %w: tensor<2x8xf32>, %y: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
   %dy = kernel.gemm a(%g) b(%w) : (tensor<4x2xf32>, tensor<2x8xf32>) -> tensor<4x8xf32>
   %d = kernel.relu_bwd dy(%dy) saved(%y) : tensor<4x8xf32>

@@ -89,8 +89,8 @@ func.func @activations(%x: tensor<2x4x4xf64>) -> tensor<2x4x4xf64> {
 // CHECK-NEXT:      tensor<4x2xf32>) {
 // CHECK-NEXT:    %a, %z = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out, pre {act = "gelu"}
 // CHECK-NEXT:      : (tensor<4x8xf32>, tensor<8x2xf32>, tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
-// CHECK-NEXT:    %n = kernel.neg x(%z)
-// CHECK-NEXT:    %d = kernel.gelu_bwd dy(%a) saved(%z)
+// CHECK-NEXT:    %n, %d = kernel.map x(%z, %a) {body = @neg_gelu_bwd, shape = array<i64: 4, 2>}
+// CHECK-NEXT:      : (tensor<4x2xf32>, tensor<4x2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
 // CHECK-NEXT:    func.return %n, %d
 func.func @value_before_is_used(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
   %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
@@ -144,10 +144,15 @@ func.func @through_reshapes(%x: tensor<2x2x8xf32>, %w: tensor<8x8xf32>) -> tenso
 
 // -----
 
-// What follows something else than a product stays.
-// CHECK-LABEL: func.func @no_product
-// CHECK-NEXT:    %y = kernel.bias_add x(%x) bias(%b)
-// CHECK-NEXT:    %z = kernel.relu x(%y)
+// What follows something else than a product becomes one generated launch; a bias is seen by every row.
+// CHECK-LABEL: scalar.body @bias_add_relu(%0: f32, %1: f32) -> f32 {
+// CHECK-NEXT:    %2 = arith.addf %0, %1 : f32
+// CHECK-NEXT:    %3 = arith.constant 0.000000e+00 : f32
+// CHECK-NEXT:    %4 = arith.maximumf %2, %3 : f32
+// CHECK-NEXT:    scalar.yield %4 : f32
+// CHECK:       func.func @no_product
+// CHECK-NEXT:    %view = kernel.view %b : (tensor<2xf32>) -> tensor<4x2xf32, strided<[0, 1]>>
+// CHECK-NEXT:    %z = kernel.map x(%x, %view) {body = @bias_add_relu, shape = array<i64: 4, 2>}
 func.func @no_product(%x: tensor<4x2xf32>, %b: tensor<2xf32>) -> tensor<4x2xf32> {
   %y = kernel.bias_add x(%x) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
   %z = kernel.relu x(%y) : tensor<4x2xf32>

@@ -56,13 +56,13 @@
 // -----
 
 %x, %b = "test.op"() : () -> (tensor<4x8xf32>, tensor<4xf32>)
-// expected-error@below {{attribute 'trans_b' must be true, false, an integer, a float, a string or array<i64: ...>, got dense<1> : tensor<1xi32>}}
+// expected-error@below {{attribute 'trans_b' must be true, false, an integer, a float, a string, a symbol or array<i64: ...>, got dense<1> : tensor<1xi32>}}
 %y = kernel.gemm_epilogue a(%x) b(%x) bias(%b) -> out {trans_b = dense<1> : tensor<1xi32>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4xf32>) -> tensor<4x4xf32>
 
 // -----
 
 %x = "test.op"() : () -> tensor<4x8xi16>
-// expected-error@below {{expected element type f16, bf16, f32, f64, i32 or i64, got tensor<4x8xi16>}}
+// expected-error@below {{expected element type i1, i32, i64, f16, bf16, f32 or f64, got tensor<4x8xi16>}}
 %y = kernel.copy x(%x) : (tensor<4x8xi16>) -> tensor<4x8xf32>
 
 // -----
@@ -90,7 +90,7 @@
 
 // -----
 
-// expected-error@below {{expected element type f16, bf16, f32, f64, i32 or i64, got tensor<2xindex>}}
+// expected-error@below {{expected element type i1, i32, i64, f16, bf16, f32 or f64, got tensor<2xindex>}}
 %c = kernel.constant {value = 1.0} : tensor<2xindex>
 
 // -----

@@ -147,3 +147,45 @@
 // CHECK: %finite = kernel.check_finite status(%index) x(%s, %x) {code = 2}
 // CHECK-NEXT: : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
 %finite = kernel.check_finite status(%index) x(%s, %x) {code = 2} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
+
+// Rows
+// CHECK: %soft = kernel.softmax x(%x) : tensor<4x8xf32>
+%soft = kernel.softmax x(%x) : tensor<4x8xf32>
+// CHECK: %dsoft = kernel.softmax_grad dy(%x) saved(%soft) : tensor<4x8xf32>
+%dsoft = kernel.softmax_grad dy(%x) saved(%soft) : tensor<4x8xf32>
+// CHECK: %added = kernel.scatter_add x(%x) index(%i) src(%x)
+// CHECK-NEXT: : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>
+%added = kernel.scatter_add x(%x) index(%i) src(%x) : (tensor<4x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<4x8xf32>
+
+// Generated kernels: of every element, of rows, of columns, with a body beside them; results are as many as the body gives
+// CHECK: %each = kernel.map x(%x) {body = @halves, shape = array<i64: 4, 8>} : tensor<4x8xf32>
+// GENERIC: %each = "kernel.map"(%x) <{operandSegmentSizes = array<i32: 1, 0>, resultSegmentSizes = array<i32: 1>}>
+%each = kernel.map x(%x) {body = @halves, shape = array<i64: 4, 8>} : tensor<4x8xf32>
+// CHECK: %part, %row = kernel.rowwise x(%x) {body = @parts, reduced = 1, shape = array<i64: 4, 8>}
+// CHECK-NEXT: : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
+%part, %row = kernel.rowwise x(%x) {body = @parts, reduced = 1, shape = array<i64: 4, 8>} : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
+// CHECK: %totals = kernel.colwise x(%x) {body = @total, reduced = 1, shape = array<i64: 4, 8>}
+// CHECK-NEXT: : (tensor<4x8xf32>) -> tensor<8xf32>
+%totals = kernel.colwise x(%x) {body = @total, reduced = 1, shape = array<i64: 4, 8>} : (tensor<4x8xf32>) -> tensor<8xf32>
+// CHECK: %taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>}
+// CHECK-NEXT: : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>
+%taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>} : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>
+
+scalar.body @halves(%of_e: f32) -> f32 {
+  %of_two = arith.constant 2.000000e+00 : f32
+  %of_half = arith.divf %of_e, %of_two : f32
+  scalar.yield %of_half : f32
+}
+scalar.body @total(%of_e: f32) -> f32 {
+  %of_sum = scalar.sum %of_e : f32
+  scalar.yield %of_sum : f32
+}
+scalar.body @parts(%of_e: f32) -> (f32, f32) {
+  %of_sum = scalar.sum %of_e : f32
+  %of_quotient = arith.divf %of_e, %of_sum : f32
+  scalar.yield %of_quotient, %of_sum : f32, f32
+}
+scalar.body @take(%of_at: i64, %of_values: memref<?xf32>) -> f32 {
+  %of_value = scalar.load %of_values[%of_at] : memref<?xf32>
+  scalar.yield %of_value : f32
+}

@@ -1,0 +1,46 @@
+// Pointwise ops and reductions over one domain become one generated launch; in it nothing is computed twice.
+// RUN: aicf-opt %s --decompose --lower --fuse --dce --split-input-file | filecheck %s
+
+// A residual and the layer norm behind it: one launch, which also writes the sum that a later op reads.
+// CHECK-LABEL: func.func @residual_layer_norm
+// CHECK-NEXT:      tensor<4x8xf32>) {
+// CHECK-NEXT:    %view = kernel.view %w
+// CHECK-NEXT:    %view_1 = kernel.view %b
+// CHECK-NEXT:    %s, %y = kernel.rowwise x(%x, %h, %view, %view_1) {body = @add_layer_norm, reduced = 1, shape = array<i64: 4, 8>}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32, strided<[0, 1]>>, tensor<4x8xf32, strided<[0, 1]>>)
+// CHECK-NEXT:      tensor<4x8xf32>)
+// CHECK-NEXT:    func.return %s, %y
+func.func @residual_layer_norm(%x: tensor<4x8xf32>, %h: tensor<4x8xf32>, %w: tensor<8xf32>, %b: tensor<8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  %s = nn.add %x, %h : tensor<4x8xf32>
+  %y, %mean, %rstd = nn.layer_norm %s, %w, %b {normalized = 1}
+    : (tensor<4x8xf32>, tensor<8xf32>, tensor<8xf32>) -> (tensor<4x8xf32>, tensor<4x1xf32>, tensor<4x1xf32>)
+  func.return %s, %y : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+// A chain of pointwise ops with a broadcast operand: one launch, and no copy of what is broadcast.
+// CHECK-LABEL: func.func @chain
+// CHECK-NEXT:    %view = kernel.view %b : (tensor<8xf32>) -> tensor<4x8xf32, strided<[0, 1]>>
+// CHECK-NEXT:    %{{.*}} = kernel.map x(%x, %view) {body = @exp_mul_sin, shape = array<i64: 4, 8>}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<4x8xf32, strided<[0, 1]>>) -> tensor<4x8xf32>
+// CHECK-NEXT:    func.return
+func.func @chain(%x: tensor<4x8xf32>, %b: tensor<8xf32>) -> tensor<4x8xf32> {
+  %0 = nn.exp %x : tensor<4x8xf32>
+  %1 = nn.mul %0, %b : (tensor<4x8xf32>, tensor<8xf32>) -> tensor<4x8xf32>
+  %2 = nn.sin %1 : tensor<4x8xf32>
+  func.return %2 : tensor<4x8xf32>
+}
+
+// -----
+
+// What walks another domain is a launch of its own, of the same body.
+// CHECK-LABEL: func.func @two_domains
+// CHECK-NEXT:    %{{.*}} = kernel.map x(%x) {body = @exp, shape = array<i64: 4, 8>} : tensor<4x8xf32>
+// CHECK-NEXT:    %{{.*}} = kernel.map x(%y) {body = @exp, shape = array<i64: 5>} : tensor<5xf32>
+// CHECK-NEXT:    func.return
+func.func @two_domains(%x: tensor<4x8xf32>, %y: tensor<5xf32>) -> (tensor<4x8xf32>, tensor<5xf32>) {
+  %0 = nn.exp %x : tensor<4x8xf32>
+  %1 = nn.exp %y : tensor<5xf32>
+  func.return %0, %1 : tensor<4x8xf32>, tensor<5xf32>
+}

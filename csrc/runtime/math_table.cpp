@@ -8,9 +8,10 @@ namespace {
 
 #define AICF_UNARY(X)                                                                                     \
   X(acos)                                                                                                 \
-  X(acosh) X(asin) X(asinh) X(atan) X(atanh) X(cbrt) X(ceil) X(cos) X(cosh) X(erf) X(erfc) X(exp) X(exp2) \
-      X(expm1) X(fabs) X(floor) X(lgamma) X(log) X(log10) X(log1p) X(log2) X(nearbyint) X(rint) X(round)  \
-          X(sin) X(sinh) X(sqrt) X(tan) X(tanh) X(tgamma) X(trunc)
+  X(acosh)                                                                                                \
+  X(asin) X(asinh) X(atan) X(atanh) X(cbrt) X(ceil) X(cos) X(cosh) X(erf) X(erfc) X(exp) X(exp2) X(expm1) \
+      X(fabs) X(floor) X(lgamma) X(log) X(log10) X(log1p) X(log2) X(nearbyint) X(rint) X(round) X(sin)    \
+          X(sinh) X(sqrt) X(tan) X(tanh) X(tgamma) X(trunc)
 #define AICF_BINARY(X) X(atan2) X(copysign) X(fmax) X(fmin) X(fmod) X(hypot) X(pow) X(remainder)
 
 template <class T>

@@ -117,6 +117,12 @@ class Layout:
             dense *= size
         return runs
 
+    @property
+    def merged(self) -> Layout:
+        """The same places with the fewest dimensions: those that follow each other without a gap are one."""
+        runs = self._runs()[::-1]
+        return Layout(tuple(run.size for run in runs), tuple(run.stride for run in runs), self.offset)
+
     def spans(self) -> Iterator[tuple[int, int]]:
         """The positions, `(begin, end)` for those that follow each other."""
         runs = self._runs()
@@ -238,6 +244,11 @@ def disjoint(left: Layout, right: Layout) -> bool:
     """Whether two layouts of one block certainly have no place in common."""
     if not left.count or not right.count or left.end <= right.offset or right.end <= left.offset:
         return True
+    return _apart(left, right) or _apart(left.merged, right.merged)
+
+
+def _apart(left: Layout, right: Layout) -> bool:
+    """Whether the strides of the two nest, and some digit of their positions is never the same."""
     strides = sorted({s for layout in (left, right) for _, s in layout.significant if s} | {1}, reverse=True)
     boxes = [list(_box(layout, strides)) for layout in (left, right)]
     return any(a.stop <= b.start or b.stop <= a.start for a, b in zip(*boxes, strict=False))

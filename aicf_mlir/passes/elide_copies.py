@@ -23,7 +23,7 @@ from aicf_mlir.dialects.kernel_op import KernelOp, operand_spec, spec_of_type, t
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.expect import with_shape
-from aicf_mlir.ir.layouts import Layout, layout_of, shares_block, with_layout
+from aicf_mlir.ir.layouts import Layout, disjoint, layout_of, shares_block, with_layout
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 
@@ -169,6 +169,11 @@ class CopyElision:
                 f"moves a result of {writer.name}: one launch would use two parts of the result",
             )
             return
+        if join is not None and not apart(place, [each for each in join.inputs if each is not result]):
+            remark(
+                copy, f"moves a result of {writer.name}: its place is not certainly apart from other parts"
+            )
+            return
         if not all(isinstance(op, KernelOp) and not self.reason(op, {value: type_}) for op in readers):
             remark(
                 copy,
@@ -193,6 +198,11 @@ def meet_in(block: SSAValue, writer: Operation, readers: Sequence[Operation]) ->
     """Whether a launch would use two parts of `block`, one of them to write: kernels are asked for bytes, not elements."""
     reads = any(kernel.block_of(operand) is block for operand in (*writer.operands, *writer.results))
     return reads or any(kernel.block_of(result) is block for op in readers for result in op.results)
+
+
+def apart(place: Layout, parts: Sequence[SSAValue]) -> bool:
+    """Whether `place` certainly has no element in common with the other parts."""
+    return all(disjoint(place, layout_of(tensor_type(part))) for part in parts)
 
 
 def writer_of(copy: KernelOp) -> tuple[OpResult, Layout, Operation] | None:

@@ -136,6 +136,13 @@ def test_slices_fill_their_tensor(parts: list[Layout]) -> None:
     assert written.have(Layout.dense((size,)), size)
 
 
+def test_parts_whose_rows_are_folded_differently_are_apart() -> None:
+    threes, twos = Layout((3, 3, 3), (837, 3, 1), 0), Layout((3, 3, 2), (837, 2, 1), 9)
+    assert threes.merged == Layout((3, 9), (837, 1), 0)
+    assert disjoint(threes, twos)
+    assert not disjoint(threes, Layout((3, 3, 2), (837, 2, 1), 8))
+
+
 def test_slices_that_touch_are_not_apart() -> None:
     assert not disjoint(Layout((32, 32), (96, 1), 0), Layout((32, 32), (96, 1), 31))
     assert not disjoint(Layout((32, 33), (96, 1), 64), Layout((32, 32), (96, 1), 0))

@@ -23,7 +23,8 @@ from aicf_mlir.dialects.nn.pointwise import MulOp
 from aicf_mlir.dialects.nn.rows.functions import sign
 from aicf_mlir.dialects.nn.rows.row import ALL, FLOATS, NUMBERS, Formula
 from aicf_mlir.dialects.nn.shape import ConstantOp
-from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.body import COMPUTE, Body
+from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import Value, expect_type, scalar_of, with_shape
 from aicf_mlir.ir.formula import (
     Scalar,
@@ -41,7 +42,7 @@ from aicf_mlir.ir.formula import (
 )
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import ints_attr
-from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
 __all__ = ["MeanOp", "TableReductionOp"]
 
@@ -286,6 +287,11 @@ class ReductionGradOp(ValueOp, GeneratedInterface, abc.ABC):
         gradient = self.row().gradient
         assert gradient is not None
         return trace(self.compute_types, gradient, **parameters_of(self, self.row().parameters))
+
+    @property
+    def compute_types(self) -> tuple[str, ...]:
+        """Those of the operands in order: the domain depends on the body, which is made for them."""
+        return tuple(COMPUTE[element_name(element_type(operand))] for operand in self.operands)
 
     @property
     def domain(self) -> tuple[int, ...]:

@@ -187,6 +187,10 @@ def diagonal(call: Call) -> SSAValue:
 def unfold(call: Call) -> SSAValue:
     """Windows of `size` along a dimension, one every `step`; a window is the last dimension of the result."""
     x = call.value("self")
+    if not shape_of(x):
+        if not call["size"]:
+            raise Refused("windows of 0 elements")
+        return call.emit.reshape(x, call.shape)
     dim: int = call["dimension"] % len(shape_of(x))
     size, step = int(call["size"]), int(call["step"])
     windows = torch.arange(call.shape[dim])[:, None] * step + torch.arange(size)

@@ -111,8 +111,11 @@ def var_mean(*results: str) -> Row:
 
     def row(call: Call) -> Value:
         correction = call.arguments.get("correction", int(call.arguments.get("unbiased", True)))
+        correction = 1 if correction is None else correction
+        if correction < 0:
+            raise Refused(f"correction={correction}, less than 0")
         x = call.of(call["self"], call.result_dtype)
-        made = nn.VarMeanOp(x, dims_of(call, x), 1 if correction is None else correction, keeps(call))
+        made = nn.VarMeanOp(x, dims_of(call, x), correction, keeps(call))
         call.emit.insert_all(made)
         made.variance.name_hint, made.mean.name_hint = "variance", "mean"
         found: dict[str, SSAValue] = {"variance": made.variance, "mean": made.mean}

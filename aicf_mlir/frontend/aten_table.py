@@ -59,6 +59,7 @@ OF_ONE = (
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("relu", "gelu", "silu", "sigmoid", "mish", "hardswish", "hardsigmoid", "hardtanh", "hardshrink"),
     *("leaky_relu", "elu", "softplus", "softshrink", "threshold", "neg", "abs", "sign", "clamp"),
+    "logit",
     *("isnan", "isinf", "isfinite", "bitwise_not"),
 )
 """Ops of one tensor whose name and parameters in torch are those of their row."""

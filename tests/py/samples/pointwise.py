@@ -38,6 +38,11 @@ def numbered(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return np.nan_to_num(special(rng, shape), nan=0.5, posinf=math.inf, neginf=-math.inf)
 
 
+def one_zero(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """The special values without -0, where torch's infinity has either sign."""
+    return special(rng, shape) + 0.0
+
+
 def above_one(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Between 1.1 and 3."""
     return 1.0 + positive(rng, shape)
@@ -188,6 +193,10 @@ CASES: Mapping[str, Sequence[Case]] = {
     "hardshrink": [Case(F.hardshrink, clear_at_nan=False)],
     "softshrink": [Case(F.softshrink, clear_at_nan=False, parameters={"lambd": 0.25})],
     "threshold": [Case(F.threshold, parameters={"threshold": 0.1, "value": -2.0})],
+    "logit": [
+        Case(torch.logit, (probability,), specials=(one_zero, one_zero)),
+        Case(torch.logit, (probability,), parameters={"eps": 0.25}, clear_at_nan=False),
+    ],
     "binary_cross_entropy": [
         Case(
             lambda x, t: F.binary_cross_entropy(x, t.expand(x.shape), reduction="none"),

@@ -97,6 +97,19 @@ def leaky(g: Scalar, x: Scalar, y: Scalar, negative_slope: float) -> Scalar:
     return select(x > 0.0, g, g * negative_slope)
 
 
+def logit(x: Scalar, eps: float) -> Scalar:
+    """Of x held between eps and 1 - eps where eps is not negative."""
+    p = x if eps < 0 else minimum(maximum(x, eps), 1.0 - eps)
+    return log(p / (1.0 - p))
+
+
+def logit_gradient(g: Scalar, x: Scalar, y: Scalar, eps: float) -> Scalar:
+    """Outside of its bounds 0, or NaN where there are none but 0 and 1."""
+    low = max(eps, 0.0)
+    outside = (x < low) | (x > 1.0 - low)
+    return select(outside, math.nan if eps < 0 else 0.0, g / (x * (1.0 - x)))
+
+
 def binary_cross_entropy(x: Scalar, target: Scalar) -> Scalar:
     """Logarithms of at least -100, as in torch."""
     return (target - 1.0) * maximum(log1p(-x), -100.0) - target * maximum(log(x), -100.0)
@@ -200,6 +213,13 @@ ROWS = (
         lambda x, threshold, value: select(x <= threshold, value, x),
         parameters={"threshold": 0.0, "value": 0.0},
         gradient=lambda g, x, y, threshold, value: select(x <= threshold, 0.0, g),
+    ),
+    Row(
+        "logit",
+        "log(x / (1 - x)), of x between eps and 1 - eps; a negative eps stands for no bounds.",
+        logit,
+        parameters={"eps": -1.0},
+        gradient=logit_gradient,
     ),
     Row(
         "binary_cross_entropy",

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "py"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "gpu"))
 
 from cuda_driver import REGISTERS, Driver
-from generated_cases import model_kernel
+from generated_models import model_kernel
 
 from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.kernel import Kernel

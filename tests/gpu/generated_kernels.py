@@ -83,7 +83,8 @@ def generate_cases(seed: int, count: int, target: str) -> Iterator[Case]:
     from concurrent.futures import ThreadPoolExecutor
     from itertools import chain
 
-    from generated_cases import GeneratedCase, has_periodic, model_cases, random_cases, span, special_cases
+    from generated_cases import GeneratedCase, has_periodic, random_cases, span, special_cases
+    from generated_models import model_cases
 
     from aicf_mlir.codegen.cuda import generate
     from aicf_mlir.codegen.kernel import Tensor

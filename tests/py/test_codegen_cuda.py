@@ -17,12 +17,11 @@ from generated_cases import (
     dense,
     difference,
     has_periodic,
-    model_cases,
-    model_kernel,
     random_cases,
     special_cases,
     view,
 )
+from generated_models import model_cases, model_kernel
 
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate, workspace

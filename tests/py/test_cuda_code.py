@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generated_cases import GeneratedCase, difference, make, model_kernel, view
+from generated_cases import GeneratedCase, difference, make, view
+from generated_models import model_kernel
 
 from aicf_mlir import _C, KernelError, OpKind, PlanError
 from aicf_mlir.codegen import nvrtc

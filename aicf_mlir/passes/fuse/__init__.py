@@ -14,8 +14,11 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriteWalker, RewritePattern
+from xdsl.rewriter import Rewriter
 
-from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.dialects.generated import GeneratedOp
+from aicf_mlir.dialects.plan import LaunchOp
+from aicf_mlir.dialects.scalar import Bodies, BodyOp
 from aicf_mlir.ir.signature import return_op
 from aicf_mlir.passes.fuse.activation import FuseActivation
 from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
@@ -41,6 +44,7 @@ class FusePass(ModulePass):
                 if fuse_loops(function, bodies):
                     fuse_products(function)  # what one launch reads now, two did
                 fuse_updates(function)
+        drop_unread_bodies(op)
 
 
 def fuse_products(function: FuncOp) -> None:
@@ -55,3 +59,12 @@ def fuse_products(function: FuncOp) -> None:
     apply(FuseActivationGradient())
     apply(FoldReshape())  # those that the fusions have put between two products
     apply(FuseBiasGradient(function))
+
+
+def drop_unread_bodies(module: ModuleOp) -> None:
+    """Erase the bodies that no launch names any more."""
+    launches = [op for op in module.walk() if isinstance(op, GeneratedOp | LaunchOp)]
+    named = {op.body if isinstance(op, LaunchOp) else op.body_symbol for op in launches}
+    for op in list(module.ops):
+        if isinstance(op, BodyOp) and op.symbol not in named:
+            Rewriter.erase_op(op)

@@ -34,17 +34,21 @@ run_tests() {
   at_site python3 -m pytest -q -m gpu -n "$((JOBS < 6 ? JOBS : 6))" --tb=short --maxfail=40 -p no:cacheprovider \
     -W default::DeprecationWarning -W default::PendingDeprecationWarning \
     -c "$ROOT/pyproject.toml" --rootdir "$ROOT" "$ROOT/tests/py" || return
+  at_site python3 "$ROOT/tests/gpu/generated_kernels.py" || return
   at_site python3 "$ROOT/examples/short_form.py" --device cuda
 }
 
 # compute-sanitizer over the kernels. A canary first: a sanitizer that does not find it is no proof.
 sanitize() {
   local canary="$SITE/canary" kernels=(python3 "$ROOT/tests/gpu/sanitized_kernels.py")
+  local generated=(python3 "$ROOT/tests/gpu/generated_kernels.py")
   nvcc -arch=native -lineinfo -o "$canary" "$ROOT/tests/gpu/canary.cu" || return
   must_fire "Invalid __global__ write" memcheck "$canary" memory || return
   must_fire "hazard" racecheck "$canary" race || return
   clean memcheck "${kernels[@]}" --each 3 || return
-  clean racecheck "${kernels[@]}" --each 8 --only gemm reduce_sum mse_loss cross_entropy copy softmax sgd_step adam_step check_index check_finite
+  clean racecheck "${kernels[@]}" --each 8 --only gemm reduce_sum mse_loss cross_entropy copy softmax sgd_step adam_step check_index check_finite || return
+  clean memcheck "${generated[@]}" --count 4 --runs 2 || return
+  clean racecheck "${generated[@]}" --count 4 --runs 2
 }
 
 clean() {
@@ -67,6 +71,7 @@ must_fire() {
 
 bench() {
   at_site python3 "$ROOT/bench/kernels_gpu.py" || return
+  at_site python3 "$ROOT/bench/generated_gpu.py" || return
   at_site python3 "$ROOT/bench/mlp.py" --device cuda
 }
 

@@ -24,7 +24,7 @@ import numpy as np
 from cuda_driver import LOCAL_BYTES, REGISTERS, Bytes, Driver
 from numpy.typing import NDArray
 
-GUARD, RUNS, REPLAYS = 256, 20, 3
+GUARD, REPLAYS = 256, 3
 CALL = 32
 """Bytes of local memory that a call may need, such as that of a division with a subnormal."""
 EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-16, "f64": 2.0**-40}
@@ -228,7 +228,7 @@ def difference(got: NDArray[np.generic], want: NDArray[np.generic], element: str
     return f"{int((~right).sum())} of {right.size} elements, at {[int(i) for i in at]} {found[at]} for {true[at]}"
 
 
-def check(driver: Driver, arena: int, case: Case) -> tuple[list[str], str]:
+def check(driver: Driver, arena: int, case: Case, times: int) -> tuple[list[str], str]:
     """What is wrong with a kernel, and its registers."""
     packed, wrong = case.packed, list[str]()
     kernels = driver.kernels(case.image, [phase[0] for phase in packed.phases])
@@ -258,9 +258,9 @@ def check(driver: Driver, arena: int, case: Case) -> tuple[list[str], str]:
     def digest(image: Bytes) -> str:
         return hashlib.sha256(b"".join(bytes(data) for data in memory.results(image))).hexdigest()
 
-    runs = {digest(first), *(digest(outcome(memory)) for _ in range(RUNS - 1))}
+    runs = {digest(first), *(digest(outcome(memory)) for _ in range(times - 1))}
     if len(runs) > 1:
-        wrong.append(f"{len(runs)} different results in {RUNS} runs")
+        wrong.append(f"{len(runs)} different results in {times} runs")
     if any(phase[1] for phase in packed.phases):
         graph = driver.capture(lambda: launch(memory))
         if {digest(outcome(memory, graph)) for _ in range(REPLAYS)} != {digest(first)}:
@@ -280,6 +280,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=40, help="random kernels of each kind (40)")
+    parser.add_argument(
+        "--runs", type=int, default=20, help="eager runs of each, whose bits are compared (20)"
+    )
     parser.add_argument("--target", default="sm_90", help="what --pack compiles for (sm_90)")
     parser.add_argument("--pack", type=Path, metavar="FILE")
     parser.add_argument("--run", type=Path, metavar="FILE")
@@ -292,7 +295,7 @@ def main() -> int:
     arena = driver.allocate(1 << 26)
     checked, bad = 0, 0
     for case in cases:
-        wrong, registers = check(driver, arena, case)
+        wrong, registers = check(driver, arena, case, options.runs)
         checked, bad = checked + 1, bad + bool(wrong)
         for why in wrong:
             print(f"{case.packed.name} ({case.packed.id}, registers {registers}): {why}", flush=True)

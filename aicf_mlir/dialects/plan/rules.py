@@ -114,7 +114,7 @@ def check_alias(slot: SlotOp, slots: dict[str, SlotOp]) -> None:
         )
     if slot.value is not None or slot.label is not None or slot.live is not None:
         refuse(slot, f"the alias @{slot.symbol} has its name, value and live range from @{slot.root}")
-    if (layout := slot.layout) is not None and layout.end > prod(owner.spec[1]):
+    if (layout := slot.layout) is not None and layout.count and layout.end > prod(owner.spec[1]):
         refuse(
             slot,
             f"expected @{slot.symbol} inside the {prod(owner.spec[1])} elements of @{slot.root}, got {slot.type},"

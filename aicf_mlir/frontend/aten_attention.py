@@ -60,9 +60,23 @@ def softmax(call: Call, scores: SSAValue, dtype: torch.dtype) -> SSAValue:
         mask = call.emit.cast(mask, torch.bool)
         masked = call.emit.constant(-math.inf, dtype)
         scores = call.emit.insert(CLASSES["where"](mask, scores, masked))
-    scores = call.emit.broadcast(scores, shape)
+    return safe_softmax(call, call.emit.broadcast(scores, shape), dtype)
+
+
+def safe_softmax_row(call: Call) -> SSAValue:
+    """What torch's own decomposition of attention calls: along `dim`, which changes places with the last dimension."""
+    perm = list(range(len(call.shape)))
+    if perm:
+        perm[call["dim"]], perm[-1] = perm[-1], perm[call["dim"]]
+    dtype = call.dtype
+    x = call.emit.transpose(call.of(call["self"], dtype), perm)
+    return call.emit.transpose(safe_softmax(call, x, dtype), perm)
+
+
+def safe_softmax(call: Call, scores: SSAValue, dtype: torch.dtype) -> SSAValue:
+    """Over the last dimension; 0 where all scores of a row are minus infinity, and so is their gradient."""
     least, zero = call.emit.constant(-math.inf, dtype), call.emit.constant(0.0, dtype)
-    largest = call.emit.insert(REDUCTIONS["amax"](scores, [len(shape) - 1], True))
+    largest = call.emit.insert(REDUCTIONS["amax"](scores, list(range(len(shape_of(scores))))[-1:], True))
     nothing = call.emit.insert(CLASSES["eq"](largest, least))
     weights = call.emit.insert(nn.SoftmaxOp(call.emit.insert(CLASSES["where"](nothing, zero, scores))))
     return call.emit.insert(CLASSES["where"](nothing, zero, weights))

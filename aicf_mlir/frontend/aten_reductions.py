@@ -172,16 +172,29 @@ def rms_norm(call: Call) -> SSAValue:
     return call.emit.cast(made.result, call.expected.dtype)
 
 
-def of_groups(call: Call, groups: int) -> Sequence[SSAValue]:
-    """x[N, C, d..] normalized in `groups` groups of channels, times weight and plus bias; mean and rstd."""
-    dtype = widest(call, "input", "weight", "bias")
+def groups_of(call: Call, groups: int) -> SSAValue:
+    """x[N, C, d..] with a row for each group of channels."""
     shape = shape_of(call.value("input"))
-    rows = (shape[0], groups, math.prod(shape[1:]) // groups)
-    x = call.emit.reshape(call.of(call["input"], dtype), rows)
-    made = nn.LayerNormOp(x, None, None, 1, float(call["eps"]))
+    x = call.of(call["input"], widest(call, "input", "weight", "bias"))
+    return call.emit.reshape(x, (shape[0], groups, math.prod(shape[1:]) // groups))
+
+
+def of_groups(call: Call, groups: int) -> SSAValue:
+    """x[N, C, d..] normalized in `groups` groups of channels, times weight and plus bias."""
+    made = nn.LayerNormOp(groups_of(call, groups), None, None, 1, float(call["eps"]))
     call.emit.insert_all(made)
-    y = affine(call, call.emit.reshape(made.result, shape), dtype)
-    return y, *(call.emit.reshape(value, rows[:2]) for value in (made.mean, made.rstd))
+    y = call.emit.reshape(made.result, shape_of(call.value("input")))
+    return affine(call, y, widest(call, "input", "weight", "bias"))
+
+
+def group_statistics(call: Call, groups: int) -> Sequence[SSAValue]:
+    """Mean and rstd of each group: by ops of their own, since torch has gradients through them."""
+    made = nn.VarMeanOp(groups_of(call, groups), [2], 0.0)
+    call.emit.insert_all(made)
+    variance = call.emit.insert(
+        CLASSES["add"](made.variance, call.of(call["eps"], widest(call, "input", "weight", "bias")))
+    )
+    return made.mean, call.emit.insert(CLASSES["rsqrt"](variance))
 
 
 def affine(call: Call, y: SSAValue, dtype: torch.dtype) -> SSAValue:
@@ -198,9 +211,11 @@ def affine(call: Call, y: SSAValue, dtype: torch.dtype) -> SSAValue:
 def group_norm(call: Call) -> Value:
     """Over groups of channels; of the native op, with mean and rstd."""
     native = "num_groups" not in call.arguments
-    parts = of_groups(call, call["group" if native else "num_groups"])
+    groups: int = call["group" if native else "num_groups"]
+    y = of_groups(call, groups)
     if not native:
-        return call.emit.cast(parts[0], call.expected.dtype)
+        return call.emit.cast(y, call.expected.dtype)
+    parts = (y, *group_statistics(call, groups))
     return tuple(call.emit.cast(value, like.dtype) for value, like in zip(parts, call.expected, strict=True))
 
 
@@ -209,7 +224,7 @@ def instance_norm(call: Call) -> SSAValue:
     if not call["use_input_stats"] or call["running_mean"] is not None:
         raise Refused("instance normalisation with running statistics")
     channels = shape_of(call.value("input"))[1]
-    return call.emit.cast(of_groups(call, channels)[0], call.expected.dtype)
+    return call.emit.cast(of_groups(call, channels), call.expected.dtype)
 
 
 def batch_norm(call: Call) -> Value:

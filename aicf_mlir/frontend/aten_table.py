@@ -15,7 +15,7 @@ from aicf_mlir.frontend import (
     aten_recurrent,
     aten_reductions,
 )
-from aicf_mlir.frontend.aten_attention import attention
+from aicf_mlir.frontend.aten_attention import attention, safe_softmax_row
 from aicf_mlir.frontend.aten_indexing import refused
 from aicf_mlir.frontend.aten_pointwise import SELU, logical, pointwise, scaled, whole, with_product
 from aicf_mlir.frontend.aten_reductions import along_dim, index_of, reduction, total, var_mean, with_index
@@ -196,6 +196,7 @@ TABLE: dict[str, Row] = {
     **REARRANGING,
     **aten_recurrent.ROWS,
     **rows(attention, "scaled_dot_product_attention.default"),
+    **rows(safe_softmax_row, "_safe_softmax.default"),
     **rows(linear, "linear.default"),
     **rows(matmul, "matmul.default", "mm.default", "bmm.default"),
     **rows(matmul_plus("mat1", "mat2"), "addmm.default"),

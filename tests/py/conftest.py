@@ -1,7 +1,8 @@
 """Shared test set-up: tests marked `gpu` need a CUDA device and are skipped where there is none.
 
 `--programs N`, `--mutants N` and `--seed S` set how many random programs, mutated texts and mutated plans run and where
-their seeds start; `--kills N` how often a training process is killed; `--calls N` how many calls eight threads make;
+their seeds start; `--opinfo-samples N` how many samples of each op of torch train;
+`--kills N` how often a training process is killed; `--calls N` how many calls eight threads make;
 `--signals N` how often each call is interrupted; `--lives N` how many random sequences of calls are mirrored in torch.
 """
 
@@ -18,6 +19,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--programs", type=int, default=300, help="how many random programs to run (300)")
     group.addoption("--mutants", type=int, default=200, help="how many mutated texts and plans to try (200)")
     group.addoption("--seed", type=int, default=0, help="seed of the first of them (0)")
+    parser.addoption(
+        "--opinfo-samples", type=int, default=0, help="samples of every op of torch, not one of some ops (0)"
+    )
     parser.addoption("--kills", type=int, default=10, help="how often a training process is killed (10)")
     parser.addoption("--calls", type=int, default=400, help="how many calls eight threads make (400)")
     parser.addoption("--signals", type=int, default=20, help="how often each call is interrupted (20)")

@@ -244,6 +244,7 @@ def tried(op: Callable[..., Any], sample: Any, dtype: torch.dtype, device: str =
             model = Applied(op, sample)
             if dtype.itemsize == 2:
                 model = model.of_type(dtype)
+            dtype = model.scale.dtype  # that of an op without floats is float32
             torchs = in_torch(copy.deepcopy(model))
             exact = in_torch(model.of_type(torch.float64)) if dtype != torch.float64 else torchs
         except Exception as error:  # noqa: BLE001 - whatever torch has against its own sample

@@ -47,7 +47,7 @@ VERSION = 1
 
 DENSE = "dense"
 
-DIALECTS = frozenset({"builtin", "func", "kernel", "plan"})
+DIALECTS = frozenset({"builtin", "func", "kernel", "plan", "scalar", "arith", "math"})
 """Of the stages whose work is launches."""
 
 Item = TypeVar("Item")

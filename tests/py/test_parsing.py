@@ -50,7 +50,7 @@ REFUSED = {
     "comment-only": ("// nothing\n", "expected an operation"),
     "prose": (
         "hello world",
-        "1:1: error: operation 'hello' is of no known dialect; known dialects: builtin, func",
+        "1:1: error: operation 'hello' is of no known dialect; known dialects: arith, builtin, func",
     ),
     "binary": (b"\x7fELF\x02\x01\x01\0\0\0", "1:8: error: NUL character: this is not a text file"),
     "not-utf-8": (b"// caf\xe9\n", "1:7: error: byte 0xe9 is not UTF-8 text"),

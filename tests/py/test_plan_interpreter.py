@@ -75,6 +75,7 @@ def test_a_plan_is_plain_data() -> None:
         "workspace": None,
         "unless": None,
         "origin": "<text>:14",
+        "code": None,
     }
 
 

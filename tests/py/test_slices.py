@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from aicf_mlir import CompiledTrainStep, TraceError, compile_train_step
+from aicf_mlir import CompiledTrainStep, compile_train_step
 from aicf_mlir.describe import describe
 from aicf_mlir.stages import make_context, run_stages
 from aicf_mlir.text.parsing import parse_module
@@ -193,14 +193,3 @@ def test_a_model_without_copies_trains_as_in_torch(make: Callable[[], nn.Module]
     assert step.capture({"x": x}, verify="bitwise").equal
     for (name, ours), theirs in zip(model.named_parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5, msg=name)
-
-
-REFUSED: dict[str, tuple[Body, str]] = {
-    "a step": (lambda m, x: m.layer(x)[:, ::2], "a slice with step 2; supported is step 1"),
-}
-
-
-@pytest.mark.parametrize(("body", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_slice_is_refused(body: Body, message: str) -> None:
-    with pytest.raises(TraceError, match=message):
-        compiled(Net(body), "cpu", torch.randn(2, 6, 12))

@@ -6,14 +6,6 @@
 namespace aicf {
 namespace {
 
-#define AICF_UNARY(X)                                                                                     \
-  X(acos)                                                                                                 \
-  X(acosh)                                                                                                \
-  X(asin) X(asinh) X(atan) X(atanh) X(cbrt) X(ceil) X(cos) X(cosh) X(erf) X(erfc) X(exp) X(exp2) X(expm1) \
-      X(fabs) X(floor) X(lgamma) X(log) X(log10) X(log1p) X(log2) X(nearbyint) X(rint) X(round) X(sin)    \
-          X(sinh) X(sqrt) X(tan) X(tanh) X(tgamma) X(trunc)
-#define AICF_BINARY(X) X(atan2) X(copysign) X(fmax) X(fmin) X(fmod) X(hypot) X(pow) X(remainder)
-
 template <class T>
 void* one(T (*function)(T)) {
   return reinterpret_cast<void*>(function);
@@ -27,19 +19,27 @@ void* three(T (*function)(T, T, T)) {
   return reinterpret_cast<void*>(function);
 }
 
+// Of doubles and, behind an f, of floats.
+#define AICF_ROWS(arity, name) \
+  {#name, arity<double>(std::name)}, { #name "f", arity<float>(std::name) }
+
 const std::map<std::string, void*>& table() {
   static const std::map<std::string, void*> functions = {
-#define X(name) {#name, one<double>(std::name)}, {#name "f", one<float>(std::name)},
-      AICF_UNARY(X)
-#undef X
-#define X(name) {#name, two<double>(std::name)}, {#name "f", two<float>(std::name)},
-          AICF_BINARY(X)
-#undef X
-              {"fma", three<double>(std::fma)},
-      {"fmaf", three<float>(std::fma)},
-  };
+      AICF_ROWS(one, acos),  AICF_ROWS(one, acosh),    AICF_ROWS(one, asin),      AICF_ROWS(one, asinh),
+      AICF_ROWS(one, atan),  AICF_ROWS(one, atanh),    AICF_ROWS(one, cbrt),      AICF_ROWS(one, ceil),
+      AICF_ROWS(one, cos),   AICF_ROWS(one, cosh),     AICF_ROWS(one, erf),       AICF_ROWS(one, erfc),
+      AICF_ROWS(one, exp),   AICF_ROWS(one, exp2),     AICF_ROWS(one, expm1),     AICF_ROWS(one, fabs),
+      AICF_ROWS(one, floor), AICF_ROWS(one, lgamma),   AICF_ROWS(one, log),       AICF_ROWS(one, log10),
+      AICF_ROWS(one, log1p), AICF_ROWS(one, log2),     AICF_ROWS(one, nearbyint), AICF_ROWS(one, rint),
+      AICF_ROWS(one, round), AICF_ROWS(one, sin),      AICF_ROWS(one, sinh),      AICF_ROWS(one, sqrt),
+      AICF_ROWS(one, tan),   AICF_ROWS(one, tanh),     AICF_ROWS(one, tgamma),    AICF_ROWS(one, trunc),
+      AICF_ROWS(two, atan2), AICF_ROWS(two, copysign), AICF_ROWS(two, fmax),      AICF_ROWS(two, fmin),
+      AICF_ROWS(two, fmod),  AICF_ROWS(two, hypot),    AICF_ROWS(two, pow),       AICF_ROWS(two, remainder),
+      AICF_ROWS(three, fma)};
   return functions;
 }
+
+#undef AICF_ROWS
 
 }  // namespace
 

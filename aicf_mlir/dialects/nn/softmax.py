@@ -65,7 +65,12 @@ class SoftmaxGradOp(SoftmaxGradBase):
     name = "nn.softmax_grad"
 
     def formula(self) -> Formula:
-        return lambda g, y: y * (g - row_sum(g * y))
+        return softmax_gradient
+
+
+def softmax_gradient(g: Scalar, y: Scalar) -> Scalar:
+    """From the cotangent of the result y, and y."""
+    return y * (g - row_sum(g * y))
 
 
 @irdl_op_definition

@@ -1,94 +1,37 @@
-"""What the prebuilt elementwise kernels compute, as formulas: by the name of the op."""
+"""What the prebuilt elementwise kernels compute: the formulas that nn has, by the name of the kernel op."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from aicf_mlir.ir import formula as f
+from aicf_mlir.dialects.nn.gradient_rows import gradients
+from aicf_mlir.dialects.nn.rows import ROWS as POINTWISE
+from aicf_mlir.dialects.nn.rows import Row
+from aicf_mlir.dialects.nn.softmax import softmax, softmax_gradient
 from aicf_mlir.ir.formula import Scalar
 
-SQRT_2_OVER_PI, CUBIC = 0.7978845608028654, 0.044715
-INVERSE_SQRT_2PI = 0.3989422804014327
+Formula = Callable[..., Scalar]
+
+ARITHMETIC = ("add", "sub", "mul", "div", "neg")
+ACTIVATIONS = {"relu": {}, "silu": {}, "tanh": {}, "sigmoid": {}, "gelu": {"approximate": "none"}}
 
 
-def _sigmoid(x: Scalar) -> Scalar:
-    return 1.0 / (1.0 + f.exp(-x))
+def _gradient(name: str) -> Formula:
+    """Of dy and what forward saved."""
+    (row,) = gradients(POINTWISE[name])
+    assert isinstance(row, Row)
+    return row.formula
 
 
-def _relu_grad(dy: Scalar, y: Scalar) -> Scalar:
-    return f.select(y <= 0.0, 0.0, dy)
-
-
-def _gelu(x: Scalar) -> Scalar:
-    return 0.5 * x * (1.0 + f.erf(x * f.SQRT_HALF))
-
-
-def _gelu_grad(dy: Scalar, x: Scalar) -> Scalar:
-    density = f.exp(-0.5 * x * x) * INVERSE_SQRT_2PI
-    return dy * (0.5 * (1.0 + f.erf(x * f.SQRT_HALF)) + x * density)
-
-
-def _gelu_tanh(x: Scalar) -> Scalar:
-    return 0.5 * x * (1.0 + f.tanh(SQRT_2_OVER_PI * (x + CUBIC * x * x * x)))
-
-
-def _gelu_tanh_grad(dy: Scalar, x: Scalar) -> Scalar:
-    inner = f.tanh(SQRT_2_OVER_PI * (x + CUBIC * x * x * x))
-    slope = SQRT_2_OVER_PI * (1.0 + 3.0 * CUBIC * x * x)
-    return dy * (0.5 * (1.0 + inner) + 0.5 * x * (1.0 - inner * inner) * slope)
-
-
-def _silu_grad(dy: Scalar, x: Scalar) -> Scalar:
-    s = _sigmoid(x)
-    return dy * s * (1.0 + x * (1.0 - s))
-
-
-def _relu(x: Scalar) -> Scalar:
-    return f.maximum(x, 0.0)
-
-
-def _silu(x: Scalar) -> Scalar:
-    return x * _sigmoid(x)
-
-
-def _tanh_grad(dy: Scalar, y: Scalar) -> Scalar:
-    return dy * (1.0 - y * y)
-
-
-def _sigmoid_grad(dy: Scalar, y: Scalar) -> Scalar:
-    return dy * (y * (1.0 - y))
-
-
-FORMULAS: dict[str, Callable[..., Scalar]] = {
-    "add": Scalar.__add__,
-    "sub": Scalar.__sub__,
-    "mul": Scalar.__mul__,
-    "div": Scalar.__truediv__,
-    "neg": Scalar.__neg__,
-    "relu": _relu,
-    "gelu": _gelu,
-    "gelu_tanh": _gelu_tanh,
-    "silu": _silu,
-    "tanh": f.tanh,
-    "sigmoid": _sigmoid,
-    "relu_bwd": _relu_grad,
-    "gelu_bwd": _gelu_grad,
-    "gelu_tanh_bwd": _gelu_tanh_grad,
-    "silu_bwd": _silu_grad,
-    "tanh_bwd": _tanh_grad,
-    "sigmoid_bwd": _sigmoid_grad,
-    "bias_add": Scalar.__add__,
+FORMULAS: dict[str, Formula] = {
+    **{name: POINTWISE[name].formula for name in ARITHMETIC},
+    **{name: partial(POINTWISE[name].formula, **given) for name, given in ACTIVATIONS.items()},
+    **{f"{name}_bwd": partial(_gradient(name), **given) for name, given in ACTIVATIONS.items()},
+    "gelu_tanh": partial(POINTWISE["gelu"].formula, approximate="tanh"),
+    "gelu_tanh_bwd": partial(_gradient("gelu"), approximate="tanh"),
+    "bias_add": POINTWISE["add"].formula,
 }
 
-
-def _softmax(x: Scalar) -> Scalar:
-    e = f.exp(x - f.row_max(x))
-    return e / f.row_sum(e)
-
-
-def _softmax_grad(dy: Scalar, y: Scalar) -> Scalar:
-    return y * (dy - f.row_sum(dy * y))
-
-
-ROWS: dict[str, Callable[..., Scalar]] = {"softmax": _softmax, "softmax_grad": _softmax_grad}
+ROWS: dict[str, Formula] = {"softmax": softmax, "softmax_grad": softmax_gradient}
 """Of the last dimension."""

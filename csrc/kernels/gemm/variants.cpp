@@ -5,6 +5,7 @@
 #include "kernels/common/rows.h"
 #include "kernels/gemm/launch.h"
 #include "kernels/gemm/problem.h"
+#include "kernels/gemm/tiles.h"
 #include "op/registry.h"
 
 namespace aicf {
@@ -85,34 +86,31 @@ Status supports_product_of(const OpDesc& op) {
   return supports_product(op);
 }
 
-// Below this many elements, 64x64 tiles are too few to fill the chip.
-constexpr int64_t kSmallestLargeResult = 256 * 1024;
-
 Status supports_tiled_64x64(const OpDesc& op) {
   AICF_TRY(supports_product_of<DType::F32>(op));
   GemmProblem p = gemm_problem(op);
-  if (p.m * p.n < kSmallestLargeResult) {
+  if (!is_large_result(p.m, p.n)) {
     return decline("too few tiles to fill the chip: needs m*n >= ", kSmallestLargeResult, ", got ", p.m, "*",
                    p.n);
   }
   return Status::ok();
 }
 
-// In order of preference. Tensor cores and asynchronous copies to shared memory need sm_80.
+// In order of preference.
 constexpr Prepare tensor_cores = AICF_CUDA((prepare_with<tensor_core_gemm, gemm_tc_cuda>));
 constexpr Prepare tiled_64x64 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_64x64_cuda>));
 constexpr Prepare tiled_32x32 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_32x32_cuda>));
 constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>));
 
-#define AICF_GEMM_ROWS(op)                                                                   \
-  cuda_row(op "_f16_tc", op, 80, tensor_cores, supports_product_of<DType::F16>),             \
-      cuda_row(op "_bf16_tc", op, 80, tensor_cores, supports_product_of<DType::BF16>),       \
-      cuda_row(op "_f32_tiled_64x64", op, 80, tiled_64x64, supports_tiled_64x64),            \
-      cuda_row(op "_f32_tiled_32x32", op, 80, tiled_32x32, supports_product_of<DType::F32>), \
-      cuda_row(op "_f32_naive", op, kSmAny, naive, supports_product_of<DType::F32>),         \
-      cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),         \
-      cpu_row(op "_cpu_blas", op, prepare_with<gemm_problem, gemm_cpu_blas>, supports_blas,  \
-              gemm_cpu_blas_workspace),                                                      \
+#define AICF_GEMM_ROWS(op)                                                                               \
+  cuda_row(op "_f16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::F16>),             \
+      cuda_row(op "_bf16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::BF16>),       \
+      cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled_64x64),            \
+      cuda_row(op "_f32_tiled_32x32", op, kSmAsyncCopies, tiled_32x32, supports_product_of<DType::F32>), \
+      cuda_row(op "_f32_naive", op, kSmAny, naive, supports_product_of<DType::F32>),                     \
+      cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),                     \
+      cpu_row(op "_cpu_blas", op, prepare_with<gemm_problem, gemm_cpu_blas>, supports_blas,              \
+              gemm_cpu_blas_workspace),                                                                  \
       cpu_row(op "_cpu_plain", op, prepare_with<gemm_problem, gemm_cpu_plain>, supports_product)
 
 constexpr KernelVariant kVariants[] = {AICF_GEMM_ROWS("gemm"), AICF_GEMM_ROWS("gemm_epilogue")};
@@ -123,12 +121,8 @@ constexpr const char* kNumerics =
 }  // namespace
 
 TiledGemm tensor_core_gemm(const OpDesc& op) {
-  constexpr int64_t kMultiprocessors = 132;
   const GemmProblem p = gemm_problem(op);
-  const auto fills = [&](int64_t side) {
-    return (p.m + side - 1) / side * ((p.n + side - 1) / side) * p.batch >= kMultiprocessors;
-  };
-  return {p, fills(128) ? 128 : fills(64) ? 64 : 32};
+  return {p, tensor_core_side(p.m, p.n, p.batch)};
 }
 
 static const Family family([](KernelRegistry& registry) {

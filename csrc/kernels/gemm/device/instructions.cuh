@@ -1,0 +1,98 @@
+// The instructions that C++ has no words for: copies in the background, tensor cores, 16-bit floats.
+#pragma once
+
+namespace aicf::gemm {
+
+__device__ __forceinline__ unsigned shared_address(const void* shared) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+}
+
+// Copies BYTES (4, 8 or 16) to shared memory in the background; bytes from `valid` on are written as zeros.
+// Both addresses are multiples of BYTES.
+template <int BYTES>
+__device__ __forceinline__ void copy_async(void* shared, const void* global, int valid) {
+  if constexpr (BYTES == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+                 "r"(valid)
+                 : "memory");
+  } else {
+    static_assert(BYTES == 4 || BYTES == 8, "cp.async moves 4, 8 or 16 bytes");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared)), "l"(global),
+                 "n"(BYTES), "r"(valid)
+                 : "memory");
+  }
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most PENDING of this thread's latest groups are under way.
+template <int PENDING>
+__device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Four matrices of 8 x 8 elements of 16 bits, by a whole warp: lane 8 i + r hands over the address of row r
+// of matrix i, a multiple of 16 bytes. Lane l gets of each matrix the elements (l / 4, l % 4 * 2) and the
+// next one of the row; of its transpose where TRANSPOSED.
+template <bool TRANSPOSED>
+__device__ __forceinline__ void read_matrices(unsigned (&to)[4], const void* row) {
+  if constexpr (TRANSPOSED) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+  }
+}
+
+// The element types: what is in memory, what sums are in. The 16-bit ones are bits here, whatever type the
+// surroundings have for them. `multiply` adds x [16, 16] times y [16, 8] to the sums [16, 8], by a whole
+// warp: lane l holds of each quarter of x (upper left, lower left, upper right, lower right) and of each half
+// of y transposed what read_matrices gives, and the sums (l / 4, l % 4 * 2), its right neighbour, and both of
+// these eight rows below.
+struct F16 {
+  using Element = unsigned short;
+  using Sum = float;
+  static __device__ __forceinline__ float wide(Element x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+    return y;
+  }
+  static __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&x)[4],
+                                                  const unsigned (&y)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
+  }
+};
+struct BF16 {
+  using Element = unsigned short;
+  using Sum = float;
+  static __device__ __forceinline__ float wide(Element x) {
+    return __uint_as_float(static_cast<unsigned>(x) << 16);
+  }
+  static __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&x)[4],
+                                                  const unsigned (&y)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
+  }
+};
+struct F32 {
+  using Element = float;
+  using Sum = float;
+  static __device__ __forceinline__ float wide(float x) { return x; }
+};
+struct F64 {
+  using Element = double;
+  using Sum = double;
+  static __device__ __forceinline__ double wide(double x) { return x; }
+};
+
+}  // namespace aicf::gemm

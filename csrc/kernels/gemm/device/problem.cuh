@@ -1,0 +1,67 @@
+// A product as its device code sees it: sizes, where the matrices of a and b lie, which tile a block
+// computes.
+//
+//   z[i, j] = sum over l < k of op(a)[i, l] op(b)[l, j], for each member of the batch, i < m, j < n
+//
+// What becomes of z is said by an epilogue, a functor `epilogue(member, z, row, column)`: `const C (&z)[W]`
+// are the sums of W neighbours of `row`, the first of them in `column`, which W divides; C is Format::Sum. It
+// is called once for each element, by any thread. The sums of op(a) along k are handed to a functor
+// `totals(member, row, C)` where `totals.wanted()`.
+#pragma once
+
+namespace aicf::gemm {
+
+// A batch has two levels, as that of [batch, heads, time, size] has.
+struct Member {
+  long long outer, inner;
+};
+
+// Row-major matrices: elements from row to row, and from member to member of each level.
+struct Strides {
+  long long leading, outer, inner;
+
+  __device__ __forceinline__ long long start(const Member& member) const {
+    return member.outer * outer + member.inner * inner;
+  }
+};
+
+struct Problem {
+  long long batch, inner_batch;  // products in all, and of the inner level, which divides them
+  long long m, n, k;
+  Strides a, b;
+
+  __device__ __forceinline__ Member member(long long index) const {
+    if (inner_batch == 1) return {index, 0};
+    return {index / inner_batch, index % inner_batch};
+  }
+};
+
+// The tiles of BM x BN of all members, counted; those of a row of tiles follow each other, so that they share
+// a's rows in the L2 cache. Without columns there is still one a row, for the totals.
+template <int BM, int BN>
+struct Tiles {
+  long long across, each, count;
+
+  __device__ __forceinline__ explicit Tiles(const Problem& p)
+      : across(p.n > 0 ? (p.n + BN - 1) / BN : 1),
+        each((p.m + BM - 1) / BM * across),
+        count(each * p.batch) {}
+
+  struct Place {
+    Member member;
+    long long row, column;  // of the tile's first element
+  };
+  __device__ __forceinline__ Place place(const Problem& p, long long index) const {
+    const long long in_batch = p.batch == 1 ? 0 : index / each, tile = index - in_batch * each;
+    return {p.member(in_batch), tile / across * BM, tile % across * BN};
+  }
+};
+
+// For results without totals.
+struct NoTotals {
+  __device__ __forceinline__ bool wanted() const { return false; }
+  template <class C>
+  __device__ __forceinline__ void operator()(const Member&, long long, C) const {}
+};
+
+}  // namespace aicf::gemm

@@ -1,0 +1,81 @@
+// The tiles of the CUDA products: how much of the result a block of threads computes, and what of shared
+// memory it needs. Numbers only, for the host too.
+//
+// The headers of this folder are compiled by nvcc into the prebuilt kernels and, as text, by NVRTC into
+// generated ones: so they include nothing but each other.
+#pragma once
+
+namespace aicf::gemm {
+
+// A tile of an operand in shared memory has the order that the operand has in memory: rows along k, or along
+// the EXTENT, m or n. The padding of 16 bytes a row keeps rows aligned, and puts eight rows that follow each
+// other in different banks. BYTES are those of an element.
+template <bool ALONG_K, int EXTENT, int BK, int BYTES>
+struct OperandTile {
+  static constexpr int kRows = ALONG_K ? EXTENT : BK;
+  static constexpr int kColumns = ALONG_K ? BK : EXTENT;
+  static constexpr int kPitch = kColumns + 16 / BYTES;
+  static constexpr int kElements = kRows * kPitch;
+  static constexpr int kAlongExtent = ALONG_K ? kPitch : 1;  // elements from neighbour to neighbour
+  static constexpr int kAlongK = ALONG_K ? 1 : kPitch;
+};
+
+// Threads of tiles that a multiprocessor has room for: 128 registers for each.
+constexpr int kResidentThreads = 512;
+
+// Tensor cores: a block computes BM x BN, a warp WM x WN of it, STAGES tiles of BK steps of k are under way.
+template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_>
+struct TensorShape {
+  static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, STAGES = STAGES_;
+  static constexpr int kBytes = 2;
+  static constexpr int kThreads = (BM / WM) * (BN / WN) * 32;
+  static constexpr int kResident = kResidentThreads / kThreads;  // blocks of a multiprocessor, at least
+  static constexpr int kParts = 1;
+  static constexpr int kSumPitch = BN + 8;  // the pairs of sums of half a warp lie in 32 banks
+};
+using Tensor128 = TensorShape<128, 128, 32, 64, 32, 3>;
+using Tensor64 = TensorShape<64, 64, 32, 32, 32, 3>;
+using Tensor32 = TensorShape<32, 32, 64, 16, 16, 3>;
+
+// f32 in registers: a thread computes TM x TN. GROUPS > 1 divides each tile of k over groups of warps that
+// keep sums of their own, added at the end from the first to the last: small results have few tiles, and one
+// tile alone would leave its multiprocessor waiting.
+template <int BM_, int BN_, int BK_, int TM_, int TN_, int GROUPS_, int STAGES_>
+struct RegisterShape {
+  static constexpr int BM = BM_, BN = BN_, BK = BK_, TM = TM_, TN = TN_, GROUPS = GROUPS_, STAGES = STAGES_;
+  static constexpr int kBytes = 4;
+  static constexpr int kGroupThreads = (BM / TM) * (BN / TN);
+  static constexpr int kThreads = kGroupThreads * GROUPS;
+  static constexpr int kResident = kResidentThreads / kThreads;
+  static constexpr int kGroupK = BK / GROUPS;
+  static constexpr int kParts = GROUPS;
+  static constexpr int kSumPitch = BN + 4;
+  static_assert(kGroupK % 4 == 0, "a fragment holds four steps of k");
+};
+using Register64 = RegisterShape<64, 64, 16, 8, 4, 1, 3>;
+using Register32 = RegisterShape<32, 32, 32, 4, 4, 4, 4>;
+
+// One thread for each element.
+struct ElementShape {
+  static constexpr int BM = 16, BN = 16;
+  static constexpr int kThreads = BM * BN;
+  static constexpr int kResident = 1024 / kThreads;  // they wait for memory: more of them
+};
+using Element16 = ElementShape;
+
+// What a block has in shared memory: the stages of both operands, and later the sums with a number a thread.
+template <class Shape, bool TRANS_A, bool TRANS_B>
+struct SharedMemory {
+  using A = OperandTile<!TRANS_A, Shape::BM, Shape::BK, Shape::kBytes>;
+  using B = OperandTile<TRANS_B, Shape::BN, Shape::BK, Shape::kBytes>;
+  static constexpr int kStage = A::kElements + B::kElements;  // elements
+  static constexpr int kStages = Shape::STAGES * kStage * Shape::kBytes;
+  static constexpr int kSums = (Shape::kParts * Shape::BM * Shape::kSumPitch + Shape::kThreads) * 4;
+  static constexpr int kBytes = kStages > kSums ? kStages : kSums;
+};
+template <bool TRANS_A, bool TRANS_B>
+struct SharedMemory<ElementShape, TRANS_A, TRANS_B> {
+  static constexpr int kBytes = 0;
+};
+
+}  // namespace aicf::gemm

@@ -1,0 +1,74 @@
+// The prebuilt kernels of gemm and gemm_epilogue, as instances of the device code of products: an instance
+// for each way in which the operands lie and for each width of access.
+#pragma once
+#include <climits>
+#include <type_traits>
+
+#include "kernels/common/launch.cuh"
+#include "kernels/gemm/epilogue.cuh"
+#include "kernels/gemm/launch.h"
+
+namespace aicf::cuda {
+
+__device__ __forceinline__ gemm::Problem device_problem(const GemmProblem& p) {
+  return {p.batch,
+          p.inner_batch,
+          p.m,
+          p.n,
+          p.k,
+          {p.a.leading, p.a.outer, p.a.inner},
+          {p.b.leading, p.b.outer, p.b.inner}};
+}
+
+// Whether every row of every operand starts at a multiple of 16 bytes, and the results' rows end at one, so
+// that all accesses can be that wide. An operand that is not there has no rows.
+template <class T>
+bool rows_are_aligned(const GemmProblem& p) {
+  const auto aligned = [](const auto& matrices) {
+    return reinterpret_cast<uintptr_t>(matrices.data) % 16 == 0 && matrices.leading % kWidest<T> == 0 &&
+           matrices.outer % kWidest<T> == 0 && matrices.inner % kWidest<T> == 0;
+  };
+  return p.n % kWidest<T> == 0 && aligned(p.a) && aligned(p.b) && aligned(p.saved) && aligned(p.out) &&
+         aligned(p.pre) && reinterpret_cast<uintptr_t>(p.bias) % 16 == 0;
+}
+
+// Of the formats and shapes of device/.
+template <class T, class Shape, class Product>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
+    product_kernel(const __grid_constant__ GemmProblem p) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  Product::run(device_problem(p), p.a.data, p.b.data, Finish<T>{p}, BiasGradient<T>{p}, shared);
+}
+
+template <class T, class Shape, class Product, int SHARED_BYTES>
+Status launch_instance(const GemmProblem& p, const LaunchContext& ctx) {
+  const int64_t across = p.n > 0 ? ceil_div<int64_t>(p.n, Shape::BN) : 1;
+  const int64_t tiles = ceil_div<int64_t>(p.m, Shape::BM) * across * p.batch;
+  const dim3 grid(static_cast<unsigned>(tiles < INT_MAX ? tiles : INT_MAX));
+  return launch(ctx, grid, Shape::kThreads, SHARED_BYTES, product_kernel<T, Shape, Product>, p);
+}
+
+// `Product` is a class of device/, with accesses of W elements.
+template <class T, class Format, class Shape, int W,
+          template <class, class, bool, bool, int, int, int> class Product>
+Status launch_product(const GemmProblem& p, const LaunchContext& ctx) {
+  if (p.batch * p.m == 0) return Status::ok();
+  const auto run = [&](auto trans_a, auto trans_b) {
+    constexpr bool kA = decltype(trans_a)::value, kB = decltype(trans_b)::value;
+    return launch_instance<T, Shape, Product<Format, Shape, kA, kB, W, W, W>,
+                           gemm::SharedMemory<Shape, kA, kB>::kBytes>(p, ctx);
+  };
+  using std::false_type, std::true_type;
+  if (p.trans_a) return p.trans_b ? run(true_type{}, true_type{}) : run(true_type{}, false_type{});
+  return p.trans_b ? run(false_type{}, true_type{}) : run(false_type{}, false_type{});
+}
+
+// With the widest accesses that the operands allow, 16 bytes or one element.
+template <class T, class Format, class Shape,
+          template <class, class, bool, bool, int, int, int> class Product>
+Status launch_widest(const GemmProblem& p, const LaunchContext& ctx) {
+  return rows_are_aligned<T>(p) ? launch_product<T, Format, Shape, kWidest<T>, Product>(p, ctx)
+                                : launch_product<T, Format, Shape, 1, Product>(p, ctx);
+}
+
+}  // namespace aicf::cuda

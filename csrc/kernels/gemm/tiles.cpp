@@ -1,0 +1,57 @@
+#include "kernels/gemm/tiles.h"
+
+#include "kernels/gemm/device/shapes.h"
+
+namespace aicf {
+namespace {
+
+template <class Shape>
+ProductTile tile(const char* header, const char* product, const char* format, const char* shape,
+                 int neighbours, bool trans_a, bool trans_b) {
+  using gemm::SharedMemory;
+  const int shared =
+      trans_a
+          ? (trans_b ? SharedMemory<Shape, true, true>::kBytes : SharedMemory<Shape, true, false>::kBytes)
+          : (trans_b ? SharedMemory<Shape, false, true>::kBytes : SharedMemory<Shape, false, false>::kBytes);
+  return {header,    product,         format,           shape,  Shape::BM,
+          Shape::BN, Shape::kThreads, Shape::kResident, shared, neighbours};
+}
+
+#define TILE(header, product, format, shape, neighbours) \
+  tile<gemm::shape>("kernels/gemm/device/" header, product, format, #shape, neighbours, trans_a, trans_b)
+
+}  // namespace
+
+int tensor_core_side(int64_t m, int64_t n, int64_t batch) {
+  constexpr int64_t kMultiprocessors = 132;
+  const auto fills = [&](int64_t side) {
+    return (m + side - 1) / side * ((n + side - 1) / side) * batch >= kMultiprocessors;
+  };
+  return fills(128) ? 128 : fills(64) ? 64 : 32;
+}
+
+Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t batch, bool trans_a, bool trans_b,
+                    ProductTile* out) {
+  const auto decide = [&](const ProductTile& found) {
+    *out = found;
+    return Status::ok();
+  };
+  const bool half = dtype == DType::F16 || dtype == DType::BF16;
+  if (half && sm >= kSmAsyncCopies) {
+    const char* format = dtype == DType::F16 ? "F16" : "BF16";
+    const int side = tensor_core_side(m, n, batch);
+    if (side == 128) return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", format, Tensor128, 8));
+    if (side == 64) return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", format, Tensor64, 8));
+    return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", format, Tensor32, 8));
+  }
+  if (dtype == DType::F32 && sm >= kSmAsyncCopies) {
+    if (is_large_result(m, n)) return decide(TILE("registers.cuh", "RegisterProduct", "F32", Register64, 4));
+    return decide(TILE("registers.cuh", "RegisterProduct", "F32", Register32, 4));
+  }
+  if (dtype == DType::F32) return decide(TILE("elements.cuh", "ElementProduct", "F32", Element16, 1));
+  if (dtype == DType::F64) return decide(TILE("elements.cuh", "ElementProduct", "F64", Element16, 1));
+  return Status::unsupported(std::string("there is no CUDA product of ") + dtype_name(dtype) + " for sm_" +
+                             std::to_string(sm));
+}
+
+}  // namespace aicf

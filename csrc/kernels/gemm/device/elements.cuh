@@ -13,7 +13,7 @@ struct ElementProduct {
   static __device__ __forceinline__ void run(const Problem& p, const void* a, const void* b,
                                              const Epilogue& epilogue, const Totals& totals, unsigned char*) {
     using T = typename Format::Element;
-    using C = typename Format::Sum;
+    using C = typename Format::Wide;
     static_assert(WZ == 1, "a thread has one element");
     const long long a_step = TRANS_A ? p.a.leading : 1, b_step = TRANS_B ? 1 : p.b.leading;
     const Tiles<Shape::BM, Shape::BN> tiles(p);

@@ -8,7 +8,7 @@ __device__ __forceinline__ unsigned shared_address(const void* shared) {
 }
 
 // Copies BYTES (4, 8 or 16) to shared memory in the background; bytes from `valid` on are written as zeros.
-// Both addresses are multiples of BYTES.
+// The addresses are multiples of BYTES.
 template <int BYTES>
 __device__ __forceinline__ void copy_async(void* shared, const void* global, int valid) {
   if constexpr (BYTES == 16) {
@@ -48,13 +48,13 @@ __device__ __forceinline__ void read_matrices(unsigned (&to)[4], const void* row
 }
 
 // The element types: what is in memory, what sums are in. The 16-bit ones are bits here, whatever type the
-// surroundings have for them. `multiply` adds x [16, 16] times y [16, 8] to the sums [16, 8], by a whole
-// warp: lane l holds of each quarter of x (upper left, lower left, upper right, lower right) and of each half
-// of y transposed what read_matrices gives, and the sums (l / 4, l % 4 * 2), its right neighbour, and both of
-// these eight rows below.
+// surroundings have for them. `multiply` adds the product of x [16, 16] and y [16, 8] to the sums [16, 8], by
+// a whole warp: lane l holds of each quarter of x (upper left, lower left, upper right, lower right) and of
+// each half of y transposed what read_matrices gives, and the sums (l / 4, l % 4 * 2), its right neighbour,
+// and both of these eight rows below.
 struct F16 {
   using Element = unsigned short;
-  using Sum = float;
+  using Wide = float;
   static __device__ __forceinline__ float wide(Element x) {
     float y;
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
@@ -71,7 +71,7 @@ struct F16 {
 };
 struct BF16 {
   using Element = unsigned short;
-  using Sum = float;
+  using Wide = float;
   static __device__ __forceinline__ float wide(Element x) {
     return __uint_as_float(static_cast<unsigned>(x) << 16);
   }
@@ -86,12 +86,12 @@ struct BF16 {
 };
 struct F32 {
   using Element = float;
-  using Sum = float;
+  using Wide = float;
   static __device__ __forceinline__ float wide(float x) { return x; }
 };
 struct F64 {
   using Element = double;
-  using Sum = double;
+  using Wide = double;
   static __device__ __forceinline__ double wide(double x) { return x; }
 };
 

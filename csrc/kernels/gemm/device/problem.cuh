@@ -4,8 +4,8 @@
 //   z[i, j] = sum over l < k of op(a)[i, l] op(b)[l, j], for each member of the batch, i < m, j < n
 //
 // What becomes of z is said by an epilogue, a functor `epilogue(member, z, row, column)`: `const C (&z)[W]`
-// are the sums of W neighbours of `row`, the first of them in `column`, which W divides; C is Format::Sum. It
-// is called once for each element, by any thread. The sums of op(a) along k are handed to a functor
+// are the sums of W neighbours of `row`, the first of them in `column`, which W divides; C is Format::Wide.
+// It is called once for each element, by any thread. The sums of op(a) along k are handed to a functor
 // `totals(member, row, C)` where `totals.wanted()`.
 #pragma once
 

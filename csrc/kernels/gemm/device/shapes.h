@@ -20,16 +20,13 @@ struct OperandTile {
   static constexpr int kAlongK = ALONG_K ? 1 : kPitch;
 };
 
-// Threads of tiles that a multiprocessor has room for: 128 registers for each.
-constexpr int kResidentThreads = 512;
-
 // Tensor cores: a block computes BM x BN, a warp WM x WN of it, STAGES tiles of BK steps of k are under way.
 template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_>
 struct TensorShape {
   static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, STAGES = STAGES_;
   static constexpr int kBytes = 2;
   static constexpr int kThreads = (BM / WM) * (BN / WN) * 32;
-  static constexpr int kResident = kResidentThreads / kThreads;  // blocks of a multiprocessor, at least
+  static constexpr int kResident = 512 / kThreads;  // blocks of a multiprocessor, at least: 128 registers
   static constexpr int kParts = 1;
   static constexpr int kSumPitch = BN + 8;  // the pairs of sums of half a warp lie in 32 banks
 };
@@ -46,7 +43,7 @@ struct RegisterShape {
   static constexpr int kBytes = 4;
   static constexpr int kGroupThreads = (BM / TM) * (BN / TN);
   static constexpr int kThreads = kGroupThreads * GROUPS;
-  static constexpr int kResident = kResidentThreads / kThreads;
+  static constexpr int kResident = 1;  // with 128 registers a thread of 8 x 4 sums spills on sm_80
   static constexpr int kGroupK = BK / GROUPS;
   static constexpr int kParts = GROUPS;
   static constexpr int kSumPitch = BN + 4;

@@ -57,6 +57,26 @@ class ExecutorStats(TypedDict):
     allocations: int
     live_bytes: int
 
+class ProductTile(TypedDict):
+    """How a block of threads computes a part of a product on CUDA; see csrc/kernels/gemm/tiles.h."""
+
+    header: str
+    """Of `cuda_headers`."""
+    product: str
+    """A class of the header, in the namespace aicf::gemm."""
+    format: str
+    """Its first two arguments, format and shape."""
+    shape: str
+    rows: int
+    columns: int
+    threads: int
+    resident: int
+    """Blocks of a multiprocessor at once, at least: how many registers they may have."""
+    shared: int
+    """Bytes of dynamic shared memory."""
+    neighbours: int
+    """That an epilogue gets at most."""
+
 class Launch(TypedDict):
     symbol: NotRequired[str]
     """Its name in the plan."""
@@ -202,6 +222,17 @@ class Code:
     @property
     def workspace(self) -> int:
         """Bytes."""
+
+def cuda_headers() -> dict[str, str]:
+    """The device code that generated CUDA kernels bring along, by the paths by which it is included."""
+
+def product_tile(
+    dtype: str, sm: int, m: int, n: int, batch: int, trans_a: bool, trans_b: bool
+) -> ProductTile:
+    """The tile that the prebuilt kernels would take; trans_a and trans_b are of the matrices in memory.
+
+    SelectionError where there is none for the dtype and the compute capability.
+    """
 
 class Arena(Buffer):
     """Zero-filled memory at a fixed address; on the CPU a writable buffer that keeps it alive.

@@ -1,6 +1,8 @@
 #include "runtime/code.h"
 
 #include "bindings/bindings.h"
+#include "kernels/gemm/tiles.h"
+#include "runtime/cuda_headers.h"
 
 namespace aicf::bindings {
 namespace {
@@ -36,6 +38,24 @@ CodePointer cuda_code(const std::string& id, int sm, const py::bytes& image,
   return code;
 }
 
+py::dict tile_of_product(const std::string& dtype, int sm, int64_t m, int64_t n, int64_t batch, bool trans_a,
+                         bool trans_b) {
+  ProductTile tile{};
+  raise_if(product_tile(parse_dtype(dtype), sm, m, n, batch, trans_a, trans_b, &tile));
+  py::dict result;
+  result["header"] = tile.header;
+  result["product"] = tile.product;
+  result["format"] = tile.format;
+  result["shape"] = tile.shape;
+  result["rows"] = tile.rows;
+  result["columns"] = tile.columns;
+  result["threads"] = tile.threads;
+  result["resident"] = tile.resident;
+  result["shared"] = tile.shared;
+  result["neighbours"] = tile.neighbours;
+  return result;
+}
+
 }  // namespace
 
 void bind_code(py::module_& m) {
@@ -48,6 +68,9 @@ void bind_code(py::module_& m) {
       .def_property_readonly("id", &KernelCode::id)
       .def_property_readonly("target", [](const KernelCode& c) { return Target{c.device(), c.sm()}.str(); })
       .def_property_readonly("workspace", &KernelCode::workspace);
+  m.def("cuda_headers", &cuda_headers);
+  m.def("product_tile", &tile_of_product, py::arg("dtype"), py::arg("sm"), py::arg("m"), py::arg("n"),
+        py::arg("batch"), py::arg("trans_a"), py::arg("trans_b"));
 }
 
 }  // namespace aicf::bindings

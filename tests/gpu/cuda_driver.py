@@ -80,6 +80,10 @@ class Driver:
         self.call("cuKernelGetAttribute", ctypes.byref(value), _I(which), kernel, self.device)
         return value.value
 
+    def allow_shared(self, kernel: ctypes.c_void_p, size: int) -> None:
+        """Let a function be launched with so many bytes of dynamic shared memory."""
+        self.call("cuKernelSetAttribute", _I(DYNAMIC_SHARED), _I(size), kernel, self.device)
+
     def launch(
         self, kernel: ctypes.c_void_p, blocks: int, threads: int, shared: int, addresses: Sequence[int]
     ) -> None:

@@ -1,6 +1,6 @@
 """Runs generated CUDA kernels and compares them with NumPy; a pack of them needs NumPy and a driver only.
 
-    python tests/gpu/generated_kernels.py [--seed S] [--count N]      generates, compiles and runs
+    python tests/gpu/generated_kernels.py [--seed S] [--count N] [--products N]      generates, compiles and runs
     python tests/gpu/generated_kernels.py --pack FILE                 generates and compiles, on any machine
     python tests/gpu/generated_kernels.py --run FILE                  runs what was packed
 
@@ -77,14 +77,15 @@ class Case:
     expected: list[NDArray[np.generic]]
 
 
-def generate_cases(seed: int, count: int, target: str) -> Iterator[Case]:
-    """Random kernels, those of models, special values."""
+def generate_cases(seed: int, count: int, each: int, target: str) -> Iterator[Case]:
+    """Random kernels, those of models, special values; every `each`-th product."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "py"))
     from concurrent.futures import ThreadPoolExecutor
-    from itertools import chain
+    from itertools import chain, islice
 
     from generated_cases import GeneratedCase, has_periodic, random_cases, span, special_cases
     from generated_models import model_cases
+    from product_cases import ProductCase, large_cases, other_cases, tile_cases
 
     from aicf_mlir.codegen.cuda import generate
     from aicf_mlir.codegen.kernel import Tensor
@@ -123,9 +124,26 @@ def generate_cases(seed: int, count: int, target: str) -> Iterator[Case]:
             list(case.expected),
         )
 
+    def pack_product(case: ProductCase) -> Case:
+        code = case.code
+        packed = Packed(
+            case.name,
+            case.function,
+            [(phase.function, phase.count, phase.threads, phase.shared) for phase in code.phases],
+            code.workspace,
+            [block(tensor) for tensor in case.operands],
+            [block(tensor) for tensor in case.results],
+            [],
+            False,
+        )
+        image = compile_cuda(code.source, target)
+        return Case(packed, image, [o.view(np.uint8) for o in case.blocks], list(case.expected))
+
     cases = list(chain(random_cases(seed, count, target), model_cases(target=target), special_cases(target)))
     with ThreadPoolExecutor() as pool:
         yield from pool.map(pack, cases)
+        products = chain(tile_cases(target), other_cases(target), large_cases(target))
+        yield from pool.map(pack_product, islice(products, 0, None, each))
 
 
 def write(cases: Iterator[Case], path: Path) -> None:
@@ -232,7 +250,8 @@ def check(driver: Driver, arena: int, case: Case, times: int) -> tuple[list[str]
     """What is wrong with a kernel, and its registers."""
     packed, wrong = case.packed, list[str]()
     kernels = driver.kernels(case.image, [phase[0] for phase in packed.phases])
-    for (function, *_), kernel in zip(packed.phases, kernels, strict=True):
+    for (function, _, _, shared), kernel in zip(packed.phases, kernels, strict=True):
+        driver.allow_shared(kernel, shared)
         if (spilled := driver.attribute(kernel, LOCAL_BYTES)) > CALL and not packed.local:
             wrong.append(f"{function}: {spilled} bytes of local memory")
     registers = ", ".join(str(driver.attribute(kernel, REGISTERS)) for kernel in kernels)
@@ -280,6 +299,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=40, help="random kernels of each kind (40)")
+    parser.add_argument("--products", type=int, default=1, help="run every N-th product (1)")
     parser.add_argument(
         "--runs", type=int, default=20, help="eager runs of each, whose bits are compared (20)"
     )
@@ -288,10 +308,14 @@ def main() -> int:
     parser.add_argument("--run", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.pack:
-        write(generate_cases(options.seed, options.count, options.target), options.pack)
+        write(generate_cases(options.seed, options.count, options.products, options.target), options.pack)
         return 0
     driver = Driver()
-    cases = read(options.run) if options.run else generate_cases(options.seed, options.count, driver.target())
+    cases = (
+        read(options.run)
+        if options.run
+        else generate_cases(options.seed, options.count, options.products, driver.target())
+    )
     arena = driver.allocate(1 << 26)
     checked, bad = 0, 0
     for case in cases:

@@ -25,7 +25,7 @@ struct alignas(8) uint2 {
 struct Index {
   unsigned x;
 };
-static Index threadIdx, blockIdx;
+static Index threadIdx, blockIdx, gridDim;
 
 template <class To, class From>
 inline To bits_as(From from) {
@@ -100,6 +100,7 @@ static void enter() {
 // Returns 0, or 1 where threads wait for others that never come.
 static int run_grid(void (*kernel)(), unsigned blocks, unsigned threads, bool backwards) {
   body = kernel;
+  gridDim.x = blocks;
   if (fibers.size() < threads) fibers.resize(threads);
   for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
     for (unsigned t = 0; t < threads; ++t) {

@@ -29,7 +29,7 @@ GUARD = 64
 """Bytes on both sides of each block of memory, which no kernel may change."""
 
 
-def _on_host(source: str) -> str:
+def on_host(source: str) -> str:
     """With calls in place of the GPU's instructions."""
 
     def call(found: re.Match[str]) -> str:
@@ -61,22 +61,9 @@ class HostKernels:
         header = Path(__file__).with_name("cuda_on_host.h").read_text()
         parts = [header]
         for kernel in {kernel.id: kernel for kernel in kernels}.values():
-            source = _on_host(self.codes[kernel.id].source) + _launcher(kernel, self.codes[kernel.id])
+            source = on_host(self.codes[kernel.id].source) + _launcher(kernel, self.codes[kernel.id])
             parts.append(f"namespace in_{kernel.id} {{\n{source}}}\n")
-        text, library = folder / "kernels.cpp", folder / "kernels.so"
-        text.write_text("\n".join(parts))
-        flags = [
-            "-std=c++17",
-            "-O1",
-            "-w",
-            "-shared",
-            "-fPIC",
-            "-ffp-contract=off",
-            "-fsanitize=alignment,bounds",
-        ]
-        flags.append("-fsanitize-undefined-trap-on-error")
-        children.run(["g++", *flags, text, "-o", library], check=True)
-        self.library = ctypes.CDLL(str(library))
+        self.library = compiled("\n".join(parts), folder)
 
     def run(
         self,
@@ -89,14 +76,14 @@ class HostKernels:
         kernel, code = case.kernel, self.codes[case.kernel.id]
         memory: list[Array] = []
         for tensor, block in zip(kernel.operands, case.operands, strict=True):
-            memory.append(_placed(block.view(np.uint8), tensor.alignment))
+            memory.append(placed(block.view(np.uint8), tensor.alignment))
         for number, tensor in enumerate(kernel.results):
             if in_place and in_place[0] == number:
                 memory.append(memory[in_place[1]])
                 continue
             poison = np.full(span(tensor) * NUMPY_TYPES[tensor.element].itemsize, 0xFF, np.uint8)
-            memory.append(_placed(poison, tensor.alignment))
-        workspace = _placed(np.full(code.workspace, 0xFF, np.uint8), 256)
+            memory.append(placed(poison, tensor.alignment))
+        workspace = placed(np.full(code.workspace, 0xFF, np.uint8), 256)
         status = np.array([int(skip)], np.int64)
         addresses = [part.ctypes.data for part in (*memory, workspace, status)]
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
@@ -104,13 +91,7 @@ class HostKernels:
         if launch(pointers, ctypes.c_bool(backwards)):
             raise AssertionError(f"{case.name}: threads wait for others that never come")
         for part in (*memory, workspace):
-            whole = part.base
-            assert isinstance(whole, np.ndarray)
-            start = part.ctypes.data - whole.ctypes.data
-            edges = np.concatenate(
-                (whole[start - GUARD : start], whole[start + part.size : start + part.size + GUARD])
-            )
-            if (edges != 0xA5).any():
+            if exceeded(part):
                 raise AssertionError(f"{case.name}: wrote outside of its memory")
         return [
             block.view(NUMPY_TYPES[tensor.element])
@@ -118,7 +99,28 @@ class HostKernels:
         ]
 
 
-def _placed(data: Array, alignment: int) -> Array:
+def compiled(source: str, folder: Path) -> ctypes.CDLL:
+    """A library for the host; an access that is out of bounds or not aligned ends the process."""
+    text, library = folder / "kernels.cpp", folder / "kernels.so"
+    text.write_text(source)
+    flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off"]
+    flags += ["-fsanitize=alignment,bounds", "-fsanitize-undefined-trap-on-error"]
+    children.run(["g++", *flags, text, "-o", library], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def exceeded(part: Array) -> bool:
+    """Whether something was written before or behind a block that `placed` made."""
+    whole = part.base
+    assert isinstance(whole, np.ndarray)
+    start = part.ctypes.data - whole.ctypes.data
+    edges = np.concatenate(
+        (whole[start - GUARD : start], whole[start + part.size : start + part.size + GUARD])
+    )
+    return bool((edges != 0xA5).any())
+
+
+def placed(data: Array, alignment: int) -> Array:
     """A copy at an address that `alignment` divides and no larger power of two, between guards."""
     whole = np.full(data.size + 2 * GUARD + 2 * 256, 0xA5, np.uint8)
     start = -(-(whole.ctypes.data + GUARD) // 256) * 256 - whole.ctypes.data

@@ -105,14 +105,18 @@ def make(
 
 def difference(case: GeneratedCase, result: int, got: Array) -> str:
     """What is wrong with a result; empty where nothing is."""
-    tensor, want = case.kernel.results[result], case.expected[result]
-    if not is_float(tensor.element):
+    return far_off(got, case.expected[result], case.kernel.results[result].element)
+
+
+def far_off(got: Array, want: Array, element: str) -> str:
+    """How elements differ from those in float64 or integers by more than rounding; empty where they do not."""
+    if not is_float(element):
         return "" if np.array_equal(got, want) else f"{int((got != want).sum())} elements differ"
     got64 = got.astype(np.float64)
-    limit = float(ml_dtypes.finfo(NUMPY_TYPES[tensor.element]).max)
+    limit = float(ml_dtypes.finfo(NUMPY_TYPES[element]).max)
     with np.errstate(all="ignore"):
         want = np.where(np.abs(want) > limit, np.copysign(np.inf, want), want)
-        close = np.abs(got64 - want) <= EPSILON[tensor.element] * np.maximum(np.abs(want), 1)
+        close = np.abs(got64 - want) <= EPSILON[element] * np.maximum(np.abs(want), 1)
     right = close | (got64 == want) | (np.isnan(got64) & np.isnan(want))
     if right.all():
         return ""

@@ -5,6 +5,7 @@
     text.py      lines of text, and the values that have a name at a place of it
     access.py    axes and offsets, accesses of up to 16 bytes
     maps.py      rows.py, split_rows.py, columns.py: a schedule each, which follows from shapes alone, and its text
+    products.py  a matrix product around an epilogue, from the device code of the prebuilt kernels
 
 Sums may be contracted to fused multiply-adds: what is promised is a tolerance, and eager and replay run one binary.
 Division and square roots are IEEE's, subnormals are kept. No order of additions depends on the device.

@@ -1,0 +1,154 @@
+"""A matrix product around an epilogue: the text of its kernel, and how it is launched.
+
+The device code is that of the prebuilt kernels (`csrc/kernels/gemm/device`), which the compiled module has as text. It
+computes `z[i, j]`, the sum over `l` of `op(a)[i, l] op(b)[l, j]`, for each member of a batch; what becomes of z says a
+struct of CUDA C++ that the caller prints:
+
+    struct Epilogue {
+      ...
+      template <int W>
+      __device__ __forceinline__ void operator()(const aicf::gemm::Member& member, const float (&z)[W],
+                                                 long long row, long long column) const;
+    };
+
+It is called once for each element, with the sums (f64: `double`) of W neighbours of a row, the first of them in a
+`column` that W divides; `member.outer` and `member.inner` are the product's place in the two levels of the batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from aicf_mlir import _C
+from aicf_mlir.codegen.cuda.access import ACCESS, size_of
+
+LARGEST_GRID = (1 << 31) - 1
+"""Blocks; those of a smaller grid take several tiles each."""
+NO_TOTALS = "aicf::gemm::NoTotals{}"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Where the matrices of an operand lie: row-major, in elements."""
+
+    transposed: bool
+    """Whether what lies there by rows is [k, m] for a, [n, k] for b."""
+    leading: int
+    """From row to row."""
+    outer: int = 0
+    """From member to member of the batch, along its outer level."""
+    inner: int = 0
+    alignment: int = 256
+    """Bytes that divide the address of the first element, a power of two."""
+
+
+@dataclass(frozen=True)
+class ProductProblem:
+    """All that the code of a product follows from, but for its epilogue."""
+
+    target: str
+    """A compute capability, such as "sm_90"."""
+    element: str
+    """Of a and b: "f16", "bf16", "f32" or "f64"."""
+    m: int
+    n: int
+    k: int
+    a: Matrix
+    b: Matrix
+    batch: int = 1
+    """Members, of both levels."""
+    inner_batch: int = 1
+    """Members of the inner level, which divides `batch`."""
+
+
+def tile_of(problem: ProductProblem) -> _C.ProductTile:
+    """The tile that the prebuilt kernels take for such a product: threads, bytes of shared memory, the most neighbours.
+
+    SelectionError where there is no product of the element type for the target.
+    """
+    sm = int(problem.target.removeprefix("sm_"))
+    sizes = problem.m, problem.n, problem.batch
+    return _C.product_tile(problem.element, sm, *sizes, problem.a.transposed, problem.b.transposed)
+
+
+def blocks_of(problem: ProductProblem, tile: _C.ProductTile, totals: bool = False) -> int:
+    """Blocks of a launch, a tile each; with `totals`, sums of op(a) along k are wanted even where n is 0."""
+    across = max(-(-problem.n // tile["columns"]), 1 if totals else 0)
+    return min(-(-problem.m // tile["rows"]) * across * problem.batch, LARGEST_GRID)
+
+
+def neighbours_of(matrix: Matrix, element: str) -> int:
+    """How many elements of an operand are read at once: what divides its address, rows and members, up to 16 bytes."""
+    size = size_of(element)
+    count = ACCESS // size
+    while count > 1 and (
+        matrix.alignment % (count * size)
+        or any(step % count for step in (matrix.leading, matrix.outer, matrix.inner))
+    ):
+        count //= 2
+    return count
+
+
+@cache
+def header_text(path: str) -> str:
+    """A header of the device code behind those that it includes, each once."""
+    texts, seen = _C.cuda_headers(), set[str]()
+
+    def expand(name: str) -> str:
+        if name in seen:
+            return ""
+        seen.add(name)
+        text = texts[name].replace("#pragma once\n", "")
+        return re.sub(r'^#include "(.+)"\n', lambda found: expand(found[1]), text, flags=re.MULTILINE)
+
+    return expand(path)
+
+
+def product_text(
+    problem: ProductProblem,
+    tile: _C.ProductTile,
+    function: str,
+    parameters: Sequence[str],
+    declarations: str,
+    epilogue: str,
+    neighbours: int,
+    *,
+    a: str = "a0",
+    b: str = "a1",
+    totals: str = NO_TOTALS,
+) -> str:
+    """The text of a kernel `function` that computes the product, without the pieces that `declarations` needs.
+
+    `parameters` are declarations in C++, of `unless` among them; `declarations` is text in front of the kernel, the
+    struct of the epilogue; `a`, `b`, `epilogue` and `totals` are expressions on the parameters: addresses of the
+    matrices, of any pointer type, the functor above, and one with `bool wanted() const` and
+    `void operator()(const aicf::gemm::Member&, long long row, float total) const` for the sums of op(a) along k.
+    W is `neighbours`, a power of two up to that of the tile, which must divide n.
+
+    Launch it with the threads and the shared bytes of `tile`, and any number of blocks, best `blocks_of`. All tiles
+    on tensor cores give the same bits.
+    """
+    p, element = problem, problem.element
+    flags = (str(matrix.transposed).lower() for matrix in (p.a, p.b))
+    widths = (neighbours_of(p.a, element), neighbours_of(p.b, element), neighbours)
+    arguments = ", ".join(
+        (f"aicf::gemm::{tile['format']}", f"aicf::gemm::{tile['shape']}", *flags, *map(str, widths))
+    )
+    strides = (f"{{{matrix.leading}, {matrix.outer}, {matrix.inner}}}" for matrix in (p.a, p.b))
+    values = ", ".join((*map(str, (p.batch, p.inner_batch, p.m, p.n, p.k)), *strides))
+    signature = ",\n    ".join(parameters)
+    return f"""\
+{header_text(tile["header"])}
+{declarations}
+extern "C" __global__ void __launch_bounds__({tile["threads"]}, {tile["resident"]}) {function}(
+    {signature}) {{
+  if (unless != nullptr && *unless != 0) return;
+  extern __shared__ __align__(16) unsigned char shared[];
+  constexpr aicf::gemm::Problem problem = {{{values}}};
+  aicf::gemm::{tile["product"]}<{arguments}>::run(
+      problem, {a}, {b}, {epilogue}, {totals}, shared);
+}}
+"""

@@ -1,0 +1,117 @@
+// What csrc/kernels/gemm/device/instructions.cuh promises, on the host: it stands in its place behind cuda_on_host.h.
+// A copy takes place when it is waited for, and never before.
+
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+
+namespace aicf::gemm {
+
+struct Copy {
+  void* to;
+  const void* from;
+  int bytes, valid;
+};
+static std::vector<std::vector<Copy>> groups[1024];  // of each thread; the last one is not committed
+static unsigned handed[1024][6];                     // between the lanes of a warp
+static const void* rows[1024];
+
+static bool aligned(const void* address, size_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }
+
+template <int BYTES>
+void copy_async(void* shared, const void* global, int valid) {
+  if (!aligned(shared, BYTES) || !aligned(global, BYTES) || valid < 0 || valid > BYTES) __builtin_trap();
+  auto& own = groups[running];
+  if (own.empty()) own.emplace_back();
+  own.back().push_back({shared, global, BYTES, valid});
+}
+inline void commit_copies() {
+  auto& own = groups[running];
+  if (own.empty()) own.emplace_back();
+  own.emplace_back();
+}
+template <int PENDING>
+void wait_copies() {
+  auto& own = groups[running];
+  while (own.size() > PENDING + 1) {
+    for (const Copy& copy : own.front()) {
+      std::memset(copy.to, 0, copy.bytes);
+      std::memcpy(copy.to, copy.from, copy.valid);
+    }
+    own.erase(own.begin());
+  }
+}
+
+template <bool TRANSPOSED>
+void read_matrices(unsigned (&to)[4], const void* row) {
+  const unsigned me = running, first = me / 32 * 32, lane = me % 32;
+  rows[me] = row;
+  wait_for(Wait::Warp);
+  for (unsigned matrix = 0; matrix < 4; ++matrix) {
+    const void* const* of = rows + first + matrix * 8;
+    unsigned banks = 0;  // each row has four of its own, or the hardware takes several turns
+    for (int r = 0; r < 8; ++r) banks |= 1u << reinterpret_cast<uintptr_t>(of[r]) / 16 % 8;
+    if (banks != 0xff) __builtin_trap();
+    unsigned short pair[2];
+    for (unsigned i = 0; i < 2; ++i) {
+      const unsigned r = lane / 4, c = lane % 4 * 2 + i;
+      const void* from = TRANSPOSED ? of[c] : of[r];
+      if (!aligned(from, 16)) __builtin_trap();
+      pair[i] = static_cast<const unsigned short*>(from)[TRANSPOSED ? r : c];
+    }
+    std::memcpy(&to[matrix], pair, 4);
+  }
+  wait_for(Wait::Warp);
+}
+
+// Element (row, k) of x and (k, column) of y, by the lane and the register that hold them.
+template <class Format>
+void multiply_matrices(float (&sums)[4], const unsigned (&x)[4], const unsigned (&y)[2]) {
+  const unsigned me = running, first = me / 32 * 32, lane = me % 32;
+  std::memcpy(handed[me], x, 16);
+  std::memcpy(handed[me] + 4, y, 8);
+  wait_for(Wait::Warp);
+  const auto part = [&](unsigned position, unsigned quarter, unsigned k) {
+    const unsigned bits = handed[first + position % 8 * 4 + k % 8 / 2][quarter];
+    return Format::wide(static_cast<unsigned short>(k % 2 ? bits >> 16 : bits));
+  };
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    for (unsigned k = 0; k < 16; ++k)
+      sums[i] += part(row, row / 8 + k / 8 * 2, k) * part(column, 4 + k / 8, k);
+  }
+  wait_for(Wait::Warp);
+}
+
+struct F16 {
+  using Element = unsigned short;
+  using Wide = float;
+  static float wide(Element x) { return half_to_float(x); }
+  static void multiply(float (&sums)[4], const unsigned (&x)[4], const unsigned (&y)[2]) {
+    multiply_matrices<F16>(sums, x, y);
+  }
+};
+struct BF16 {
+  using Element = unsigned short;
+  using Wide = float;
+  static float wide(Element x) { return __uint_as_float(static_cast<unsigned>(x) << 16); }
+  static void multiply(float (&sums)[4], const unsigned (&x)[4], const unsigned (&y)[2]) {
+    multiply_matrices<BF16>(sums, x, y);
+  }
+};
+struct F32 {
+  using Element = float;
+  using Wide = float;
+  static float wide(float x) { return x; }
+};
+struct F64 {
+  using Element = double;
+  using Wide = double;
+  static double wide(double x) { return x; }
+};
+
+}  // namespace aicf::gemm

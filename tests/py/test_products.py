@@ -1,0 +1,242 @@
+"""Generated CUDA products: compiled for GPUs without one, and run thread by thread on the host."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cuda_on_host import compiled, exceeded, on_host, placed
+from generated_cases import Array, far_off, span, view
+from product_cases import TRANSPOSES, ProductCase, Size, make, other_cases, tile_cases
+
+from aicf_mlir import _C
+from aicf_mlir.codegen import nvrtc
+from aicf_mlir.codegen.cuda.pieces import with_pieces
+from aicf_mlir.codegen.cuda.products import Matrix, blocks_of, header_text, neighbours_of, tile_of
+from aicf_mlir.errors import SelectionError
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+INSTRUCTIONS = "kernels/gemm/device/instructions.cuh"
+PRODUCTS = [f"kernels/gemm/device/{name}.cuh" for name in ("tensor_cores", "registers", "elements")]
+
+
+class HostProducts:
+    """Products compiled for the host, with what the instructions do written out."""
+
+    def __init__(self, cases: Sequence[ProductCase], folder: Path):
+        parts = [(HERE / "cuda_on_host.h").read_text(), "alignas(128) static unsigned char memory[1 << 18];"]
+        parts += [f"namespace in_{case.function} {{\n{self._source(case)}\n}}" for case in cases]
+        self.library = compiled("\n".join(parts), folder)
+
+    @staticmethod
+    def _source(case: ProductCase) -> str:
+        code = case.code
+        text = code.source.replace(header_text(INSTRUCTIONS), (HERE / "products_on_host.h").read_text())
+        assert "asm volatile" not in text
+        text = re.sub(r"extern __shared__ .* shared\[\];", "unsigned char* shared = memory;", text)
+        types = [re.sub(r" ?(?:__restrict__ )?\w+$", "", parameter) for parameter in case.parameters]
+        arguments = ", ".join(f"static_cast<{type_}>(arguments[{n}])" for n, type_ in enumerate(types))
+        (phase,) = code.phases
+        return on_host(text) + (
+            f'extern "C" int launch_{case.function}(void* const* given, bool backwards, unsigned blocks) {{\n'
+            f"  std::memcpy(arguments, given, {len(types)} * sizeof(void*));\n"
+            f"  std::memset(memory, 0xff, {phase.shared});\n"
+            f"  return run_grid([] {{ {phase.function}({arguments}); }}, blocks, {phase.threads}, backwards);\n}}"
+        )
+
+    def run(
+        self, case: ProductCase, backwards: bool = False, skip: bool = False, blocks: int | None = None
+    ) -> list[Array]:
+        """The results, from memory that was poisoned before."""
+        memory = [
+            placed(block.view(np.uint8), t.alignment)
+            for block, t in zip(case.blocks, case.operands, strict=True)
+        ]
+        for tensor in case.results:
+            poison = np.full(span(tensor) * NUMPY_TYPES[tensor.element].itemsize, 0xFF, np.uint8)
+            memory.append(placed(poison, tensor.alignment))
+        status = np.array([int(skip)], np.int64)
+        addresses = [*(part.ctypes.data for part in memory), 0, status.ctypes.data]
+        pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+        launch = getattr(self.library, f"launch_{case.function}")
+        count = case.code.phases[0].count if blocks is None else blocks
+        assert not launch(pointers, ctypes.c_bool(backwards), ctypes.c_uint(count)), case.name
+        assert not any(exceeded(part) for part in memory), case.name
+        return [
+            part.view(NUMPY_TYPES[tensor.element])
+            for part, tensor in zip(memory[len(case.operands) :], case.results, strict=True)
+        ]
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[ProductCase]:
+    """Every way through the device code: bf16 differs from f16 in one instruction, whole tiles in the width of copies."""
+    tiles = [case for case in tile_cases() if re.match(r"f16 .* ragged|f16 small|f32 .* ragged", case.name)]
+    return [
+        *tiles,
+        *(case for case in other_cases() if re.match(r"bf16|f32 totals|f64 (batch|totals)", case.name)),
+    ]
+
+
+@pytest.fixture(scope="module")
+def host(cases: list[ProductCase], tmp_path_factory: pytest.TempPathFactory) -> HostProducts:
+    return HostProducts(cases, tmp_path_factory.mktemp("products"))
+
+
+@pytest.fixture(scope="module")
+def results(cases: list[ProductCase], host: HostProducts) -> list[list[Array]]:
+    return [host.run(case) for case in cases]
+
+
+def test_on_the_host_every_product_is_what_numpy_computes(
+    cases: list[ProductCase], results: list[list[Array]]
+) -> None:
+    wrong: list[str] = []
+    for case, found in zip(cases, results, strict=True):
+        for number, (tensor, block, want) in enumerate(zip(case.results, found, case.expected, strict=True)):
+            if why := far_off(view(block, tensor), want, tensor.element):
+                wrong.append(f"{case.name} result {number}: {why}")
+            gaps = np.ones(block.shape, np.bool_)
+            view(gaps, tensor)[...] = False
+            if (block[gaps].view(np.uint8) != 0xFF).any():
+                wrong.append(f"{case.name} result {number}: wrote between rows")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_on_the_host_neither_the_order_of_threads_nor_the_number_of_blocks_matters(
+    cases: list[ProductCase], host: HostProducts, results: list[list[Array]]
+) -> None:
+    for case, forwards in list(zip(cases, results, strict=True))[1::3]:
+        want = [block.tobytes() for block in forwards]
+        assert want == [block.tobytes() for block in host.run(case, backwards=True)], case.name
+        few = 2 if case.code.phases[0].count else 0
+        assert want == [block.tobytes() for block in host.run(case, blocks=few)], case.name
+
+
+def test_on_the_host_nothing_happens_where_the_status_says_so(
+    cases: list[ProductCase], host: HostProducts
+) -> None:
+    for case in cases[::5]:
+        assert all((block.view(np.uint8) == 0xFF).all() for block in host.run(case, skip=True)), case.name
+
+
+def test_on_the_host_all_tiles_on_tensor_cores_give_the_same_bits(
+    cases: list[ProductCase], results: list[list[Array]]
+) -> None:
+    compared = 0
+    by_name = {case.name: found for case, found in zip(cases, results, strict=True)}
+    for name in by_name:
+        if not re.match(r"f16 small .* ragged", name):
+            continue
+        for size in ("medium", "large"):
+            other = by_name[name.replace("small", size)]
+            assert [a.tobytes() for a in by_name[name]] == [b.tobytes() for b in other], (name, size)
+            compared += 1
+    assert compared == 2 * len(TRANSPOSES)
+
+
+def test_text_is_deterministic_and_needs_no_pieces_of_its_own(cases: list[ProductCase]) -> None:
+    for one, other in zip(cases, [*tile_cases(), *other_cases()], strict=True):
+        assert one.code == other.code
+    for header in PRODUCTS:
+        text = header_text(header)
+        assert with_pieces(text) == text
+        assert "#include" not in text
+
+
+def test_the_module_has_the_headers_as_they_are() -> None:
+    headers = {
+        path.relative_to(ROOT / "csrc").as_posix(): path.read_text()
+        for path in (ROOT / "csrc" / "kernels").glob("*/device/*")
+    }
+    assert _C.cuda_headers() == headers
+    assert {INSTRUCTIONS, *PRODUCTS} <= headers.keys()
+
+
+@pytest.mark.parametrize(
+    ("element", "sizes", "shape"),
+    [
+        ("bf16", (256, 256, 8), "Tensor32"),
+        ("bf16", (768, 704, 8), "Tensor64"),
+        ("f16", (1536, 1408, 8), "Tensor128"),
+        ("f32", (512, 511, 8), "Register32"),
+        ("f32", (512, 512, 8), "Register64"),
+        ("f64", (512, 512, 8), "Element16"),
+    ],
+)
+def test_tiles_are_those_of_the_prebuilt_kernels(
+    element: str, sizes: tuple[int, int, int], shape: str
+) -> None:
+    case = make("tile", element, sizes, (False, False))
+    assert (tile_of(case.problem)["shape"], case.tile["shape"]) == (shape, shape)
+    rows, columns = case.tile["rows"], case.tile["columns"]
+    assert blocks_of(case.problem, case.tile) == -(-sizes[0] // rows) * -(-sizes[1] // columns)
+
+
+def test_blocks_of_nothing() -> None:
+    problem = make("empty", "f32", (8, 8, 8), (False, False), batch=(2, 3)).problem
+    tile = tile_of(problem)
+    assert blocks_of(problem, tile) == 6
+    assert blocks_of(replace(problem, batch=0), tile) == blocks_of(replace(problem, m=0), tile, True) == 0
+    assert (blocks_of(replace(problem, n=0), tile), blocks_of(replace(problem, n=0), tile, True)) == (0, 6)
+    assert blocks_of(replace(problem, batch=1 << 40), tile) == (1 << 31) - 1
+
+
+@pytest.mark.parametrize(
+    ("matrix", "half", "double"),
+    [
+        (Matrix(False, 64), 8, 2),
+        (Matrix(False, 64, 64 * 9, 64 * 3), 8, 2),
+        (Matrix(True, 64, alignment=8), 4, 1),
+        (Matrix(False, 66), 2, 2),
+        (Matrix(False, 64, 0, 4), 4, 2),
+        (Matrix(False, 64, 1), 1, 1),
+    ],
+)
+def test_as_much_is_read_at_once_as_alignment_allows(matrix: Matrix, half: int, double: int) -> None:
+    assert (neighbours_of(matrix, "bf16"), neighbours_of(matrix, "f64")) == (half, double)
+
+
+def test_where_there_is_no_product_that_is_said() -> None:
+    problem = make("x", "bf16", (8, 8, 8), (False, False)).problem
+    with pytest.raises(SelectionError, match="there is no CUDA product of bf16 for sm_75"):
+        tile_of(replace(problem, target="sm_75"))
+    with pytest.raises(SelectionError, match="there is no CUDA product of i64 for sm_90"):
+        tile_of(replace(problem, element="i64"))
+    assert tile_of(replace(problem, target="sm_75", element="f32"))["shape"] == "Element16"
+
+
+@pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC: the package nvidia-cuda-nvrtc has it")
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_every_product_compiles_without_spills(target: str) -> None:
+    chosen = [*tile_cases(target), *other_cases(target)]
+
+    def report(case: ProductCase) -> str:
+        return nvrtc.compile_with_report(case.code.source, target)[1]
+
+    with ThreadPoolExecutor(2) as pool:
+        for case, log in zip(chosen, pool.map(report, chosen), strict=True):
+            spilled = [int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", log)]
+            assert spilled, log
+            assert not any(spilled), (case.name, log)
+
+
+def test_a_size_is_a_tile(cases: list[ProductCase]) -> None:
+    """What `size` promises, so that no tile goes untested."""
+    shapes: dict[Size, str] = {"small": "Tensor32", "medium": "Tensor64", "large": "Tensor128"}
+    for size, shape in shapes.items():
+        assert make("x", "f16", (8, 8, 8), (False, False), size=size).tile["shape"] == shape
+    assert {case.tile["shape"] for case in cases} == {
+        *shapes.values(),
+        "Register32",
+        "Register64",
+        "Element16",
+    }

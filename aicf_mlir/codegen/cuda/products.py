@@ -134,6 +134,8 @@ def product_text(
     p, element = problem, problem.element
     flags = (str(matrix.transposed).lower() for matrix in (p.a, p.b))
     widths = (neighbours_of(p.a, element), neighbours_of(p.b, element), neighbours)
+    # Single elements of 16 bits go through registers on their way to shared memory.
+    resident = 1 if min(widths[:2]) * size_of(element) < 4 else tile["resident"]
     arguments = ", ".join(
         (f"aicf::gemm::{tile['format']}", f"aicf::gemm::{tile['shape']}", *flags, *map(str, widths))
     )
@@ -143,7 +145,7 @@ def product_text(
     return f"""\
 {header_text(tile["header"])}
 {declarations}
-extern "C" __global__ void __launch_bounds__({tile["threads"]}, {tile["resident"]}) {function}(
+extern "C" __global__ void __launch_bounds__({tile["threads"]}, {resident}) {function}(
     {signature}) {{
   if (unless != nullptr && *unless != 0) return;
   extern __shared__ __align__(16) unsigned char shared[];

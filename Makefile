@@ -53,7 +53,7 @@ wheel: $(BUILT)
 	scripts/wheel.sh
 
 bench: $(BUILT) $(BENCH_INSTALLED)
-	$(BIN)/python bench/mlp.py
+	$(BIN)/python bench/train_step.py
 
 $(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
 	$(BIN)/pip install --disable-pip-version-check -c requirements-dev.txt -r requirements-bench.txt

@@ -1,0 +1,131 @@
+"""What `train_step.py` trains: each row a model, a batch, a loss and an optimizer, the same for every contender."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Batch = dict[str, Tensor]
+"""`x` and the target `t`."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One row: what is trained in f32, with a learning rate of 1e-3 and torch's other defaults."""
+
+    name: str
+    model: Callable[[], nn.Module]
+    batch: Callable[[], Batch]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    """Of what the model gives and of the target."""
+    adamw: bool
+    """AdamW, or Adam."""
+    forward: str
+    """The same model in JAX: a function of `jax_models.py`."""
+
+    def torch_optimizer(self, model: nn.Module, **options: bool) -> torch.optim.Optimizer:
+        kind = torch.optim.AdamW if self.adamw else torch.optim.Adam
+        return kind(model.parameters(), lr=1e-3, **options)
+
+    def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
+        return self.loss(model(batch["x"]), batch["t"])
+
+
+def token_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Cross entropy of [batch, time, classes] and [batch, time]."""
+    return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+
+def mlp(width: int, layers: int) -> nn.Sequential:
+    """`layers` square Linear layers with ReLU between."""
+    parts: list[nn.Module] = []
+    for i in range(layers):
+        parts += [nn.Linear(width, width)] + ([nn.ReLU()] if i < layers - 1 else [])
+    return nn.Sequential(*parts)
+
+
+class ResidualBlock(nn.Module):
+    """x + out(gelu(fc(norm(x)))), all of one width."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.fc, self.out = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.out(functional.gelu(self.fc(self.norm(x))))
+
+
+class TransformerBlock(nn.Module):
+    """Causal attention and a GELU MLP of four times the width, each behind a layer norm, as in GPT-2."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, time, width = x.shape
+        parts = self.qkv(self.norm1(x)).chunk(3, -1)
+        q, k, v = (part.view(batch, time, self.heads, -1).transpose(1, 2) for part in parts)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(mixed.transpose(1, 2).reshape(batch, time, width))
+        return x + self.out(functional.gelu(self.fc(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    """Token and position embeddings, blocks of 4 heads, a layer norm and a head of its own."""
+
+    def __init__(self, classes: int, time: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.token, self.position = nn.Embedding(classes, width), nn.Embedding(time, width)
+        self.blocks = nn.Sequential(*(TransformerBlock(width, 4) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.blocks(self.token(x) + self.position.weight)))
+
+
+def numbers(batch: int, width: int) -> Batch:
+    return {"x": torch.randn(batch, width), "t": torch.randn(batch, width)}
+
+
+def tokens(batch: int, time: int, classes: int) -> Batch:
+    return {name: torch.randint(0, classes, (batch, time)) for name in ("x", "t")}
+
+
+def mlps(sizes: list[tuple[int, int, int]]) -> Iterator[Workload]:
+    for batch, width, layers in sizes:
+        name = f"{batch} × {width} × {layers}"
+        model, data = partial(mlp, width, layers), partial(numbers, batch, width)
+        yield Workload(name, model, data, functional.mse_loss, False, "mlp")
+
+
+RESIDUAL = Workload(
+    "residual MLP 256 × 512 × 4",
+    lambda: nn.Sequential(*(ResidualBlock(512) for _ in range(4))),
+    partial(numbers, 256, 512),
+    functional.mse_loss,
+    True,
+    "residual",
+)
+GPT = Workload(
+    "GPT, 2 layers, D 128, T 64, B 16",
+    partial(Gpt, 256, 64, 128, 2),
+    partial(tokens, 16, 64, 256),
+    token_loss,
+    True,
+    "gpt",
+)
+WORKLOADS: dict[str, list[Workload]] = {
+    "cpu": [*mlps([(64, 8, 2), (64, 256, 2), (256, 512, 4), (1024, 1024, 4)]), RESIDUAL, GPT],
+    "cuda": [*mlps([(64, 256, 2), (1024, 1024, 4)])],
+}
+"""By device; a product of batch, width and layers is an MLP with ReLU, MSE and Adam."""

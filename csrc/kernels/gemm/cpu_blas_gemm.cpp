@@ -1,9 +1,11 @@
-// gemm and gemm_epilogue through BLAS: the result in blocks that threads share, the epilogue over each block
-// while it is still in the cache. The blocks follow from the shape alone, so the same shape gives the same
-// bits.
+// gemm and gemm_epilogue in f32 and f64. Large products of f32 are our own where the processor has what they
+// need, all others are those of BLAS. The result comes in blocks that threads share, the epilogue over each
+// block while it is still in the cache. The blocks follow from the shape alone, so the same shape gives the
+// same bits.
 #include "kernels/common/cpu_blas.h"
 #include "kernels/common/cpu_parallel.h"
 #include "kernels/gemm/cpu_epilogue.h"
+#include "kernels/gemm/cpu_packed_gemm.h"
 #include "kernels/gemm/launch.h"
 
 namespace aicf {
@@ -35,6 +37,14 @@ struct Blocks {
 // the same memory.
 bool needs_panel(const GemmProblem& p) { return p.act_grad != Act::None; }
 
+// Below this BLAS has kernels that pack nothing; narrower operands would leave registers empty.
+constexpr int64_t kLeastPacked = 1'000'000, kLeastExtent = 32;
+
+bool packs(const GemmProblem& p) {
+  return kPacks && std::min(p.m, p.n) >= kLeastExtent &&
+         double(p.m) * double(p.n) * double(p.k) >= double(kLeastPacked);
+}
+
 // A block of op(a) op(b) of one product, to block.z.
 template <class T>
 void multiply(const GemmProblem& p, const Product& product, const Block<T>& block) {
@@ -49,11 +59,9 @@ void multiply(const GemmProblem& p, const Product& product, const Block<T>& bloc
             a, b, block.z);
 }
 
-// `panel` has a matrix [m, n] for each product, or is null.
+// Products in blocks, each by one call of BLAS; `panel` has a matrix [m, n] for each product, or is null.
 template <class T>
-void run(const GemmProblem& p, T* panel) {
-  store_bias_grad<T>(p);
-  if (p.m == 0 || p.n == 0) return;
+void run_blas(const GemmProblem& p, T* panel) {
   const Blocks blocks(p);
   const int64_t one = blocks.lines * std::min(p.m, p.n) * std::max<int64_t>(p.k, 1);  // multiplications
   in_parallel(
@@ -74,6 +82,26 @@ void run(const GemmProblem& p, T* panel) {
       });
 }
 
+template <class T>
+Status run(const GemmProblem& p, T* panel) {
+  store_bias_grad<T>(p);
+  if (p.m == 0 || p.n == 0) return Status::ok();
+  if constexpr (std::is_same_v<T, float>) {
+    if (packs(p)) {
+      for (int64_t i = 0; i < p.batch; ++i) {
+        const Product product = p.product(i);
+        AICF_TRY(multiply_packed(p, product, panel ? panel + i * p.m * p.n : p.out.of<float>(product),
+                                 panel ? p.n : p.out.leading, [&](const Block<float>& block) {
+                                   if (!p.plain()) finish_block(p, product, block);
+                                 }));
+      }
+      return Status::ok();
+    }
+  }
+  run_blas(p, panel);
+  return Status::ok();
+}
+
 }  // namespace
 
 size_t gemm_cpu_blas_workspace(const OpDesc& op) {
@@ -85,12 +113,8 @@ Status gemm_cpu_blas(const GemmProblem& p, const LaunchContext& ctx) {
   if (!blas_loaded())
     return Status::state("no BLAS library is loaded; import aicf_mlir, which loads that of scipy-openblas32");
   void* panel = needs_panel(p) ? ctx.workspace : nullptr;
-  if (p.dtype == DType::F32) {
-    run(p, static_cast<float*>(panel));
-  } else {
-    run(p, static_cast<double*>(panel));
-  }
-  return Status::ok();
+  if (p.dtype == DType::F32) return run(p, static_cast<float*>(panel));
+  return run(p, static_cast<double*>(panel));
 }
 
 }  // namespace aicf

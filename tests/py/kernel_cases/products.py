@@ -18,9 +18,10 @@ PRODUCTS = [
     *((d, d, d) for d in DIMS), (1, 129, 17), (129, 1, 64), (2, 3, 0), (0, 3, 2), (3, 0, 2), (17, 65, 1),
     (31, 64, 257), (64, 8, 8),
     (33, 127, 15), (128, 64, 1000), (3, 16, 129), (65, 2, 127), (16, 264, 40),
+    (1030, 33, 40), (33, 4131, 16),  # more than the CPU packs at once
 ]  # fmt: skip
 LARGE_PRODUCT = (513, 520, 96)  # enough tiles for the kernels that refuse small results
-BATCHED = [((2,), 3, 5, 4), ((2, 3), 16, 17, 33), ((0,), 2, 2, 2), ((1, 2, 1), 64, 1, 9)]
+BATCHED = [((2,), 3, 5, 4), ((3,), 40, 700, 40), ((2, 3), 16, 17, 33), ((0,), 2, 2, 2), ((1, 2, 1), 64, 1, 9)]
 TRANSPOSES = list(itertools.product((False, True), repeat=2))
 
 

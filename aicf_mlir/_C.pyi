@@ -108,6 +108,13 @@ def op_schemas() -> list[dict[str, Any]]:
 
 def kernel_variants() -> list[KernelVariant]: ...
 def targets() -> list[str]: ...
+def product_layout(
+    inputs: list[TensorType], outputs: list[TensorType], attrs: dict[str, Attr]
+) -> dict[str, Any]:
+    """Of a gemm: m, n, k, batch, inner_batch, and of the matrices in memory trans_a, trans_b and the steps of a and b:
+    from row to row, and from product to product of the outer and the inner level. SelectionError for other strides.
+    """
+
 def check_op(
     op: int | str,
     inputs: list[TensorType],
@@ -194,12 +201,13 @@ class Code:
         phases: Sequence[Phase],
         in_place: Collection[tuple[int, int]] = (),
         workspace: int = 0,
-        math_names: Sequence[str] = (),
+        called: Sequence[str] = (),
     ) -> Code:
         """From a relocatable ELF object for x86-64 that defines a function for each phase and needs no other.
 
         A phase is called as `f(addresses, begin, end)` with the addresses of operands, results, the workspace and
-        an array of pointers to the functions `math_names` of <cmath>: "exp" of doubles, "expf" of floats.
+        an array of pointers to the functions that are `called`: those of <cmath>, "exp" of doubles
+        and "expf" of floats, and "product_f32" and so on of f64, f16 and bf16 (csrc/kernels/gemm/cpu_product.h).
         """
 
     @staticmethod

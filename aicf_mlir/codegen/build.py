@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from aicf_mlir import _C
 from aicf_mlir.codegen import native
 from aicf_mlir.codegen.cache import cached
-from aicf_mlir.codegen.functions import LIBM
+from aicf_mlir.codegen.functions import CALLED
 from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.codegen.schedule import generate
 
@@ -28,10 +28,10 @@ def build(kernels: Iterable[Kernel]) -> dict[str, _C.Code]:
 
 def _load(kernel: Kernel, code: Code) -> _C.Code:
     phases = [(p.function, p.count, p.grain, p.threads, p.shared) for p in code.phases]
-    pairs = sorted(kernel.in_place)
+    pairs = sorted(kernel.launch_in_place)
     if kernel.target == "cpu":
         image = cached((native.toolchain(), code.source), lambda: native.compile_objects([code.source])[0])
-        return _C.Code.cpu(kernel.id, image, phases, pairs, code.workspace, [name for name, _ in LIBM])
+        return _C.Code.cpu(kernel.id, image, phases, pairs, code.workspace, CALLED)
     from aicf_mlir.codegen import nvrtc
 
     image = cached(

@@ -4,6 +4,7 @@ Every kernel walks a domain, a box of whole numbers. Every operand has an elemen
 where it repeats; a table is an operand that the body indexes itself. What is reduced is
 
     map      nothing
+    gemm_map nothing: a map, whose first operand is the element of a matrix product that the same launch computes
     rowwise  the last `reduced` dimensions: any number of reductions one behind the other
     colwise  the first `reduced` dimensions: one level of reductions; what is computed behind it has no such dimensions
 
@@ -20,29 +21,17 @@ from math import prod
 
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.codegen.product import Product
+from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.ir.body import COMPUTE, REDUCTIONS, Body, is_table, table_type
-from aicf_mlir.ir.layouts import Layout
 
 GENERATOR = 1
 """Counts up whenever the code of a kernel may change: ids and the cache depend on it."""
 
-KINDS = ("map", "rowwise", "colwise")
+MAPS = ("map", "gemm_map")
+KINDS = (*MAPS, "rowwise", "colwise")
 
-
-@dataclass(frozen=True)
-class Tensor:
-    """An operand or a result: element type, shape, strides in elements."""
-
-    element: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    alignment: int = 256
-    """Bytes that divide its address, a power of two."""
-
-    @property
-    def layout(self) -> Layout:
-        """Where its elements lie, from its first one on."""
-        return Layout(self.shape, self.strides)
+__all__ = ["Axis", "Code", "Kernel", "Phase", "Product", "Tensor", "collapse", "elements"]
 
 
 @dataclass(frozen=True)
@@ -56,17 +45,23 @@ class Kernel:
     domain: tuple[int, ...]
     reduced: int
     operands: tuple[Tensor, ...]
-    """In the order of the body's arguments, tables among them."""
+    """In the order of the body's arguments, tables among them. The first one of a gemm_map lies nowhere."""
     results: tuple[Tensor, ...]
+    product: Product | None = None
+    """Of a gemm_map; its operands come before all others in a launch."""
 
     @cached_property
     def id(self) -> str:
         """The kernel id: the same text, types, layouts and target give the same id on every machine."""
         operands = [(t.element, t.shape, t.strides, t.alignment) for t in (*self.operands, *self.results)]
-        text = repr(
-            (GENERATOR, self.kind, self.target, self.body.digest, self.domain, self.reduced, operands)
-        )
+        parts = (GENERATOR, self.kind, self.target, self.body.digest, self.domain, self.reduced, operands)
+        text = repr(parts if self.product is None else (*parts, self.product))
         return f"gen_{self.kind}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    @property
+    def is_map(self) -> bool:
+        """Whether every point of the domain stands for itself."""
+        return self.kind in MAPS
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -89,7 +84,7 @@ class Kernel:
     @cached_property
     def wide(self) -> tuple[bool, ...]:
         """For each value of the body, whether it differs along the reduced dimensions; true of all in a map."""
-        if self.kind == "map":
+        if self.is_map:
             return (True,) * (len(self.body.args) + len(self.body.lines))
         found: list[bool] = []
         for type_, tensor in zip(self.body.args, self.operands, strict=True):
@@ -110,7 +105,7 @@ class Kernel:
 
     def is_whole(self, result: int) -> bool:
         """Whether a result has the shape of the domain."""
-        return self.kind == "map" or self.results[result].shape == self.domain
+        return self.is_map or self.results[result].shape == self.domain
 
     def verify(self) -> None:
         """Raise VerifyException, with what was expected, unless body, domain and operands fit each other."""
@@ -118,12 +113,13 @@ class Kernel:
         body.verify()
         if self.kind not in KINDS:
             raise VerifyException(f"expected one of {', '.join(KINDS)}, got {self.kind}")
-        if not (self.reduced == 0 if self.kind == "map" else 0 < self.reduced <= len(self.domain)):
+        if not (self.reduced == 0 if self.is_map else 0 < self.reduced <= len(self.domain)):
             raise VerifyException(
                 f"a {self.kind} of {len(self.domain)} dimensions cannot reduce {self.reduced}"
             )
-        if self.kind == "map" and body.reduces:
-            raise VerifyException("a map has no reductions; use rowwise or colwise")
+        if self.is_map and body.reduces:
+            raise VerifyException(f"a {self.kind} has no reductions; use rowwise or colwise")
+        self._verify_product()
         if len(body.args) != len(self.operands):
             raise VerifyException(f"the body takes {len(body.args)} operands, got {len(self.operands)}")
         if len(body.results) != len(self.results):
@@ -150,10 +146,20 @@ class Kernel:
                 raise VerifyException(
                     f"result {number}: the body gives {body.type(value)}, expected elements of {tensor.element}"
                 )
-            allowed = (self.domain,) if self.kind == "map" or self.wide[value] else (self.domain, self.kept)
+            allowed = (self.domain,) if self.is_map or self.wide[value] else (self.domain, self.kept)
             if tensor.shape not in allowed:
                 shapes = " or ".join(str(list(shape)) for shape in dict.fromkeys(allowed))
                 raise VerifyException(f"result {number}: expected shape {shapes}, got {list(tensor.shape)}")
+
+    def _verify_product(self) -> None:
+        """A gemm_map has a product of its domain, and no other kernel has one."""
+        product = self.product
+        if (product is None) != (self.kind != "gemm_map"):
+            raise VerifyException(f"a {self.kind} {'needs a' if product is None else 'has no'} product")
+        if product is not None and not self.body.args:
+            raise VerifyException(
+                "the body of a gemm_map takes the element of the product first, got no operand"
+            )
 
     def _verify_columns(self) -> None:
         """One level of reductions, and nothing of the domain's shape behind it."""
@@ -181,6 +187,7 @@ class Kernel:
             (stages[value] for number, value in enumerate(self.body.results) if self.is_whole(number)),
             default=0,
         )
+        first = 0 if self.product is None else 1  # the product lies nowhere
         found: set[tuple[int, int]] = set()
         for number, (value, result) in enumerate(zip(self.body.results, self.results, strict=True)):
             if not self.is_whole(number) or (self.kind != "colwise" and stages[value] < last):
@@ -188,9 +195,30 @@ class Kernel:
             for index, (type_, operand) in enumerate(zip(self.body.args, self.operands, strict=True)):
                 same = operand.element == result.element and operand.layout.normal() == result.layout.normal()
                 # Behind the phase that writes whole results, columns read again what does not differ along rows.
-                if same and not is_table(type_) and (self.kind != "colwise" or self.wide[index]):
+                if (
+                    index >= first
+                    and same
+                    and not is_table(type_)
+                    and (self.kind != "colwise" or self.wide[index])
+                ):
                     found.add((number, index))
         return frozenset(found)
+
+    @cached_property
+    def holder(self) -> int | None:
+        """The result of a gemm_map in whose memory the CPU computes the product first; None: in the workspace."""
+        for number, result in enumerate(self.results):
+            if result.element == self.operands[0].element and result.layout.is_dense:
+                return number
+        return None
+
+    @cached_property
+    def launch_in_place(self) -> frozenset[tuple[int, int]]:
+        """`in_place`, of the operands of a launch: those of the product come before the body's others."""
+        if self.product is None:
+            return self.in_place
+        holder = self.holder if self.target == "cpu" else None
+        return frozenset((result, operand + 1) for result, operand in self.in_place if result != holder)
 
 
 @dataclass(frozen=True)
@@ -214,7 +242,7 @@ def collapse(kernel: Kernel, dims: Sequence[int]) -> list[Axis]:
         size = kernel.domain[dim]
         if size == 1 and dim not in kernel.body.dims:
             continue
-        strides = tuple(_strides_along(kernel, dim))
+        strides = tuple(strides_along(kernel, dim))
         if axes and not {dim, *axes[-1].dims} & kernel.body.dims:
             before = axes[-1]
             if all(outer == inner * size for outer, inner in zip(before.strides, strides, strict=True)):
@@ -224,7 +252,8 @@ def collapse(kernel: Kernel, dims: Sequence[int]) -> list[Axis]:
     return axes
 
 
-def _strides_along(kernel: Kernel, dim: int) -> Iterator[int]:
+def strides_along(kernel: Kernel, dim: int) -> Iterator[int]:
+    """Of each operand and then of each result along a dimension of the domain, as in `Axis.strides`."""
     for type_, tensor in zip(kernel.body.args, kernel.operands, strict=True):
         yield 0 if is_table(type_) else tensor.strides[dim]
     for number, tensor in enumerate(kernel.results):

@@ -1,9 +1,13 @@
-"""Launches whose kernel is generated: kernel.map, kernel.rowwise, kernel.colwise.
+"""Launches whose kernel is generated: kernel.map, kernel.rowwise, kernel.colwise, kernel.gemm_map.
 
     %y, %mean = kernel.rowwise x(%a, %b) {body = @norm, reduced = 1, shape = array<i64: 64, 256>}
         : (tensor<64x256xf32>, tensor<64x256xf32, strided<[0, 1]>>) -> (tensor<64x256xf32>, tensor<64xf32>)
 
-`shape` is the domain; every `x` has it, repeated by a stride of 0 where it is smaller. What the body says is a
+    %h = kernel.gemm_map a(%a) b(%w) x(%bias) {body = @elu, trans_b = true}
+        : (tensor<64x32xf32>, tensor<256x32xf32>, tensor<64x256xf32, strided<[0, 1]>>) -> tensor<64x256xf32>
+
+`shape` is the domain, that of the product where there is one; every `x` has it, repeated by a stride of 0 where it is
+smaller. The body of a gemm_map takes the element of the product first. What the body says is a
 scalar.body of the module; codegen/kernel.py has the rules, and the kernel id is a hash of all that the code depends on.
 """
 
@@ -16,7 +20,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.codegen.kernel import Kernel, Tensor
+from aicf_mlir.codegen.kernel import Kernel, Product, Tensor
 from aicf_mlir.codegen.schedule import workspace
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
@@ -88,14 +92,23 @@ class Selection:
         attrs = attributes_of(use)
         operands, results = (tuple(map(tensor_of, specs)) for specs in (use.inputs, use.outputs))
         try:
-            body = self.bodies[attrs["body"]]
-            kernel = Kernel(
-                use.op, self.target, body, attrs["shape"], attrs.get("reduced", 0), operands, results
-            )
+            kernel = self._kernel(use.op, attrs, operands, results)
             kernel.verify()
         except VerifyException as error:
             raise VerifyError(str(error)) from error
         return kernel
+
+    def _kernel(
+        self, op: str, attrs: Mapping[str, Any], operands: tuple[Tensor, ...], results: tuple[Tensor, ...]
+    ) -> Kernel:
+        body = self.bodies[attrs["body"]]
+        if op != "gemm_map":
+            return Kernel(op, self.target, body, attrs["shape"], attrs.get("reduced", 0), operands, results)
+        a, b, *given = operands
+        product = Product(a, b, attrs.get("trans_a", False), attrs.get("trans_b", False))
+        _ = product.layout  # no kernel takes every strides
+        z = Tensor(product.element, product.shape, dense_strides(product.shape))
+        return Kernel(op, self.target, body, product.shape, 0, (z, *given), results, product)
 
     def select(self, use: Use, wanted: str = "") -> tuple[str, int]:
         """The kernel id for `use`, and the bytes of workspace that it needs; a `wanted` id is kept if it is right.
@@ -114,4 +127,4 @@ class Selection:
     def in_place(self, use: Use) -> frozenset[tuple[int, int]]:
         """Pairs (output, input) of which the output may be the very memory of the input."""
         kernel = self.generated(use)
-        return registry.may_alias(use) if kernel is None else kernel.in_place
+        return registry.may_alias(use) if kernel is None else kernel.launch_in_place

@@ -196,6 +196,20 @@ def _generated(first: bool) -> Meaning:
     return compute
 
 
+def _gemm_map(call: Call) -> list[Array]:
+    """What the body says of each element of the product."""
+    assert call.body is not None
+    z = _product(call)
+    return evaluate(
+        call.body,
+        [z, *(np.broadcast_to(x, z.shape) for x in call.inputs["x"]), *call.inputs["table"]],
+        z.shape,
+        (),
+        [shape for _, shape in call.outputs["y"]],
+        call.arithmetic,
+    )
+
+
 def _scatter_add(call: Call) -> Sequence[Array]:
     y, index, src = np.array(call["x"]), call["index"], call["src"]
     inside = (index >= 0) & (index < len(y))
@@ -225,6 +239,7 @@ MEANINGS: dict[str, Meaning] = {
     "map": _generated(first=False),
     "rowwise": _generated(first=False),
     "colwise": _generated(first=True),
+    "gemm_map": _gemm_map,
     "scatter_add": _scatter_add,
     "check_index": _check_index,
     "check_finite": _check_finite,

@@ -21,11 +21,11 @@ CodeSpec make_spec(const std::string& id, const std::vector<PhaseRow>& phases, c
 }
 
 CodePointer cpu_code(const std::string& id, const py::bytes& object, const std::vector<PhaseRow>& phases,
-                     const py::iterable& in_place, size_t workspace, const std::vector<std::string>& math) {
+                     const py::iterable& in_place, size_t workspace, const std::vector<std::string>& called) {
   CodeSpec spec = make_spec(id, phases, in_place, workspace);
   const std::string bytes = object;
   CodePointer code;
-  without_gil([&] { return load_cpu_code(std::move(spec), bytes, math, &code); });
+  without_gil([&] { return load_cpu_code(std::move(spec), bytes, called, &code); });
   return code;
 }
 
@@ -62,7 +62,7 @@ void bind_code(py::module_& m) {
   py::class_<KernelCode, std::shared_ptr<KernelCode>>(m, "Code")
       .def_static("cpu", &cpu_code, py::arg("id"), py::arg("object"), py::arg("phases"),
                   py::arg("in_place") = py::tuple(), py::arg("workspace") = 0,
-                  py::arg("math_names") = py::tuple())
+                  py::arg("called") = py::tuple())
       .def_static("cuda", &cuda_code, py::arg("id"), py::arg("sm"), py::arg("image"), py::arg("phases"),
                   py::arg("in_place") = py::tuple(), py::arg("workspace") = 0)
       .def_property_readonly("id", &KernelCode::id)

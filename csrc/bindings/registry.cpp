@@ -1,6 +1,7 @@
 #include "op/registry.h"
 
 #include "bindings/bindings.h"
+#include "kernels/gemm/problem.h"
 #include "op/validate.h"
 
 namespace aicf::bindings {
@@ -148,6 +149,27 @@ std::pair<std::string, size_t> select_kernel(py::handle kind, const py::list& in
   return {variant->name, variant->query_workspace ? variant->query_workspace(op) : 0};
 }
 
+py::tuple steps_of(const Matrices<const void*>& m) { return py::make_tuple(m.leading, m.outer, m.inner); }
+
+// Of operands [..., m, k] and [..., k, n] and a dense result of their element type.
+py::dict product_layout(const py::list& inputs, const py::list& outputs, const py::dict& attrs) {
+  const OpDesc op = parse_op(py::str("gemm"), inputs, outputs, attrs, py::none());
+  raise_if(check_use(op), Subject::Op);
+  GemmProblem p{};
+  raise_if(read_gemm_problem(op, &p), Subject::Op);
+  py::dict row;
+  row["m"] = p.m;
+  row["n"] = p.n;
+  row["k"] = p.k;
+  row["batch"] = p.batch;
+  row["inner_batch"] = p.inner_batch;
+  row["trans_a"] = p.trans_a;
+  row["trans_b"] = p.trans_b;
+  row["a"] = steps_of(p.a);
+  row["b"] = steps_of(p.b);
+  return row;
+}
+
 std::vector<std::string> targets() {
   std::vector<std::string> names;
   for (const Target& target : Target::all()) names.push_back(target.str());
@@ -162,6 +184,7 @@ void bind_registry(py::module_& m) {
   m.attr("MAX_RANK") = kMaxRank;
   m.def("op_schemas", &op_schemas);
   m.def("kernel_variants", &kernel_variants);
+  m.def("product_layout", &product_layout, py::arg("inputs"), py::arg("outputs"), py::arg("attrs"));
   m.def("check_op", &check, py::arg("op"), py::arg("inputs"), py::arg("outputs"), py::arg("attrs"),
         py::arg("counts") = py::none());
   m.def("may_alias", &alias_pairs, py::arg("op"), py::arg("inputs"), py::arg("outputs"), py::arg("attrs"),

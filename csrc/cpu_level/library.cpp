@@ -3,6 +3,7 @@
 // compiled for a newer processor can stand in for one of the module.
 #include "kernels/common/cpu_blas.h"
 #include "kernels/common/cpu_parallel.h"
+#include "kernels/gemm/cpu_product.h"
 #include "op/registry.h"
 
 #define AICF_EXPORT extern "C" __attribute__((visibility("default")))
@@ -16,4 +17,9 @@ AICF_EXPORT void aicf_cpu_use_threads(aicf::cpu::RunLoop run) { aicf::cpu::use_t
 AICF_EXPORT aicf::Prepare aicf_cpu_kernel(const char* name) {
   const aicf::KernelVariant* variant = aicf::KernelRegistry::get().find(name);
   return variant && variant->device == aicf::DeviceType::Cpu ? variant->prepare : nullptr;
+}
+
+// Null for another name.
+AICF_EXPORT aicf::cpu::ProductFunction aicf_cpu_product(const std::string& name) {
+  return aicf::cpu::product_function(name);
 }

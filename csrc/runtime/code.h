@@ -55,9 +55,10 @@ using CodePointer = std::shared_ptr<KernelCode>;
 
 // From a relocatable object of this machine (runtime/elf.h). Each phase is a function
 //   void f(void* const* addresses, int64_t begin, int64_t end)
-// of the addresses of operands, results and workspace, and last of the math table: pointers to the functions
-// of <cmath> called `math`, in this order. Refuses what cannot be loaded or found, by name.
-Status load_cpu_code(CodeSpec spec, const std::string& object, const std::vector<std::string>& math,
+// of the addresses of operands, results and workspace, and last of a table: pointers to the functions that
+// are named by `called` (runtime/called_functions.h), in this order. Refuses what cannot be loaded or found,
+// by name.
+Status load_cpu_code(CodeSpec spec, const std::string& object, const std::vector<std::string>& called,
                      CodePointer* out);
 
 // From an image that the driver loads: a cubin, or PTX. Refused where the build has no CUDA.

@@ -3,9 +3,9 @@
 #include <array>
 
 #include "device/pool.h"
+#include "runtime/called_functions.h"
 #include "runtime/code.h"
 #include "runtime/elf.h"
-#include "runtime/math_table.h"
 
 namespace aicf {
 namespace {
@@ -19,8 +19,8 @@ class CpuCode : public KernelCode {
     int64_t count, grain;
   };
 
-  CpuCode(CodeSpec spec, std::unique_ptr<ObjectImage> image, std::vector<void*> math)
-      : KernelCode(std::move(spec)), image_(std::move(image)), math_(std::move(math)) {}
+  CpuCode(CodeSpec spec, std::unique_ptr<ObjectImage> image, std::vector<void*> called)
+      : KernelCode(std::move(spec)), image_(std::move(image)), called_(std::move(called)) {}
   // Each phase is a function of the object, or is refused by name.
   Status find_functions();
 
@@ -28,13 +28,13 @@ class CpuCode : public KernelCode {
   Status prepare(const std::vector<void*>& addresses, LaunchPointer* out) const override;
 
   const std::vector<Part>& parts() const { return parts_; }
-  void* math() const { return const_cast<void**>(math_.data()); }
+  void* called() const { return const_cast<void**>(called_.data()); }
   // Made by load_cpu_code: launches keep the code alive through it.
   std::weak_ptr<const CpuCode> self;
 
  private:
   const std::unique_ptr<ObjectImage> image_;
-  const std::vector<void*> math_;
+  const std::vector<void*> called_;
   std::vector<Part> parts_;
 };
 
@@ -52,7 +52,7 @@ class CpuCodeLaunch : public LaunchState {
     void** addresses = count > kUsual ? many.data() : usual.data();
     std::copy(addresses_.begin(), addresses_.end(), addresses);
     addresses[count - 2] = ctx.workspace;
-    addresses[count - 1] = code_->math();
+    addresses[count - 1] = code_->called();
     for (const CpuCode::Part& part : code_->parts())
       run_in_pool(part.count, part.grain,
                   [&](int64_t begin, int64_t end) { part.function(addresses, begin, end); });
@@ -81,16 +81,16 @@ Status CpuCode::prepare(const std::vector<void*>& addresses, LaunchPointer* out)
 
 }  // namespace
 
-Status load_cpu_code(CodeSpec spec, const std::string& object, const std::vector<std::string>& math,
+Status load_cpu_code(CodeSpec spec, const std::string& object, const std::vector<std::string>& called,
                      CodePointer* out) {
   AICF_TRY(check_code(spec));
   const std::string place = "the code of " + spec.id;
   std::vector<void*> functions;
-  for (const std::string& name : math) {
-    functions.push_back(math_function(name));
+  for (const std::string& name : called) {
+    functions.push_back(called_function(name));
     if (!functions.back())
       return Status::invalid(place + ": there is no function '" + name + "' here; there are " +
-                             math_functions());
+                             called_functions());
   }
   std::unique_ptr<ObjectImage> image;
   const Status loaded = ObjectImage::load(object, &image);

@@ -5,6 +5,7 @@
 #include "device/pool.h"
 #include "kernels/common/cpu_parallel.h"
 #include "op/registry.h"
+#include "runtime/called_functions.h"
 
 namespace aicf {
 namespace {
@@ -26,12 +27,15 @@ Status load_cpu_kernels(const std::string& path, const std::string& blas_path) {
   Status (*blas)(const std::string&) = nullptr;
   Prepare (*kernel)(const char*) = nullptr;
   void (*use_threads)(cpu::RunLoop) = nullptr;
+  cpu::ProductFunction (*product)(const std::string&) = nullptr;
   if (!find_symbol(library, "aicf_cpu_load_blas", &blas) ||
       !find_symbol(library, "aicf_cpu_kernel", &kernel) ||
-      !find_symbol(library, "aicf_cpu_use_threads", &use_threads))
+      !find_symbol(library, "aicf_cpu_use_threads", &use_threads) ||
+      !find_symbol(library, "aicf_cpu_product", &product))
     return refuse("it is no library of this version");
   AICF_TRY(blas(blas_path));
   use_threads(&run_in_pool);
+  use_products(product);
   const std::string missing = KernelRegistry::get().replace_cpu_kernels(kernel);
   return missing.empty() ? Status::ok() : refuse("it has no kernel '" + missing + "'");
 }

@@ -12,8 +12,9 @@ import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
 
+from aicf_mlir.codegen.functions import LIBM
 from aicf_mlir.codegen.kernel import Kernel, Tensor
-from aicf_mlir.codegen.llvm import LIBM, generate
+from aicf_mlir.codegen.llvm import generate
 from aicf_mlir.codegen.native import compile_objects
 
 NUMPY: dict[str, Any] = {

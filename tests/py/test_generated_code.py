@@ -108,7 +108,7 @@ def test_phases_follow_one_another_with_workspace_and_math() -> None:
         compiled(),
         [("partial", 4, 1, 0, 0), ("finish", 4, 1, 0, 0)],
         workspace=256,
-        math_names=["exp", "sqrt"],
+        called=["exp", "sqrt"],
     )
     assert (code.id, code.target, code.workspace) == ("gen_rowwise_0", "cpu", 256)
     row = launch(
@@ -199,7 +199,7 @@ extern "C" void scaled(void* const*, long, long) { ++counter; }
         ({"phases": [("scaled", -1, 1, 0, 0)]}, "expected a count of 0 or more.* got -1, 1, 0 and 0"),
         ({"phases": [("scaled", 1, 0, 0, 0)]}, "a grain of 1 or more"),
         ({"phases": [("scale", 1, 1, 0, 0)]}, "has no function 'scale'"),
-        ({"math_names": ["exp", "frexp"]}, "there is no function 'frexp' here; there are acos, .*, truncf"),
+        ({"called": ["exp", "frexp"]}, "there is no function 'frexp' here; there are acos, .*, product_bf16"),
         ({"object": b""}, "shorter than the header"),
         ({"object": bytes(200)}, "it is no ELF file"),
     ],

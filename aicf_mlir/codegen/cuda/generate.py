@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.cuda import columns, maps, rows, split_rows
+from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, rows, split_rows
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.kernel import Code, Kernel
 
@@ -17,6 +17,8 @@ def _code(kernel: Kernel) -> Code:
     match kernel.kind:
         case "map":
             return maps.code(kernel)
+        case "gemm_map":
+            return gemm_maps.code(kernel)
         case "colwise":
             return columns.code(kernel)
         case _:

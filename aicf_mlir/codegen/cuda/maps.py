@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aicf_mlir.codegen.cuda.access import (
@@ -118,14 +118,21 @@ def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
     each(write)
 
 
-def compute(text: Text, kernel: Kernel, place: Place, count: int) -> None:
-    """The results of `count` neighbours at `place`, from the vectors `x0[u]`, `x1[u]`, …, computed and written."""
-    body = kernel.body
+def compute(
+    text: Text, kernel: Kernel, place: Place, count: int, given: Mapping[int, str] | None = None
+) -> None:
+    """The results of `count` neighbours at `place`, from the vectors `x0[u]`, `x1[u]`, …, computed and written.
+
+    `given` are the widened elements `j` of operands that are no such vectors.
+    """
+    body, known = kernel.body, given or {}
     for number, tensor in enumerate(kernel.results):
         text.add(f"Vec<{STORED[tensor.element]}, {count}> y{number};")
     with text.each("j", count):
 
         def element(number: int) -> str:
+            if number in known:
+                return known[number]
             single = not place.axes or not place.axes[-1].strides[number]
             return f"widen(x{number}[u].at[{'0' if single else 'j'}])"
 

@@ -48,6 +48,10 @@ LIBM_ENTRY: dict[str, int] = {
     f"math.{'powf' if name == 'pow' else name}": number for number, (name, _) in enumerate(LIBM)
 }
 """By operation on f64, its entry in the table."""
+PRODUCTS = tuple(f"product_{element}" for element in ("f32", "f64", "f16", "bf16"))
+"""The matrix products, behind them in the table: csrc/kernels/gemm/cpu_product.h."""
+CALLED = (*(name for name, _ in LIBM), *PRODUCTS)
+"""The whole table of functions that code of the CPU calls."""
 
 
 @cache

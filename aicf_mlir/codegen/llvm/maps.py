@@ -52,7 +52,8 @@ def map_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
     return [(Phase(name, items, grain_of(kernel, points)), function)]
 
 
-def _store_all(point: Point, carried: list[Value]) -> list[Value]:
+def store_all(point: Point, carried: list[Value]) -> list[Value]:
+    """Write every result at a point."""
     for number in range(len(point.kernel.results)):
         point.store(number)
     return carried
@@ -60,7 +61,7 @@ def _store_all(point: Point, carried: list[Value]) -> list[Value]:
 
 def _write_tiles(function: Function, kernel: Kernel, inner: Axis, outers: list[Axis], tiles: Tiles) -> None:
     others = [axis for axis in outers if axis is not tiles.axis]
-    writer = TileWriter(function, kernel, inner, tiles, varying(kernel, inner), _store_all)
+    writer = TileWriter(function, kernel, inner, tiles, varying(kernel, inner), store_all)
 
     def item(index: str, carried: list[Value]) -> list[Value]:
         point, block = function.unravel(index, (0, -(-tiles.axis.size // SIDE)))
@@ -79,7 +80,7 @@ def _write(function: Function, kernel: Kernel, inner: Axis, outers: list[Axis]) 
 
     def along(place: Place, begin: str, end: str) -> None:
         walk = Walk(Point(function, kernel, place), inner, varies, results, lanes)
-        walk.run(begin, end, [], _store_all)
+        walk.run(begin, end, [], store_all)
 
     if not outers:
         end = function.smaller(function.multiply("%end", CHUNK), inner.size)

@@ -221,30 +221,38 @@ class Function:
         return self.value(phi, value.type, value.lanes)
 
 
-def module(name: str, parts: Sequence[tuple[str, Function]], arguments: Sequence[str]) -> str:
+def module(
+    name: str,
+    parts: Sequence[tuple[str, Function]],
+    arguments: Sequence[str],
+    numbers: Sequence[str] = ("begin", "end"),
+    linkage: str = "",
+) -> str:
     """A module with the functions `parts` of one kernel.
 
     `arguments` are the parameters of the inner functions, each a pointer: `ptr noalias %a0`. The outer ones read
-    them from an array of addresses.
+    them from an array of addresses. Behind them all functions take the i64 `numbers`.
+    With the linkage "internal" only other functions of the module see them.
     """
+    counts = ", ".join(f"i64 %{number}" for number in numbers)
     texts: list[str] = [f"; {name}"]
     declared: set[str] = set()
     for function, part in parts:
         declared |= part.declared
         texts += [
-            f"define internal void @{function}_body({', '.join(arguments)}, i64 %begin, i64 %end) #1 {{",
+            f"define internal void @{function}_body({', '.join(arguments)}, {counts}) #1 {{",
             "entry:",
             *part.top,
             *part.lines,
             "  ret void",
             "}",
-            f"define void @{function}(ptr %operands, i64 %begin, i64 %end) #0 {{",
+            f"define {linkage}{' ' if linkage else ''}void @{function}(ptr %operands, {counts}) #0 {{",
         ]
         for number in range(len(arguments)):
             texts.append(f"  %s{number} = getelementptr ptr, ptr %operands, i64 {number}")
             texts.append(f"  %q{number} = load ptr, ptr %s{number}")
         passed = ", ".join(f"ptr %q{number}" for number in range(len(arguments)))
-        texts += [f"  call void @{function}_body({passed}, i64 %begin, i64 %end)", "  ret void", "}"]
+        texts += [f"  call void @{function}_body({passed}, {counts})", "  ret void", "}"]
     texts += sorted(declared)
     # Without builtins LLVM does not turn loops into calls of memset or memcpy.
     texts += [

@@ -18,7 +18,7 @@ constexpr bool kPacks = true;
 // Of the result that is computed at once, so that what is packed has a bound: 2 and 8 MB.
 constexpr int64_t kBandRows = 72 * kStripRows, kBandColumns = 4096;
 // Strips of a tile, the part of a thread: 112 x 128 elements with 16 lanes.
-constexpr int64_t kTileRows = 8, kTileColumns = 4;
+constexpr int64_t kRowStrips = 8, kColumnStrips = 4;
 
 // Memory of a thread that lasts as long as the thread, for what it packs.
 class Packed {
@@ -91,7 +91,7 @@ Status multiply_packed(const GemmProblem& p, const Product& product, float* z, i
                         a_packed + (i - b_new) * a_strip);
             }
         });
-        const Parts across(a_strips, kTileRows), along(b_strips, kTileColumns);
+        const Parts across(a_strips, kRowStrips), along(b_strips, kColumnStrips);
         const int64_t tile = across.each * kStripRows * along.each * kStripColumns * depth;
         const int64_t grain = std::max<int64_t>(1, kGrainProducts / tile);
         in_parallel(across.count * along.count, grain, [&](int64_t begin, int64_t end) {

@@ -1,5 +1,5 @@
-// The matrix product, alone (gemm) and with an epilogue (gemm_epilogue): what they accept and the kernels
-// that run them.
+// The matrix product, alone (gemm), with an epilogue (gemm_epilogue), and with one that is generated
+// (gemm_map): what they accept, and the kernels that run the first two.
 #include <climits>
 
 #include "kernels/common/rows.h"
@@ -11,8 +11,10 @@
 namespace aicf {
 namespace {
 
-// (a, b) -> (out): rank 2 or more, equal leading dimensions, op(a)[m, k] op(b)[k, n] -> out[m, n].
-Status check_product(const OpDesc& op) {
+const Attr<std::string> kBody{"body", std::nullopt};
+
+// (a, b): rank 2 or more, equal leading dimensions, op(a)[m, k] op(b)[k, n] -> [m, n].
+Status product_type(const OpDesc& op, TensorDesc* result) {
   const TensorDesc &a = op.in("a"), &b = op.in("b");
   AICF_TRY(expect_float(op, "a", a));
   AICF_TRY(expect_dtype(op, "b", b, a.dtype));
@@ -30,9 +32,17 @@ Status check_product(const OpDesc& op) {
                   trans_a ? " transposed" : "", " and ", k_b, " of b ", b.str(),
                   trans_b ? " transposed" : "");
   }
-  TensorDesc out = a;
-  out.shape[a.rank - 2] = m;
-  out.shape[a.rank - 1] = n;
+  std::vector<int64_t> shape(a.shape, a.shape + a.rank);
+  shape[a.rank - 2] = m;
+  shape[a.rank - 1] = n;
+  *result = expected_tensor(a.dtype, shape);
+  return Status::ok();
+}
+
+// (a, b) -> (out).
+Status check_product(const OpDesc& op) {
+  TensorDesc out;
+  AICF_TRY(product_type(op, &out));
   return expect_tensor(op, "out", op.out("out"), out);
 }
 
@@ -56,6 +66,22 @@ Status check_gemm_epilogue(const OpDesc& op) {
   if (!op.has_out("bias_grad")) return Status::ok();
   if (out.rank != 2) return refuse(op, "bias_grad: expected operands of rank 2, got out ", out.str());
   return expect_tensor(op, "bias_grad", op.out("bias_grad"), expected_tensor(out.dtype, {out.shape[0]}));
+}
+
+// (a, b, x..., table...) -> (y...): x and y of the shape of the product, tables of any; element types are the
+// body's to say.
+Status check_gemm_map(const OpDesc& op) {
+  TensorDesc out;
+  AICF_TRY(product_type(op, &out));
+  const auto expect_shape = [&](const std::string& name, const TensorDesc& got) {
+    return got.same_shape(out) ? Status::ok()
+                               : refuse(op, name, ": expected the shape of ", out.str(), ", got ", got.str());
+  };
+  const Tensors given = op.ins("x"), results = op.outs("y");
+  for (size_t i = 0; i < given.size(); ++i) AICF_TRY(expect_shape(op.in_name(2 + i), given[i]));
+  if (results.empty()) return refuse(op, "y: expected one tensor or more, got none");
+  for (size_t i = 0; i < results.size(); ++i) AICF_TRY(expect_shape(op.out_name(i), results[i]));
+  return Status::ok();
 }
 
 Status supports_blas(const OpDesc& op) {
@@ -148,6 +174,20 @@ static const Family family([](KernelRegistry& registry) {
                {{"out", "saved"}},  // each element is read by the thread that then writes it
                kNumerics,
                check_gemm_epilogue});
+  registry.add(
+      OpSchema{39,
+               "GemmMap",
+               "gemm_map",
+               "y: the body at each point of z = op(a) op(b), of z and the x there; it indexes tables",
+               {strided("a"), strided("b"), strided(many("x")), strided(many("table"))},
+               {strided(any("y"))},
+               {optional(kTransA), optional(kTransB), required(kBody)},
+               {},  // which pairs may share memory, its code knows
+               "z and the body in f32 (f64 for f64), in an order that the kernel fixes; each result "
+               "rounded once",
+               check_gemm_map,
+               nullptr,
+               true});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 });
 

@@ -108,6 +108,8 @@ def member_of(op: Operation, bodies: Bodies) -> Member | None:
         prod(shape_of(v)) for v in (*op.operands, *op.results)
     ):
         return None
+    if isinstance(op, kernel.GemmMapOp):
+        return None
     if isinstance(op, GeneratedOp):
         return _generated(op, bodies)
     name, types = op.op_name, [COMPUTE[tensor_spec(value)[0]] for value in op.operands]

@@ -167,6 +167,10 @@
 // CHECK: %totals = kernel.colwise x(%x) {body = @total, reduced = 1, shape = array<i64: 4, 8>}
 // CHECK-NEXT: : (tensor<4x8xf32>) -> tensor<8xf32>
 %totals = kernel.colwise x(%x) {body = @total, reduced = 1, shape = array<i64: 4, 8>} : (tensor<4x8xf32>) -> tensor<8xf32>
+// CHECK: %shifted, %product = kernel.gemm_map a(%x) b(%w) x(%u) {body = @shifted, trans_b = true}
+// CHECK-NEXT: : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<4x2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
+%u = "test.op"() : () -> tensor<4x2xf32>
+%shifted, %product = kernel.gemm_map a(%x) b(%w) x(%u) {body = @shifted, trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<4x2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
 // CHECK: %taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>}
 // CHECK-NEXT: : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>
 %taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>} : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>
@@ -175,6 +179,10 @@ scalar.body @halves(%of_e: f32) -> f32 {
   %of_two = arith.constant 2.000000e+00 : f32
   %of_half = arith.divf %of_e, %of_two : f32
   scalar.yield %of_half : f32
+}
+scalar.body @shifted(%of_z: f32, %of_u: f32) -> (f32, f32) {
+  %of_shifted = arith.addf %of_z, %of_u : f32
+  scalar.yield %of_shifted, %of_z : f32, f32
 }
 scalar.body @total(%of_e: f32) -> f32 {
   %of_sum = scalar.sum %of_e : f32

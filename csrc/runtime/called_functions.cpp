@@ -1,4 +1,4 @@
-#include "runtime/math_table.h"
+#include "runtime/called_functions.h"
 
 #include <cmath>
 #include <map>
@@ -41,17 +41,21 @@ const std::map<std::string, void*>& table() {
 
 #undef AICF_ROWS
 
+FindProduct find_product = cpu::product_function;
+
 }  // namespace
 
-void* math_function(const std::string& name) {
+void* called_function(const std::string& name) {
   const auto found = table().find(name);
-  return found == table().end() ? nullptr : found->second;
+  return found == table().end() ? reinterpret_cast<void*>(find_product(name)) : found->second;
 }
 
-std::string math_functions() {
+std::string called_functions() {
   std::string names;
-  for (const auto& entry : table()) names += (names.empty() ? "" : ", ") + entry.first;
-  return names;
+  for (const auto& entry : table()) names += entry.first + ", ";
+  return names + "product_f32, product_f64, product_f16, product_bf16";
 }
+
+void use_products(FindProduct find) { find_product = find; }
 
 }  // namespace aicf

@@ -18,7 +18,13 @@ def eager_step(workload: Workload, batch: Batch, device: str, capturable: bool =
     torch.manual_seed(0)
     model = workload.model().to(device)
     options = {"capturable": True} if capturable else {}
-    optimizer = workload.torch_optimizer(model, fused=True, **options)
+    return step_of(workload, batch, model, workload.torch_optimizer(model, fused=True, **options))
+
+
+def step_of(
+    workload: Workload, batch: Batch, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> Step:
+    """One eager step."""
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
@@ -86,16 +92,28 @@ def whole_step(workload: Workload, batch: Batch) -> Step:
 
 
 def graph_step(workload: Workload, batch: Batch) -> Step:
-    """The eager step in one CUDA graph."""
-    step = eager_step(workload, batch, "cuda", capturable=True)
+    """The eager step in one CUDA graph, from the first weights and moments."""
+    torch.manual_seed(0)
+    model = workload.model().to("cuda")
+    optimizer = workload.torch_optimizer(model, fused=True, capturable=True)
+    step = step_of(workload, batch, model, optimizer)
+    first = [parameter.detach().clone() for parameter in model.parameters()]
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(5):
             step()
-    torch.cuda.synchronize()
+    torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         loss = step()
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), first, strict=True):
+            parameter.copy_(value)
+        for state in optimizer.state.values():
+            for value in state.values():
+                value.zero_()
+    torch.cuda.synchronize()
 
     def replay() -> Tensor:
         graph.replay()

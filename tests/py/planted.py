@@ -44,6 +44,13 @@ class Gated(nn.Module):
         return h * self.second(h)
 
 
+class Side(Gated):
+    """tanh(lin(x)) · lin(x): a factor is beside a product, not under it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.first(x)) * self.second(x)
+
+
 class Planted:
     """A step on arenas of its own, with a fault between the model and what is bound."""
 

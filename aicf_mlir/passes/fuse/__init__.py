@@ -1,4 +1,4 @@
-"""Fewer launches that compute the same: epilogues of products, and one optimizer launch.
+"""Fewer launches that compute the same: epilogues of products, chains of loops, and one optimizer launch.
 
 Each fusion is legal by itself and never loses a value that something else uses. In f16 and bf16 an epilogue
 works on the f32 accumulators: a fused result is rounded once, unfused ones after each launch. Both are within
@@ -24,6 +24,7 @@ from aicf_mlir.passes.fuse.activation import FuseActivation
 from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
 from aicf_mlir.passes.fuse.bias import FuseBias
 from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
+from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
 from aicf_mlir.passes.fuse.loops import fuse_loops
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.views import FoldReshape
@@ -41,8 +42,10 @@ class FusePass(ModulePass):
             if isinstance(function, FuncOp) and not function.is_declaration:
                 return_op(function)  # refuses what is not one block
                 fuse_products(function)
+                fuse_epilogues(function, bodies, last=False)
                 if fuse_loops(function, bodies):
                     fuse_products(function)  # what one launch reads now, two did
+                fuse_epilogues(function, bodies, last=True)
                 fuse_updates(function)
         drop_unread_bodies(op)
 

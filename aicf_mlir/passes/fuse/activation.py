@@ -13,7 +13,6 @@ from xdsl.rewriter import InsertPoint
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.locations import fused_location
-from aicf_mlir.passes.fuse.missed import missed_epilogue
 from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
 
 ACTIVATIONS: tuple[type[KernelOp], ...] = (
@@ -47,7 +46,6 @@ class FuseActivation(RewritePattern):
             return
         chain = view_chain(op.operands[0])
         if (product := open_product(chain[-1])) is None:
-            missed_epilogue(op, chain)
             return
         attrs = {**product.attrs, "act": op.op_name}
         type_ = product.results[0].type

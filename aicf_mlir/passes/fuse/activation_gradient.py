@@ -11,7 +11,6 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.locations import fused_location
-from aicf_mlir.passes.fuse.missed import missed_epilogue
 from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
 
 GRADIENTS: dict[type[KernelOp], str] = {
@@ -34,7 +33,6 @@ class FuseActivationGradient(RewritePattern):
         chain = view_chain(dy)
         gemm = chain[-1].owner
         if not isinstance(gemm, kernel.GemmOp) or not used_once(chain):
-            missed_epilogue(op, chain)
             return
         before, saved_rows = viewed_as(saved, gemm.results[0].type)
         attrs = {**gemm.attrs, "act_grad": activation}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
@@ -17,40 +17,6 @@ Kind = tuple[str, tuple[str, ...], tuple[tuple[str, AttributeValue], ...], str]
 """What updates must have in common to be one launch: op, operands that are there, attributes, element type."""
 
 PRODUCTS = (kernel.GemmOp, kernel.GemmEpilogueOp)
-READ_AS = frozenset({"trans_a", "trans_b"})
-"""Attributes of a product that are no epilogue."""
-PLAIN = frozenset({"a", "b", "out"})
-"""Operands and results of a product that are no epilogue."""
-
-
-def missed_epilogue(op: Operation, chain: Sequence[SSAValue], reason: str = "") -> None:
-    """Say why `op` is no part of the epilogue of the product that `chain` leads to; nothing where it leads to none.
-
-    Without a `reason` it is an epilogue that is there already, or whoever else reads what `op` reads.
-    """
-    product = chain[-1].owner
-    if not remarks.wanted() or not isinstance(product, PRODUCTS):
-        return
-    readers = list(other_readers(op, chain))
-    if not reason and (taken := _epilogue(product)):
-        reason, readers = f"it has the epilogue {', '.join(taken)} already", []
-    reason = reason or "the value between them has another reader"
-    remark(op, f"is not fused into {product.name}: {reason}", (product, "the product"), *read_by(readers))
-
-
-def _epilogue(product: KernelOp) -> list[str]:
-    """What a product computes beside it."""
-    extra = [name for name, values in {**product.ins, **product.outs}.items() if values and name not in PLAIN]
-    return sorted({*product.attrs, *extra} - READ_AS)
-
-
-def other_readers(op: Operation, chain: Sequence[SSAValue]) -> Iterator[Operation]:
-    """Who reads the values of `chain`, but for `op` the first, and each link the next, once."""
-    for value, reader in zip(chain, (op, *(link.owner for link in chain)), strict=False):
-        users = [use.operation for use in value.uses]
-        if isinstance(reader, Operation) and reader in users:
-            users.remove(reader)
-        yield from users
 
 
 def read_by(readers: Iterable[Operation]) -> list[Note]:

@@ -36,13 +36,12 @@ func.func @activation_gradients(%x: tensor<2x4x4xf64>) -> tensor<2x4x4xf64> {
 
 // -----
 
-// dy has another use, or is the saved operand instead: the fused launch would lose it, or compute something else. The two
-// gradients walk the same elements, so they are one generated launch.
+// dy has another use, or is the saved operand instead: a generated epilogue keeps it, and takes either.
 // CHECK-LABEL: func.func @gradient_is_used
 // CHECK-NEXT:      tensor<4x8xf32>, tensor<4x8xf32>) {
-// CHECK-NEXT:    %dy = kernel.gemm a(%g) b(%w)
-// CHECK-NEXT:    %s = kernel.gemm a(%g) b(%w)
-// CHECK-NEXT:    %d, %e = kernel.map x(%dy, %y, %s) {body = @relu_bwd, shape = array<i64: 4, 8>}
+// CHECK-NEXT:    %dy, %d = kernel.gemm_map a(%g) b(%w) x(%y) {body = @relu_bwd}
+// CHECK-NEXT:      : (tensor<4x2xf32>, tensor<2x8xf32>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+// CHECK-NEXT:    %e = kernel.gemm_map a(%g) b(%w) x(%y) {body = @relu_bwd_1}
 func.func @gradient_is_used(%g: tensor<4x2xf32>, %w: tensor<2x8xf32>, %y: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
   %dy = kernel.gemm a(%g) b(%w) : (tensor<4x2xf32>, tensor<2x8xf32>) -> tensor<4x8xf32>
   %d = kernel.relu_bwd dy(%dy) saved(%y) : tensor<4x8xf32>
@@ -53,10 +52,9 @@ func.func @gradient_is_used(%g: tensor<4x2xf32>, %w: tensor<2x8xf32>, %y: tensor
 
 // -----
 
-// Both operands of the gradient are the same product: two uses.
+// Both operands of the gradient are the same product: two uses of one element.
 // CHECK-LABEL: func.func @gradient_at_itself
-// CHECK-NEXT:    %dy = kernel.gemm a(%g) b(%w)
-// CHECK-NEXT:    %d = kernel.silu_bwd dy(%dy) saved(%dy)
+// CHECK-NEXT:    %d = kernel.gemm_map a(%g) b(%w) {body = @silu_bwd}
 func.func @gradient_at_itself(%g: tensor<4x2xf32>, %w: tensor<2x8xf32>) -> tensor<4x8xf32> {
   %dy = kernel.gemm a(%g) b(%w) : (tensor<4x2xf32>, tensor<2x8xf32>) -> tensor<4x8xf32>
   %d = kernel.silu_bwd dy(%dy) saved(%dy) : tensor<4x8xf32>

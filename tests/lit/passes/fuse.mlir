@@ -13,11 +13,15 @@ func.func @bias(%x: tensor<4x8xf32>, %w: tensor<2x8xf32>, %b: tensor<2xf32>) -> 
 
 // -----
 
-// The product without its bias has another use: the fused launch would lose it.
-// CHECK-LABEL: func.func @product_is_used
-// CHECK-NEXT:      tensor<4x2xf32>) {
-// CHECK-NEXT:    %y = kernel.gemm a(%x) b(%w)
-// CHECK-NEXT:    %z = kernel.bias_add x(%y) bias(%b)
+// The product without its bias has another use, which the prebuilt epilogue would lose: a generated one has it as a result.
+// CHECK-LABEL: scalar.body @bias_add(%0: f32, %1: f32) -> (f32, f32) {
+// CHECK-NEXT:    %2 = arith.addf %0, %1 : f32
+// CHECK-NEXT:    scalar.yield %0, %2 : f32, f32
+// CHECK:       func.func @product_is_used
+// CHECK:         %view = kernel.view %b : (tensor<2xf32>) -> tensor<4x2xf32, strided<[0, 1]>>
+// CHECK-NEXT:    %y, %z = kernel.gemm_map a(%x) b(%w) x(%view) {body = @bias_add}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<8x2xf32>, tensor<4x2xf32, strided<[0, 1]>>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
+// CHECK-NEXT:    func.return %y, %z
 func.func @product_is_used(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
   %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
   %z = kernel.bias_add x(%y) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
@@ -84,15 +88,29 @@ func.func @activations(%x: tensor<2x4x4xf64>) -> tensor<2x4x4xf64> {
 
 // -----
 
-// The value before the activation has another use, even one before the activation: it is the second result.
+// The value before the activation is returned, even before the activation: it is the second result.
 // CHECK-LABEL: func.func @value_before_is_used
 // CHECK-NEXT:      tensor<4x2xf32>) {
 // CHECK-NEXT:    %a, %z = kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out, pre {act = "gelu"}
 // CHECK-NEXT:      : (tensor<4x8xf32>, tensor<8x2xf32>, tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
-// CHECK-NEXT:    %n, %d = kernel.map x(%z, %a) {body = @neg_gelu_bwd, shape = array<i64: 4, 2>}
-// CHECK-NEXT:      : (tensor<4x2xf32>, tensor<4x2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
-// CHECK-NEXT:    func.return %n, %d
+// CHECK-NEXT:    func.return %z, %a
 func.func @value_before_is_used(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
+  %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+  %z = kernel.bias_add x(%y) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+  %a = kernel.gelu x(%z) : tensor<4x2xf32>
+  func.return %z, %a : tensor<4x2xf32>, tensor<4x2xf32>
+}
+
+// -----
+
+// All that follows element by element is one epilogue; what is computed once is read twice.
+// CHECK:       %{{.*}} = math.erf
+// CHECK-NOT:   math.erf
+// CHECK-LABEL: func.func @all_of_it
+// CHECK:         %n, %d = kernel.gemm_map a(%x) b(%w) x(%view) {body = @bias_gelu_neg_gelu_bwd}
+// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<8x2xf32>, tensor<4x2xf32, strided<[0, 1]>>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
+// CHECK-NEXT:    func.return %n, %d
+func.func @all_of_it(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
   %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
   %z = kernel.bias_add x(%y) bias(%b) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
   %n = kernel.neg x(%z) : tensor<4x2xf32>
@@ -103,11 +121,10 @@ func.func @value_before_is_used(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: te
 
 // -----
 
-// Two activations of one value: the first is fused, the second reads what is kept.
+// Two activations of one value: both are fused, and the value itself is never written.
 // CHECK-LABEL: func.func @two_activations
-// CHECK-NEXT:    %a, %y = kernel.gemm_epilogue a(%x) b(%w) -> out, pre {act = "relu"}
+// CHECK-NEXT:    %a, %b = kernel.gemm_map a(%x) b(%w) {body = @relu_tanh}
 // CHECK-NEXT:      : (tensor<4x8xf32>, tensor<8x2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
-// CHECK-NEXT:    %b = kernel.tanh x(%y)
 // CHECK-NEXT:    func.return %a, %b
 func.func @two_activations(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
   %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
@@ -118,17 +135,13 @@ func.func @two_activations(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>) -> (tensor<
 
 // -----
 
-// An N-d layer is a 2-D product between reshapes; two such layers need none between them. The reshape of the value
-// before the activation stays where that value is used.
+// An N-d layer is a 2-D product between reshapes; two such layers need none between them.
 // CHECK-LABEL: func.func @through_reshapes
 // CHECK-NEXT:    %[[X:.*]] = kernel.reshape %x : (tensor<2x2x8xf32>) -> tensor<4x8xf32>
 // CHECK-NEXT:    %[[A:.*]] = kernel.gemm_epilogue a(%[[X]]) b(%w) -> out {act = "relu"} : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
-// CHECK-NEXT:    %[[B:.*]], %[[P:.*]] = kernel.gemm_epilogue a(%[[A]]) b(%w) -> out, pre {act = "silu"}
-// CHECK-NEXT:      : (tensor<4x8xf32>, tensor<8x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
-// CHECK-NEXT:    %[[PRE:.*]] = kernel.reshape %[[P]] : (tensor<4x8xf32>) -> tensor<2x2x8xf32>
-// CHECK-NEXT:    %[[OUT:.*]] = kernel.reshape %[[B]] : (tensor<4x8xf32>) -> tensor<2x2x8xf32>
-// CHECK-NEXT:    %s = kernel.add x(%[[PRE]]) y(%[[OUT]])
-// CHECK-NEXT:    func.return %s
+// CHECK-NEXT:    %[[S:.*]] = kernel.gemm_map a(%[[A]]) b(%w) {body = @silu_add} : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+// CHECK-NEXT:    %[[OUT:.*]] = kernel.reshape %[[S]] : (tensor<4x8xf32>) -> tensor<2x2x8xf32>
+// CHECK-NEXT:    func.return %[[OUT]]
 func.func @through_reshapes(%x: tensor<2x2x8xf32>, %w: tensor<8x8xf32>) -> tensor<2x2x8xf32> {
   %0 = kernel.reshape %x : (tensor<2x2x8xf32>) -> tensor<4x8xf32>
   %1 = kernel.gemm a(%0) b(%w) : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>

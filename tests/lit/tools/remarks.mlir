@@ -4,13 +4,13 @@
 // RUN: aicf-opt %s -p "fuse,select-kernels{target=sm_90}" 2>%t.messages | diff - %t
 // RUN: test ! -s %t.messages
 // RUN: aicf-opt %s --fuse --select-kernels --remarks --verify-diagnostics | filecheck %s --check-prefix=PRINTED
-// RUN: sed s/neg/tahn/ %s | not aicf-opt --fuse --remarks 2>&1 | filecheck %s --check-prefix=ERROR
+// RUN: sed s/softmax/sotfmax/ %s | not aicf-opt --fuse --remarks 2>&1 | filecheck %s --check-prefix=ERROR
 
-// CHECK:      remarks.mlir:[[# @LINE + 18]]:8: remark: 'kernel.bias_add' op is not fused into kernel.gemm: the value between them has another reader
-// CHECK-NEXT:   %z = kernel.bias_add x(%y) bias(%b)
+// CHECK:      remarks.mlir:[[# @LINE + 20]]:8: remark: 'kernel.bias_add' op is not fused into kernel.gemm: another reader
+// CHECK-NEXT:   %z = kernel.bias_add x(%y) bias(%t)
 // CHECK-NEXT:        ^^^^^^^^^^^^^^^
 // CHECK-NEXT: remarks.mlir:[[# @LINE + 14]]:8: note: the product
-// CHECK-NEXT: remarks.mlir:[[# @LINE + 15]]:8: note: read by kernel.neg
+// CHECK-NEXT: remarks.mlir:[[# @LINE + 14]]:8: note: read by kernel.softmax
 // CHECK-NOT:  remark
 
 // KERNELS: :8: remark: 'kernel.bias_add' op is not fused
@@ -21,10 +21,11 @@
 // PRINTED:      builtin.module
 
 // ERROR-NOT: remark
-// ERROR:     error: dialect kernel has no operation 'kernel.tahn'
-func.func @f(%x: tensor<64x64xf32>, %b: tensor<64xf32>) -> (tensor<64x64xf32>, tensor<64x64xf32>) {
+// ERROR:     error: dialect kernel has no operation 'kernel.sotfmax'
+func.func @f(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
   %y = kernel.gemm a(%x) b(%x) : tensor<64x64xf32>
-  %z = kernel.bias_add x(%y) bias(%b) : (tensor<64x64xf32>, tensor<64xf32>) -> tensor<64x64xf32>
-  %n = kernel.neg x(%y) : tensor<64x64xf32>
-  func.return %z, %n : tensor<64x64xf32>, tensor<64x64xf32>
+  %s = kernel.softmax x(%y) : tensor<64x64xf32>
+  %t = kernel.reduce_sum x(%s) {dims = array<i64: 0>} : (tensor<64x64xf32>) -> tensor<64xf32>
+  %z = kernel.bias_add x(%y) bias(%t) : (tensor<64x64xf32>, tensor<64xf32>) -> tensor<64x64xf32>
+  func.return %z : tensor<64x64xf32>
 }

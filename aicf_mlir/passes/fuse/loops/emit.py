@@ -61,7 +61,7 @@ class Emission:
                     continue
                 key = self.key(cluster, member, access)
                 if key not in operands:
-                    operands[key] = (self.type_of(access), self.operand(cluster, member, access, anchor))
+                    operands[key] = (type_of(access), self.operand(cluster, member, access, anchor))
         ordered = sorted(operands, key=lambda key: is_table(operands[key][0]))  # scalars, then tables
         builder = Builder([operands[key][0] for key in ordered])
         number = {key: at for at, key in enumerate(ordered)}
@@ -141,33 +141,11 @@ class Emission:
         strides = (*zeros, *layout.strides) if head.kind == "colwise" else (*layout.strides, *zeros)
         return Layout(head.domain, strides, layout.offset).normal()
 
-    def type_of(self, access: Access) -> str:
-        """The type of the body's argument."""
-        element = element_name(element_type(access.root))
-        return table_type(element, len(shape_of(access.root))) if access.layout is None else COMPUTE[element]
-
     def operand(self, cluster: Cluster, member: Member, access: Access, anchor: Operation) -> SSAValue:
         """The value that the launch reads: the root, or a view of it, written in front of `anchor`."""
         root = self.current.get(access.root, access.root)
-        if access.layout is None:
-            if isinstance(root.owner, kernel.ConstantOp):  # a table, which may be made below
-                root.owner.detach()
-                Rewriter.insert_op(root.owner, InsertPoint.at_start(self.block))
-            return root
-        layout = self.layout(cluster, member, access.layout)
-        type_ = tensor_type(root)
-        if shares_block(type_):
-            return root
-        if layout.is_dense and layout.count == prod(type_.get_shape()):
-            if layout.shape == type_.get_shape():
-                return root
-            op: Operation = kernel.ReshapeOp.build_op([root], [with_shape(root, layout.shape)])
-        else:
-            op = kernel.ViewOp.build_op([root], [with_layout(type_, layout)])
-        op.location = member.op.location
-        op.results[0].name_hint = op.name.rpartition(".")[2]
-        self.block.insert_op_before(op, anchor)
-        return op.results[0]
+        layout = None if access.layout is None else self.layout(cluster, member, access.layout)
+        return operand_at(self.block, root, layout, anchor)
 
     def hand_over(self, value: SSAValue, result: OpResult, anchor: Operation) -> None:
         """Have everybody outside read `result` in the place of `value`."""
@@ -191,6 +169,34 @@ class Emission:
                 op.detach()
                 self.block.insert_op_before(op, anchor)
                 self.sink(op.results[0], anchor)
+
+
+def type_of(access: Access) -> str:
+    """The type of the body's argument."""
+    element = element_name(element_type(access.root))
+    return table_type(element, len(shape_of(access.root))) if access.layout is None else COMPUTE[element]
+
+
+def operand_at(block: Block, root: SSAValue, layout: Layout | None, anchor: Operation) -> SSAValue:
+    """`root` as a table, or the elements of it that lie at `layout`: itself, or a view in front of `anchor`."""
+    if layout is None:
+        if isinstance(root.owner, kernel.ConstantOp):  # a table, which may be made below
+            root.owner.detach()
+            Rewriter.insert_op(root.owner, InsertPoint.at_start(block))
+        return root
+    type_ = tensor_type(root)
+    if shares_block(type_):
+        return root
+    if layout.is_dense and layout.count == prod(type_.get_shape()):
+        if layout.shape == type_.get_shape():
+            return root
+        op: Operation = kernel.ReshapeOp.build_op([root], [with_shape(root, layout.shape)])
+    else:
+        op = kernel.ViewOp.build_op([root], [with_layout(type_, layout)])
+    op.location = anchor.location
+    op.results[0].name_hint = op.name.rpartition(".")[2]
+    block.insert_op_before(op, anchor)
+    return op.results[0]
 
 
 def body_name(cluster: Cluster) -> str:

@@ -1,0 +1,250 @@
+"""Maps of a product become its generated epilogue: one kernel.gemm_map.
+
+A map joins the latest product that it reads element by element, if one place of the text is behind all that both read
+and before all that read them. The values of the product itself, and of the epilogue so far, are results of the launch
+where anything else reads them. What only reductions read is left to them first: a sum over columns of a product of two
+values needs no memory for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.generated import GeneratedOp
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.ir import remarks
+from aicf_mlir.ir.attributes import Symbol
+from aicf_mlir.ir.body import Body, is_table
+from aicf_mlir.ir.expect import with_shape
+from aicf_mlir.ir.formula import Builder
+from aicf_mlir.ir.locations import fused_location
+from aicf_mlir.ir.remarks import remark
+from aicf_mlir.ir.tensor_op import shape_of
+from aicf_mlir.passes.fuse.epilogue_body import Epilogue, epilogue_of
+from aicf_mlir.passes.fuse.loops.cluster import MOST_LINES
+from aicf_mlir.passes.fuse.loops.emit import operand_at, type_of
+from aicf_mlir.passes.fuse.loops.fit import is_same
+from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, member_of
+from aicf_mlir.passes.fuse.missed import read_by
+
+MOST_OPERANDS, MOST_RESULTS = 12, 4
+"""Of one epilogue: each is a pointer and a vector in registers beside the sums of the product."""
+
+PRODUCTS = (kernel.GemmOp, kernel.GemmEpilogueOp, kernel.GemmMapOp)
+MOVES = (kernel.ReshapeOp, kernel.ViewOp)
+
+
+class EpilogueFusion:
+    """The epilogues of the products of one function."""
+
+    def __init__(self, function: FuncOp, bodies: Bodies):
+        self.bodies = bodies
+        self.block = function.body.block
+        self.position = {op: at for at, op in enumerate(self.block.ops)}
+
+    def run(self, last: bool) -> None:
+        """Write every map that a product takes into it; in the `last` run with remarks on those that stay apart."""
+        for op in list(self.block.ops):
+            member = member_of(op, self.bodies) if op.parent is self.block else None
+            if member is None or member.kind != "map" or (not last and self.is_reduced(member)):
+                continue
+            missed = list(self.missed(member))
+            if missed and last and remarks.wanted():
+                product, reason, readers = missed[0]
+                notes = [(product, "the product"), *read_by(readers)]
+                remark(op, f"is not fused into {product.name}: {reason}", *notes)
+
+    def is_reduced(self, member: Member) -> bool:
+        """Whether only reductions read `member`: one of them will compute it where it reads the product."""
+        readers = [member_of(op, self.bodies) for result in member.results for op in readers_of(result)]
+        return all(reader is not None and reader.kind != "map" for reader in readers)
+
+    def missed(self, member: Member) -> Iterator[tuple[KernelOp, str, Sequence[Operation]]]:
+        """Why products that `member` reads do not take it, and who reads their values early; none if one has."""
+        tried: list[tuple[KernelOp, str, Sequence[Operation]]] = []
+        for product in self.products(member):
+            own = epilogue_of(product, self.bodies)
+            moved = member.over(shape_of(product.results[0]))
+            if own is None:
+                tried.append((product, "it computes more than its elements", ()))
+            elif moved is None:
+                reason = "in the shape of the product no strides say what it reads beside it"
+                tried.append((product, reason, ()))
+            elif not reads_elements(moved, own):
+                tried.append((product, "it reads a part of the product, or in another order", ()))
+            elif early := self.early_readers(product, moved, own):
+                reason = "another reader of the product comes before what else it reads"
+                tried.append((product, reason, early))
+            elif self.join(product, own, moved):
+                return
+            else:
+                tried.append((product, "one kernel does not hold so many operands and results", ()))
+        yield from tried
+
+    def products(self, member: Member) -> list[KernelOp]:
+        """Those that `member` reads, the latest first."""
+        owners = {access.root.owner: None for access in member.operands if access.layout is not None}
+        found = [op for op in owners if isinstance(op, PRODUCTS) and op.kernel_id is None]
+        return sorted(found, key=lambda op: -self.position[op])
+
+    def stands_at_product(self, product: KernelOp, member: Member, own: Epilogue) -> bool:
+        """Whether all that `member` reads beside the product is made before it."""
+        others = [access.root for access in member.operands if access.root not in own.results]
+        return all(self.made(root) < self.position[product] for root in others)
+
+    def made(self, root: SSAValue) -> int:
+        """Where a value is made; constants and arguments come before everything."""
+        op = root.owner
+        return -1 if isinstance(op, Block | kernel.ConstantOp) else self.position[op]
+
+    def early_readers(self, product: KernelOp, member: Member, own: Epilogue) -> list[Operation]:
+        """Who reads values of `product` before `member` while the launch cannot stand at the product."""
+        if self.stands_at_product(product, member, own):
+            return []
+        end = self.position[member.op]
+        readers = dict.fromkeys(reader for result in product.results for reader in readers_of(result))
+        return [reader for reader in readers if self.position.get(reader, end) < end]
+
+    def join(self, product: KernelOp, own: Epilogue, member: Member) -> bool:
+        """Write both as one launch, and have all read its results; False where one kernel does not hold it."""
+        accesses: list[Access] = []
+        for access in (*own.operands, *member.operands):
+            scalar = access.layout is not None and constant_of(access) is not None
+            if access.root not in own.results and not scalar and access not in accesses:
+                accesses.append(access)
+        accesses.sort(key=lambda access: access.layout is None)  # scalars, then tables
+        builder = Builder([own.body.args[0], *(type_of(access) for access in accesses)])
+
+        def value_of(access: Access, type_: str) -> int:
+            constant = None if is_table(type_) else constant_of(access)
+            return 1 + accesses.index(access) if constant is None else builder.constant(constant, type_).value
+
+        given = [
+            value_of(access, type_) for access, type_ in zip(own.operands, own.body.args[1:], strict=True)
+        ]
+        values: dict[SSAValue, int] = dict(
+            zip(own.results, builder.inline(own.body, [0, *given]), strict=True)
+        )
+        args = [
+            values[access.root] if access.root in values else value_of(access, type_)
+            for access, type_ in zip(member.operands, member.body.args, strict=True)
+        ]
+        for value in own.results:
+            if all(reader is member.op for reader in readers_of(value)):
+                del values[value]
+        values |= zip(member.results, builder.inline(member.body, args), strict=True)
+        if len(accesses) > MOST_OPERANDS or len(values) > MOST_RESULTS or len(builder.lines) > MOST_LINES:
+            return False
+        place = product if self.stands_at_product(product, member, own) else member.op
+        launch = self.launch(product, member, builder.finish(values.values()), accesses, list(values), place)
+        for value, result in zip(values, launch.results, strict=True):
+            self.hand_over(value, result, place)
+        self.erase(member.op)
+        for value in own.results:
+            self.erase_moves(value)
+        self.erase(product)
+        return True
+
+    def launch(
+        self,
+        product: KernelOp,
+        member: Member,
+        body: Body,
+        accesses: Sequence[Access],
+        values: Sequence[SSAValue],
+        place: Operation,
+    ) -> KernelOp:
+        """The launch, in front of `place`, with results in the order of `values`."""
+        read = [operand_at(self.block, access.root, access.layout, place) for access in accesses]
+        scalars = [value for value, access in zip(read, accesses, strict=True) if access.layout is not None]
+        attrs = {name: product.attrs[name] for name in ("trans_a", "trans_b") if name in product.attrs}
+        launch = kernel.GemmMapOp.launch(
+            {"a": product.ins["a"], "b": product.ins["b"], "x": scalars, "table": read[len(scalars) :]},
+            {"y": [with_shape(value, member.domain) for value in values]},
+            body=Symbol(self.bodies.symbol(body, body_name(product, member))),
+            **attrs,
+        )
+        launch.location = fused_location(product, member.op)
+        for value, result in zip(values, launch.results, strict=True):
+            result.name_hint = value.name_hint
+        self.insert(launch, place)
+        for value in read:
+            if isinstance(value.owner, Operation):
+                self.position.setdefault(value.owner, self.position[place])
+        return launch
+
+    def insert(self, op: Operation, place: Operation) -> None:
+        """Write `op` in front of `place`, whose position it shares."""
+        self.block.insert_op_before(op, place)
+        self.position[op] = self.position[place]
+
+    def hand_over(self, value: SSAValue, result: OpResult, place: Operation) -> None:
+        """Have all that read `value` read `result`, behind the launch that makes it."""
+        new: SSAValue = result
+        if value.type != result.type:
+            reshape = kernel.ReshapeOp.build_op([result], [value.type])
+            reshape.location = place.location
+            reshape.output.name_hint = value.name_hint
+            self.insert(reshape, place)
+            new = reshape.output
+        value.replace_all_uses_with(new)
+        self.sink(new, place)
+
+    def sink(self, value: SSAValue, place: Operation) -> None:
+        """Move what only renames `value`, which now stands in front of `place`, behind it."""
+        for use in list(value.uses):
+            op = use.operation
+            if isinstance(op, MOVES) and self.position.get(op, -1) < self.position[place]:
+                op.detach()
+                self.insert(op, place)
+                self.sink(op.results[0], place)
+
+    def erase(self, op: Operation) -> None:
+        """Erase `op`, and the moves that only it has read; nothing dead counts as a reader."""
+        before = [operand.owner for operand in op.operands]
+        op.detach()
+        op.erase()
+        for owner in dict.fromkeys(before):
+            if isinstance(owner, MOVES) and owner.results[0].first_use is None:
+                self.erase(owner)
+
+    def erase_moves(self, value: SSAValue) -> None:
+        """Erase the moves of `value`; nothing reads it but them."""
+        for use in list(value.uses):
+            self.erase_moves(use.operation.results[0])
+            use.operation.detach()
+            use.operation.erase()
+
+
+def fuse_epilogues(function: FuncOp, bodies: Bodies, last: bool) -> None:
+    """Write maps into the products that they read; in the `last` run with remarks on those that stay apart."""
+    EpilogueFusion(function, bodies).run(last)
+
+
+def reads_elements(member: Member, own: Epilogue) -> bool:
+    """Whether what `member` reads of the product it reads where it is."""
+    read = [access.layout for access in member.operands if access.root in own.results]
+    return all(layout is not None and is_same(layout, member.domain) for layout in read)
+
+
+def readers_of(value: SSAValue) -> Iterator[Operation]:
+    """Every op that reads `value`, also through what moves no memory."""
+    for use in value.uses:
+        if isinstance(use.operation, MOVES):
+            yield from readers_of(use.operation.results[0])
+        else:
+            yield use.operation
+
+
+def body_name(product: KernelOp, member: Member) -> str:
+    """What the body is called: after the epilogue so far, and the map."""
+    before = [product.body_symbol] if isinstance(product, GeneratedOp) else []
+    before += ["bias"] if product.ins.get("bias") else []
+    before += [str(product.attrs[name]) for name in ("act", "act_grad") if name in product.attrs]
+    words = [*before, str(member.op.attrs.get("body", member.op.op_name))]
+    return "_".join(dict.fromkeys(words))

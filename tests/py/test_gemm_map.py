@@ -1,0 +1,119 @@
+"""Products with generated epilogues on each device against the interpreter, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import children
+import pytest
+from gemm_maps import random_gemm_map
+from xdsl.utils.exceptions import DiagnosticException
+
+from aicf_mlir.codegen import nvrtc
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.nn.rows import ROWS
+from aicf_mlir.errors import AicfError
+from aicf_mlir.ir.printing import to_text
+from aicf_mlir.ir.verify import verify_module
+from aicf_mlir.sources import sources
+from aicf_mlir.stages import Snapshots, run_stages
+from aicf_mlir.text.parsing import make_context, parse_module
+from aicf_mlir.tools.aicf_run import main as aicf_run
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_products_and_epilogues(
+    block: int, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "f.mlir"
+    for seed in range(block * 10, block * 10 + 10):
+        module = random_gemm_map(seed)
+        verify_module(module)
+        path.write_text(to_text(module))
+        code = aicf_run([str(path), "--device", device, "--compare=interp", "--seed", str(seed)])
+        assert code == 0, f"seed {seed}: {capsys.readouterr()}\n{path.read_text()}"
+
+
+ELU = """\
+func.func @f(%x: tensor<64x32x{element}>, %w: tensor<32x48x{element}>, %r: tensor<64x48x{element}>) -> tensor<64x48x{element}> {{
+  %0 = nn.matmul %x, %w : (tensor<64x32x{element}>, tensor<32x48x{element}>) -> tensor<64x48x{element}>
+  %1 = nn.elu %0 {{alpha = 1.5}} : tensor<64x48x{element}>
+  %2 = nn.add %1, %r : tensor<64x48x{element}>
+  func.return %2 : tensor<64x48x{element}>
+}}
+"""
+
+PRODUCT = """\
+scalar.body @shifted(%z: f32, %x: f32) -> f32 {{
+  %y = arith.addf %z, %x : f32
+  scalar.yield %y : f32
+}}
+func.func @f(%a: tensor<4x3xf32>, %b: tensor<3x2xf32>, %x: tensor<{x}>) -> tensor<{y}> {{
+  %y = kernel.gemm_map a(%a) b(%b) x(%x) {{body = @{body}}} : (tensor<4x3xf32>, tensor<3x2xf32>, tensor<{x}>) -> tensor<{y}>
+  func.return %y : tensor<{y}>
+}}
+"""
+REFUSED = {
+    "x of another shape": (
+        {"x": "2x4xf32"},
+        "gemm_map: x[0]: expected the shape of f32[4, 2], got f32[2, 4]",
+    ),
+    "y of another shape": ({"y": "8xf32"}, "gemm_map: y[0]: expected the shape of f32[4, 2], got f32[8]"),
+    "x of another type": ({"x": "4x2xf64"}, "operand 1: the body takes f32, got elements of f64"),
+    "y of another type": ({"y": "4x2xi32"}, "result 0: the body gives f32, expected elements of i32"),
+    "no such body": ({"body": "nowhere"}, "there is no scalar.body @nowhere in this module"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses_what_does_not_fit(name: str) -> None:
+    change, message = REFUSED[name]
+    text = PRODUCT.format(**{"x": "4x2xf32", "y": "4x2xf32", "body": "shifted", **change})
+    with pytest.raises((AicfError, DiagnosticException)) as caught:
+        run_stages(parse_module(text), make_context(), target="cpu", first="kernel")
+    assert message in str(caught.value)
+
+
+ACTIVATIONS = [
+    name
+    for name, row in ROWS.items()
+    if len(row.operands) == 1 and "f32" in row.takes and row.result is None and not row.masks
+]
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_activation_becomes_the_epilogue_of_its_product(name: str) -> None:
+    """Whatever row the table has: with its parameters, and with the bias in front of it."""
+    text = f"""
+func.func @f(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) -> tensor<4x2xf32> {{
+  %0 = nn.matmul %x, %w : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+  %1 = nn.add %0, %b : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+  %2 = nn.{name} %1 : tensor<4x2xf32>
+  func.return %2 : tensor<4x2xf32>
+}}
+"""
+    stages = Snapshots()
+    run_stages(parse_module(text), make_context(), first="lowered", after_each=stages)
+    (launch,) = (op for op in stages["kernel"].walk() if isinstance(op, KernelOp))
+    assert isinstance(launch, kernel.GemmEpilogueOp | kernel.GemmMapOp)
+
+
+@pytest.mark.skipif(
+    not nvrtc.available() and shutil.which("nvcc") is None, reason="neither NVRTC nor nvcc is here"
+)
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_its_plan_for_a_gpu_compiles_without_one(element: str, tmp_path: Path) -> None:
+    text = ELU.format(element=element)
+    stages = Snapshots()
+    run_stages(parse_module(text), make_context(), target="sm_90", first="lowered", after_each=stages)
+    code = sources(stages["plan"], "cuda")
+    assert code.count("struct Epilogue") == 1
+    if nvrtc.available():
+        assert nvrtc.compile_cuda(code, "sm_90")
+        return
+    path = tmp_path / "kernel.cu"
+    path.write_text(code)
+    done = children.run(["nvcc", "-arch=sm_90", "-cubin", "-o", str(tmp_path / "kernel.cubin"), str(path)])
+    assert done.returncode == 0, done.stderr

@@ -1,28 +1,23 @@
-"""Random train steps: every level of the pipeline, the CPU runtime and its replay agree with torch eager.
+"""Random programs: every level of the pipeline, the runtime and its replay agree with torch.
 
-`pytest tests/py/test_random_programs.py --programs 5000 --seed 1000` runs as many as you like.
+Most are functions of nn ops, drawn from all that have a sample (`random_functions`), in every element type; each sixth is
+a train step of a torch model with an optimizer of its own (`random_programs`).
+`pytest -n 2 tests/py/test_random_programs.py --programs 5000 --seed 1000` runs as many as you like.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
-import torch
-from levels import run_text
-from models import to_device, to_dtype, values
-from oracle import assert_same_bits, fault
+from function_checks import check_function, smallest
+from random_functions import nn_program
+from random_ops import FREE, PLANTED
 from random_programs import Program, program
-from torch import nn
+from train_step_checks import check_train_step
 
-from aicf_mlir.compile import compile_train_step
-from aicf_mlir.train_step import CompiledTrainStep
+from aicf_mlir.dialects import nn
 
-LEVELS = ("step", "kernel", "plan")
-"""Stages whose text every program runs by the interpreter of its dialects: nn and optim, kernel, plan."""
-
-LEVELS_IN_TURN = ("nn", "lowered", "fused")
-"""Stages between them: each program runs one more of these."""
+STEPS_EACH = 6
+"""One program in so many is a train step."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -32,113 +27,48 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_every_level_agrees(seed: int) -> None:
-    _run(program(seed), "cpu", (*LEVELS, LEVELS_IN_TURN[seed % len(LEVELS_IN_TURN)]))
+    _run(seed, "cpu")
 
 
 @pytest.mark.gpu
 def test_the_gpu_agrees(seed: int) -> None:
-    _run(program(seed), "cuda", ())
+    _run(seed, "cuda")
 
 
-def _run(case: Program, device: str, levels: tuple[str, ...]) -> None:
+def _run(seed: int, device: str) -> None:
+    case = program(seed) if seed % STEPS_EACH == 0 else nn_program(seed)
     try:
-        _compare(case, device, levels)
+        if isinstance(case, Program):
+            check_train_step(case, device)
+        else:
+            check_function(case, device)
     except Exception as error:
-        command = f"python -m pytest tests/py/test_random_programs.py --seed {case.seed} --programs 1"
-        raise AssertionError(f"{error}\n\nThe program:\n{case}\n\nTo reproduce:\n{command}") from error
+        test = "test_every_level_agrees" if device == "cpu" else "test_the_gpu_agrees"
+        command = f"python -m pytest tests/py/test_random_programs.py -k {test} --seed {seed} --programs 1"
+        text = repr(case) if isinstance(case, Program) else smallest(seed, device)
+        raise AssertionError(f"{error}\n\nThe program:\n{text}\n\nTo reproduce:\n{command}") from error
 
 
-def _compare(case: Program, device: str, levels: tuple[str, ...]) -> None:
-    model = case.make_model().to(device)
-    optimizer = case.optimizer(model)
-    batches = [to_device(batch, device) for batch in case.batches]
-    step = compile_train_step(model, optimizer, loss_fn=case.loss, example=batches[0], device=device)
-    start, parameters = step.snapshot(), values(model, optimizer)
-    arguments = {**parameters, **dict(model.named_buffers()), **batches[0], **step.meta}
-
-    eager = [_eager_step(step, batch, model, optimizer) for batch in (*batches, batches[-1])]
-    assert step.executed_kernels() == step.planned_kernels(), "executed kernels are not the planned ones"
-    references = Torch(case)
-    references.check("the first step", eager[0], 1)
-    references.check("the third step", eager[2], 3)
-    counters = {name: value for name, value in eager[0].items() if name.endswith(".step")}
-    for level in levels:
-        updated = run_text(step.ir(level), arguments)
-        others = eager[0] if level == "nn" else {**parameters, **counters}  # the forward pass updates nothing
-        references.check(f"the interpreter on stage {level!r}", {**others, **updated}, 1)
-
-    step.restore(start)
-    step.capture(batches[0])
-    for i, (n, batch) in enumerate(((1, batches[0]), (1, batches[1]), (2, batches[2]))):
-        loss = step.replay(n, inputs=batch)
-        assert_same_bits({"loss": loss.cpu(), **values(model, optimizer)}, eager[i if n == 1 else 3])
-    assert step.executed_kernels() == step.planned_kernels(), "the replayed kernels are not the planned ones"
+def test_every_op_can_be_drawn() -> None:
+    missing = {op.name for op in nn.NN.operations} - {*FREE, *PLANTED}
+    assert all(name.startswith("nn.check_") for name in missing), missing
 
 
-def _eager_step(
-    step: CompiledTrainStep,
-    batch: Mapping[str, torch.Tensor],
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-) -> dict[str, torch.Tensor]:
-    loss = step.train_step(batch)
-    return {"loss": loss.cpu(), **values(model, optimizer)}
+def test_programs_are_of_many_kinds() -> None:
+    programs = [nn_program(seed) for seed in range(25)]
+    assert len({name for each in programs for name in each.ops}) > 60
+    assert {each.element for each in programs} == {"f64", "f32", "f16", "bf16"}
+    assert sum(role == "grad" for each in programs for role, _ in each.expected) > 40
 
 
-class Torch:
-    """The same steps in torch eager: in float64, in the program's dtype, and in that dtype with parameters
-    and inputs moved by up to two units in the last place: how far rounding alone carries this program.
-    """
-
-    PERTURBED = 4
-
-    def __init__(self, case: Program):
-        self.reference = _train(case, torch.float64, None)
-        self.runs = [_train(case, case.dtype, seed) for seed in (None, *range(self.PERTURBED))]
-
-    def check(self, what: str, ours: Mapping[str, torch.Tensor], steps: int) -> None:
-        """Compare with torch after `steps` steps; extra names in `ours` are not looked at."""
-        expected = self.reference[steps - 1]
-        missing = sorted(set(expected) - set(ours))
-        assert not missing, f"{what}: {missing} is missing"
-        faults = [
-            f"{name}: {why}"
-            for name, reference in expected.items()
-            if (why := _fault(name, ours[name], [run[steps - 1][name] for run in self.runs], reference))
-        ]
-        assert not faults, f"{what} is wrong\n" + "\n".join(faults)
-
-
-def _fault(
-    name: str, ours: torch.Tensor, torch_runs: list[torch.Tensor], reference: torch.Tensor
-) -> str | None:
-    """Second moments are compared by their roots: squares of rounding errors differ by more than a factor."""
-    if name.endswith("_sq"):
-        ours, reference, torch_runs = ours.sqrt(), reference.sqrt(), [run.sqrt() for run in torch_runs]
-    return fault(ours, torch_runs, reference)
-
-
-def _train(case: Program, dtype: torch.dtype, perturbation: int | None) -> list[dict[str, torch.Tensor]]:
-    """Parameters, optimizer state and loss after each step."""
-    model = case.make_model().to(dtype)
-    generator = torch.Generator().manual_seed(perturbation or 0)
-
-    def perturb(tensor: torch.Tensor) -> torch.Tensor:
-        if perturbation is None or not tensor.is_floating_point():
-            return tensor
-        unit = torch.randint(-2, 3, tensor.shape, generator=generator) * torch.finfo(dtype).eps
-        return tensor * (1 + unit.to(dtype))
-
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(perturb(parameter))
-    optimizer = case.optimizer(model)
-    after: list[dict[str, torch.Tensor]] = []
-    for batch in case.batches:
-        moved = {name: perturb(tensor) for name, tensor in to_dtype(batch, dtype).items()}
-        optimizer.zero_grad()
-        loss = case.loss(model, moved)
-        loss.backward()
-        optimizer.step()
-        after.append({"loss": loss.detach(), **values(model, optimizer)})
-    return after
+def test_what_is_wrong_is_found() -> None:
+    """An element of a gradient and a result that are a little off, and a NaN that should be none."""
+    case = nn_program(1)
+    for key in [key for key, value in case.expected.items() if value.is_floating_point() and value.numel()][
+        :4
+    ]:
+        for wrong in (0.02, float("nan")):
+            changed = case.expected[key].clone()
+            changed.reshape(-1)[-1] += wrong * (1 + changed.abs().max())
+            with pytest.raises(AssertionError, match=key[1]):
+                check_function(case.expecting({key: changed}), "cpu")

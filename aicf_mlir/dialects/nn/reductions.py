@@ -111,7 +111,7 @@ def vector_norm(x: Scalar, ord: float) -> Scalar:
 
 
 def vector_norm_gradient(g: Scalar, x: Scalar, y: Scalar, ord: float) -> Scalar:
-    """0 where the norm or the element is 0; that of the largest elements is shared evenly."""
+    """0 where the norm or the element is 0, or a NaN is largest; that of the largest elements is shared evenly."""
     match ord:
         case 0.0:
             return g.of(0.0)
@@ -120,7 +120,9 @@ def vector_norm_gradient(g: Scalar, x: Scalar, y: Scalar, ord: float) -> Scalar:
         case 2.0:
             return select(y.equal(0.0), 0.0, g * (x / y))
         case _ if math.isinf(ord):
-            return shared(g, absolute(x), y) * sign(x)
+            nan = x.is_nan() & y.is_nan()
+            chosen = select(absolute(x).equal(y) | nan, x.of(1.0), 0.0)
+            return sign(x) * chosen * (g / row_sum(chosen))
         case _:
             slope = power(absolute(x), ord - 1.0) / power(y, ord - 1.0)
             return select(x.equal(0.0) | y.equal(0.0), 0.0, g * (sign(x) * slope))

@@ -176,8 +176,8 @@ CASES: Mapping[str, Sequence[Case]] = {
     "mish": [Case(F.mish)],
     "hardsigmoid": [
         Case(
-            F.hardsigmoid, saved=lambda g, x: torch.where((x > -3) & (x < 3), g / 6, 0.0)
-        )  # torch rounds 1/6 to float32
+            lambda x: F.relu6(x + 3) / 6, saved=lambda g, x: torch.where((x > -3) & (x < 3), g / 6, 0.0)
+        )  # torch's own rounds 1/6 to float32
     ],
     "hardswish": [Case(F.hardswish)],
     "hardtanh": [

@@ -1,0 +1,152 @@
+"""A random function of nn ops: its meaning against torch, its levels and its plan against its meaning, and its replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from random_functions import NNProgram, nn_program
+from xdsl.dialects.builtin import ModuleOp
+
+from aicf_mlir.interpreters.arithmetic import Arithmetic
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, precision
+from aicf_mlir.ir.printing import to_text
+from aicf_mlir.ir.signature import Key
+from aicf_mlir.ir.verify import Verifier
+from aicf_mlir.stages import run_stages
+from aicf_mlir.text.parsing import make_context, parse_module
+from aicf_mlir.tools.compare import Reference
+from aicf_mlir.tools.function_step import FunctionStep
+from aicf_mlir.tools.plan_step import PlanStep, target_of
+from aicf_mlir.tools.tensors import random_value
+
+LEVELS = ("lowered", "fused", "kernel", "plan")
+"""Stages of which each program runs one, parsed from its text."""
+
+EACH_PASS = 4
+"""One program in so many is verified after each pass, which takes a third of the time; the others where they are read."""
+
+
+class Unverified(Verifier):
+    """Leaves it to who reads the module."""
+
+    def __call__(self, module: ModuleOp) -> None:
+        del module
+
+
+OPTIONS = {"apply-optimizer": "kind=sgd keep-grads"}
+STEPS = 2
+"""Of the replay."""
+
+
+def check_function(program: NNProgram, device: str) -> None:
+    """Fail with all that disagrees."""
+    level = LEVELS[program.seed % len(LEVELS)]
+    texts: dict[str, str] = {}
+    steps: dict[str, FunctionStep] = {}
+
+    def keep(stage: str, module: ModuleOp) -> None:
+        if stage == "step":
+            steps[stage] = FunctionStep(module.clone())
+        if stage == level:
+            texts[stage] = to_text(module) + "\n"
+
+    module = program.module.clone()
+    verifier = Verifier() if program.seed % EACH_PASS == 0 else Unverified()
+    run_stages(
+        module,
+        make_context(),
+        target=target_of(device),
+        options=OPTIONS,
+        after_each=keep,
+        verifier=verifier,
+    )
+    step = steps["step"]
+    values = {
+        tensor.key: program.values[tensor.key] if tensor.key in program.values else random_value(tensor, 0)
+        for tensor in step.arguments
+    }
+
+    def interpret(arithmetic: Arithmetic) -> dict[Key, Array]:
+        return step.run(values, 1, arithmetic)
+
+    with np.errstate(all="ignore"):
+        reference = Reference.of(interpret)
+        faults = beside_torch(program, reference)
+        plan = PlanStep(module, device)
+        faults += misses("the plan", reference, plan.run(values))
+        if device == "cpu":
+            faults += misses(f"stage {level!r}", reference, of_text(texts[level], level, values))
+    eager, replayed = plan.run(values, STEPS), plan.run(values, STEPS, replay=True)
+    faults += [
+        f"{name(key)}: replay is not eager"
+        for key in eager
+        if eager[key].tobytes() != replayed[key].tobytes()
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def of_text(text: str, level: str, values: dict[Key, Array]) -> dict[Key, Array]:
+    """What the text of a stage means; it must print as itself again."""
+    module = parse_module(text)
+    assert to_text(module) + "\n" == text, f"the text of stage {level!r} does not round-trip"
+    return PlanStep(module, "cpu").interpret(values) if level == "plan" else FunctionStep(module).run(values)
+
+
+def name(key: Key) -> str:
+    """Of a result."""
+    return f"{key[0]} {key[1]}"
+
+
+def misses(what: str, reference: Reference, ours: dict[Key, Array]) -> list[str]:
+    """The results that rounding does not explain."""
+    found: list[str] = []
+    for key in reference.rounded:
+        if key not in ours:
+            found.append(f"{name(key)}: missing from {what}")
+            continue
+        error, allowed = reference.judge(key, ours[key])
+        if not error <= allowed:
+            found.append(f"{name(key)}: error {error:.3g} of {what}, allowed {allowed:.3g}")
+    return found
+
+
+def beside_torch(program: NNProgram, reference: Reference) -> list[str]:
+    """What nn means is what torch computes, both in float64.
+
+    Numbers of a body are those of the type that it computes in, and a planted operand is rounded beside the others that it
+    depends on. At special values torch's own derivatives differ between its formulas, so only levels are compared there.
+    """
+    if program.special:
+        return []
+    found: list[str] = []
+    for key, expected in program.expected.items():
+        ours, theirs = torch.from_numpy(np.array(reference.exact[key])), expected
+        if not theirs.is_floating_point():
+            if not torch.equal(ours.to(theirs.dtype), theirs):
+                found.append(f"{name(key)}: not what torch computes")
+            continue
+        scale = float(theirs.abs().max()) if theirs.numel() else 0.0
+        allowed = UNITS * precision(NUMPY_TYPES[program.compute])[0] * max(scale, 1.0)
+        allowed = torch.maximum(2 * program.drifts.get(key, torch.zeros(())), torch.tensor(allowed))
+        wrong = ~((ours - theirs).abs() <= allowed)
+        if bool(wrong.any()):
+            at = tuple(int(place) for place in wrong.nonzero()[0])
+            found.append(f"{name(key)}{list(at)}: {float(ours[at])!r}, torch {float(theirs[at])!r}")
+    return found
+
+
+UNITS = 100.0
+"""In the last place of the compute type, between the meaning of an op and torch in float64."""
+
+
+def smallest(seed: int, device: str) -> str:
+    """The text of the shortest beginning of a program that fails."""
+    for ops in range(1, 100):
+        program = nn_program(seed, ops)
+        try:
+            check_function(program, device)
+        except Exception as error:  # noqa: BLE001 - whatever it fails with
+            return f"{error}\n{to_text(program.module)}"
+        if len(program.ops) < ops:
+            break
+    return to_text(nn_program(seed).module)

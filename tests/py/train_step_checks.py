@@ -1,0 +1,130 @@
+"""A random train step against torch eager: every level of the pipeline, the runtime and its replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import torch
+from levels import run_text
+from models import to_device, to_dtype, values
+from oracle import assert_same_bits, fault
+from random_programs import Program
+from torch import nn
+
+from aicf_mlir.compile import compile_train_step
+from aicf_mlir.train_step import CompiledTrainStep
+
+LEVELS = ("step", "kernel", "plan")
+"""Stages whose text every program runs by the interpreter of its dialects: nn and optim, kernel, plan."""
+
+LEVELS_IN_TURN = ("nn", "lowered", "fused")
+"""Stages between them: each program runs one more of these."""
+
+
+def check_train_step(case: Program, device: str) -> None:
+    """Fail where the compiled step, a level of its text, or its replay is not what torch computes."""
+    levels = (*LEVELS, LEVELS_IN_TURN[case.seed % len(LEVELS_IN_TURN)]) if device == "cpu" else ()
+    model = case.make_model().to(device)
+    optimizer = case.optimizer(model)
+    batches = [to_device(batch, device) for batch in case.batches]
+    step = compile_train_step(model, optimizer, loss_fn=case.loss, example=batches[0], device=device)
+    start, parameters = step.snapshot(), values(model, optimizer)
+    arguments = {**parameters, **dict(model.named_buffers()), **batches[0], **step.meta}
+
+    eager = [_eager_step(step, batch, model, optimizer) for batch in (*batches, batches[-1])]
+    assert step.executed_kernels() == step.planned_kernels(), "executed kernels are not the planned ones"
+    references = Torch(case)
+    references.check("the first step", eager[0], 1)
+    references.check("the third step", eager[2], 3)
+    counters = {name: value for name, value in eager[0].items() if name.endswith(".step")}
+    for level in levels:
+        updated = run_text(step.ir(level), arguments)
+        others = eager[0] if level == "nn" else {**parameters, **counters}  # the forward pass updates nothing
+        references.check(f"the interpreter on stage {level!r}", {**others, **updated}, 1)
+
+    step.restore(start)
+    step.capture(batches[0])
+    for i, (n, batch) in enumerate(((1, batches[0]), (1, batches[1]), (2, batches[2]))):
+        loss = step.replay(n, inputs=batch)
+        assert_same_bits({"loss": loss.cpu(), **values(model, optimizer)}, eager[i if n == 1 else 3])
+    assert step.executed_kernels() == step.planned_kernels(), "the replayed kernels are not the planned ones"
+
+
+def _eager_step(
+    step: CompiledTrainStep,
+    batch: Mapping[str, torch.Tensor],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+) -> dict[str, torch.Tensor]:
+    loss = step.train_step(batch)
+    return {"loss": loss.cpu(), **values(model, optimizer)}
+
+
+class Torch:
+    """The same steps in torch eager: in float64, in the program's dtype, and in that dtype with parameters
+    and inputs moved by up to two units in the last place: how far rounding alone carries this program. These are
+    made where it is asked for: most programs are right without.
+    """
+
+    PERTURBED = 4
+
+    def __init__(self, case: Program):
+        self.case = case
+        self.reference = _train(case, torch.float64, None)
+        self.run = _train(case, case.dtype, None)
+
+    @cached_property
+    def moved(self) -> list[list[dict[str, torch.Tensor]]]:
+        """The runs beside the given one."""
+        return [_train(self.case, self.case.dtype, seed) for seed in range(self.PERTURBED)]
+
+    def why(self, name: str, ours: torch.Tensor, step: int) -> str | None:
+        """What is wrong with a tensor after a step."""
+        reference, run = self.reference[step][name], self.run[step][name]
+        if _fault(name, ours, [run], reference) is None:
+            return None
+        return _fault(name, ours, [run, *(moved[step][name] for moved in self.moved)], reference)
+
+    def check(self, what: str, ours: Mapping[str, torch.Tensor], steps: int) -> None:
+        """Compare with torch after `steps` steps; extra names in `ours` are not looked at."""
+        expected = self.reference[steps - 1]
+        missing = sorted(set(expected) - set(ours))
+        assert not missing, f"{what}: {missing} is missing"
+        faults = [f"{name}: {why}" for name in expected if (why := self.why(name, ours[name], steps - 1))]
+        assert not faults, f"{what} is wrong\n" + "\n".join(faults)
+
+
+def _fault(
+    name: str, ours: torch.Tensor, torch_runs: list[torch.Tensor], reference: torch.Tensor
+) -> str | None:
+    """Second moments are compared by their roots: squares of rounding errors differ by more than a factor."""
+    if name.endswith("_sq"):
+        ours, reference, torch_runs = ours.sqrt(), reference.sqrt(), [run.sqrt() for run in torch_runs]
+    return fault(ours, torch_runs, reference)
+
+
+def _train(case: Program, dtype: torch.dtype, perturbation: int | None) -> list[dict[str, torch.Tensor]]:
+    """Parameters, optimizer state and loss after each step."""
+    model = case.make_model().to(dtype)
+    generator = torch.Generator().manual_seed(perturbation or 0)
+
+    def perturb(tensor: torch.Tensor) -> torch.Tensor:
+        if perturbation is None or not tensor.is_floating_point():
+            return tensor
+        unit = torch.randint(-2, 3, tensor.shape, generator=generator) * torch.finfo(dtype).eps
+        return tensor * (1 + unit.to(dtype))
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(perturb(parameter))
+    optimizer = case.optimizer(model)
+    after: list[dict[str, torch.Tensor]] = []
+    for batch in case.batches:
+        moved = {name: perturb(tensor) for name, tensor in to_dtype(batch, dtype).items()}
+        optimizer.zero_grad()
+        loss = case.loss(model, moved)
+        loss.backward()
+        optimizer.step()
+        after.append({"loss": loss.detach(), **values(model, optimizer)})
+    return after

@@ -137,6 +137,13 @@ def gradients() -> list[Sample]:
         ),
         of(
             "vector_norm",
+            "NaN",
+            lambda x: torch.linalg.vector_norm(x, -math.inf, 1, True),
+            {1: lambda rng, shape: np.resize([2.0, math.nan, -2.0, 0.5], shape), 2: value(math.nan)},
+            ord=-math.inf,
+        ),
+        of(
+            "vector_norm",
             "none",
             lambda x: torch.linalg.vector_norm(x, 2, 1, True),
             {1: value(0.0), 2: value(0.0)},

@@ -178,6 +178,10 @@ class Graph:
                 wild = each.isnan() | (each.abs() > LARGEST)
                 if bool((wild & each.isfinite()).any()) or (not self.special and bool(wild.any())):
                     raise Rejected("too large, or not a number")
+        if not (last or self.special):
+            turned = evaluated(reference, [other_zeros(operand.exact.detach()) for operand in operands])
+            if any(bool(distance(one.detach(), two).any()) for one, two in zip(exact, turned, strict=True)):
+                raise Rejected("it depends on the signs of zeros, which nobody promises")
         drifts = (
             [torch.zeros(each.shape, dtype=torch.float64) for each in exact]
             if last
@@ -296,6 +300,11 @@ def evaluated(reference: Reference, inputs: Sequence[torch.Tensor]) -> list[torc
         each.double() if each.is_floating_point() else each.long() if each.dtype != torch.bool else each
         for each in results
     ]
+
+
+def other_zeros(values: torch.Tensor) -> torch.Tensor:
+    """With zeros of the other sign."""
+    return torch.where(values == 0, -values, values) if values.is_floating_point() else values
 
 
 def representable(exact: torch.Tensor, element: str) -> bool:

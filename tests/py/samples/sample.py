@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,10 @@ class Sample:
 
     def op_type(self) -> type[Operation]:
         """The class of the op."""
+        return self._op_type
+
+    @cached_property
+    def _op_type(self) -> type[Operation]:
         return type(self.build(*self.block().args))
 
     def values(self, element: str | None = None, seed: int = 0) -> list[Array]:

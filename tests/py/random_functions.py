@@ -23,7 +23,7 @@ ELEMENTS = ("f32",) * 5 + ("f64",) * 3 + ("f16",) * 2 + ("bf16",) * 2
 SPECIAL = 0.1
 """How often there are NaN and infinities."""
 
-MOST_OPS = 7
+MOST_OPS = 6
 ATTEMPTS = 60
 
 Exact = dict[Key, torch.Tensor]
@@ -58,7 +58,7 @@ def nn_program(seed: int, ops: int | None = None) -> NNProgram:
     rng = np.random.default_rng(seed)
     element = str(rng.choice(ELEMENTS))
     graph = Graph(rng, element, special=bool(rng.random() < SPECIAL))
-    wanted = int(rng.integers(3, MOST_OPS + 1))
+    wanted = int(rng.integers(2, MOST_OPS + 1))
     shape = (int(rng.choice([3, 5, 17])), int(rng.choice([4, 7, 16])))
     graph.argument(rng.standard_normal(shape), element, trained=True)
     drawn: list[str] = []

@@ -25,6 +25,21 @@ def linear(call: Call) -> SSAValue:
     return call.emit.insert(nn.LinearOp(x, w, bias))
 
 
+def bilinear(call: Call) -> SSAValue:
+    """x1[B.., I] · w[O, I, J] · x2[B.., J] + bias[O]: one product for all outputs, then the sum over J."""
+    x, w, y = (call.operand(name, call.wide_dtype) for name in ("input1", "weight", "input2"))
+    outputs, first, second = shape_of(w)
+    batch = math.prod(call.shape[:-1])
+    columns = call.emit.reshape(call.emit.transpose(w, (1, 0, 2)), (first, outputs * second))
+    rows = call.emit.insert(nn.MatmulOp(call.emit.reshape(x, (batch, first)), columns))
+    rows = call.emit.reshape(rows, (batch, outputs, second))
+    weighed = call.emit.insert(nn.MulOp(rows, call.emit.reshape(y, (batch, 1, second))))
+    result = call.emit.reshape(call.emit.insert(nn.SumOp(weighed, [-1])), call.shape)
+    if call["bias"] is not None:
+        result = call.emit.insert(nn.AddOp(result, call.operand("bias", call.wide_dtype)))
+    return call.emit.cast(result, call.dtype)
+
+
 def matmul(call: Call) -> SSAValue:
     """A product of vectors, matrices or batches of matrices by torch.matmul's rules."""
     a, b = call.value("self"), call.value("mat2" if "mat2" in call.arguments else "other")

@@ -20,6 +20,7 @@ from aicf_mlir.frontend.aten_indexing import refused
 from aicf_mlir.frontend.aten_pointwise import SELU, logical, pointwise, scaled, whole, with_product
 from aicf_mlir.frontend.aten_reductions import along_dim, index_of, reduction, total, var_mean, with_index
 from aicf_mlir.frontend.aten_rows import (
+    bilinear,
     broadcast,
     broadcast_tensors,
     cast,
@@ -198,6 +199,7 @@ TABLE: dict[str, Row] = {
     **rows(attention, "scaled_dot_product_attention.default"),
     **rows(safe_softmax_row, "_safe_softmax.default"),
     **rows(linear, "linear.default"),
+    **rows(bilinear, "bilinear.default"),
     **rows(matmul, "matmul.default", "mm.default", "bmm.default"),
     **rows(matmul_plus("mat1", "mat2"), "addmm.default"),
     **rows(matmul_plus("batch1", "batch2"), "baddbmm.default"),

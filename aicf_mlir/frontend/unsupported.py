@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
+from torch._decomp import get_decompositions  # pyright: ignore[reportUnknownVariableType]
 from torch.export import default_decompositions
 from torch.fx import Node
 
@@ -20,6 +21,11 @@ from aicf_mlir.frontend.types import describe
 from aicf_mlir.ir.locations import SourceLocation
 
 Result = TypeVar("Result")
+
+aten: Any = torch.ops.aten
+
+UNLISTED = (aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec)
+"""Ops that torch decomposes, but leaves whole in an export by default; others of their kind are in its list."""
 
 RANDOM = "it draws random numbers; pass random tensors in the batch instead"
 
@@ -62,10 +68,15 @@ def with_decompositions(exported: ExportedStep, build: Callable[[ExportedStep], 
         except UnsupportedNode as unsupported:
             refused.append(unsupported)
         target = refused[-1].target
-        rules: dict[Any, Any] = dict(default_decompositions()) if refused[-1].may_decompose else {}
+        rules = decompositions() if refused[-1].may_decompose else {}
         if target not in rules or target in [before.target for before in refused[:-1]]:
             raise explain(refused)
         exported = replace(exported, program=decompose(exported.program, {target: rules[target]}))
+
+
+def decompositions() -> dict[Any, Any]:
+    """The rule of torch for every op that has one."""
+    return {**default_decompositions(), **get_decompositions(UNLISTED)}
 
 
 def explain(refused: list[UnsupportedNode]) -> TraceError:

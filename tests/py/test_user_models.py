@@ -1,0 +1,51 @@
+"""What users train, on each device: every step as torch's, and `replay(n)` with the bits of n steps."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+import torch
+from beside_torch import assert_near
+from replayed import Built, compiled, copies, replay_differs, stepped
+from user_models import CASES
+from user_models.case import Case
+
+STEPS = 4
+
+
+def built(case: Case, name: str, device: str) -> Built:
+    """With the random numbers of the case."""
+    torch.manual_seed(zlib.crc32(name.encode()))
+    model = case.model().to(device)
+    batch = {key: value.to(device) for key, value in case.batch().items()}
+    return model, case.optimizer(model), case.loss, batch
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_trains_as_torch(name: str, device: str) -> None:
+    case = CASES[name]
+    build = copies(built(case, name, device))
+    reference, optimizer, loss, batch = build()
+    expected: list[torch.Tensor] = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        value = loss(reference, batch)
+        value.backward()
+        optimizer.step()
+        expected.append(value.detach())
+    ours = build()
+    before = {key: tensor.clone() for key, tensor in ours[0].named_parameters()}
+    step = compiled(ours, device)
+    first, found, losses = stepped(step, ours, STEPS)
+    for got, wanted in zip(losses, expected, strict=True):
+        assert_near(got, wanted, case.tolerance, "loss")
+    trained = False
+    for key, wanted in (*reference.named_parameters(), *reference.named_buffers()):
+        if wanted.is_floating_point():
+            assert_near(found[key], wanted.detach(), case.tolerance, key)
+        else:
+            assert torch.equal(found[key], wanted), key
+        trained |= key in before and not torch.equal(before[key], wanted)
+    assert trained, "torch has trained nothing"
+    assert not replay_differs(step, ours, first, found, losses)

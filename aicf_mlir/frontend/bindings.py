@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.model import free_name
+from aicf_mlir.frontend.shared_memory import refuse_shared
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
 from aicf_mlir.frontend.types import describe, is_supported, supported_dtypes
@@ -83,9 +84,7 @@ def bind(
                 raise trace_error(f"the step updates {known[id(tensor)].name!r}, {TWICE}", location)
             bindings.arguments[node] = known[id(tensor)]
     present = [binding for binding in known.values() if binding.tensor.device.type != "meta"]
-    refuse_overlap(present)
-    for binding in present:
-        refuse_partial(binding)
+    refuse_shared({binding.name: binding.tensor for binding in present}, names)
     order = {name: position for position, name in enumerate(names.values())}
 
     def rank(item: tuple[Node, Binding]) -> tuple[bool, bool, int, str]:
@@ -135,35 +134,3 @@ def refuse_update(binding: Binding, location: SourceLocation | None) -> None:
         raise trace_error(
             f"{what}, a parameter, which is not supported; let the optimizer train it", location
         )
-
-
-def refuse_overlap(bindings: list[Binding]) -> None:
-    """Raise TraceError if two tensors of the step share memory: a compiled step gives each its own."""
-    previous: tuple[int, Binding] | None = None
-    for (start, end), binding in sorted(((memory(b.tensor), b) for b in bindings), key=lambda item: item[0]):
-        if previous and start < previous[0]:
-            raise trace_error(
-                f"{previous[1].name!r} and {binding.name!r} are two tensors over the same memory; to tie"
-                " weights, use one Parameter in both places (a.weight = b.weight)"
-            )
-        if previous is None or end > previous[0]:
-            previous = end, binding
-
-
-def refuse_partial(binding: Binding) -> None:
-    """Raise TraceError for a part of a larger tensor: the step's copy would not follow what is written to the whole."""
-    tensor = binding.tensor
-    start, end = memory(tensor)
-    if tensor.untyped_storage().nbytes() > end - start:
-        raise trace_error(
-            f"{binding.name!r}, {describe(tensor)}, is a part of a larger tensor, whose changes the step would not see; use a"
-            " clone() of it, or pass it in the batch"
-        )
-
-
-def memory(tensor: torch.Tensor) -> tuple[int, int]:
-    """First byte of a tensor and the byte after its last."""
-    strides = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((size - 1) * stride for size, stride in strides)
-    start = tensor.data_ptr()
-    return start, start + (last + 1) * tensor.element_size()

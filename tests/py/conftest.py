@@ -2,6 +2,7 @@
 
 `--programs N`, `--mutants N` and `--seed S` set how many random programs, mutated texts and mutated plans run and where
 their seeds start; `--opinfo-samples N` how many samples of each op of torch train;
+`--coverage-dir FOLDER` tries the models of a folder on `--coverage-device`;
 `--kills N` how often a training process is killed; `--calls N` how many calls eight threads make;
 `--signals N` how often each call is interrupted; `--lives N` how many random sequences of calls are mirrored in torch.
 """
@@ -22,6 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--opinfo-samples", type=int, default=0, help="samples of every op of torch, not one of some ops (0)"
     )
+    parser.addoption("--coverage-dir", help="a folder of models to replay (two cases made for the test)")
+    parser.addoption("--coverage-device", default="cpu", help="where they are trained (cpu)")
     parser.addoption("--kills", type=int, default=10, help="how often a training process is killed (10)")
     parser.addoption("--calls", type=int, default=400, help="how many calls eight threads make (400)")
     parser.addoption("--signals", type=int, default=20, help="how often each call is interrupted (20)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from user_models import activations, functions, layers, losses, transformers
+from user_models import activations, functions, layers, losses, networks, training, transformers
 from user_models.case import Case
 
 THEMES: Mapping[str, Mapping[str, Case]] = {
@@ -12,6 +12,8 @@ THEMES: Mapping[str, Mapping[str, Case]] = {
     "functions": functions.CASES,
     "layers": layers.CASES,
     "losses": losses.CASES,
+    "networks": networks.CASES,
+    "training": training.CASES,
     "transformers": transformers.CASES,
 }
 

@@ -49,6 +49,9 @@ class Attention(nn.Module):
 class Rotary(nn.Module):
     """Attention whose queries and keys are rotated: halves (Llama), pairs (GPT-J), or `part` of a head alone (NeoX)."""
 
+    cos: torch.Tensor
+    sin: torch.Tensor
+
     def __init__(self, attend: Attend = causal, pairs: bool = False, part: int = WIDTH // HEADS):
         super().__init__()
         self.attend, self.pairs, self.part = attend, pairs, part

@@ -2,6 +2,7 @@
 
 `--programs N`, `--mutants N` and `--seed S` set how many random programs, mutated texts and mutated plans run and where
 their seeds start; `--opinfo-samples N` how many samples of each op of torch train;
+`--user-models` trains every model that users write, not some of each theme;
 `--coverage-dir FOLDER` tries the models of a folder on `--coverage-device`;
 `--kills N` how often a training process is killed; `--calls N` how many calls eight threads make;
 `--signals N` how often each call is interrupted; `--lives N` how many random sequences of calls are mirrored in torch.
@@ -23,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--opinfo-samples", type=int, default=0, help="samples of every op of torch, not one of some ops (0)"
     )
+    parser.addoption("--user-models", action="store_true", help="every row of user_models, not some")
     parser.addoption("--coverage-dir", help="a folder of models to replay (two cases made for the test)")
     parser.addoption("--coverage-device", default="cpu", help="where they are trained (cpu)")
     parser.addoption("--kills", type=int, default=10, help="how often a training process is killed (10)")

@@ -1,7 +1,12 @@
-"""What users train, on each device: every step as torch's, and `replay(n)` with the bits of n steps."""
+"""What users train, on each device: every step as torch's, and `replay(n)` with the bits of n steps.
+
+All networks and transformers and some of the other rows by default, others of them with another `--seed`; every row with
+`--user-models`, a third of a second each.
+"""
 
 from __future__ import annotations
 
+import random
 import zlib
 
 import pytest
@@ -22,7 +27,21 @@ def built(case: Case, name: str, device: str) -> Built:
     return model, case.optimizer(model), case.loss, batch
 
 
-@pytest.mark.parametrize("name", CASES)
+WHOLE = ("networks", "transformers", "training")
+"""Themes of which every row always runs."""
+
+SOME = 80
+"""Rows of the other themes that run by default."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "name" in metafunc.fixturenames:
+        rest = [name for name in CASES if not name.startswith(WHOLE)]
+        chosen = random.Random(int(metafunc.config.getoption("--seed"))).sample(rest, SOME)
+        every = bool(metafunc.config.getoption("--user-models"))
+        metafunc.parametrize("name", [name for name in CASES if every or name not in rest or name in chosen])
+
+
 def test_trains_as_torch(name: str, device: str) -> None:
     case = CASES[name]
     build = copies(built(case, name, device))

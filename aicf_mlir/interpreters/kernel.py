@@ -15,7 +15,7 @@ from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.interpreters import checks, losses
+from aicf_mlir.interpreters import attention, checks, losses
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.body import evaluate
@@ -120,6 +120,20 @@ def _cross_entropy(call: Call) -> list[Array]:
 def _cross_entropy_grad(call: Call) -> list[Array]:
     operands = (call["dloss"], call["logits"], call["target"])
     return [losses.cross_entropy_grad(*operands, *_cross_entropy_options(call))]
+
+
+def _scores(call: Call) -> attention.Scores:
+    mask = call["mask"] if call.has("mask") else None
+    return attention.Scores(call["query"], call["key"], mask, call.flag("causal"), call.attr("scale", 1.0))
+
+
+def _attention(call: Call) -> list[Array]:
+    return attention.attention(_scores(call), call["value"])
+
+
+def _attention_grad(call: Call) -> list[Array]:
+    given = (call[name] for name in ("value", "dout", "out", "lse"))
+    return attention.attention_grad(_scores(call), *given)
 
 
 def _check_index(call: Call) -> list[Array]:
@@ -241,6 +255,8 @@ MEANINGS: dict[str, Meaning] = {
     "colwise": _generated(first=True),
     "gemm_map": _gemm_map,
     "scatter_add": _scatter_add,
+    "attention": _attention,
+    "attention_grad": _attention_grad,
     "check_index": _check_index,
     "check_finite": _check_finite,
     "advance": _advance,

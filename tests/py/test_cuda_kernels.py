@@ -11,6 +11,7 @@ import pytest
 from kernel_calls import judge, run, slots, supports
 from kernel_cases import FLOATS, TRANSPOSES, Case, Maker, cases
 from kernel_cases.checks import FINE, STATUS
+from kernel_cases.heads import Heads
 from kernel_cases.places import placed
 from kernel_cases.products import BY_COLUMNS, BY_ROWS, heads_place, matrix_place, strided_product
 
@@ -166,6 +167,23 @@ def softmax_gradients(make: Maker) -> Iterator[Case]:
         yield Case(f"{shape}", [make.normal(*shape), y], [make.out(*shape)])
 
 
+def long_attention(make: Maker) -> Iterator[tuple[str, Heads]]:
+    """More blocks than multiprocessors, and every padding of a head with many steps."""
+    for size in (32, 64, 128, 256):
+        yield "long", Heads(make, 2, (4, 2), (777, 1025), (size, size), causal=True)
+    yield "many heads", Heads(make, 64, (12, 12), (65, 65), (64, 64))
+
+
+def attentions(make: Maker) -> Iterator[Case]:
+    for label, heads in long_attention(make):
+        yield heads.case(label, grad=False)
+
+
+def attention_gradients(make: Maker) -> Iterator[Case]:
+    for label, heads in long_attention(make):
+        yield heads.case(label, grad=True)
+
+
 def adams(make: Maker) -> Iterator[Case]:
     """More tensors than a small table holds, and more than one launch takes; tensors of several blocks."""
     for count in (17, 230):
@@ -223,6 +241,8 @@ LARGE = {
     "cross_entropy_grad": entropy_gradients,
     "softmax": softmaxes,
     "softmax_grad": softmax_gradients,
+    "attention": attentions,
+    "attention_grad": attention_gradients,
     "adam_step": adams,
     "check_index": indices,
     "check_finite": finites,

@@ -48,6 +48,11 @@ ADAM: Named = {
     **dict.fromkeys(("bc1_inv", "bc2_inv"), INVERSE),
 }
 MOMENTS: Named = dict.fromkeys(("p", "m", "v"), f32((3,)))
+ATTENTION: Named = {"query": f32((2, 4, 3, 8)), "key": f32((2, 2, 5, 8)), "value": f32((2, 2, 5, 6))}
+ATTENDED: Named = {"out": f32((2, 4, 3, 6)), "lse": f32((2, 4, 3))}
+ATTENTION_GRAD: Named = {"dout": ATTENDED["out"], **ATTENTION, **ATTENDED}
+HEAD_GRADIENTS: Named = {f"d{name}": specs for name, specs in ATTENTION.items()}
+SCALE = {"scale": 0.5}
 
 REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("relu", f32((3,)), f32((3,), (3,)), {}, "expected 1 input and 1 output, got 1 input and 2 outputs"),
@@ -104,6 +109,21 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("scatter_add", [*f32((2, 3)), ("i64", (2, 2)), *f32((4, 3))], f32((2, 3)), {}, "index: expected rank 1, got i64[2, 2]"),
     ("scatter_add", f32((2, 3)) + TARGET + f32((3, 3)), f32((2, 3)), {}, "src: expected f32[4, 3], got f32[3, 3]"),
     ("scatter_add", f32((2, 3)) + TARGET + f32((4, 3)), f32((4, 3)), {}, "y: expected f32[2, 3], got f32[4, 3]"),
+    ("attention", ATTENTION | {"query": f32((2, 4, 3))}, ATTENDED, SCALE, "query: expected rank 4, got f32[2, 4, 3]"),
+    ("attention", ATTENTION | {"query": [("i64", (2, 4, 3, 8))]}, ATTENDED, SCALE, "query: expected element type f32, f64, f16 or bf16, got i64[2, 4, 3, 8]"),
+    ("attention", ATTENTION | {"key": f32((2, 3, 5, 8))}, ATTENDED, SCALE, "expected heads of queries that are a multiple of those of keys, got query f32[2, 4, 3, 8] and key f32[2, 3, 5, 8]"),
+    ("attention", ATTENTION | {"query": f32((2, 4, 3, 0))}, ATTENDED, SCALE, "query: expected elements in a head, got f32[2, 4, 3, 0]"),
+    ("attention", ATTENTION | {"key": f32((2, 2, 5, 7))}, ATTENDED, SCALE, "key: expected f32[2, 2, 5, 8], got f32[2, 2, 5, 7]"),
+    ("attention", ATTENTION | {"value": f32((2, 2, 4, 6))}, ATTENDED, SCALE, "value: expected f32[2, 2, 5, 6], got f32[2, 2, 4, 6]"),
+    ("attention", ATTENTION | {"mask": [("f16", (1, 1, 3, 5))]}, ATTENDED, SCALE, "mask: expected element type i1 or f32, got f16[1, 1, 3, 5]"),
+    ("attention", ATTENTION | {"mask": f32((3, 5))}, ATTENDED, SCALE, "mask: expected rank 4, got f32[3, 5]"),
+    ("attention", ATTENTION | {"mask": f32((2, 2, 3, 5))}, ATTENDED, SCALE, "mask: expected dimensions of scores f32[2, 4, 3, 5] or 1, got f32[2, 2, 3, 5]"),
+    ("attention", ATTENTION, ATTENDED | {"out": f32((2, 4, 3, 8))}, SCALE, "out: expected f32[2, 4, 3, 6], got f32[2, 4, 3, 8]"),
+    ("attention", ATTENTION, ATTENDED | {"lse": f32((2, 4, 5))}, SCALE, "lse: expected f32[2, 4, 3], got f32[2, 4, 5]"),
+    ("attention", ATTENTION, ATTENDED, {}, "needs the attribute scale"),
+    ("attention_grad", ATTENTION_GRAD | {"dout": f32((2, 4, 3, 8))}, HEAD_GRADIENTS, SCALE, "dout: expected f32[2, 4, 3, 6], got f32[2, 4, 3, 8]"),
+    ("attention_grad", ATTENTION_GRAD | {"lse": f32((2, 3, 4))}, HEAD_GRADIENTS, SCALE, "lse: expected f32[2, 4, 3], got f32[2, 3, 4]"),
+    ("attention_grad", ATTENTION_GRAD, HEAD_GRADIENTS | {"dkey": f32((2, 4, 5, 8))}, SCALE, "dkey: expected f32[2, 2, 5, 8], got f32[2, 4, 5, 8]"),
     ("advance", {"step": [("f64", (2,))]}, {"step": [("f64", (2,))]}, {}, "step: expected f32[n] with n of 1 or more, got f64[2]"),
     ("advance", {"step": f32((0,))}, {"step": f32((0,))}, {}, "step: expected f32[n] with n of 1 or more, got f32[0]"),
     ("advance", {"step": STEP, "beta1": SCALAR}, {"step": STEP}, {}, "beta2: expected beta1, beta2, bc1_pin and bc2_pin, or none of them"),
@@ -197,11 +217,12 @@ def test_refuses_what_differs_from_a_sample(op: str) -> None:
     for use in (case.use(op) for case in of_samples(Maker("f32"), op)):
         assert not refusal_of(use)
         for i, spec in enumerate(use.inputs if op not in ANY_TYPE else ()):
-            inputs = (*use.inputs[:i], ("i1", spec[1]), *use.inputs[i + 1 :])
+            other = "i1" if spec[0] in ("i64", "i32") else "i64"
+            inputs = (*use.inputs[:i], (other, spec[1]), *use.inputs[i + 1 :])
             name = schemas()[op].inputs[min(i, len(schemas()[op].inputs) - 1)].name
             assert refusal_of(replace(use, inputs=inputs)).startswith(f"{op}: {name}")
-        (spec,) = use.outputs
-        refusal = refusal_of(replace(use, outputs=((spec[0], (*spec[1], 7)),)))
+        spec, *others = use.outputs
+        refusal = refusal_of(replace(use, outputs=((spec[0], (*spec[1], 7)), *others)))
         assert refusal.startswith(f"{op}: {schemas()[op].outputs[0].name}"), refusal
 
 

@@ -23,7 +23,7 @@ template <class T>
 void product(Gemm<T> gemm, const BlasProduct& p, const T* a, const T* b, T* c) {
   gemm(kRowMajor, p.trans_a ? kTrans : kNoTrans, p.trans_b ? kTrans : kNoTrans, static_cast<int>(p.m),
        static_cast<int>(p.n), static_cast<int>(p.k), T(1), a, static_cast<int>(p.lda), b,
-       static_cast<int>(p.ldb), T(0), c, static_cast<int>(p.ldc));
+       static_cast<int>(p.ldb), T(p.add), c, static_cast<int>(p.ldc));
 }
 
 // OPENBLAS_NUM_THREADS for as long as this lives: the library reads it once, when it is loaded, and starts
@@ -64,6 +64,11 @@ Status load_blas(const std::string& path) {
 }
 
 bool blas_loaded() { return g_sgemm != nullptr; }
+
+Status needs_blas() {
+  if (blas_loaded()) return Status::ok();
+  return Status::state("no BLAS library is loaded; import aicf_mlir, which loads that of scipy-openblas32");
+}
 
 void blas_gemm(const BlasProduct& p, const float* a, const float* b, float* c) {
   product(g_sgemm, p, a, b, c);

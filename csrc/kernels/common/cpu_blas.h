@@ -13,13 +13,17 @@ namespace aicf {
 Status load_blas(const std::string& path);
 bool blas_loaded();
 
+// The reason for a refusal where it is not loaded.
+Status needs_blas();
+
 // One row-major product, by the calling thread alone; several may run at once: C[m, n] = op(A) op(B), C never
-// read. Leading dimensions in elements; m, n, k >= 1 and all fit 31 bits. Call only after load_blas has
-// succeeded.
+// read, or with `add` C += op(A) op(B). Leading dimensions in elements; m, n, k >= 1 and all fit 31 bits.
+// Call only after load_blas has succeeded.
 struct BlasProduct {
   int64_t m, n, k;
   bool trans_a, trans_b;
   int64_t lda, ldb, ldc;
+  bool add = false;
 };
 void blas_gemm(const BlasProduct& p, const float* a, const float* b, float* c);
 void blas_gemm(const BlasProduct& p, const double* a, const double* b, double* c);

@@ -33,8 +33,7 @@ size_t gemm_cpu_blas_workspace(const OpDesc& op) {
 }
 
 Status gemm_cpu_blas(const GemmProblem& p, const LaunchContext& ctx) {
-  if (!blas_loaded())
-    return Status::state("no BLAS library is loaded; import aicf_mlir, which loads that of scipy-openblas32");
+  AICF_TRY(needs_blas());
   void* panel = needs_panel(p) ? ctx.workspace : nullptr;
   return p.dtype == DType::F32 ? run<float>(p, panel) : run<double>(p, panel);
 }

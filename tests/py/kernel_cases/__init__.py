@@ -13,6 +13,7 @@ from kernel_cases.case import FLOATS, Array, Case, Generator, Maker, Spec
 from kernel_cases.checks import check_finite, check_index
 from kernel_cases.elementwise import ACTIVATIONS, backward, bias_add, binary, unary
 from kernel_cases.from_samples import of_samples
+from kernel_cases.heads import attention, attention_grad
 from kernel_cases.movement import copy
 from kernel_cases.products import TRANSPOSES, gemm, gemm_epilogue
 from kernel_cases.scatter import scatter_add
@@ -48,6 +49,8 @@ GENERATORS: dict[str, Generator] = {
     "check_finite": check_finite,
     "copy": copy,
     "scatter_add": scatter_add,
+    "attention": attention,
+    "attention_grad": attention_grad,
     "advance": advance,
     "sgd_step": sgd_step,
     "adam_step": adam_step,

@@ -30,7 +30,8 @@ class Case:
     """One call, and how its results are judged.
 
     `exact`: equal to the rounded reference. `each`: every element by itself, not their root mean square.
-    `scale`: the least scale of the values, where results may cancel to nothing.
+    `scale`: the least scale of the values, where results may cancel to nothing. `inner_units`: how many units in the last
+    place of f16 and bf16 may come from what a kernel rounds to them on the way.
     """
 
     label: str
@@ -44,6 +45,7 @@ class Case:
     exact: bool = False
     each: bool = False
     scale: float = 0.0
+    inner_units: float = 0.0
 
     def use(self, op: str) -> Use:
         """As the registry takes it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Any
 
 from samples import NN_SAMPLES
 
@@ -24,6 +25,7 @@ def _by_op(dtype: str) -> Mapping[str, list[Case]]:
             label = f"sample {sample.op_type().name} {sample.name}"
             arrays, outputs = sample.values(dtype), launch.output_specs
             each = not sample.smooth
-            case = Case(label, arrays, outputs, launch.attrs, launch.counts, each=each, scale=1.0)
+            judged: dict[str, Any] = {"each": each, "scale": 1.0, "inner_units": sample.inner_units}
+            case = Case(label, arrays, outputs, launch.attrs, launch.counts, **judged)
             found[launch.op_name].append(case)
     return found

@@ -92,7 +92,8 @@ class Sample:
     """Whether the f64 gradient check applies: not at special values, and not through a rounding."""
     in_range: bool = True
     """Whether float32 holds what is computed on the way: if not, kernels give NaN, as torch's do."""
-
+    inner_units: float = 0.0
+    """Units in the last place of f16 and bf16 for what kernels round to them on the way; see `Case`."""
     units: float = 1.0
     """Units in the last place between the op and torch in float64: more where a number of the formula is rounded to float32."""
 

@@ -1,0 +1,23 @@
+// Kernels of attention and its gradient; what they compute stands in problem.h.
+#pragma once
+#include "kernels/attention/problem.h"
+
+namespace aicf {
+
+// Blocks of queries against blocks of keys, with products by the loaded BLAS; f16 and bf16 are widened block
+// by block. Any strides.
+Status attention_cpu(const AttentionProblem& p, const LaunchContext& ctx);
+Status attention_grad_cpu(const AttentionProblem& p, const LaunchContext& ctx);
+size_t attention_cpu_workspace(const OpDesc& op);
+size_t attention_grad_cpu_workspace(const OpDesc& op);
+
+// The largest size of a query or a value that the CUDA kernels take.
+constexpr int64_t kLargestHead = 256;
+
+// A block of threads for each block of queries, or of keys, of a head; scores live in registers. f16 and bf16
+// on tensor cores. Neighbours along the last dimension, other strides as they are.
+Status attention_cuda(const AttentionProblem& p, const LaunchContext& ctx);
+Status attention_grad_cuda(const AttentionProblem& p, const LaunchContext& ctx);
+size_t attention_grad_cuda_workspace(const OpDesc& op);
+
+}  // namespace aicf

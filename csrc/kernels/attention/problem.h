@@ -1,0 +1,63 @@
+// One launch of attention or attention_grad in the form that every kernel needs: sizes, heads, mask. Read
+// from a checked OpDesc.
+#pragma once
+#include <cstdint>
+
+#include "kernels/eltwise/ops.h"
+#include "op/variant.h"
+
+namespace aicf {
+
+constexpr Attr<bool> kCausal{"causal", false};
+constexpr Attr<double> kScale{"scale", std::nullopt};
+
+// An operand [batch, heads, rows, columns] with strides of its own, in elements.
+template <class Pointer>
+struct Heads {
+  Pointer data;  // null without the operand
+  int64_t batch, head, row, column;
+
+  // The first element of the rows of one head; T is const for an operand.
+  template <class T>
+  AICF_HD T* of(int64_t b, int64_t h) const {
+    return static_cast<T*>(data) + (b * batch + h * head);
+  }
+};
+
+// What stands in a mask: nothing, whether a query sees a key, or what is added to the score, in the type of
+// the queries or in the one that they are computed in.
+enum class MaskKind : uint8_t { None, Seen, Added, AddedWide };
+
+// For each query i of each head, and each key j of its group's head:
+//   score[i, j] = scale * sum over d of query[i, d] key[j, d] (+ mask[i, j]), -infinity where the mask or
+//                 `causal` (j > i) hides the key
+//   out[i] = sum over j of softmax(score)[i, j] value[j];  lse[i] = log of the sum of exp(score[i, j])
+// A query that sees nothing has out 0 and lse -infinity, and no gradient flows through it.
+// Gradient, with weight = exp(score - lse) and delta[i] = sum over d of dout[i, d] out[i, d]:
+//   dvalue[j] = sum over i of weight[i, j] dout[i]
+//   dscore[i, j] = weight[i, j] (sum over d of dout[i, d] value[j, d] - delta[i])
+//   dquery[i] = scale * sum over j of dscore[i, j] key[j];  dkey[j] = scale * sum over i of dscore[i, j]
+//   query[i]
+// Scores, weights and sums are computed in f32 (f64 for f64). heads is a multiple of key_heads: head h reads
+// keys and values of head h / group().
+struct AttentionProblem {
+  DType dtype;
+  int64_t batch, heads, key_heads, queries, keys;
+  int64_t size, value_size;  // of a query and a key, of a value
+  bool causal;
+  double scale;
+  Heads<const void*> query, key, value;
+  Heads<const void*> mask;  // rows are queries, columns keys; 0 where it repeats
+  MaskKind mask_kind;
+  Heads<void*> out;  // of attention
+  void* lse;         // [batch, heads, queries] in the type that is computed in; an operand of the gradient
+  Heads<const void*> dout, saved;  // of the gradient: that of out, and out
+  Heads<void*> dquery, dkey, dvalue;
+
+  AICF_HD int64_t group() const { return heads / key_heads; }
+  AICF_HD int64_t rows() const { return batch * heads * queries; }
+};
+
+AttentionProblem attention_problem(const OpDesc& op);
+
+}  // namespace aicf

@@ -1,0 +1,157 @@
+// attention and its gradient: what they accept and the kernels that run them.
+#include <algorithm>
+#include <initializer_list>
+
+#include "kernels/attention/launch.h"
+#include "kernels/common/rows.h"
+#include "op/registry.h"
+
+namespace aicf {
+namespace {
+
+DType compute_dtype(DType dtype) { return dtype == DType::F64 ? DType::F64 : DType::F32; }
+
+// mask: rank 4, each dimension that of the scores or 1.
+Status check_mask(const OpDesc& op, const TensorDesc& mask, const TensorDesc& scores) {
+  const DType wide = compute_dtype(scores.dtype);
+  if (mask.dtype != DType::I1 && mask.dtype != scores.dtype && mask.dtype != wide)
+    return refuse(op, "mask: expected element type i1", wide == scores.dtype ? "" : ", ",
+                  wide == scores.dtype ? "" : dtype_name(scores.dtype), " or ", dtype_name(wide), ", got ",
+                  mask.str());
+  AICF_TRY(expect_rank(op, "mask", mask, 4));
+  for (int d = 0; d < 4; ++d)
+    if (mask.shape[d] != scores.shape[d] && mask.shape[d] != 1)
+      return refuse(op, "mask: expected dimensions of scores ", scores.str(), " or 1, got ", mask.str());
+  return Status::ok();
+}
+
+// query [B, H, Tq, D], key [B, Hkv, Tk, D], value [B, Hkv, Tk, Dv], H a multiple of Hkv, D at least 1.
+Status check_heads(const OpDesc& op) {
+  const TensorDesc &query = op.in("query"), &key = op.in("key"), &value = op.in("value");
+  AICF_TRY(expect_float(op, "query", query));
+  for (const char* name : {"query", "key", "value"}) AICF_TRY(expect_rank(op, name, op.in(name), 4));
+  const int64_t batch = query.shape[0], heads = query.shape[1], groups = key.shape[1];
+  if (groups < 1 || heads % groups != 0)
+    return refuse(op, "expected heads of queries that are a multiple of those of keys, got query ",
+                  query.str(), " and key ", key.str());
+  if (query.shape[3] < 1) return refuse(op, "query: expected elements in a head, got ", query.str());
+  AICF_TRY(expect_tensor(op, "key", key,
+                         expected_tensor(query.dtype, {batch, groups, key.shape[2], query.shape[3]})));
+  AICF_TRY(expect_tensor(op, "value", value,
+                         expected_tensor(query.dtype, {batch, groups, key.shape[2], value.shape[3]})));
+  if (!op.has_in("mask")) return Status::ok();
+  return check_mask(op, op.in("mask"),
+                    expected_tensor(query.dtype, {batch, heads, query.shape[2], key.shape[2]}));
+}
+
+TensorDesc out_of(const OpDesc& op) {
+  TensorDesc out = op.in("query");
+  out.shape[3] = op.in("value").shape[3];
+  return out;
+}
+
+TensorDesc lse_of(const OpDesc& op) {
+  const TensorDesc& query = op.in("query");
+  return expected_tensor(compute_dtype(query.dtype), {query.shape[0], query.shape[1], query.shape[2]});
+}
+
+Status check_attention(const OpDesc& op) {
+  AICF_TRY(check_heads(op));
+  AICF_TRY(expect_tensor(op, "out", op.out("out"), out_of(op)));
+  return expect_tensor(op, "lse", op.out("lse"), lse_of(op));
+}
+
+Status check_attention_grad(const OpDesc& op) {
+  AICF_TRY(check_heads(op));
+  AICF_TRY(expect_tensor(op, "dout", op.in("dout"), out_of(op)));
+  AICF_TRY(expect_tensor(op, "out", op.in("out"), out_of(op)));
+  AICF_TRY(expect_tensor(op, "lse", op.in("lse"), lse_of(op)));
+  AICF_TRY(expect_tensor(op, "dquery", op.out("dquery"), op.in("query")));
+  AICF_TRY(expect_tensor(op, "dkey", op.out("dkey"), op.in("key")));
+  return expect_tensor(op, "dvalue", op.out("dvalue"), op.in("value"));
+}
+
+Status needs_neighbours(const char* name, const TensorDesc& t) {
+  if (t.numel() == 0 || t.shape[3] == 1 || t.strides[3] == 1) return Status::ok();
+  return decline("needs neighbours along the last dimension, ", name, " is ", t.str(), " with strides ",
+                 t.strides_str());
+}
+
+template <DType dtype>
+Status supports_heads(const OpDesc& op) {
+  AICF_TRY(needs_dtype(op, dtype));
+  const int64_t largest = std::max(op.in("query").shape[3], op.in("value").shape[3]);
+  if (largest > kLargestHead)
+    return decline("needs heads of at most ", kLargestHead, " elements, got ", largest);
+  for (const OperandRow& row : op.schema->inputs)
+    if (row.count == Count::One && op.in(row.name).rank == 4)
+      AICF_TRY(needs_neighbours(row.name, op.in(row.name)));
+  for (const OperandRow& row : op.schema->outputs)
+    if (op.out(row.name).rank == 4) AICF_TRY(needs_neighbours(row.name, op.out(row.name)));
+  return needs_element_alignment(op);
+}
+
+constexpr Prepare cpu = prepare_with<attention_problem, attention_cpu>;
+constexpr Prepare cpu_grad = prepare_with<attention_problem, attention_grad_cpu>;
+constexpr Prepare cuda = AICF_CUDA((prepare_with<attention_problem, attention_cuda>));
+constexpr Prepare cuda_grad = AICF_CUDA((prepare_with<attention_problem, attention_grad_cuda>));
+
+#define AICF_ATTENTION_ROWS(op, prepare, workspace)                                           \
+  cuda_row(op "_f16_tc", op, 80, prepare, supports_heads<DType::F16>, workspace),             \
+      cuda_row(op "_bf16_tc", op, 80, prepare, supports_heads<DType::BF16>, workspace),       \
+      cuda_row(op "_f32_blocks", op, kSmAny, prepare, supports_heads<DType::F32>, workspace), \
+      cuda_row(op "_f64_blocks", op, kSmAny, prepare, supports_heads<DType::F64>, workspace)
+
+constexpr KernelVariant kVariants[] = {
+    AICF_ATTENTION_ROWS("attention", cuda, nullptr),
+    cpu_row("attention_cpu", "attention", cpu, needs_element_alignment, attention_cpu_workspace),
+    AICF_ATTENTION_ROWS("attention_grad", cuda_grad, attention_grad_cuda_workspace),
+    cpu_row("attention_grad_cpu", "attention_grad", cpu_grad, needs_element_alignment,
+            attention_grad_cpu_workspace),
+};
+
+constexpr const char* kNumerics =
+    "scores and sums in f32 (f64 for f64), in an order that the kernel fixes; each result rounded once; on "
+    "tensor cores weights and their gradients are rounded to f16 or bf16 before they are multiplied";
+
+}  // namespace
+
+size_t attention_grad_cuda_workspace(const OpDesc& op) {
+  const AttentionProblem p = attention_problem(op);
+  return static_cast<size_t>(p.rows()) * dtype_size(compute_dtype(p.dtype));
+}
+
+static const Family family([](KernelRegistry& registry) {
+  const std::vector<AttrRow> attrs = {optional(kCausal), required(kScale)};
+  registry.add(OpSchema{
+      44,
+      "Attention",
+      "attention",
+      "softmax of scale * query keyT, with the mask and without the keys behind the query, times value; lse: "
+      "logsumexp of each row of scores",
+      {strided("query"), strided("key"), strided("value"), strided(maybe("mask"))},
+      {strided("out"), {"lse"}},
+      attrs,
+      {},
+      kNumerics,
+      check_attention});
+  registry.add(OpSchema{45,
+                        "AttentionGrad",
+                        "attention_grad",
+                        "gradient of attention from dout and its results out and lse",
+                        {strided("dout"),
+                         strided("query"),
+                         strided("key"),
+                         strided("value"),
+                         strided("out"),
+                         {"lse"},
+                         strided(maybe("mask"))},
+                        {strided("dquery"), strided("dkey"), strided("dvalue")},
+                        attrs,
+                        {},
+                        kNumerics,
+                        check_attention_grad});
+  for (const KernelVariant& variant : kVariants) registry.add(variant);
+});
+
+}  // namespace aicf

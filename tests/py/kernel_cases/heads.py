@@ -1,0 +1,185 @@
+"""Attention: lengths and sizes around the tiles of kernels, groups, masks that repeat, views of one projection.
+
+The gradient's cases are those of attention, with its results as operands.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from aicf_mlir.interpreters.kernel import meaning
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES
+from kernel_cases.case import Array, Case, Maker, Spec
+from kernel_cases.places import Place, placed, repeated
+
+Names = tuple[str, ...]
+
+ROUNDED_WEIGHTS = 1.0
+"""See `Case.inner_units`."""
+
+
+@dataclass
+class Heads:
+    """One call of attention: [batch, heads, rows, elements], and where they lie."""
+
+    make: Maker
+    batch: int
+    heads: tuple[int, int]
+    """Of queries, of keys."""
+    rows: tuple[int, int]
+    sizes: tuple[int, int]
+    """Of a query and a key, of a value."""
+    mask: Array | None = None
+    causal: bool = False
+    places: dict[str, Place] = field(default_factory=dict[str, Place])
+    """By operand and result, where they are not dense."""
+    fixed: dict[str, Array] = field(default_factory=dict[str, Array])
+    """Operands that are no random numbers."""
+
+    @property
+    def scale(self) -> float:
+        """As usual."""
+        return self.sizes[0] ** -0.5
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of an operand or a result."""
+        of_keys = name.removeprefix("d") in ("key", "value")
+        size = self.sizes[name.removeprefix("d") in ("value", "out")]
+        return (self.batch, self.heads[of_keys], self.rows[of_keys], size)
+
+    def operand(self, name: str) -> Array:
+        """Its values, the same where it repeats."""
+        values = self.fixed[name] if name in self.fixed else self.make.normal(*self.shape(name))
+        return self.places[name].once(values) if name in self.places else values
+
+    @property
+    def results(self) -> list[Spec]:
+        """Of attention."""
+        wide = "f64" if self.make.dtype == "f64" else "f32"
+        return [self.make.out(*self.shape("out")), (wide, self.shape("out")[:3])]
+
+    def case(self, label: str, grad: bool) -> Case:
+        """The call, or that of the gradient."""
+        shapes = f"{self.batch}x{self.heads}x{self.rows}x{self.sizes}{' causal' * self.causal}"
+        attrs: dict[str, Any] = {"causal": self.causal, "scale": self.scale}
+        operands = {name: self.operand(name) for name in ("query", "key", "value")}
+        results: Names = ("out", "lse")
+        outputs = self.results
+        masks = {} if self.mask is None else {"mask": self.mask}
+        if grad:
+            counts = ((1, 1, 1, int(bool(masks))), (1, 1))
+            out, lse = meaning(
+                "attention", [*operands.values(), *masks.values()], attrs, self.results, counts=counts
+            )
+            operands = {"dout": self.operand("dout"), **operands, "out": out, "lse": lse}
+            results = ("dquery", "dkey", "dvalue")
+            outputs = [self.make.out(*self.shape(name)) for name in results]
+        operands |= masks
+        return Case(
+            f"{label} {shapes}",
+            list(operands.values()),
+            outputs,
+            attrs,
+            ((*[1] * (len(operands) - len(masks)), len(masks)), (1,) * len(results)),
+            tuple(self.places.get(name) for name in (*operands, *results)),
+            scale=1.0,
+            inner_units=ROUNDED_WEIGHTS,
+        )
+
+
+LENGTHS = ((1, 1), (1, 40), (3, 5), (16, 16), (17, 63), (64, 64), (65, 33), (100, 130), (129, 257))
+SIZES = ((1, 1), (8, 8), (17, 5), (32, 32), (33, 40), (64, 64), (80, 72), (128, 128), (7, 129), (256, 256))
+
+
+def calls(make: Maker) -> Iterator[tuple[str, Heads]]:
+    for n, (rows, sizes) in enumerate(itertools.product(LENGTHS, SIZES)):
+        if n % 3 == 0 or rows[0] == 65:
+            yield "dense", Heads(make, 1 + n % 2, (2, 2), rows, sizes, causal=n % 2 == 0)
+    for rows, causal in itertools.product(((33, 70), (70, 33), (150, 150)), (False, True)):
+        yield "groups", Heads(make, 2, (6, 2), rows, (40, 24), causal=causal)
+        yield "one head of keys", Heads(make, 1, (3, 1), rows, (16, 16), causal=causal)
+    for rows in ((0, 5), (5, 0)):
+        yield "nothing", Heads(make, 2, (2, 1), rows, (8, 4))
+    yield "long", Heads(make, 1, (1, 1), (300, 700), (64, 64))
+    yield from masked(make)
+    yield from laid_out(make)
+    yield from special(make)
+
+
+def masks(make: Maker, shape: tuple[int, ...]) -> Iterator[Array]:
+    """Booleans and numbers, the second row hiding everything."""
+    wide = NUMPY_TYPES["f64" if make.dtype == "f64" else "f32"]
+    seen = make.random.random(shape) > 0.4
+    seen[..., 1:2, :] = False
+    yield seen
+    yield np.where(seen, make.normal(*shape), -np.inf).astype(NUMPY_TYPES[make.dtype])
+    yield make.random.standard_normal(shape).astype(wide)
+
+
+def masked(make: Maker) -> Iterator[tuple[str, Heads]]:
+    for keep in ((1, 1, 1, 1), (0, 0, 1, 1), (1, 0, 0, 1), (0, 1, 1, 1), (1, 1, 1, 0)):
+        shape = tuple(size if kept else 1 for size, kept in zip((2, 4, 35, 67), keep, strict=True))
+        for mask in masks(make, shape):
+            causal = bool(keep[0])
+            yield f"mask {mask.dtype}{shape}", Heads(make, 2, (4, 2), (35, 67), (32, 32), mask, causal)
+    mask = next(masks(make, (2, 2, 20, 30)))
+    place = {"mask": placed(mask.shape, (1, 0, 3, 2), gap=1)}
+    yield "mask by columns", Heads(make, 2, (2, 2), (20, 30), (8, 8), mask, places=place)
+
+
+PARTS = ("query", "key", "value")
+
+
+def laid_out(make: Maker) -> Iterator[tuple[str, Heads]]:
+    """Heads of one projection [B, T, 3, H, D], results joined as [B, T, H, D]; with gaps; keys that repeat."""
+    for size, rows in ((64, 70), (5, 33), (32, 130)):
+        batch, heads = 2, 3
+        strides = (rows * 3 * heads * size, size, 3 * heads * size, 1)
+        views = {name: Place(strides, n * heads * size) for n, name in enumerate(PARTS)}
+        shape = (batch, heads, rows, size)
+        joined = placed(shape, (0, 2, 1, 3))
+        grads = {f"d{name}": place for name, place in views.items()}
+        places = {**views, **grads, "out": joined, "dout": joined}
+        yield "one projection", Heads(make, batch, (3, 3), (rows, rows), (size, size), None, True, places)
+        gaps = {
+            name: placed(shape, gap=3, offset=1)
+            for name in (*PARTS, "dquery", "dkey", "dvalue", "dout", "out")
+        }
+        yield "gaps", Heads(make, batch, (3, 3), (rows, rows), (size, size), places=gaps)
+        columns = {name: placed(shape, (0, 1, 3, 2)) for name in (*PARTS, "dquery", "out")}
+        yield "by columns", Heads(make, batch, (3, 3), (rows, rows), (size, size), places=columns)
+        heads_repeat = {name: repeated(placed(shape), 1) for name in ("key", "value", "dout")}
+        yield "repeated heads", Heads(make, batch, (3, 3), (rows, rows), (size, size), places=heads_repeat)
+        rows_repeat = {name: repeated(placed(shape), 2) for name in ("query", "key", "value", "dout")}
+        yield "repeated rows", Heads(make, batch, (3, 3), (rows, rows), (size, size), places=rows_repeat)
+
+
+def special(make: Maker) -> Iterator[tuple[str, Heads]]:
+    """What is not finite in a query, a key or a mask; scores far apart."""
+    for name, value in itertools.product(("query", "key"), (np.nan, np.inf, -np.inf)):
+        rows = {"query": 20, "key": 35}
+        fixed = {
+            each: make.cast(make.random.uniform(0.125, 2.0, (1, 2, count, 1))) for each, count in rows.items()
+        }
+        fixed[name][0, 0, 3] = value
+        yield f"{value} in a {name}", Heads(make, 1, (2, 2), (20, 35), (1, 4), fixed=fixed)
+    mask = np.zeros((1, 1, 20, 35), NUMPY_TYPES[make.dtype])
+    mask[..., 2, 5], mask[..., 4, 7], mask[..., 6, :] = np.nan, np.inf, -np.inf
+    yield "not finite masks", Heads(make, 1, (2, 2), (20, 35), (8, 8), mask)
+    large = {name: make.cast(make.random.standard_normal((1, 2, 40, 8)) * 4) for name in ("query", "key")}
+    yield "scores far apart", Heads(make, 1, (2, 2), (40, 40), (8, 8), fixed=large)
+
+
+def attention(make: Maker) -> Iterator[Case]:
+    for label, heads in calls(make):
+        yield heads.case(label, grad=False)
+
+
+def attention_grad(make: Maker) -> Iterator[Case]:
+    for label, heads in calls(make):
+        yield heads.case(label, grad=True)

@@ -1,8 +1,9 @@
-"""Scaled dot-product attention, written by products, masks and a softmax: so its gradient follows from theirs."""
+"""Scaled dot-product attention: one op, or products, masks and a softmax where that op does not serve."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from xdsl.ir import SSAValue
@@ -12,8 +13,16 @@ from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.reductions import REDUCTIONS
 from aicf_mlir.frontend.call import Call
 from aicf_mlir.frontend.refused import Forbidden
+from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.expect import is_float
-from aicf_mlir.ir.tensor_op import shape_of
+from aicf_mlir.ir.tensor_op import element_type, shape_of
+
+LARGEST = 256
+"""Elements of a query or a value that the kernels of every device take."""
+SHORTEST = 128
+"""Causal keys from which on the CPU gains by what it skips."""
+MOST_SCORES = 1 << 22
+"""Scores that the CPU keeps for the gradient."""
 
 
 def attention(call: Call) -> SSAValue:
@@ -24,6 +33,80 @@ def attention(call: Call) -> SSAValue:
     """
     if call["dropout_p"] > 0:
         raise Forbidden(f"attention with dropout (dropout_p={call['dropout_p']}); use 0.0")
+    return whole(call) if is_whole(call) else composed(call)
+
+
+def is_whole(call: Call) -> bool:
+    """Whether nn.attention is taken: where it serves, and pays."""
+    return serves(call) and (call.device.type != "cpu" or pays_on_cpu(call))
+
+
+def serves(call: Call) -> bool:
+    """No gradient of the mask, which would need all scores, and a size that kernels take."""
+    query, key, value = (shape_of(call.value(name)) for name in ("query", "key", "value"))
+    grouped = query[:-3] == key[:-3] and key[:-2] == value[:-2]
+    return (
+        not call.needs_gradient("attn_mask")
+        and query[-1] > 0
+        and max(query[-1], value[-1]) <= LARGEST
+        and (grouped or not call["enable_gqa"])
+    )
+
+
+def pays_on_cpu(call: Call) -> bool:
+    """Where computing scores again for the gradient costs less than keeping them: half of them, or very many."""
+    query, key = (shape_of(call.value(name)) for name in ("query", "key"))
+    skips = call["is_causal"] and key[-2] >= SHORTEST
+    return skips or math.prod(query[:-1]) * key[-2] > MOST_SCORES
+
+
+def scale_of(call: Call) -> float:
+    """What scores are multiplied with."""
+    size = shape_of(call.value("query"))[-1]
+    return 1 / math.sqrt(size) if call["scale"] is None else float(call["scale"])
+
+
+def whole(call: Call) -> SSAValue:
+    """By nn.attention: leading dimensions before the heads become one."""
+    emit = call.emit
+    operands = [call.of(call[name], call.dtype) for name in ("query", "key", "value")]
+    if not call["enable_gqa"]:
+        batch = nn.broadcast_shapes(*(shape_of(each)[:-2] for each in operands))
+        operands = [emit.broadcast(each, (*batch, *shape_of(each)[-2:])) for each in operands]
+    query, key, value = (emit.reshape(each, in_heads(shape_of(each))) for each in operands)
+    mask = None
+    if call["attn_mask"] is not None:
+        mask = mask_of(call, (*shape_of(operands[0])[:-1], shape_of(key)[2]))
+    op = nn.AttentionOp(query, key, value, mask, scale=scale_of(call), causal=call["is_causal"])
+    out, lse = emit.insert_all(op)
+    out.name_hint = emit.fresh("attention")
+    lse.name_hint = f"{out.name_hint}.lse"
+    return emit.reshape(out, call.shape)
+
+
+def in_heads(shape: Sequence[int]) -> tuple[int, ...]:
+    """[.., H, rows, columns] as [batch, H, rows, columns]."""
+    *batch, rows, columns = shape
+    return (math.prod(batch[:-1]), batch[-1] if batch else 1, rows, columns)
+
+
+def mask_of(call: Call, scores: Sequence[int]) -> SSAValue:
+    """The mask with four dimensions, each that of `scores` [.., H, L, S] in heads, or 1 where it repeats."""
+    mask, emit = call.value("attn_mask"), call.emit
+    if not is_float(mask):
+        mask = emit.cast(mask, torch.bool)
+    elif element_type(mask) != ELEMENT_TYPES[call.dtype]:
+        mask = emit.cast(mask, call.wide_dtype)
+    shape = (1,) * (len(scores) - len(shape_of(mask))) + shape_of(mask)
+    leading, wanted = shape[:-3], tuple(scores[:-3])
+    if leading != wanted and any(size != 1 for size in leading):
+        shape = (*wanted, *shape[-3:])
+        mask = emit.broadcast(mask, shape)
+    return emit.reshape(mask, in_heads(shape))
+
+
+def composed(call: Call) -> SSAValue:
+    """By products, masks and a softmax, so that the gradient follows from theirs."""
     wide = call.wide_dtype
     query, key, value = (call.of(call[name], wide) for name in ("query", "key", "value"))
     *heads, length, size = shape_of(query)
@@ -37,8 +120,7 @@ def attention(call: Call) -> SSAValue:
         )
         heads = list(batch)
     sources = shape_of(key)[-2]
-    scale = 1 / math.sqrt(size) if call["scale"] is None else float(call["scale"])
-    query = call.emit.insert(CLASSES["mul"](query, call.emit.constant(scale, wide)))
+    query = call.emit.insert(CLASSES["mul"](query, call.emit.constant(scale_of(call), wide)))
     scores = call.emit.insert(nn.MatmulOp(query, key, trans_b=True))
     shape = (*heads, length, sources)
     weights = softmax(call, call.emit.reshape(scores, shape), wide)

@@ -34,11 +34,20 @@ class Call:
     """Turns a tensor known while tracing into a value."""
     device: torch.device
     """Where the step runs."""
-    carries_gradient: bool
-    """Whether a trained parameter reaches this call."""
+    carriers: Sequence[Value]
+    """The arguments that a trained parameter reaches."""
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
+
+    @property
+    def carries_gradient(self) -> bool:
+        """Whether a trained parameter reaches this call."""
+        return bool(self.carriers)
+
+    def needs_gradient(self, name: str) -> bool:
+        """Whether a trained parameter reaches the tensor argument `name`."""
+        return any(each is self.arguments[name] for each in self.carriers)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -159,7 +159,7 @@ class Importer:
             emit=self._emit,
             materialize=self.materialize,
             device=self._device,
-            carries_gradient=self._carries_gradient(node),
+            carriers=[self._values[each] for each in node.all_input_nodes if each in self._carriers],
         )
         try:
             if is_known(node, call.arguments):

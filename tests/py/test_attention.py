@@ -13,10 +13,18 @@ from beside_torch import assert_trains, compiled
 from torch import nn
 
 from aicf_mlir import TraceError
+from aicf_mlir.frontend import aten_attention
 
 Attend = Callable[[Any, Any, Any, Any], Any]
 
 BATCH, HEADS, LENGTH, SIZE = 2, 4, 6, 8
+
+
+@pytest.fixture(autouse=True, params=["made of others", "one op"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test by products and a softmax, and by nn.attention wherever that serves."""
+    whole = aten_attention.serves if request.param == "one op" else lambda call: False
+    monkeypatch.setattr(aten_attention, "is_whole", whole)
 
 
 class Attention(nn.Module):

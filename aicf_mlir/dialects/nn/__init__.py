@@ -13,6 +13,7 @@ from pkgutil import iter_modules
 from xdsl.ir import Dialect, Operation
 
 from aicf_mlir.dialects.nn import pointwise
+from aicf_mlir.dialects.nn.attention import *
 from aicf_mlir.dialects.nn.broadcasting import *
 from aicf_mlir.dialects.nn.checks import *
 from aicf_mlir.dialects.nn.common import NNOp

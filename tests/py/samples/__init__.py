@@ -10,7 +10,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from samples import checks, elementwise, indexing, losses, pointwise, rows, slices, structured, updates
+from samples import (
+    attention,
+    checks,
+    elementwise,
+    indexing,
+    losses,
+    pointwise,
+    rows,
+    slices,
+    structured,
+    updates,
+)
 from samples.sample import Sample
 
 __all__ = ["NN_SAMPLES", "OPTIM_SAMPLES", "SAMPLES", "Sample", "sweep"]
@@ -26,6 +37,7 @@ NN_SAMPLES: Sequence[Sample] = (
     *rows.rows(),
     *slices.slices(),
     *indexing.indexing(),
+    *attention.attention(),
     *losses.mse(),
     *losses.cross_entropy(),
     *checks.check_index(),

@@ -1,0 +1,115 @@
+"""Samples of attention and its gradient: groups of heads, masks of every kind, rows that see nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from xdsl.ir import Operation
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.interpreters.numerics import Array
+from samples.sample import Fill, Sample
+
+SCALE = 0.7
+ROUNDED_WEIGHTS = 1.0
+"""Units in the last place of f16 and bf16: tensor cores take weights in the type of the values."""
+
+
+def blind_row(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Whether a query sees a key: the second query sees none, the others the first key at least."""
+    seen = rng.integers(0, 2, shape)
+    seen[..., 0] = 1
+    seen[..., 1:2, :] = 0
+    return seen
+
+
+def infinities(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """To be added: -infinity for what `blind_row` hides."""
+    return np.where(blind_row(rng, shape) == 1, rng.standard_normal(shape), -np.inf)
+
+
+HEADS = ("1x2x3x4xf32", "1x2x5x4xf32", "1x2x5x3xf32")
+MASKED = ("2x1x3x2xf32", "2x1x4x2xf32", "2x1x4x2xf32")
+
+CASES: Mapping[str, tuple[tuple[str, ...], bool, Mapping[int, Fill], bool]] = {
+    "plain": (HEADS, False, {}, True),
+    "causal": (("2x1x4x3xf32", "2x1x4x3xf32", "2x1x4x2xf32"), True, {}, True),
+    "causal, fewer keys": (("1x1x5x2xf32", "1x1x3x2xf32", "1x1x3x2xf32"), True, {}, True),
+    "grouped": (("1x4x3x2xf32", "1x2x3x2xf32", "1x2x3x2xf32"), True, {}, True),
+    "one key": (("2x2x3x2xf32", "2x1x1x2xf32", "2x1x1x2xf32"), False, {}, True),
+    "of booleans": ((*MASKED, "1x1x3x4xi1"), False, {3: blind_row}, True),
+    "key padding": ((*MASKED, "2x1x1x4xi1"), True, {}, True),
+    "added": ((*HEADS, "1x2x1x5xf32"), False, {}, True),
+    "added, wide": ((*HEADS, "1x1x3x5xcompute"), True, {}, True),
+    "infinities": ((*MASKED, "2x1x3x4xf32"), False, {3: infinities}, False),
+}
+"""By name: operands, causal, how masks are filled, whether central differences are defined."""
+
+
+def scores_of(query: Any, key: Any, mask: Any, causal: bool) -> Any:
+    """The scores, in torch."""
+    key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
+    scores = SCALE * query @ key.mT
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
+    return scores
+
+
+def attended(query: Any, key: Any, value: Any, mask: Any, causal: bool) -> tuple[Any, Any]:
+    """What torch's safe softmax gives, and the logsumexp."""
+    scores = scores_of(query, key, mask, causal)
+    weights = torch.ops.aten._safe_softmax(scores, -1)
+    value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+    return weights @ value, torch.logsumexp(scores, -1)
+
+
+def attention() -> list[Sample]:
+    """Each case forward and backward; the gradient's operands are free, as its formula is."""
+    samples: list[Sample] = []
+    for name, (operands, causal, fills, smooth) in CASES.items():
+
+        def build(query: Any, key: Any, value: Any, mask: Any = None, causal: bool = causal) -> Operation:
+            return nn.AttentionOp(query, key, value, mask, scale=SCALE, causal=causal)
+
+        def forward(query: Any, key: Any, value: Any, mask: Any = None, causal: bool = causal) -> Any:
+            return attended(query, key, value, mask, causal)
+
+        def gradient(*given: Any, causal: bool = causal) -> Operation:
+            return nn.AttentionGradOp(*given, scale=SCALE, causal=causal)
+
+        def backward(
+            dout: Any,
+            query: Any,
+            key: Any,
+            value: Any,
+            out: Any,
+            lse: Any,
+            mask: Any = None,
+            causal: bool = causal,
+        ) -> Any:
+            spread = value.repeat_interleave(query.shape[1] // value.shape[1], 1).requires_grad_()
+            heads = [each.clone().requires_grad_() for each in (query, key)]
+            scores = scores_of(heads[0], heads[1], mask, causal)
+            weights = torch.where(
+                torch.isneginf(lse)[..., None], 0.0, (scores - lse[..., None]).exp()
+            ).detach()
+            slopes = weights * (dout @ spread.detach().mT - (dout * out).sum(-1, True))
+            dquery, dkey = torch.autograd.grad(scores, heads, slopes)
+            dvalue = weights.mT @ dout
+            return dquery, dkey, dvalue.unflatten(1, (value.shape[1], -1)).sum(2)
+
+        query, _, value = operands[:3]
+        out = "x".join([*query.split("x")[:3], *value.split("x")[3:]])
+        lse = "x".join([*query.split("x")[:3], "compute"])
+        backward_fills = {index + 3: fill for index, fill in fills.items()}
+        samples.append(Sample(name, operands, build, forward, fills, smooth, inner_units=ROUNDED_WEIGHTS))
+        types = (out, *operands[:3], out, lse, *operands[3:])
+        samples.append(
+            Sample(name, types, gradient, backward, backward_fills, smooth, inner_units=ROUNDED_WEIGHTS)
+        )
+    return samples

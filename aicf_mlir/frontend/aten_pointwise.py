@@ -149,12 +149,6 @@ def parametric_relu(call: Call) -> SSAValue:
     return applied(call, "prelu", [x, weight])
 
 
-def celu(call: Call) -> SSAValue:
-    """An elu of a scaled operand."""
-    alpha = float(call["alpha"])
-    return applied(call, "elu", [call["self"]], alpha=alpha, scale=1.0, input_scale=1.0 / alpha)
-
-
 def random_relu(call: Call) -> SSAValue:
     """In evaluation mode the slope is the mean of the two."""
     if call["training"]:

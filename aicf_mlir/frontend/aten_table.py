@@ -59,7 +59,7 @@ OF_ONE = (
     *("reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "sinc"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("relu", "gelu", "silu", "sigmoid", "mish", "hardswish", "hardsigmoid", "hardtanh", "hardshrink"),
-    *("leaky_relu", "elu", "softplus", "softshrink", "threshold", "neg", "abs", "sign", "clamp"),
+    *("leaky_relu", "elu", "celu", "softplus", "softshrink", "threshold", "neg", "abs", "sign", "clamp"),
     "logit",
     *("isnan", "isinf", "isfinite", "bitwise_not"),
 )
@@ -106,7 +106,6 @@ POINTWISE: dict[str, Row] = {
     **rows(pointwise("bitwise_xor"), *of_two("bitwise_xor", "__xor__")),
     **rows(pointwise("hardtanh", min_val=0.0, max_val=6.0), "relu6.default"),
     **rows(pointwise("elu", **SELU), "selu.default"),
-    **rows(aten_pointwise.celu, "celu.default"),
     **rows(aten_pointwise.random_relu, "rrelu.default"),
     **rows(aten_pointwise.parametric_relu, "prelu.default", "_prelu_kernel.default"),
     **rows(pointwise("log_sigmoid"), "log_sigmoid.default"),

@@ -83,7 +83,7 @@ def hardswish_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
 
 
 def elu(x: Scalar, alpha: float, scale: float, input_scale: float) -> Scalar:
-    """Selu and celu are scales of it."""
+    """Selu is a scale of it."""
     return select(x > 0.0, x * scale, expm1(x * input_scale) * (alpha * scale))
 
 
@@ -192,6 +192,13 @@ ROWS = (
         elu,
         parameters={"alpha": 1.0, "scale": 1.0, "input_scale": 1.0},
         gradient=elu_gradient,
+    ),
+    Row(
+        "celu",
+        "x, or alpha * (exp(x / alpha) - 1) where x is not positive.",
+        lambda x, alpha: select(x > 0.0, x, expm1(x / alpha) * alpha),
+        parameters={"alpha": 1.0},
+        gradient=lambda g, x, y, alpha: select(x <= 0.0, g * exp(x / alpha), g),
     ),
     Row(
         "hardshrink",

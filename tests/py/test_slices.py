@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from aicf_mlir import CompiledTrainStep, compile_train_step
 from aicf_mlir.describe import describe
 from aicf_mlir.stages import make_context, run_stages
 from aicf_mlir.text.parsing import parse_module
+from aicf_mlir.tools.aicf_run import main as aicf_run
 
 Body = Callable[[Any, torch.Tensor], Any]
 
@@ -193,3 +195,22 @@ def test_a_model_without_copies_trains_as_in_torch(make: Callable[[], nn.Module]
     assert step.capture({"x": x}, verify="bitwise").equal
     for (name, ours), theirs in zip(model.named_parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5, msg=name)
+
+
+EMPTY_PART = """\
+plan.program @f target "cpu" peak 512 {
+  plan.arena @input 256
+  plan.arena @output 256
+  plan.slot @x in @input[0] : memref<0x44xf64> input "x"
+  plan.slot @part in @input[0] : memref<0x40xf64, strided<[44, 1], offset: 40>> input alias @x
+  plan.slot @y in @output[0] : memref<0x40xf64> output "y"
+  plan.launch @k0 "copy_cpu" copy x(@part) -> y(@y)
+}
+"""
+
+
+def test_a_part_without_elements_lies_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its offset points behind the memory that it is a part of."""
+    path = tmp_path / "plan.mlir"
+    path.write_text(EMPTY_PART)
+    assert aicf_run([str(path), "--compare=interp"]) == 0, capsys.readouterr()

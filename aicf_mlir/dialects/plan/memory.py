@@ -158,6 +158,8 @@ class SlotOp(IRDLOperation):
         """The bytes that the elements lie in, `(first, end)`, counted from the start of the owner."""
         if (layout := self.layout) is None:
             return 0, self.nbytes
+        if not layout.count:  # wherever it would lie, there is nothing
+            return 0, 0
         size = byte_size(self.spec[0], ())
         return layout.offset * size, layout.end * size
 

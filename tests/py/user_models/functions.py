@@ -69,7 +69,7 @@ REDUCTIONS: Mapping[str, Function] = {
 
 SHAPES: Mapping[str, Function] = {
     "cat and stack": lambda h: torch.cat([h, torch.stack([h, h * 2]).flatten(0, 1)], 0),
-    "split": lambda h: h.split([3, 5], -1)[1] * h.chunk(3, 0)[0].sum(),
+    "split": lambda h: h.split([3, 5], -1)[1] * h.chunk(3, 0)[0].exp().mean(),
     "tiles": lambda h: h.repeat(2, 3) + torch.tile(h.mean(0), (10, 3)),
     "repeat_interleave": lambda h: h.repeat_interleave(2, dim=1),
     "expand": lambda h: h[None].expand(3, -1, -1) * h.mean(0),

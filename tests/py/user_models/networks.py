@@ -144,7 +144,7 @@ def selective(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def translated(m: Any, x: torch.Tensor) -> torch.Tensor:
-    """An LSTM read by a GRU cell that attends to it."""
+    """An LSTM read by a recurrent cell that attends to it."""
     memory, (state, _) = m.read(x)
     state, outputs = state[-1], list[torch.Tensor]()
     for _ in range(3):
@@ -275,11 +275,11 @@ CASES: dict[str, Case] = {
     "PointNet": case(points, lambda: {"each": mlp(3, 8, 8), "head": nn.Linear(8, 2)}, rows(4, 9, 3)),
     "neural ODE": case(stepped, lambda: {"slope": mlp(4, 8, 4, act=nn.Tanh)}, rows(6, 4)),
     "Mamba": replace(case(selective, state_space, rows(2, 5, 8)), optimizer=slow),
-    "LSTM and GRU cell with attention": case(
+    "LSTM and a cell with attention": case(
         translated,
         lambda: {
             "read": nn.LSTM(4, 6, batch_first=True),
-            "cell": nn.GRUCell(6, 6),
+            "cell": nn.RNNCell(6, 6),
             "head": nn.Linear(6, 3),
         },
         rows(2, 5, 4),

@@ -1,0 +1,182 @@
+"""Schedules of generated CUDA kernels beside the one that is chosen: each is what NumPy computes, on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cuda_on_host import HostKernels
+from generated_cases import GeneratedCase, dense, difference, make, view
+from generated_models import model_kernel
+
+from aicf_mlir.codegen.cuda import maps, rows
+from aicf_mlir.codegen.cuda.pieces import with_pieces
+from aicf_mlir.codegen.cuda.rows_and_columns import Pair, PairSchedule, code, pair
+from aicf_mlir.codegen.kernel import Code, Kernel, Tensor
+from aicf_mlir.ir import formula as F
+
+SHAPES = ((37, 96), (300, 160), (5, 1024), (1, 64))
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A case with the code of one schedule; `whole` has the operands and results of the launch."""
+
+    case: GeneratedCase
+    code: Code
+
+
+def finished(made: Code) -> Code:
+    return Code(with_pieces(made.source), made.phases, made.workspace)
+
+
+def gradients(element: str, shape: tuple[int, int]) -> Pair:
+    """Those of a layer norm."""
+    dx, dw = (model_kernel(name, element, *shape) for name in ("layer_norm_dx", "layer_norm_dw"))
+    return pair(dx, dw, (0, 1, 4, 5))
+
+
+def scaled(shape: tuple[int, int]) -> Pair:
+    """A sum of rows whose operand the rows do not have, of what lies behind a reduction, and its largest."""
+    full, by_row = dense("f32", *shape), Tensor("f32", shape, (1, 0))
+    one, column = dense("f32", shape[0]), dense("f32", shape[1])
+    body = F.trace(["f32", "f32"], lambda x, w: [x * F.row_max(w), F.row_sum(x)])
+    left = Kernel("rowwise", "sm_90", body, shape, 1, (full, Tensor("f32", shape, (0, 1))), (full, one))
+    body = F.trace(["f32", "f32"], lambda y, x: [F.row_sum(x * y) * 0.5, F.row_max(x)])
+    right = Kernel("colwise", "sm_90", body, shape, 1, (by_row, full), (column, column))
+    return pair(left, right, (2, 0))
+
+
+def together(name: str, both: Pair, seed: int) -> GeneratedCase:
+    """A pair as one case."""
+    left = make(name, both.rows, np.random.default_rng(seed))
+    if both.columns is None:
+        return left
+    right = make(name, both.columns, np.random.default_rng(seed), [left.operands[n] for n in both.which])
+    whole = replace(both.rows, results=(*both.rows.results, *both.columns.results))
+    return GeneratedCase(name, whole, left.operands, (*left.expected, *right.expected))
+
+
+def pairs() -> Iterator[Scheduled]:
+    makers = [(e, lambda s, e=e: gradients(e, s)) for e in ("f32", "bf16")] + [("other", scaled)]
+    for shape in SHAPES:
+        for label, maker in makers:
+            both = maker(shape)
+            case = together(f"{label} {shape}", both, shape[0])
+            plan = rows.schedule(both.rows)
+            for lanes, groups, blocks, ahead, keep in (
+                (32, 1, 3, False, False),
+                (32, 4, 2, True, False),
+                (64, 2, 3, True, True),
+                (64, 1, 40, False, True),
+                (16, 4, 3, True, True),
+            ):
+                row = replace(plan, lanes=lanes, chunks=-(-plan.vectors // lanes))
+                yield Scheduled(case, finished(code(both, PairSchedule(row, groups, blocks, ahead, keep))))
+    alone = Pair(model_kernel("layer_norm", "bf16", 37, 768), None, (), ())
+    plan = replace(rows.schedule(alone.rows), lanes=64, chunks=2, once=True)
+    case = together("rows alone", alone, 1)
+    yield Scheduled(case, finished(code(alone, PairSchedule(plan, 2, 3, True, True))))
+
+
+def singles() -> Iterator[Scheduled]:
+    for element in ("f32", "bf16"):
+        for name in ("layer_norm", "softmax"):
+            case = make(name, model_kernel(name, element, 37, 768), np.random.default_rng(1))
+            plan = rows.schedule(case.kernel)
+            for lanes, block, once in ((32, 32, False), (32, 256, True), (64, 128, True), (256, 128, False)):
+                chosen = replace(
+                    plan, lanes=lanes, chunks=-(-plan.vectors // lanes), block=block, once=once, resident=1
+                )
+                yield Scheduled(case, finished(rows.code(case.kernel, chosen)))
+        for size in ((37, 96), (64, 64)):
+            case = make("gelu", model_kernel("gelu", element, *size), np.random.default_rng(1))
+            plan = maps.schedule(case.kernel)
+            for vectors, threads in ((1, 128), (4, 32), (2, 256)):
+                chosen = replace(plan, vectors=vectors, threads=threads, once=threads == 32, resident=2)
+                yield Scheduled(case, finished(maps.code(case.kernel, chosen)))
+
+
+@pytest.mark.parametrize("source", [pairs, singles])
+def test_every_schedule_is_what_numpy_computes(source: object, tmp_path: Path) -> None:
+    assert callable(source)
+    found: list[Scheduled] = list(source())  # pyright: ignore[reportUnknownArgumentType]
+    numbered = [
+        replace(item.case, kernel=replace(item.case.kernel, target=f"sm_{n}")) for n, item in enumerate(found)
+    ]
+    host = HostKernels(
+        [case.kernel for case in numbered],
+        tmp_path,
+        {case.kernel.id: item.code for case, item in zip(numbered, found, strict=True)},
+    )
+    wrong: list[str] = []
+    for case in numbered:
+        forwards, backwards = host.run(case), host.run(case, backwards=True)
+        assert [a.tobytes() for a in forwards] == [b.tobytes() for b in backwards], case.name
+        for number, block in enumerate(forwards):
+            if why := difference(case, number, view(block, case.kernel.results[number])):
+                wrong.append(f"{case.name} {case.kernel.target} result {number}: {why}")
+        assert all((block.view(np.uint8) == 0xFF).all() for block in host.run(case, skip=True)), case.name
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_is_no_pair_is_refused() -> None:
+    dx, dw = (model_kernel(name, "f32", 37, 96) for name in ("layer_norm_dx", "layer_norm_dw"))
+    with pytest.raises(ValueError, match="divide the dimensions of one domain"):
+        pair(dx, model_kernel("layer_norm_dw", "f32", 38, 96), (0, 1, 4, 5))
+    with pytest.raises(ValueError, match="operand 2 of the columns is not operand 3 of the rows"):
+        pair(dx, dw, (0, 1, 3, 5))
+    by_row = Tensor("f32", (37, 96), (1, 0))
+    body = F.trace(["f32"], F.row_sum)
+    same = Kernel("colwise", "sm_90", body, (37, 96), 1, (by_row,), (dense("f32", 96),))
+    with pytest.raises(ValueError, match="takes what is the same for all columns"):
+        pair(dx, same, (4,))
+
+
+def test_in_place_a_pair_is_the_same(tmp_path: Path) -> None:
+    both = gradients("f32", (37, 96))
+    case = together("in place", both, 1)
+    plan = rows.schedule(both.rows)
+    row = replace(plan, lanes=32, chunks=-(-plan.vectors // 32))
+    made = finished(code(both, PairSchedule(row, 4, 3, True, True)))
+    host = HostKernels([case.kernel], tmp_path, {case.kernel.id: made})
+    apart = host.run(case)
+    for place in ((0, 0), (0, 1), (0, 2)):
+        assert place in both.rows.in_place
+        assert [a.tobytes() for a in host.run(case, in_place=place)] == [a.tobytes() for a in apart]
+
+
+def test_a_division_of_a_row_is_right_for_every_divisor(tmp_path: Path) -> None:
+    ends = [
+        0.0,
+        1e-45,
+        1e-40,
+        1.1e-38,
+        1.2e-38,
+        1e-20,
+        0.7,
+        1.0,
+        3.0,
+        1e20,
+        8.5e37,
+        1.7e38,
+        3.4e38,
+        np.inf,
+        np.nan,
+    ]
+    y = np.array([sign * end for end in ends for sign in (1, -1)], np.float32)
+    x = np.tile(np.array([*ends, 49.0, -2.0], np.float32), (len(y), 1))
+    full, by_row = dense("f32", *x.shape), Tensor("f32", x.shape, (1, 0))
+    body = F.trace(["f32", "f32"], lambda a, b: [a / b, F.row_max(a)])
+    kernel = Kernel("rowwise", "sm_90", body, x.shape, 1, (full, by_row), (full, dense("f32", len(y))))
+    made = finished(rows.code(kernel, rows.schedule(kernel)))
+    assert "shared_quotient" in made.source
+    case = make("quotients", kernel, np.random.default_rng(0), [x.reshape(-1), y])
+    got = HostKernels([kernel], tmp_path).run(case)[0].reshape(x.shape)
+    with np.errstate(all="ignore"):
+        want = x / y[:, None]
+        near = np.abs(got.astype(np.float64) - want) <= np.maximum(2.0**-22 * np.abs(want), 2e-45)
+    assert (near | (got == want) | (np.isnan(got) & np.isnan(want))).all(), (got, want)

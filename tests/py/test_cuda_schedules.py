@@ -144,9 +144,22 @@ def test_in_place_a_pair_is_the_same(tmp_path: Path) -> None:
     made = finished(code(both, PairSchedule(row, 4, 3, True, True)))
     host = HostKernels([case.kernel], tmp_path, {case.kernel.id: made})
     apart = host.run(case)
+    assert (0, 3) not in both.in_place
     for place in ((0, 0), (0, 1), (0, 2)):
-        assert place in both.rows.in_place
+        assert place in both.in_place
         assert [a.tobytes() for a in host.run(case, in_place=place)] == [a.tobytes() for a in apart]
+
+
+def test_what_the_second_phase_reads_again_is_not_overwritten() -> None:
+    shape = (1, 64)
+    full, column = dense("f32", *shape), dense("f32", 64)
+    repeated = Tensor("f32", shape, (0, 1))
+    body = F.trace(["f32", "f32"], lambda x, w: x * w + F.row_max(x))
+    left = Kernel("rowwise", "sm_90", body, shape, 1, (full, repeated), (full,))
+    body = F.trace(["f32", "f32"], lambda x, w: F.row_sum(x) * w)
+    both = pair(left, Kernel("colwise", "sm_90", body, shape, 1, (full, repeated), (column,)), (0, 1))
+    assert both.rows.in_place == {(0, 0), (0, 1)}
+    assert both.in_place == {(0, 0)}
 
 
 def test_a_division_of_a_row_is_right_for_every_divisor(tmp_path: Path) -> None:

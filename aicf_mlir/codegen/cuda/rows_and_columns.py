@@ -47,6 +47,15 @@ class Pair:
     fed: tuple[int, ...]
     """By reduction of `columns`, the value of the body of `rows` that it takes."""
 
+    @property
+    def in_place(self) -> frozenset[tuple[int, int]]:
+        """Pairs (result of the rows, operand) that may be the very same memory: not what the second phase reads again."""
+        if self.columns is None:
+            return self.rows.in_place
+        behind = closure(self.columns, self.columns.body.results)
+        again = {self.which[value] for value in behind if value < len(self.which)}
+        return frozenset(places for places in self.rows.in_place if places[1] not in again)
+
 
 def pair(rows: Kernel, columns: Kernel, which: Sequence[int]) -> Pair:
     """Both in one; `which` says, by operand of `columns`, which operand of `rows` it is, or counts on behind them.
@@ -88,6 +97,7 @@ class PairSchedule:
     """How rows are spread over threads that stay."""
 
     rows: RowSchedule
+    """With at least one column and chunk: elements stay in registers from one pass to the next."""
     groups: int
     """Rows that a block has at the same time."""
     blocks: int

@@ -12,6 +12,7 @@ from cuda_on_host import HostKernels
 from generated_cases import GeneratedCase, dense, difference, make, view
 from generated_models import model_kernel
 
+from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import maps, rows
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.cuda.rows_and_columns import Pair, PairSchedule, code, pair
@@ -121,6 +122,17 @@ def test_every_schedule_is_what_numpy_computes(source: object, tmp_path: Path) -
                 wrong.append(f"{case.name} {case.kernel.target} result {number}: {why}")
         assert all((block.view(np.uint8) == 0xFF).all() for block in host.run(case, skip=True)), case.name
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC: the package nvidia-cuda-nvrtc has it")
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_a_pair_compiles_without_spills(element: str) -> None:
+    both = gradients(element, (32768, 768))
+    plan = rows.schedule(both.rows)
+    row = replace(plan, lanes=64, chunks=-(-plan.vectors // 64))
+    made = finished(code(both, PairSchedule(row, 2, 264, True, True)))
+    report = nvrtc.compile_with_report(made.source, "sm_90")[1]
+    assert report.count("0 bytes spill stores, 0 bytes spill loads") == len(made.phases) == 2
 
 
 def test_what_is_no_pair_is_refused() -> None:

@@ -56,7 +56,7 @@ class Choice:
 def row_choices(job: Job, pool: ThreadPoolExecutor) -> Iterator[Choice]:
     """A row for some lanes, blocks of some size, registers for some blocks at the same time."""
     kernel = job.kernels[0]
-    plan = rows.schedule(kernel)
+    plan = replace(rows.schedule(kernel), once=False)
     for lanes in (32, 64, 128, 256):
         chunks = -(-plan.vectors // lanes)
         for block in (64, 128, 256) if lanes == 32 else (lanes,):
@@ -75,7 +75,7 @@ def staying(
     both: Pair, slices: tuple[tuple[int, ...], ...], keeps: Sequence[bool], pool: ThreadPoolExecutor
 ) -> Iterator[Choice]:
     """Blocks that stay: as many as the registers allow, and half of them."""
-    plan = rows.schedule(both.rows)
+    plan = replace(rows.schedule(both.rows), resident=0, once=False)
     size = plan.vectors * plan.width * 4
     drafts: list[PairSchedule] = []
     for lanes in (32, 64, 128, 256):

@@ -23,7 +23,7 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.ir.body import COMPUTE, REDUCTIONS, Body, is_table, table_type
 from aicf_mlir.ir.layouts import Layout
 
-GENERATOR = 2
+GENERATOR = 3
 """Counts up whenever the code of a kernel may change: ids and the cache depend on it."""
 
 KINDS = ("map", "rowwise", "colwise")

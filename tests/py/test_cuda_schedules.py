@@ -67,7 +67,7 @@ def pairs() -> Iterator[Scheduled]:
         for label, maker in makers:
             both = maker(shape)
             case = together(f"{label} {shape}", both, shape[0])
-            plan = rows.schedule(both.rows)
+            plan = replace(rows.schedule(both.rows), resident=0)
             for lanes, groups, blocks, ahead, keep in (
                 (32, 1, 3, False, False),
                 (32, 4, 2, True, False),
@@ -78,7 +78,7 @@ def pairs() -> Iterator[Scheduled]:
                 row = replace(plan, lanes=lanes, chunks=-(-plan.vectors // lanes))
                 yield Scheduled(case, finished(code(both, PairSchedule(row, groups, blocks, ahead, keep))))
     alone = Pair(model_kernel("layer_norm", "bf16", 37, 768), None, (), ())
-    plan = replace(rows.schedule(alone.rows), lanes=64, chunks=2, once=True)
+    plan = replace(rows.schedule(alone.rows), lanes=64, chunks=2, resident=0, once=True)
     case = together("rows alone", alone, 1)
     yield Scheduled(case, finished(code(alone, PairSchedule(plan, 2, 3, True, True))))
 
@@ -128,7 +128,7 @@ def test_every_schedule_is_what_numpy_computes(source: object, tmp_path: Path) -
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 def test_a_pair_compiles_without_spills(element: str) -> None:
     both = gradients(element, (32768, 768))
-    plan = rows.schedule(both.rows)
+    plan = replace(rows.schedule(both.rows), resident=0)
     row = replace(plan, lanes=64, chunks=-(-plan.vectors // 64))
     made = finished(code(both, PairSchedule(row, 2, 264, True, True)))
     report = nvrtc.compile_with_report(made.source, "sm_90")[1]
@@ -151,7 +151,7 @@ def test_what_is_no_pair_is_refused() -> None:
 def test_in_place_a_pair_is_the_same(tmp_path: Path) -> None:
     both = gradients("f32", (37, 96))
     case = together("in place", both, 1)
-    plan = rows.schedule(both.rows)
+    plan = replace(rows.schedule(both.rows), resident=0)
     row = replace(plan, lanes=32, chunks=-(-plan.vectors // 32))
     made = finished(code(both, PairSchedule(row, 4, 3, True, True)))
     host = HostKernels([case.kernel], tmp_path, {case.kernel.id: made})

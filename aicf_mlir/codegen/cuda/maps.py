@@ -30,6 +30,10 @@ FILLED = 132 * 8 * THREADS
 """Threads that fill a large chip; with fewer, a thread takes one vector only."""
 IN_FLIGHT = 64
 """Bytes that a thread reads ahead, at most."""
+RESIDENT = 1024
+"""Threads of a multiprocessor that have registers for what they read ahead, where memory is what a map waits for."""
+MEMORY = 8
+"""Bytes of a point from which it is; below, arithmetic wants all the threads that there can be."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,9 @@ def schedule(kernel: Kernel) -> MapSchedule:
     vectors = 4
     while vectors > 1 and (vectors * read > IN_FLIGHT or elements(kernel.domain) < FILLED * wide * vectors):
         vectors //= 2
-    return MapSchedule(tuple(axes), wide, vectors)
+    moved = sum(size_of(tensors(kernel)[number].element) for number in varying(kernel, axes))
+    waits = vectors > 1 and moved >= MEMORY
+    return MapSchedule(tuple(axes), wide, vectors, resident=RESIDENT // THREADS if waits else 0)
 
 
 def code(kernel: Kernel, plan: MapSchedule | None = None) -> Code:

@@ -21,6 +21,7 @@ from aicf_mlir.codegen.cuda.access import (
     put,
     reach,
     signature,
+    size_of,
     skip,
     varying,
     width,
@@ -32,11 +33,16 @@ from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, collapse
 from aicf_mlir.ir.body import is_table
 
 WARP = 32
-THREADS = 128
+THREADS = 64
 """Of a block whose warps, or parts of warps, have rows of their own."""
 MOST_THREADS = 1024
-FILLED = 1 << 19
+FILLED = 1 << 18
 """Threads that fill a large chip."""
+RESIDENT = 1024
+"""Threads of a multiprocessor that have registers where a row has several operands: with more threads, as compilers
+would have it, each waits for one operand before it asks for the next."""
+CACHED = 80 << 20
+"""Bytes of which a cache keeps nothing that the next launch reads: well above the 50 MB of a large chip."""
 ROOM = {MOST_THREADS: 24}
 """By threads of a block, the registers of a thread for the elements of its row; the rest are for arithmetic."""
 USUAL_ROOM = 32
@@ -100,10 +106,22 @@ def schedule(kernel: Kernel) -> RowSchedule:
         plan = replace(plan, chunks=max(1, -(-plan.vectors // plan.lanes)))
         fits = plan.chunks * each <= ROOM.get(plan.lanes, USUAL_ROOM)
         if fits and (plan.chunks == 1 or plan.count * plan.lanes >= FILLED or plan.lanes == MOST_THREADS):
-            return plan
+            read = early(kernel, plan)
+            resident = RESIDENT // plan.threads if len(read) > 1 else 0
+            return replace(plan, resident=resident, once=passes_by(kernel, read))
         if plan.lanes == MOST_THREADS:
             return replace(plan, chunks=0)
         plan = replace(plan, lanes=plan.lanes * 2)
+
+
+def passes_by(kernel: Kernel, read: Sequence[int]) -> bool:
+    """Whether a launch reads (`read`) and writes so much that none of it is in a cache when the next one reads it."""
+    whole = [tensor for number, tensor in enumerate(kernel.results) if kernel.is_whole(number)]
+    moved = 0
+    for tensor in (*(kernel.operands[number] for number in read), *whole):
+        sizes = (size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride)
+        moved += prod(sizes) * size_of(tensor.element)
+    return moved >= CACHED
 
 
 def early(kernel: Kernel, plan: RowSchedule) -> list[int]:

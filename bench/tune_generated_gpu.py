@@ -23,9 +23,10 @@ from pathlib import Path
 import torch
 from generated_gpu import DTYPES, TURNS, Generated, Job, Set, Tensor, jobs, microseconds
 
+from aicf_mlir.codegen.column_sums import has_column_sums, together
 from aicf_mlir.codegen.cuda import generate, maps, rows
 from aicf_mlir.codegen.cuda.pieces import with_pieces
-from aicf_mlir.codegen.cuda.rows_and_columns import SHARED, Pair, PairSchedule, code, pair
+from aicf_mlir.codegen.cuda.rows_and_columns import PROCESSORS, SHARED, WalkSchedule, code, shared
 from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.codegen.nvrtc import compile_cuda, compile_with_report
 
@@ -33,8 +34,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "gpu")
 
 from cuda_driver import Driver
 
-PROCESSORS = 132
-"""Multiprocessors of the chip that schedules are made for."""
 REGISTER_FILE, MOST_THREADS = 65536, 2048
 """Of a multiprocessor."""
 BEST = 4
@@ -53,7 +52,7 @@ class Choice:
     slices: tuple[tuple[int, ...], ...]
 
 
-def row_choices(job: Job, pool: ThreadPoolExecutor) -> Iterator[Choice]:
+def row_choices(job: Job) -> Iterator[Choice]:
     """A row for some lanes, blocks of some size, registers for some blocks at the same time."""
     kernel = job.kernels[0]
     plan = replace(rows.schedule(kernel), once=False)
@@ -68,23 +67,22 @@ def row_choices(job: Job, pool: ThreadPoolExecutor) -> Iterator[Choice]:
                         lambda once, c=chosen: (finished(rows.code(kernel, replace(c, once=once))),),
                         job.slices,
                     )
-    yield from staying(Pair(kernel, None, (), ()), job.slices, (False,), pool)
 
 
-def staying(
-    both: Pair, slices: tuple[tuple[int, ...], ...], keeps: Sequence[bool], pool: ThreadPoolExecutor
-) -> Iterator[Choice]:
-    """Blocks that stay: as many as the registers allow, and half of them."""
+def walk_choices(job: Job, pool: ThreadPoolExecutor) -> Iterator[Choice]:
+    """Rows and the sums of their columns in one walk: as many blocks as the registers allow, and half of them."""
+    both = together(job.kernels[0])
     plan = replace(rows.schedule(both.rows), resident=0, once=False)
-    size = plan.vectors * plan.width * 4
-    drafts: list[PairSchedule] = []
+    drafts: list[WalkSchedule] = []
     for lanes in (32, 64, 128, 256):
         for threads in (128, 256, 512):
             row = replace(plan, lanes=lanes, chunks=-(-plan.vectors // lanes))
             groups = threads // lanes
-            if not groups or lanes > plan.vectors or (groups > 1 and both.columns and groups * size > SHARED):
+            if not groups or lanes > plan.vectors or shared(both, row, groups) > SHARED:
                 continue
-            drafts += [PairSchedule(row, groups, PROCESSORS, a, k) for a in (False, True) for k in keeps]
+            drafts += [
+                WalkSchedule(row, groups, PROCESSORS, a, k) for a in (False, True) for k in (False, True)
+            ]
     used = pool.map(lambda draft: registers(code(both, draft), both.rows), drafts)
     for draft, count in zip(drafts, used, strict=True):
         most = min(REGISTER_FILE // (count * draft.threads), MOST_THREADS // draft.threads)
@@ -92,9 +90,9 @@ def staying(
             chosen = replace(draft, blocks=PROCESSORS * each)
             how = " ahead" * draft.ahead + " keep" * draft.keep
             yield Choice(
-                f"stay lanes {draft.rows.lanes} threads {draft.threads} x{each}{how}",
+                f"walk lanes {draft.rows.lanes} threads {draft.threads} x{each}{how}",
                 lambda once, c=chosen: (finished(code(both, replace(c, rows=replace(c.rows, once=once)))),),
-                slices,
+                job.slices,
             )
 
 
@@ -126,10 +124,9 @@ def map_choices(job: Job) -> Iterator[Choice]:
 def choices(job: Job, pool: ThreadPoolExecutor) -> list[Choice]:
     """The schedule that is chosen by itself, then the others."""
     own = Choice("as it is", lambda _: tuple(generate(kernel) for kernel in job.kernels), job.slices)
-    if len(job.kernels) == 2:
-        both = pair(job.kernels[0], job.kernels[1], (0, 1, 4, 5))
-        return [own, *staying(both, (tuple(range(9)),), (False, True), pool)]
-    return [own, *(map_choices(job) if job.kernels[0].kind == "map" else row_choices(job, pool))]
+    if has_column_sums(job.kernels[0]):
+        return [own, *walk_choices(job, pool)]
+    return [own, *(map_choices(job) if job.kernels[0].kind == "map" else row_choices(job))]
 
 
 def build(made: tuple[Code, ...], target: str) -> list[tuple[Code, bytes]]:
@@ -165,7 +162,7 @@ def tune(job: Job, driver: Driver, pool: ThreadPoolExecutor, compiled: bool) -> 
     made = [(choice, pool.submit(build, choice.make(False), target)) for choice in found]
 
     timed: list[tuple[float, str, Generated, Choice]] = []
-    limit = 0.03 if first[0].dtype == torch.bfloat16 else 1e-3 if len(job.kernels) > 1 else 1e-4
+    limit = 0.03 if first[0].dtype == torch.bfloat16 else 1e-3 if has_column_sums(job.kernels[0]) else 1e-4
     for choice, future in made:
         launches = Generated(driver, future.result(), choice.slices)
         if launches.local_bytes > CALL:

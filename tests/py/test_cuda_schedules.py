@@ -13,9 +13,10 @@ from generated_cases import GeneratedCase, dense, difference, make, view
 from generated_models import model_kernel
 
 from aicf_mlir.codegen import nvrtc
-from aicf_mlir.codegen.cuda import maps, rows
+from aicf_mlir.codegen.column_sums import together
+from aicf_mlir.codegen.cuda import generate, maps, rows
 from aicf_mlir.codegen.cuda.pieces import with_pieces
-from aicf_mlir.codegen.cuda.rows_and_columns import Pair, PairSchedule, code, pair
+from aicf_mlir.codegen.cuda.rows_and_columns import WalkSchedule, code
 from aicf_mlir.codegen.kernel import Code, Kernel, Tensor
 from aicf_mlir.ir import formula as F
 
@@ -24,7 +25,7 @@ SHAPES = ((37, 96), (300, 160), (5, 1024), (1, 64))
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A case with the code of one schedule; `whole` has the operands and results of the launch."""
+    """A case with the code of one schedule."""
 
     case: GeneratedCase
     code: Code
@@ -34,40 +35,34 @@ def finished(made: Code) -> Code:
     return Code(with_pieces(made.source), made.phases, made.workspace)
 
 
-def gradients(element: str, shape: tuple[int, int]) -> Pair:
+def gradients(element: str, shape: tuple[int, int]) -> Kernel:
     """Those of a layer norm."""
-    dx, dw = (model_kernel(name, element, *shape) for name in ("layer_norm_dx", "layer_norm_dw"))
-    return pair(dx, dw, (0, 1, 4, 5))
+    return model_kernel("layer_norm_gradients", element, *shape)
 
 
-def scaled(shape: tuple[int, int]) -> Pair:
-    """A sum of rows whose operand the rows do not have, of what lies behind a reduction, and its largest."""
+def scaled(shape: tuple[int, int]) -> Kernel:
+    """A column sum whose operand the rows do not have, what lies behind it, and a sum of the same along the row."""
     full, by_row = dense("f32", *shape), Tensor("f32", shape, (1, 0))
+    weights = Tensor("f32", shape, (0, 1))
+    body = F.trace(
+        ["f32"] * 3,
+        lambda x, w, y: [
+            x * F.row_max(w), F.row_sum(x), F.column_sum(x * y) * 0.5 + w, F.column_sum(x), F.row_sum(x * y),
+        ],
+    )  # fmt: skip
     one, column = dense("f32", shape[0]), dense("f32", shape[1])
-    body = F.trace(["f32", "f32"], lambda x, w: [x * F.row_max(w), F.row_sum(x)])
-    left = Kernel("rowwise", "sm_90", body, shape, 1, (full, Tensor("f32", shape, (0, 1))), (full, one))
-    body = F.trace(["f32", "f32"], lambda y, x: [F.row_sum(x * y) * 0.5, F.row_max(x)])
-    right = Kernel("colwise", "sm_90", body, shape, 1, (by_row, full), (column, column))
-    return pair(left, right, (2, 0))
+    results = (full, one, column, column, one)
+    return Kernel("rowwise", "sm_90", body, shape, 1, (full, weights, by_row), results)
 
 
-def together(name: str, both: Pair, seed: int) -> GeneratedCase:
-    """A pair as one case."""
-    left = make(name, both.rows, np.random.default_rng(seed))
-    if both.columns is None:
-        return left
-    right = make(name, both.columns, np.random.default_rng(seed), [left.operands[n] for n in both.which])
-    whole = replace(both.rows, results=(*both.rows.results, *both.columns.results))
-    return GeneratedCase(name, whole, left.operands, (*left.expected, *right.expected))
-
-
-def pairs() -> Iterator[Scheduled]:
+def walks() -> Iterator[Scheduled]:
     makers = [(e, lambda s, e=e: gradients(e, s)) for e in ("f32", "bf16")] + [("other", scaled)]
     for shape in SHAPES:
         for label, maker in makers:
-            both = maker(shape)
-            case = together(f"{label} {shape}", both, shape[0])
-            plan = replace(rows.schedule(both.rows), resident=0)
+            kernel = maker(shape)
+            case = make(f"{label} {shape}", kernel, np.random.default_rng(shape[0]))
+            both = together(kernel)
+            plan = replace(rows.schedule(both.rows), resident=0, once=False)
             for lanes, groups, blocks, ahead, keep in (
                 (32, 1, 3, False, False),
                 (32, 4, 2, True, False),
@@ -76,11 +71,7 @@ def pairs() -> Iterator[Scheduled]:
                 (16, 4, 3, True, True),
             ):
                 row = replace(plan, lanes=lanes, chunks=-(-plan.vectors // lanes))
-                yield Scheduled(case, finished(code(both, PairSchedule(row, groups, blocks, ahead, keep))))
-    alone = Pair(model_kernel("layer_norm", "bf16", 37, 768), None, (), ())
-    plan = replace(rows.schedule(alone.rows), lanes=64, chunks=2, resident=0, once=True)
-    case = together("rows alone", alone, 1)
-    yield Scheduled(case, finished(code(alone, PairSchedule(plan, 2, 3, True, True))))
+                yield Scheduled(case, finished(code(both, WalkSchedule(row, groups, blocks, ahead, keep))))
 
 
 def singles() -> Iterator[Scheduled]:
@@ -101,7 +92,7 @@ def singles() -> Iterator[Scheduled]:
                 yield Scheduled(case, finished(maps.code(case.kernel, chosen)))
 
 
-@pytest.mark.parametrize("source", [pairs, singles])
+@pytest.mark.parametrize("source", [walks, singles])
 def test_every_schedule_is_what_numpy_computes(source: object, tmp_path: Path) -> None:
     assert callable(source)
     found: list[Scheduled] = list(source())  # pyright: ignore[reportUnknownArgumentType]
@@ -125,53 +116,34 @@ def test_every_schedule_is_what_numpy_computes(source: object, tmp_path: Path) -
 
 
 @pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC: the package nvidia-cuda-nvrtc has it")
+@pytest.mark.parametrize("shape", [(32768, 768), (4096, 1024)])
 @pytest.mark.parametrize("element", ["f32", "bf16"])
-def test_a_pair_compiles_without_spills(element: str) -> None:
-    both = gradients(element, (32768, 768))
-    plan = replace(rows.schedule(both.rows), resident=0)
-    row = replace(plan, lanes=64, chunks=-(-plan.vectors // 64))
-    made = finished(code(both, PairSchedule(row, 2, 264, True, True)))
+def test_the_gradients_of_a_norm_compile_without_spills(element: str, shape: tuple[int, int]) -> None:
+    made = generate(gradients(element, shape))
     report = nvrtc.compile_with_report(made.source, "sm_90")[1]
     assert report.count("0 bytes spill stores, 0 bytes spill loads") == len(made.phases) == 2
 
 
-def test_what_is_no_pair_is_refused() -> None:
-    dx, dw = (model_kernel(name, "f32", 37, 96) for name in ("layer_norm_dx", "layer_norm_dw"))
-    with pytest.raises(ValueError, match="divide the dimensions of one domain"):
-        pair(dx, model_kernel("layer_norm_dw", "f32", 38, 96), (0, 1, 4, 5))
-    with pytest.raises(ValueError, match="operand 2 of the columns is not operand 3 of the rows"):
-        pair(dx, dw, (0, 1, 3, 5))
-    by_row = Tensor("f32", (37, 96), (1, 0))
-    body = F.trace(["f32"], F.row_sum)
-    same = Kernel("colwise", "sm_90", body, (37, 96), 1, (by_row,), (dense("f32", 96),))
-    with pytest.raises(ValueError, match="takes what is the same for all columns"):
-        pair(dx, same, (4,))
-
-
-def test_in_place_a_pair_is_the_same(tmp_path: Path) -> None:
-    both = gradients("f32", (37, 96))
-    case = together("in place", both, 1)
-    plan = replace(rows.schedule(both.rows), resident=0)
-    row = replace(plan, lanes=32, chunks=-(-plan.vectors // 32))
-    made = finished(code(both, PairSchedule(row, 4, 3, True, True)))
-    host = HostKernels([case.kernel], tmp_path, {case.kernel.id: made})
+@pytest.mark.parametrize("shape", [(37, 96), (3, 12000), (40, 6), (5, 1)])
+def test_in_place_column_sums_are_the_same(shape: tuple[int, int], tmp_path: Path) -> None:
+    """In one walk, and as a kernel of columns before one of rows."""
+    case = make("in place", gradients("f32", shape), np.random.default_rng(1))
+    host = HostKernels([case.kernel], tmp_path)
     apart = host.run(case)
-    assert (0, 3) not in both.in_place
+    assert not any(difference(case, n, view(b, case.kernel.results[n])) for n, b in enumerate(apart))
+    assert (0, 3) not in case.kernel.in_place
     for place in ((0, 0), (0, 1), (0, 2)):
-        assert place in both.in_place
+        assert place in case.kernel.in_place
         assert [a.tobytes() for a in host.run(case, in_place=place)] == [a.tobytes() for a in apart]
 
 
-def test_what_the_second_phase_reads_again_is_not_overwritten() -> None:
+def test_what_lies_behind_column_sums_is_not_overwritten() -> None:
     shape = (1, 64)
-    full, column = dense("f32", *shape), dense("f32", 64)
-    repeated = Tensor("f32", shape, (0, 1))
-    body = F.trace(["f32", "f32"], lambda x, w: x * w + F.row_max(x))
-    left = Kernel("rowwise", "sm_90", body, shape, 1, (full, repeated), (full,))
-    body = F.trace(["f32", "f32"], lambda x, w: F.row_sum(x) * w)
-    both = pair(left, Kernel("colwise", "sm_90", body, shape, 1, (full, repeated), (column,)), (0, 1))
-    assert both.rows.in_place == {(0, 0), (0, 1)}
-    assert both.in_place == {(0, 0)}
+    full, column, repeated = dense("f32", *shape), dense("f32", 64), Tensor("f32", shape, (0, 1))
+    body = F.trace(["f32", "f32"], lambda x, w: [x * w + F.row_max(x), F.column_sum(x) * w])
+    kernel = Kernel("rowwise", "sm_90", body, shape, 1, (full, repeated), (full, column))
+    kernel.verify()
+    assert kernel.in_place == {(0, 0)}
 
 
 def test_a_division_of_a_row_is_right_for_every_divisor(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
             ("map", {"table": f32((4, 3))}, {"y": f32((4, 3))}, {"shape": [-1]}, "shape: expected sizes of 0 or more, got [-1]"),
             ("rowwise", {"x": f32((4, 3))}, {"y": f32((4,))}, {"shape": [4, 3]}, "reduced: expected 1 or more, and no more dimensions than shape has, got 0"),
             ("rowwise", {"x": f32((4, 3))}, {"y": f32((4,))}, {"shape": [4, 3], "reduced": 3}, "reduced: expected 1 or more, and no more dimensions than shape has, got 3"),
-            ("rowwise", {"x": f32((4, 3))}, {"y": f32((4, 3), (3,))}, {"shape": [4, 3], "reduced": 1}, "y[1]: expected shape [4, 3] or [4], got f32[3]"),
+            ("rowwise", {"x": f32((4, 3))}, {"y": f32((4, 3), (3,), (2,))}, {"shape": [4, 3], "reduced": 1}, "y[2]: expected shape [4, 3] or [4] or [3], got f32[2]"),
             ("colwise", {"x": f32((4, 3))}, {"y": f32((3,), (4,))}, {"shape": [4, 3], "reduced": 1}, "y[1]: expected shape [4, 3] or [3], got f32[4]"),
         )
     ),

@@ -40,14 +40,14 @@ def signature(kernel: Kernel, function: str, threads: int, blocks_per_processor:
 
 
 def parameters(kernel: Kernel) -> list[str]:
-    """The addresses of the operands and results."""
+    """The addresses of the operands and results of the launch; those of its other part have no use here."""
     shared = {number for pair in kernel.in_place for number in (len(kernel.operands) + pair[0], pair[1])}
     found: list[str] = []
     for number, tensor in enumerate(tensors(kernel)):
         alone = "" if number in shared else " __restrict__"
         const = "const " if number < len(kernel.operands) else ""
         found.append(f"{const}{STORED[tensor.element]}*{alone} {pointer(kernel, number)}")
-    return found
+    return [f"void* other{n}" if own is None else found[own] for n, own in enumerate(kernel.launch_tensors)]
 
 
 def head(addresses: Sequence[str], function: str, threads: int, blocks_per_processor: int = 0) -> str:

@@ -7,93 +7,46 @@ colwise kernel adds those of the blocks. The order follows from the shapes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from aicf_mlir.codegen.column_sums import Together, together
 from aicf_mlir.codegen.cuda import columns as sums
 from aicf_mlir.codegen.cuda.access import (
     Place,
     fetch,
     find,
-    head,
     integer,
-    parameters,
     pointer,
     reach,
+    signature,
+    size_of,
     skip,
 )
+from aicf_mlir.codegen.cuda.passes import plan_passes, registers
 from aicf_mlir.codegen.cuda.rows import WARP, RowSchedule, RowWriter, early
-from aicf_mlir.codegen.cuda.scalars import STORED
-from aicf_mlir.codegen.cuda.text import ReductionText, Scope, Text, closure, reduction
-from aicf_mlir.codegen.kernel import Code, Kernel, Phase
-from aicf_mlir.ir.body import Body, is_table
-from aicf_mlir.ir.formula import Builder
+from aicf_mlir.codegen.cuda.rows import schedule as of_rows
+from aicf_mlir.codegen.cuda.text import ReductionText, Scope, Text, reduction
+from aicf_mlir.codegen.kernel import Code, Kernel, Phase, elements
+from aicf_mlir.ir.body import is_table
 
+PROCESSORS = 132
+"""Multiprocessors of a large chip; each has one block of THREADS, which have 128 registers each."""
+THREADS = 512
+LEAST_LANES = 8
+"""Of a row: a block adds the sums of all rows that it has at the same time."""
+ROOM = 110
+"""Registers of a thread for the elements of its row and the sums of its columns; the rest are for arithmetic."""
+WIDE_ROOM = 96
+"""Where elements have 4 bytes or more: as they are read they are computed with, and wait for nothing to unpack them."""
+RAGGED = 16
+"""Fewer registers where the last vectors of a row are not one for each lane."""
 SHARED = 48 << 10
 """Bytes of shared memory of a block."""
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two kernels as one launch: the operands of `rows`, those that `columns` alone has, both results."""
-
-    rows: Kernel
-    """All operands; what `columns` sums over the rows is among the values of its body."""
-    columns: Kernel | None
-    """None where the rows are alone."""
-    which: tuple[int, ...]
-    """By operand of `columns`, which operand of `rows` it is."""
-    fed: tuple[int, ...]
-    """By reduction of `columns`, the value of the body of `rows` that it takes."""
-
-    @property
-    def in_place(self) -> frozenset[tuple[int, int]]:
-        """Pairs (result of the rows, operand) that may be the very same memory: not what the second phase reads again."""
-        if self.columns is None:
-            return self.rows.in_place
-        behind = closure(self.columns, self.columns.body.results)
-        again = {self.which[value] for value in behind if value < len(self.which)}
-        return frozenset(places for places in self.rows.in_place if places[1] not in again)
-
-
-def pair(rows: Kernel, columns: Kernel, which: Sequence[int]) -> Pair:
-    """Both in one; `which` says, by operand of `columns`, which operand of `rows` it is, or counts on behind them.
-
-    Raises ValueError where the two do not walk the same domain, or a sum takes what is the same for all columns.
-    """
-    kept = len(rows.domain) - columns.reduced
-    if rows.domain != columns.domain or rows.reduced != kept or rows.target != columns.target:
-        raise ValueError("expected a rowwise and a colwise kernel that divide the dimensions of one domain")
-    operands = list(rows.operands)
-    for number, place in enumerate(which):
-        if place == len(operands):
-            operands.append(columns.operands[number])
-        elif operands[place] != columns.operands[number]:
-            raise ValueError(f"operand {number} of the columns is not operand {place} of the rows")
-    types = [
-        *rows.body.args,
-        *(columns.body.args[which.index(n)] for n in range(len(rows.operands), len(operands))),
-    ]
-    builder = Builder(types)
-    results = builder.inline(rows.body, range(len(rows.operands)))
-    taken = [reduction(columns, value).argument for value in sums.reductions(columns)]
-    values = dict(enumerate(which))
-    for value in closure(columns, taken):
-        if value >= len(columns.operands):
-            line = columns.body.lines[value - len(columns.operands)]
-            values[value] = builder.line(line.op, [values[arg] for arg in line.args], line.type, line.attr)
-    body = builder.finish([*results, *(values[value] for value in taken)])
-    fed = body.results[len(results) :]
-    body = Body(body.args, body.lines, body.results[: len(results)])
-    whole = replace(rows, body=body, operands=tuple(operands))
-    if not all(whole.wide[value] for value in fed):
-        raise ValueError("a sum over the rows takes what is the same for all columns")
-    return Pair(whole, columns, tuple(which), fed)
-
-
-@dataclass(frozen=True)
-class PairSchedule:
+class WalkSchedule:
     """How rows are spread over threads that stay."""
 
     rows: RowSchedule
@@ -112,39 +65,76 @@ class PairSchedule:
         return self.rows.lanes * self.groups
 
 
-def code(both: Pair, plan: PairSchedule) -> Code:
-    """The text and its launches; the operands, the results of the rows, those of the columns."""
-    text, kernel, columns = Text(), both.rows, both.columns
-    others = columns.results if columns else ()
-    name = f"{kernel.id}_{columns.id.rpartition('_')[2]}" if columns else kernel.id
-    unused = [f"void* other{n}" for n in range(len(others))]
-    with text.block(head([*parameters(kernel), *unused], f"{name}_rows", plan.threads, plan.rows.resident)):
-        PairWriter(both, plan, text).write()
-    phases = [Phase(f"{name}_rows", plan.blocks, threads=plan.threads)]
-    if columns is None:
-        return Code(str(text), tuple(phases))
-    breadth, threads = prod(kernel.reduced_shape), WARP * sums.strands(columns)
-    with text.block(head(_column_parameters(both, columns), f"{name}_columns", threads)):
+def schedule(kernel: Kernel) -> tuple[Together, WalkSchedule] | None:
+    """The fewest lanes a row whose registers hold it with its sums; None where a block has too few, or a row too little."""
+    both = together(kernel)
+    if not elements(kernel.domain) or not all(both.rows.wide[value] for value in both.fed):
+        return None
+    row = replace(of_rows(both.rows), resident=0, once=False, lanes=1)
+    while row.lanes < min(row.vectors, WARP):
+        row = replace(row, lanes=row.lanes * 2)
+    if not row.columns or row.lanes < LEAST_LANES:
+        return None
+    read = early(both.rows, row)
+    totals = sum(reduction(both.columns, value).bytes / 4 for value in sums.reductions(both.columns))
+    each = registers(both.rows, plan_passes(both.rows, True, both.fed), read) + totals
+    waits = all(size_of(both.rows.operands[number].element) >= 4 for number in read)
+    while (row := replace(row, chunks=-(-row.vectors // row.lanes))).lanes <= THREADS:
+        less = RAGGED if row.vectors % row.lanes else 0
+        if row.chunks * row.width * each <= (WIDE_ROOM if waits else ROOM) - less:
+            break
+        row = replace(row, lanes=row.lanes * 2)
+    else:
+        return None
+    groups = THREADS // row.lanes
+    while groups > 1 and shared(both, row, groups) > SHARED:
+        groups //= 2
+    if shared(both, row, groups) > SHARED:
+        return None
+    ahead = each + sum(size_of(both.rows.operands[number].element) / 4 for number in read)
+    same = ahead + sum(
+        size_of(tensor.element) / 4
+        for number, (tensor, type_) in enumerate(zip(both.rows.operands, both.rows.body.args, strict=True))
+        if not is_table(type_) and both.rows.wide[number] and number not in read
+    )
+    blocks = min(PROCESSORS * (THREADS // (row.lanes * groups)), -(-row.count // groups))
+    fits = [waits and row.chunks * row.width * needed <= ROOM - less for needed in (ahead, same)]
+    return both, WalkSchedule(row, groups, blocks, *fits)
+
+
+def shared(both: Together, row: RowSchedule, groups: int) -> int:
+    """Bytes of shared memory of a block: the sums of its groups, and what the warps of a row exchange."""
+    bytes_of = [reduction(both.columns, value).bytes for value in sums.reductions(both.columns)]
+    most = max(bytes_of, default=0) * prod(both.rows.reduced_shape) * groups if groups > 1 else 0
+    exchanged = sum(reduction(both.rows, value).bytes for value in sums.reductions(both.rows))
+    return most + (2 * groups * (row.lanes // WARP) * exchanged if row.lanes > WARP else 0)
+
+
+def code(both: Together, plan: WalkSchedule) -> Code:
+    """The text and its two launches, the walk and what adds the sums of its blocks."""
+    text, columns = Text(), both.columns
+    first, second = f"{both.rows.id}_sums", f"{columns.id}_parts"
+    with text.block(signature(both.rows, first, plan.threads, plan.rows.resident)):
+        WalkWriter(both, plan, text).write()
+    breadth, threads = prod(columns.kept), WARP * sums.strands(columns)
+    with text.block(signature(columns, second, threads)):
         sums.add_parts(text, columns, replace(sums.schedule(columns), parts=plan.blocks))
-    phases.append(Phase(f"{name}_columns", -(-breadth // WARP), threads=threads))
-    return Code(str(text), tuple(phases), sums.places(columns, plan.blocks * breadth)[1])
+    phases = (
+        Phase(first, plan.blocks, threads=plan.threads),
+        Phase(second, -(-breadth // WARP), threads=threads),
+    )
+    return Code(str(text), phases, workspace(both, plan))
 
 
-def _column_parameters(both: Pair, columns: Kernel) -> list[str]:
-    """The addresses of the launch, by the names that `columns` has for them."""
-    found = [
-        f"const {STORED[tensor.element]}* "
-        + (f"a{both.which.index(number)}" if number in both.which else f"other_a{number}")
-        for number, tensor in enumerate(both.rows.operands)
-    ]
-    found += [f"void* other_r{number}" for number in range(len(both.rows.results))]
-    return [*found, *(f"{STORED[t.element]}* __restrict__ r{n}" for n, t in enumerate(columns.results))]
+def workspace(both: Together, plan: WalkSchedule) -> int:
+    """Bytes of the sums of all blocks."""
+    return sums.places(both.columns, plan.blocks * prod(both.columns.kept))[1]
 
 
-class PairWriter(RowWriter):
+class WalkWriter(RowWriter):
     """Prints the first phase: rows in turns, and the sums of their columns."""
 
-    def __init__(self, both: Pair, plan: PairSchedule, text: Text):
+    def __init__(self, both: Together, plan: WalkSchedule, text: Text):
         super().__init__(both.rows, plan.rows, text, both.fed)
         self.both, self.turns = both, plan
         self.live = plan.rows.count % plan.groups != 0
@@ -199,7 +189,7 @@ class PairWriter(RowWriter):
     def _sums(self) -> list[tuple[int, ReductionText]]:
         """By reduction of the columns, its number and what it is made by."""
         columns = self.both.columns
-        return [(value, reduction(columns, value)) for value in sums.reductions(columns)] if columns else []
+        return [(value, reduction(columns, value)) for value in sums.reductions(columns)]
 
     def _narrow(self, operand: int) -> str:
         return f"widen(m{operand})" if operand in self.by_row else super()._narrow(operand)
@@ -269,9 +259,7 @@ class PairWriter(RowWriter):
 
     def _hand_on(self) -> None:
         """The sums of this block to the workspace, those of its groups added from first to last."""
-        text, plan, breadth = self.text, self.turns, self.breadth
-        if not (found := self._sums()) or not self.both.columns:
-            return
+        text, plan, breadth, found = self.text, self.turns, self.breadth, self._sums()
         starts, _ = sums.places(self.both.columns, plan.blocks * breadth)
         if plan.groups > 1:
             most = max(of.bytes for _, of in found) * plan.groups * breadth

@@ -80,6 +80,8 @@ class Function:
         self.top: list[str] = []
         """What stands before everything else: memory on the stack."""
         self.declared: set[str] = set()
+        self.parameters: list[str] = []
+        """Where it names the arguments of its module in its own way."""
         self.block = "entry"
         self._names = count()
 
@@ -225,14 +227,14 @@ def module(name: str, parts: Sequence[tuple[str, Function]], arguments: Sequence
     """A module with the functions `parts` of one kernel.
 
     `arguments` are the parameters of the inner functions, each a pointer: `ptr noalias %a0`. The outer ones read
-    them from an array of addresses.
+    them from an array of addresses. A function may have names of its own for them.
     """
     texts: list[str] = [f"; {name}"]
     declared: set[str] = set()
     for function, part in parts:
         declared |= part.declared
         texts += [
-            f"define internal void @{function}_body({', '.join(arguments)}, i64 %begin, i64 %end) #1 {{",
+            f"define internal void @{function}_body({', '.join(part.parameters or arguments)}, i64 %begin, i64 %end) #1 {{",
             "entry:",
             *part.top,
             *part.lines,

@@ -164,6 +164,9 @@
 // CHECK: %part, %row = kernel.rowwise x(%x) {body = @parts, reduced = 1, shape = array<i64: 4, 8>}
 // CHECK-NEXT: : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
 %part, %row = kernel.rowwise x(%x) {body = @parts, reduced = 1, shape = array<i64: 4, 8>} : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
+// CHECK: %near, %mean = kernel.rowwise x(%x) {body = @with_columns, reduced = 1, shape = array<i64: 4, 8>}
+// CHECK-NEXT: : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>)
+%near, %mean = kernel.rowwise x(%x) {body = @with_columns, reduced = 1, shape = array<i64: 4, 8>} : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>)
 // CHECK: %totals = kernel.colwise x(%x) {body = @total, reduced = 1, shape = array<i64: 4, 8>}
 // CHECK-NEXT: : (tensor<4x8xf32>) -> tensor<8xf32>
 %totals = kernel.colwise x(%x) {body = @total, reduced = 1, shape = array<i64: 4, 8>} : (tensor<4x8xf32>) -> tensor<8xf32>
@@ -175,6 +178,12 @@ scalar.body @halves(%of_e: f32) -> f32 {
   %of_two = arith.constant 2.000000e+00 : f32
   %of_half = arith.divf %of_e, %of_two : f32
   scalar.yield %of_half : f32
+}
+scalar.body @with_columns(%of_e: f32) -> (f32, f32) {
+  %of_largest = scalar.max %of_e : f32
+  %of_rest = arith.subf %of_e, %of_largest : f32
+  %of_column = scalar.column_sum %of_e : f32
+  scalar.yield %of_rest, %of_column : f32, f32
 }
 scalar.body @total(%of_e: f32) -> f32 {
   %of_sum = scalar.sum %of_e : f32

@@ -24,11 +24,11 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "py"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "gpu"))
 
-from cuda_driver import REGISTERS, Driver
+from cuda_driver import LOCAL_BYTES, REGISTERS, Driver
 from generated_models import model_kernel
 
 from aicf_mlir.codegen.cuda import generate
-from aicf_mlir.codegen.kernel import Kernel
+from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.codegen.nvrtc import compile_cuda
 
 Tensor = torch.Tensor
@@ -104,9 +104,9 @@ def jobs(element: str, rows: int, columns: int, target: str) -> Iterator[Job]:
 
     yield Job(
         f"its gradients {label}",
-        (kernel("layer_norm_dx"), kernel("layer_norm_dw")),
+        (kernel("layer_norm_gradients"),),
         lambda: [*full(3), make(columns), *statistics_of_rows(), *full(1), make(columns), make(columns)],
-        ((0, 1, 2, 3, 4, 5, 6), (0, 1, 4, 5, 7, 8)),
+        (tuple(range(9)),),
         6,
         gradients,
     )
@@ -128,18 +128,30 @@ def jobs(element: str, rows: int, columns: int, target: str) -> Iterator[Job]:
     )
 
 
-class Generated:
-    """A job's kernels, launched on torch's current stream."""
+def built(job: Job) -> list[tuple[Code, bytes]]:
+    """The kernels of a job by their own schedules, compiled."""
+    codes = [generate(kernel) for kernel in job.kernels]
+    return [
+        (code, compile_cuda(code.source, kernel.target))
+        for code, kernel in zip(codes, job.kernels, strict=True)
+    ]
 
-    def __init__(self, driver: Driver, job: Job):
-        self.driver, self.parts, self.slices = driver, [], job.slices
+
+class Generated:
+    """Kernels with the operands of a job, launched on torch's current stream."""
+
+    def __init__(
+        self, driver: Driver, codes: Sequence[tuple[Code, bytes]], slices: Sequence[tuple[int, ...]]
+    ):
+        """`slices` say, for each code, which of the tensors of a call are its operands and results."""
+        self.driver, self.parts, self.slices = driver, [], slices
         self.registers: list[int] = []
-        for kernel in job.kernels:
-            code = generate(kernel)
-            functions = driver.kernels(
-                compile_cuda(code.source, kernel.target), [phase.function for phase in code.phases]
-            )
+        self.local_bytes = 0
+        for code, image in codes:
+            functions = driver.kernels(image, [phase.function for phase in code.phases])
             self.registers += [driver.attribute(function, REGISTERS) for function in functions]
+            local = [driver.attribute(function, LOCAL_BYTES) for function in functions]
+            self.local_bytes = max(self.local_bytes, *local)
             workspace = torch.empty(max(code.workspace, 1), dtype=torch.uint8, device="cuda")
             self.parts.append((code, functions, workspace))
 
@@ -151,27 +163,34 @@ class Generated:
                 self.driver.launch(function, phase.count, phase.threads, phase.shared, addresses)
 
 
-def microseconds(work: Callable[[Set], object], sets: list[Set]) -> float:
-    """Time of one call, of LAUNCHES in one graph that take the sets in turns."""
+def microseconds(
+    work: Callable[[Set], object], sets: list[Set], windows: int = WINDOWS, replays: int = 10
+) -> float:
+    """Time of one call, of LAUNCHES in one graph that take the sets in turns.
+
+    What a call gives is kept until its set is taken again: otherwise a framework writes every result to the memory that
+    the one before has left, which is in the L2 cache.
+    """
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
             work(sets[0])
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
+    given: list[object] = [None] * len(sets)
     with torch.cuda.graph(graph):
         for number in range(LAUNCHES):
-            work(sets[number % len(sets)])
+            given[number % len(sets)] = work(sets[number % len(sets)])
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     samples: list[float] = []
-    for window in range(WINDOWS + 2):
+    for window in range(windows + 2):
         start.record()
-        for _ in range(10):
+        for _ in range(replays):
             graph.replay()
         end.record()
         end.synchronize()
         if window > 1:
-            samples.append(start.elapsed_time(end) * 100 / LAUNCHES)
+            samples.append(start.elapsed_time(end) * 1000 / LAUNCHES / replays)
     return statistics.median(samples)
 
 
@@ -213,7 +232,7 @@ def main() -> None:
             for job in jobs(element, rows, columns, driver.target()):
                 if not any(text in job.name for text in options.only):
                     continue
-                generated = Generated(driver, job)
+                generated = Generated(driver, built(job), job.slices)
                 first = job.operands()
                 moved = sum(tensor.nbytes for tensor in first)
                 sets = [first, *(job.operands() for _ in range(TURNS // moved))]

@@ -5,10 +5,12 @@ where it repeats; a table is an operand that the body indexes itself. What is re
 
     map      nothing
     gemm_map nothing: a map, whose first operand is the element of a matrix product that the same launch computes
-    rowwise  the last `reduced` dimensions: any number of reductions one behind the other
+    rowwise  the last `reduced` dimensions: any number of reductions one behind the other; column sums beside them run
+             over the others, of what follows no reduction (codegen/column_sums.py)
     colwise  the first `reduced` dimensions: one level of reductions; what is computed behind it has no such dimensions
 
-A result has the shape of the domain, or of what is left of it when the reduced dimensions are gone.
+A result has the shape of the domain, or of what is left of it when the reduced dimensions are gone; what follows a
+column sum has that of the reduced ones.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.codegen.product import Product
 from aicf_mlir.codegen.tensor import Tensor
-from aicf_mlir.ir.body import COMPUTE, REDUCTIONS, Body, is_table, table_type
+from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, REDUCTIONS, Body, is_table, table_type
 
-GENERATOR = 1
+GENERATOR = 3
 """Counts up whenever the code of a kernel may change: ids and the cache depend on it."""
 
 MAPS = ("map", "gemm_map")
@@ -64,6 +66,11 @@ class Kernel:
         return self.kind in MAPS
 
     @property
+    def launch_tensors(self) -> tuple[int | None, ...]:
+        """For each operand and result of its launch, which of this kernel it is: all of them, in order."""
+        return tuple(range(len(self.operands) + len(self.results)))
+
+    @property
     def kept(self) -> tuple[int, ...]:
         """The domain without the reduced dimensions."""
         rank = len(self.domain)
@@ -97,6 +104,8 @@ class Kernel:
         for line in self.body.lines:
             if line.op in REDUCTIONS:
                 found.append(False)
+            elif line.op == COLUMN_SUM:
+                found.append(True)
             elif line.op == "scalar.index":
                 found.append(line.attr in self.reduced_dims)
             else:
@@ -106,6 +115,10 @@ class Kernel:
     def is_whole(self, result: int) -> bool:
         """Whether a result has the shape of the domain."""
         return self.is_map or self.results[result].shape == self.domain
+
+    def is_column(self, result: int) -> bool:
+        """Whether a result has the shape of the reduced dimensions alone."""
+        return self.body.behind_columns[self.body.results[result]]
 
     def verify(self) -> None:
         """Raise VerifyException, with what was expected, unless body, domain and operands fit each other."""
@@ -141,12 +154,15 @@ class Kernel:
                 raise VerifyException(f"there is no dimension {dim} in a domain of {len(self.domain)}")
         if self.kind == "colwise":
             self._verify_columns()
+        if any(body.behind_columns):
+            self._verify_column_sums()
         for number, (value, tensor) in enumerate(zip(body.results, self.results, strict=True)):
             if COMPUTE[tensor.element] != body.type(value):
                 raise VerifyException(
                     f"result {number}: the body gives {body.type(value)}, expected elements of {tensor.element}"
                 )
             allowed = (self.domain,) if self.is_map or self.wide[value] else (self.domain, self.kept)
+            allowed = (self.reduced_shape,) if self.is_column(number) else allowed
             if tensor.shape not in allowed:
                 shapes = " or ".join(str(list(shape)) for shape in dict.fromkeys(allowed))
                 raise VerifyException(f"result {number}: expected shape {shapes}, got {list(tensor.shape)}")
@@ -175,14 +191,47 @@ class Kernel:
                     f"result {number} of a colwise kernel follows a reduction: expected {list(self.kept)}"
                 )
 
+    def _verify_column_sums(self) -> None:
+        """Beside rows, of what follows no reduction; behind them no sums, and nothing that differs from row to row."""
+        body = self.body
+        if self.kind != "rowwise" or self.reduced == len(self.domain):
+            raise VerifyException("column sums are of a rowwise kernel that keeps a dimension; use colwise")
+        if all(self.is_column(number) for number in range(len(self.results))):
+            raise VerifyException("a rowwise kernel of column sums alone is a colwise one")
+        for number, line in enumerate(body.lines):
+            first = len(body.args) + number
+            behind = [body.behind_columns[arg] for arg in line.args]
+            if line.op == COLUMN_SUM and (body.stages[first] or any(behind)):
+                raise VerifyException("a column sum follows no reduction and no other column sum")
+            if line.op in REDUCTIONS and any(behind):
+                raise VerifyException(f"{line.op} follows a column sum")
+        for value in values_behind(body):
+            if body.stages[value] or self._by_row[value]:
+                raise VerifyException(f"value {value} behind a column sum differs from row to row")
+
+    @cached_property
+    def _by_row(self) -> tuple[bool, ...]:
+        """For each value of a rowwise body, whether it may differ along the kept dimensions; false of column sums."""
+        kept = range(len(self.kept))
+        found = [
+            not is_table(type_) and any(tensor.strides[d] and self.domain[d] > 1 for d in kept)
+            for type_, tensor in zip(self.body.args, self.operands, strict=True)
+        ]
+        for line in self.body.lines:
+            if line.op == "scalar.index":
+                found.append(line.attr in kept)
+            else:
+                found.append(line.op != COLUMN_SUM and any(found[arg] for arg in line.args))
+        return tuple(found)
+
     @cached_property
     def in_place(self) -> frozenset[tuple[int, int]]:
         """Pairs (result, operand) that may be the very same memory.
 
         Each point reads its element before it writes it, and nothing reads it later: so a result of the domain's
-        shape, in the last stage, beside an operand of the same layout.
+        shape, in the last stage, beside an operand of the same layout, which nothing behind a column sum reads.
         """
-        stages = self.body.stages
+        stages, again = self.body.stages, values_behind(self.body)
         last = max(
             (stages[value] for number, value in enumerate(self.body.results) if self.is_whole(number)),
             default=0,
@@ -195,12 +244,8 @@ class Kernel:
             for index, (type_, operand) in enumerate(zip(self.body.args, self.operands, strict=True)):
                 same = operand.element == result.element and operand.layout.normal() == result.layout.normal()
                 # Behind the phase that writes whole results, columns read again what does not differ along rows.
-                if (
-                    index >= first
-                    and same
-                    and not is_table(type_)
-                    and (self.kind != "colwise" or self.wide[index])
-                ):
+                apart = is_table(type_) or index in again or index < first
+                if same and not apart and (self.kind != "colwise" or self.wide[index]):
                     found.add((number, index))
         return frozenset(found)
 
@@ -219,6 +264,21 @@ class Kernel:
             return self.in_place
         holder = self.holder if self.target == "cpu" else None
         return frozenset((result, operand + 1) for result, operand in self.in_place if result != holder)
+
+
+def values_behind(body: Body) -> set[int]:
+    """What follows a column sum, and all that this is computed of besides column sums."""
+    found: set[int] = set()
+    waiting = [value for value in body.results if body.behind_columns[value]]
+    while waiting:
+        value = waiting.pop()
+        if value in found:
+            continue
+        found.add(value)
+        line = body.lines[value - len(body.args)] if value >= len(body.args) else None
+        if line is not None and line.op != COLUMN_SUM:
+            waiting += line.args
+    return found
 
 
 @dataclass(frozen=True)
@@ -259,6 +319,8 @@ def strides_along(kernel: Kernel, dim: int) -> Iterator[int]:
     for number, tensor in enumerate(kernel.results):
         if kernel.is_whole(number):
             yield tensor.strides[dim]
+        elif kernel.is_column(number):
+            yield tensor.strides[dim - len(kernel.kept)] if dim in kernel.reduced_dims else 0
         elif dim in kernel.reduced_dims:
             yield 0
         else:

@@ -47,7 +47,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.ir.body import CMPF, CMPI, REDUCTIONS, Attr, Body, Line, is_float, is_table
+from aicf_mlir.ir.body import CMPF, CMPI, COLUMN_SUM, REDUCTIONS, Attr, Body, Line, is_float, is_table
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 
 PREDICATES = {"arith.cmpf": CMPF, "arith.cmpi": CMPI}
@@ -78,7 +78,7 @@ class ScalarOp(IRDLOperation):
 
 
 class ReductionOp(ScalarOp):
-    """Over the dimensions that the kernel reduces, in an order that the kernel fixes."""
+    """Over dimensions of the kernel, in an order that the kernel fixes: those that it reduces, where no other are named."""
 
     x = operand_def()
     result = result_def()
@@ -123,6 +123,13 @@ class MinOp(ReductionOp):
     """The smallest, a NaN if there is one; the largest number of the type of nothing."""
 
     name = "scalar.min"
+
+
+@irdl_op_definition
+class ColumnSumOp(ReductionOp):
+    """The sum over the dimensions that a rowwise kernel keeps; 0 of nothing."""
+
+    name = COLUMN_SUM
 
 
 @irdl_op_definition
@@ -347,7 +354,7 @@ def _attr(op: Operation) -> Attr:
             return None
 
 
-Scalar = Dialect("scalar", [BodyOp, YieldOp, SumOp, ProdOp, MaxOp, MinOp, IndexOp, LoadOp])
+Scalar = Dialect("scalar", [BodyOp, YieldOp, SumOp, ProdOp, MaxOp, MinOp, ColumnSumOp, IndexOp, LoadOp])
 
 
 class Bodies:

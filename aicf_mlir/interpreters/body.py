@@ -6,6 +6,7 @@ Floats are float64, infinite where the type of the line has no number so large. 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, erf, overflowing
-from aicf_mlir.ir.body import Body, Line, is_float
+from aicf_mlir.ir.body import COLUMN_SUM, Body, Line, is_float
 
 Function = Callable[..., Array]
 
@@ -224,7 +225,10 @@ class Evaluation:
         if op in FUNCTIONS:
             return FUNCTIONS[op](*args)
         if op in REDUCE:
-            return self._reduce(line, args[0])
+            return self._reduce(line, args[0], self.reduced)
+        if op == COLUMN_SUM:
+            kept = tuple(dim for dim in range(len(self.domain)) if dim not in self.reduced)
+            return self._reduce(replace(line, op="scalar.sum"), args[0], kept)
         match op:
             case "arith.constant":
                 return np.asarray(attr, np.float64 if is_float(line.type) else NUMPY_TYPES[line.type])
@@ -266,14 +270,14 @@ class Evaluation:
             case _:
                 return x.astype(NUMPY_TYPES[line.type])
 
-    def _reduce(self, line: Line, x: Array) -> Array:
+    def _reduce(self, line: Line, x: Array, dims: tuple[int, ...]) -> Array:
         whole = np.broadcast_to(x, self.domain)
         initial = _identity(line.op, line.type)
         dtype = np.float64 if is_float(line.type) else NUMPY_TYPES[line.type]
         if line.type == "i1" and line.op in ("scalar.sum", "scalar.prod"):
             combine: Any = np.bitwise_xor if line.op == "scalar.sum" else np.bitwise_and
-            return combine.reduce(whole, axis=self.reduced, keepdims=True, dtype=np.bool_)
-        return REDUCE[line.op].reduce(whole, axis=self.reduced, keepdims=True, initial=initial, dtype=dtype)
+            return combine.reduce(whole, axis=dims, keepdims=True, dtype=np.bool_)
+        return REDUCE[line.op].reduce(whole, axis=dims, keepdims=True, initial=initial, dtype=dtype)
 
     @staticmethod
     def _load(table: Array, indices: Sequence[Array]) -> Array:
@@ -298,17 +302,18 @@ def evaluate(
     The results of `body` in the given `shapes`, before they are rounded.
 
     `operands` have the shape of `domain`, floats as float64; tables any shape. `reduced` are the dimensions that
-    its reductions run over; a result of a smaller shape is without them.
+    its reductions run over; a result of a smaller shape is without them, one behind a column sum has no others.
     """
     with np.errstate(all="ignore"):
         values = Evaluation(body, domain, reduced, arithmetic).run(operands)
     kept = [dim for dim in range(len(domain)) if dim not in reduced]
     results: list[Array] = []
-    for value, shape in zip(values, shapes, strict=True):
+    for number, value, shape in zip(body.results, values, shapes, strict=True):
+        gone = kept if body.behind_columns[number] else reduced
         full = np.broadcast_to(value, domain) if tuple(shape) == tuple(domain) else None
         if full is None:
-            ones = [size if dim in kept else 1 for dim, size in enumerate(domain)]
-            full = np.broadcast_to(_first(value, reduced, len(domain)), ones).reshape(shape)
+            ones = [1 if dim in gone else size for dim, size in enumerate(domain)]
+            full = np.broadcast_to(_first(value, gone, len(domain)), ones).reshape(shape)
         results.append(full)
     return results
 

@@ -4,6 +4,7 @@ A `Body` is what a `scalar.body` op holds, without the cost of IR: passes compos
 interpreters run them. Its operations are those of `arith` and `math` on scalars, and those of the scalar dialect:
 
     scalar.sum %x          the sum over the dimensions that the kernel reduces; max, min and prod alike
+    scalar.column_sum %x   the sum over those that a rowwise kernel keeps, of what follows no reduction
     scalar.index {dim}     the position of this element in a dimension of the domain, an i64
     scalar.load %t[%i, …]  an element of a whole operand, a table; each index is clamped into the table
 
@@ -29,6 +30,7 @@ COMPUTE: Mapping[str, str] = {name: name for name in SCALARS} | {"f16": "f32", "
 """By the element type of a tensor, the type that its elements have in a body."""
 
 REDUCTIONS = ("scalar.sum", "scalar.prod", "scalar.max", "scalar.min")
+COLUMN_SUM = "scalar.column_sum"
 
 CMPF = (
     *("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord"),
@@ -141,7 +143,15 @@ class Body:
     @property
     def reduces(self) -> bool:
         """Whether it has a reduction."""
-        return any(line.op in REDUCTIONS for line in self.lines)
+        return any(line.op in (*REDUCTIONS, COLUMN_SUM) for line in self.lines)
+
+    @cached_property
+    def behind_columns(self) -> tuple[bool, ...]:
+        """For each value, whether it follows a column sum."""
+        found = [False] * len(self.args)
+        for line in self.lines:
+            found.append(line.op == COLUMN_SUM or any(found[arg] for arg in line.args))
+        return tuple(found)
 
     @property
     def dims(self) -> frozenset[int]:
@@ -212,7 +222,7 @@ def _expected(line: Line, types: list[str]) -> str | None:
         return None if right else "an i1 and two of the type of the result"
     if op in CASTS:
         return None if len(types) == 1 and _casts(op, types[0], result) else "a cast between such types"
-    if op in REDUCTIONS:
+    if op in (*REDUCTIONS, COLUMN_SUM):
         return None if same and len(types) == 1 else "one scalar"
     if op == "scalar.index":
         return (

@@ -233,6 +233,7 @@ roundeven, rsqrt, sin, sinh, sqrt = map(_unary, ("roundeven", "rsqrt", "sin", "s
 tan, tanh, trunc = map(_unary, ("tan", "tanh", "trunc"))
 row_sum, row_max = _unary("sum", "scalar"), _unary("max", "scalar")
 row_min, row_prod = _unary("min", "scalar"), _unary("prod", "scalar")
+column_sum = _unary("column_sum", "scalar")
 
 
 def absolute(x: Scalar) -> Scalar:

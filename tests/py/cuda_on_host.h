@@ -51,6 +51,15 @@ inline int __float2int_rz(float x) { return saturated<int>(x); }
 inline int __double2int_rz(double x) { return saturated<int>(x); }
 inline long long __float2ll_rz(float x) { return saturated<long long>(x); }
 inline long long __double2ll_rz(double x) { return saturated<long long>(x); }
+template <class T>
+inline T __ldcs(const T* from) {
+  return *from;
+}
+template <class T>
+inline void __stcs(T* to, T value) {
+  *to = value;
+}
+inline unsigned upper_half(unsigned x) { return x & 0xffff0000u; }
 inline float half_to_float(unsigned short x) { return static_cast<float>(bits_as<_Float16>(x)); }
 inline unsigned short float_to_half(float x) { return bits_as<unsigned short>(static_cast<_Float16>(x)); }
 inline unsigned short double_to_half(double x) { return bits_as<unsigned short>(static_cast<_Float16>(x)); }

@@ -189,6 +189,11 @@ def random_kernel(rng: np.random.Generator, kind: str, target: str = "sm_90") ->
         return _finish(
             rng, kind, target, builder, domain, reduced, operands, _columns(rng, pool, compute), compute
         )
+    sums: list[F.Scalar] = []
+    if kind == "rowwise" and reduced < rank and rng.random() < 0.4:
+        scale = 1.0 / max(int(np.prod(domain[: rank - reduced])), 1)
+        sums = [F.column_sum(pick()) * scale for _ in range(int(rng.integers(1, 3)))]
+        sums += [sums[0] + F.tanh(sums[-1])]
     depth = 0 if kind == "map" else int(rng.integers(1, 4))
     for _ in range(depth):
         total = 1.0 / max(int(np.prod(domain[len(domain) - reduced :])), 1)
@@ -203,6 +208,7 @@ def random_kernel(rng: np.random.Generator, kind: str, target: str = "sm_90") ->
     outputs = [pool[-1 - n] for n in range(min(len(pool), int(rng.integers(1, 4))))]
     if rng.random() < 0.3:
         outputs.append(first < 0.25 if first.is_float else first.equal(1))
+    outputs += sums
     return _finish(rng, kind, target, builder, domain, reduced, operands, outputs, compute)
 
 
@@ -237,7 +243,8 @@ def _finish(
         type_ = body.type(value)
         element = str(rng.choice(["f32", "bf16", "f16"])) if type_ == "f32" else type_
         whole = kind == "map" or draft.wide[value] or (not body.stages[value] and rng.random() < 0.3)
-        kept = draft.kept
+        kept = draft.reduced_shape if body.behind_columns[value] else draft.kept
+        whole = whole and not body.behind_columns[value]
         results.append(_layout(rng, element, list(shape if whole else kept), result=True))
     return Kernel(kind, target, body, shape, reduced, tuple(operands), tuple(results))
 

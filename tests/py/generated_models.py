@@ -35,6 +35,14 @@ def layer_norm_dw(dy: F.Scalar, s: F.Scalar, mean: F.Scalar, rstd: F.Scalar) -> 
     return [F.row_sum(dy * (s - mean) * rstd), F.row_sum(dy)]
 
 
+def layer_norm_gradients(
+    dy: F.Scalar, s: F.Scalar, ds: F.Scalar, gamma: F.Scalar, mean: F.Scalar, rstd: F.Scalar, n: int
+) -> list[F.Scalar]:
+    """All of them at once."""
+    sums = [F.column_sum(dy * (s - mean) * rstd), F.column_sum(dy)]
+    return [layer_norm_dx(dy, s, ds, gamma, mean, rstd, n), *sums]
+
+
 def softmax(x: F.Scalar) -> F.Scalar:
     """Along the row."""
     e = F.exp(x - F.row_max(x))
@@ -73,6 +81,12 @@ def model_kernel(name: str, element: str, rows: int, columns: int, target: str =
             (full, full, by_row, by_row),
             (gradient, gradient),
         ),
+        "layer_norm_gradients": (
+            "rowwise",
+            lambda: F.trace(["f32"] * 6, layer_norm_gradients, n=columns),
+            (full, full, full, weight, by_row, by_row),
+            (full, gradient, gradient),
+        ),
         "softmax": ("rowwise", lambda: F.trace(["f32"], softmax), (full,), (full,)),
         "gelu": ("map", lambda: F.trace(["f32"] * 2, gelu), (full, weight), (full,)),
         "square_sum": (
@@ -86,7 +100,10 @@ def model_kernel(name: str, element: str, rows: int, columns: int, target: str =
     return Kernel(kind, target, body(), shape, reduced, operands, results)
 
 
-MODEL = ("layer_norm", "layer_norm_dx", "layer_norm_dw", "softmax", "gelu", "square_sum")
+MODEL = (
+    *("layer_norm", "layer_norm_dx", "layer_norm_dw", "layer_norm_gradients"),
+    *("softmax", "gelu", "square_sum"),
+)
 SHAPES = (
     (37, 768),
     (5, 1024),

@@ -10,7 +10,7 @@ import pytest
 from bodies import check, random_values, tensor
 
 from aicf_mlir.codegen.kernel import Kernel, Tensor
-from aicf_mlir.codegen.llvm import generate, workspace
+from aicf_mlir.codegen.llvm import generate, rows_and_columns, workspace
 from aicf_mlir.ir import formula as f
 from aicf_mlir.ir.body import COMPUTE
 from aicf_mlir.ir.formula import Builder, Scalar
@@ -44,14 +44,14 @@ def layout(rng: random.Random, element: str, shape: tuple[int, ...], repeats: bo
     return tensor(element, *shape, strides=strides)
 
 
-def random_kernel(seed: int) -> Kernel:
-    """A kernel of 1 to 4 dimensions, of all kinds."""
+def random_kernel(seed: int, column_sums: bool = False) -> Kernel:
+    """A kernel of 1 to 4 dimensions, of all kinds; or a rowwise one with column sums."""
     rng = random.Random(seed)
-    kind = rng.choice(("map", "rowwise", "rowwise", "colwise"))
-    domain = tuple(rng.choice(SIZES) for _ in range(rng.randint(1, 4)))
+    kind = "rowwise" if column_sums else rng.choice(("map", "rowwise", "rowwise", "colwise"))
+    domain = tuple(rng.choice(SIZES) for _ in range(rng.randint(1 + column_sums, 4)))
     while np.prod(domain) > 60_000:
         domain = domain[1:]
-    reduced = 0 if kind == "map" else rng.randint(1, len(domain))
+    reduced = 0 if kind == "map" else rng.randint(1, len(domain) - column_sums)
     compute = rng.choice(("f32", "f32", "f64"))
     elements = [element for element, type_ in COMPUTE.items() if type_ == compute]
     operands = [layout(rng, rng.choice(elements), domain, repeats=True) for _ in range(rng.randint(1, 4))]
@@ -85,6 +85,13 @@ def random_kernel(seed: int) -> Kernel:
         results.append(layout(rng, rng.choice(elements), outer if narrow else domain, repeats=False))
     kept = Builder(body.args)
     kept.lines = list(body.lines)
+    if column_sums:
+        near = [number for number in body.results if not stages[number]]
+        count = float(np.prod(outer))
+        sums = [f.column_sum(kept.scalar(rng.choice(near))) / count for _ in range(rng.randint(1, 2))]
+        for total in (*sums, sums[0] * 0.5 + sums[-1]):
+            chosen.append(total.value)
+            results.append(layout(rng, rng.choice(elements), made.reduced_shape, repeats=False))
     final = Kernel(kind, "cpu", kept.finish(chosen), domain, reduced, tuple(operands), tuple(results))
     final.verify()
     return final
@@ -92,11 +99,27 @@ def random_kernel(seed: int) -> Kernel:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_kernels(seed: int) -> None:
-    kernel = random_kernel(seed)
+    agrees(random_kernel(seed), seed)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_column_sums(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apart, and in one walk: the same sums."""
+    kernel = random_kernel(seed, column_sums=True)
+    sums = [number for number in range(len(kernel.results)) if kernel.is_column(number)]
+    apart = agrees(kernel, seed)
+    monkeypatch.setattr(rows_and_columns, "LEAST_BLOCKS", 1)
+    together = agrees(kernel, seed)
+    for number in sums:
+        assert apart[number].tobytes() == together[number].tobytes()
+
+
+def agrees(kernel: Kernel, seed: int) -> list[Any]:
+    """Check a kernel on random operands; its results."""
     code = generate(kernel)
     assert code.workspace == workspace(kernel)
     values: list[Any] = [
         np.clip(random_values(t.element, t.shape, seed + n).astype(np.float64), -3, 3)
         for n, t in enumerate(kernel.operands)
     ]
-    check(kernel, values, scale=50, cuts=(1, 2, 5))
+    return check(kernel, values, scale=50, cuts=(1, 2, 5))

@@ -165,7 +165,7 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
             ("map", {"table": f32((4, 3))}, {"y": f32((4, 3))}, {"shape": [-1]}, "shape: expected sizes of 0 or more, got [-1]"),
             ("rowwise", {"x": f32((4, 3))}, {"y": f32((4,))}, {"shape": [4, 3]}, "reduced: expected 1 or more, and no more dimensions than shape has, got 0"),
             ("rowwise", {"x": f32((4, 3))}, {"y": f32((4,))}, {"shape": [4, 3], "reduced": 3}, "reduced: expected 1 or more, and no more dimensions than shape has, got 3"),
-            ("rowwise", {"x": f32((4, 3))}, {"y": f32((4, 3), (3,))}, {"shape": [4, 3], "reduced": 1}, "y[1]: expected shape [4, 3] or [4], got f32[3]"),
+            ("rowwise", {"x": f32((4, 3))}, {"y": f32((4, 3), (3,), (2,))}, {"shape": [4, 3], "reduced": 1}, "y[2]: expected shape [4, 3] or [4] or [3], got f32[2]"),
             ("gemm_map", {"a": f32((4, 3)), "b": f32((4, 2))}, {"y": f32((4, 2))}, {}, "expected equal inner dimensions, got 3 of a f32[4, 3] and 4 of b f32[4, 2]"),
             ("gemm_map", {"a": f32((4, 3)), "b": f32((3, 2)), "x": f32((2,))}, {"y": f32((4, 2))}, {}, "x[0]: expected the shape of f32[4, 2], got f32[2]"),
             ("gemm_map", {"a": f32((4, 3)), "b": f32((3, 2))}, {"y": f32((4, 2), (2, 4))}, {}, "y[1]: expected the shape of f32[4, 2], got f32[2, 4]"),

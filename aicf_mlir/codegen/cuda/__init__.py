@@ -6,9 +6,11 @@
     access.py    axes and offsets, accesses of up to 16 bytes
     maps.py      rows.py, split_rows.py, columns.py: a schedule each, which follows from shapes alone, and its text
     products.py  a matrix product around an epilogue, from the device code of the prebuilt kernels
+    rows_and_columns.py   a rowwise and a colwise kernel over one domain in one walk
 
 Sums may be contracted to fused multiply-adds: what is promised is a tolerance, and eager and replay run one binary.
-Division and square roots are IEEE's, subnormals are kept. No order of additions depends on the device.
+Division and square roots are IEEE's, but a row that is divided by one number is multiplied with its
+reciprocal, within 1.5 units in the last place; subnormals are kept. No order of additions depends on the device.
 """
 
 from aicf_mlir.codegen.cuda.generate import generate, workspace

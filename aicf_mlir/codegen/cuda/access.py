@@ -36,13 +36,23 @@ def pointer(kernel: Kernel, tensor: int) -> str:
 
 def signature(kernel: Kernel, function: str, threads: int, blocks_per_processor: int = 0) -> str:
     """The head of a kernel; an address that no other may be equal to is marked as such."""
+    return head(parameters(kernel), function, threads, blocks_per_processor)
+
+
+def parameters(kernel: Kernel) -> list[str]:
+    """The addresses of the operands and results of the launch; those of its other part have no use here."""
     shared = {number for pair in kernel.in_place for number in (len(kernel.operands) + pair[0], pair[1])}
-    parameters: list[str] = []
+    found: list[str] = []
     for number, tensor in enumerate(tensors(kernel)):
         alone = "" if number in shared else " __restrict__"
         const = "const " if number < len(kernel.operands) else ""
-        parameters.append(f"{const}{STORED[tensor.element]}*{alone} {pointer(kernel, number)}")
-    parameters += ["void* workspace", "const long long* unless"]
+        found.append(f"{const}{STORED[tensor.element]}*{alone} {pointer(kernel, number)}")
+    return [f"void* other{n}" if own is None else found[own] for n, own in enumerate(kernel.launch_tensors)]
+
+
+def head(addresses: Sequence[str], function: str, threads: int, blocks_per_processor: int = 0) -> str:
+    """The head of a kernel that takes these parameters, its workspace and a status."""
+    parameters = [*addresses, "void* workspace", "const long long* unless"]
     bounds = f"{threads}, {blocks_per_processor}" if blocks_per_processor else f"{threads}"
     return (
         f'extern "C" __global__ void __launch_bounds__({bounds}) {function}(\n    '
@@ -145,29 +155,41 @@ def find(
 
 
 def fetch(
-    text: Text, kernel: Kernel, place: Place, number: int, count: int, target: str, base: str = ""
+    text: Text,
+    kernel: Kernel,
+    place: Place,
+    number: int,
+    count: int,
+    target: str,
+    base: str = "",
+    once: bool = False,
 ) -> None:
-    """Assign `count` neighbours of an operand, along the last axis of `place`, to the vector `target`."""
+    """Assign `count` neighbours of an operand, along the last axis of `place`, to the vector `target`.
+
+    `once`: they are read once, and need not stay in the caches.
+    """
     base = base or pointer(kernel, number)
     stride = place.axes[-1].strides[number] if place.axes else 0
     at = place.offset(number)
     if stride == 0:
         text.add(f"{target}.at[0] = {base}[{at}];")
     elif stride == 1 and count > 1:
-        text.add(f"{target} = load<{count}>({base} + ({at}));")
+        text.add(f"{target} = load{'_once' if once else ''}<{count}>({base} + ({at}));")
     else:
         for j in range(count):
             text.add(f"{target}.at[{j}] = {base}[{at}{f' + {j * stride}' if j else ''}];")
 
 
-def put(text: Text, kernel: Kernel, place: Place, number: int, count: int, base: str = "") -> None:
-    """Write `count` neighbours, the vector `y<number>`, to result `number`."""
+def put(
+    text: Text, kernel: Kernel, place: Place, number: int, count: int, base: str = "", once: bool = False
+) -> None:
+    """Write `count` neighbours, the vector `y<number>`, to result `number`; `once` as in `fetch`."""
     tensor = len(kernel.operands) + number
     base = base or pointer(kernel, tensor)
     stride = place.axes[-1].strides[tensor] if place.axes else 0
     at = place.offset(tensor)
     if stride == 1 and count > 1:
-        text.add(f"store({base} + ({at}), y{number});")
+        text.add(f"store{'_once' if once else ''}({base} + ({at}), y{number});")
     else:
         for j in range(count):
             text.add(f"{base}[{at}{f' + {j * stride}' if j else ''}] = y{number}.at[{j}];")

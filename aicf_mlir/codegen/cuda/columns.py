@@ -39,8 +39,8 @@ ROOM = 64
 """Registers of a thread for its sums, at most."""
 IN_FLIGHT = 192
 """Bytes that a thread reads ahead, at most."""
-STRANDS = 16
-"""Threads that share a column in the second phase."""
+PARTS_IN_FLIGHT = 8
+"""Partial rows that a thread of the second phase reads before it adds them."""
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,10 @@ def code(kernel: Kernel) -> Code:
     phases = [Phase(first, plan.tiles * plan.parts, threads=THREADS)]
     if plan.parts > 1:
         second = f"{kernel.id}_columns"
-        with text.block(signature(kernel, second, WARP * STRANDS)):
-            _second(text, kernel, plan)
-        phases.append(Phase(second, -(-plan.breadth // WARP), threads=WARP * STRANDS))
+        threads = WARP * strands(kernel)
+        with text.block(signature(kernel, second, threads)):
+            add_parts(text, kernel, plan)
+        phases.append(Phase(second, -(-plan.breadth // WARP), threads=threads))
     return Code(str(text), tuple(phases), workspace(kernel))
 
 
@@ -224,7 +225,7 @@ class ColumnWriter:
         return self.plan.width if columns and columns[-1].strides[operand] else 1
 
     def _element(self, operand: int, where: str = "") -> str:
-        return f"widen(x{operand}{where}.at[{'j' if self._neighbours(operand) > 1 else '0'}])"
+        return f"element(x{operand}{where}, {'j' if self._neighbours(operand) > 1 else '0'})"
 
     def _fixed(self) -> None:
         """What is the same for all rows: read and computed once."""
@@ -350,29 +351,41 @@ def write_columns(text: Text, kernel: Kernel, scope: Scope, column: Place, neigh
         )
 
 
-def _second(text: Text, kernel: Kernel, plan: ColumnSchedule) -> None:
-    """A warp's width of columns a block; each strand adds every so many partial rows, then the strands are added."""
+def strands(kernel: Kernel) -> int:
+    """Threads that share a column in the second phase; their results lie in shared memory."""
+    return 32 if sum(reduction(kernel, value).bytes for value in reductions(kernel)) <= 16 else 16
+
+
+def add_parts(text: Text, kernel: Kernel, plan: ColumnSchedule) -> None:
+    """The second phase: a warp's width of columns a block; each strand adds every so many partial rows, then these."""
     skip(text)
     text.add(f"const unsigned lane = threadIdx.x % {WARP}u, strand = threadIdx.x / {WARP}u;")
     text.add(f"const unsigned column = blockIdx.x * {WARP}u + lane;")
     text.add(f"const bool inside = column < {plan.breadth}u;")
     starts, _ = places(kernel, plan.parts * plan.breadth)
-    values = reductions(kernel)
-    for start, value in zip(starts, values, strict=True):
-        of = reduction(kernel, value)
+    values, count = reductions(kernel), strands(kernel)
+    found = [(value, start, reduction(kernel, value)) for start, value in zip(starts, values, strict=True)]
+    for value, _, of in found:
         text.add(f"{of.type} s{value} = {of.identity};")
-        with text.block("if (inside)"):
-            text.add("#pragma unroll 4")
-            with text.block(f"for (unsigned part = strand; part < {plan.parts}u; part += {STRANDS}u)"):
+    batch = min(PARTS_IN_FLIGHT, -(-plan.parts // count))
+    head = f"for (unsigned first = strand; inside && first < {plan.parts}u; first += {count * batch}u)"
+    with text.block(head):
+        for value, _, of in found:
+            text.add(f"{of.type} x{value}[{batch}];")
+        with text.each("u", batch):
+            text.add(f"const unsigned part = first + u * {count}u;")
+            for value, start, of in found:
                 at = f"static_cast<long long>(part) * {plan.breadth} + column"
-                text.add(
-                    f"s{value} = {of.combine}{{}}(s{value}, partial<{of.type}>(workspace, {start}ll)[{at}]);"
-                )
-        text.add(f"__shared__ {of.type} w{value}[{STRANDS}][{WARP}];", f"w{value}[strand][lane] = s{value};")
+                read = f"partial<{of.type}>(workspace, {start}ll)[{at}]"
+                text.add(f"x{value}[u] = part < {plan.parts}u ? {read} : {of.identity};")
+        with text.each("u", batch):
+            for value, _, of in found:
+                text.add(f"s{value} = {of.combine}{{}}(s{value}, x{value}[u]);")
+    for value, _, of in found:
+        text.add(f"__shared__ {of.type} w{value}[{count}][{WARP}];", f"w{value}[strand][lane] = s{value};")
     text.add("__syncthreads();", "if (strand != 0 || !inside) return;")
-    for value in values:
-        of = reduction(kernel, value)
-        with text.each("other", STRANDS):
+    for value, _, of in found:
+        with text.each("other", count):
             text.add(f"if (other > 0) s{value} = {of.combine}{{}}(s{value}, w{value}[other][lane]);")
     column = find(text, plan.columns, "column", "e", integer(max(reach(plan.columns), plan.breadth)))
 

@@ -112,5 +112,5 @@ def _epilogue(kernel: Kernel, axes: Sequence[Axis], neighbours: int) -> str:
                     count = neighbours if axes[-1].strides[number] else 1
                     text.add(f"Vec<{STORED[tensor.element]}, {count}> x{number}[1];")
                     fetch(text, kernel, place, number, neighbours, f"x{number}[u]")
-            compute(text, kernel, place, neighbours, {0: "z[j]"})
+            compute(text, kernel, place, neighbours, given={0: "z[j]"})
     return str(text)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, rows, split_rows
+from aicf_mlir.codegen.column_sums import apart, has_column_sums
+from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, rows, rows_and_columns, split_rows
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.kernel import Code, Kernel
 
@@ -21,6 +22,8 @@ def _code(kernel: Kernel) -> Code:
             return gemm_maps.code(kernel)
         case "colwise":
             return columns.code(kernel)
+        case _ if has_column_sums(kernel):
+            return _with_column_sums(kernel)
         case _:
             plan = rows.schedule(kernel)
             return (
@@ -30,11 +33,27 @@ def _code(kernel: Kernel) -> Code:
             )
 
 
+def _with_column_sums(kernel: Kernel) -> Code:
+    """In one walk where registers hold the rows, else the sums and then the rows; each finds the workspace free."""
+    if (found := rows_and_columns.schedule(kernel)) is not None:
+        return rows_and_columns.code(*found)
+    codes = [_code(part) for part in apart(kernel)]
+    return Code(
+        "\n".join(code.source for code in codes),
+        tuple(phase for code in codes for phase in code.phases),
+        max(code.workspace for code in codes),
+    )
+
+
 def workspace(kernel: Kernel) -> int:
     """`generate(kernel).workspace` without the text."""
     match kernel.kind:
         case "colwise":
             return columns.workspace(kernel)
+        case "rowwise" if has_column_sums(kernel):
+            if (found := rows_and_columns.schedule(kernel)) is not None:
+                return rows_and_columns.workspace(*found)
+            return max(workspace(part) for part in apart(kernel))
         case "rowwise":
             return split_rows.workspace(kernel)
         case _:

@@ -30,6 +30,10 @@ FILLED = 132 * 8 * THREADS
 """Threads that fill a large chip; with fewer, a thread takes one vector only."""
 IN_FLIGHT = 64
 """Bytes that a thread reads ahead, at most."""
+RESIDENT = 1024
+"""Threads of a multiprocessor that have registers for what they read ahead, where memory is what a map waits for."""
+MEMORY = 8
+"""Bytes of a point from which it is; below, arithmetic wants all the threads that there can be."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,12 @@ class MapSchedule:
     """Neighbours that a thread takes at once."""
     vectors: int
     """How often it does."""
+    threads: int = THREADS
+    """Of a block."""
+    resident: int = 0
+    """Blocks that a multiprocessor has at the same time, at least."""
+    once: bool = False
+    """Whether what is read and written need not stay in the caches."""
 
     @property
     def count(self) -> int:
@@ -70,27 +80,29 @@ def schedule(kernel: Kernel) -> MapSchedule:
     vectors = 4
     while vectors > 1 and (vectors * read > IN_FLIGHT or elements(kernel.domain) < FILLED * wide * vectors):
         vectors //= 2
-    return MapSchedule(tuple(axes), wide, vectors)
+    moved = sum(size_of(tensors(kernel)[number].element) for number in varying(kernel, axes))
+    waits = vectors > 1 and moved >= MEMORY
+    return MapSchedule(tuple(axes), wide, vectors, resident=RESIDENT // THREADS if waits else 0)
 
 
-def code(kernel: Kernel) -> Code:
-    """The text of a map and its one launch."""
-    plan = schedule(kernel)
+def code(kernel: Kernel, plan: MapSchedule | None = None) -> Code:
+    """The text of a map and its one launch, by its own schedule or another one."""
+    plan = plan or schedule(kernel)
     text = Text()
-    with text.block(signature(kernel, kernel.id, THREADS)):
+    with text.block(signature(kernel, kernel.id, plan.threads, plan.resident)):
         skip(text)
         _vectors(text, kernel, plan)
         if plan.rest:
             _rest(text, kernel, plan)
-    per_block = THREADS * plan.vectors
+    per_block = plan.threads * plan.vectors
     threads = max(plan.count, plan.rest)
     blocks = -(-threads // per_block) if elements(kernel.domain) else 0
-    return Code(str(text), (Phase(kernel.id, blocks, threads=THREADS),))
+    return Code(str(text), (Phase(kernel.id, blocks, threads=plan.threads),))
 
 
 def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
     """All vectors of a thread: the reads of all, then the arithmetic and writes of each."""
-    per_block = THREADS * plan.vectors
+    per_block = plan.threads * plan.vectors
     small = plan.count < 1 << 31
     counter = "unsigned" if small else "unsigned long long"
     text.add(f"const {counter} first = static_cast<{counter}>(blockIdx.x) * {per_block}u + threadIdx.x;")
@@ -100,26 +112,34 @@ def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
         count = plan.width if plan.axes and plan.axes[-1].strides[number] else 1
         text.add(f"Vec<{element}, {count}> x{number}[{plan.vectors}];")
 
+    once = varying(kernel, plan.axes) if plan.once else []
+
     def each(work: Callable[[Place], None]) -> None:
         with text.each("u", plan.vectors):
-            text.add(f"const {counter} i = first + u * {THREADS}u;")
-            with text.block(f"if (i < {plan.count}u{'' if small else 'll'})"):
+            text.add(f"const {counter} i = first + u * {plan.threads}u;")
+            ragged = not plan.count or plan.count % per_block
+            with text.block(f"if (i < {plan.count}u{'' if small else 'll'})" if ragged else ""):
                 kind = integer(max(reach(plan.axes), elements(kernel.domain)))
                 work(find(text, plan.axes, "i", "c", kind, plan.width))
 
     def read(place: Place) -> None:
         for number in streams:
-            fetch(text, kernel, place, number, plan.width, f"x{number}[u]")
+            fetch(text, kernel, place, number, plan.width, f"x{number}[u]", once=number in once)
 
     def write(place: Place) -> None:
-        compute(text, kernel, place, plan.width)
+        compute(text, kernel, place, plan.width, plan.once)
 
     each(read)
     each(write)
 
 
 def compute(
-    text: Text, kernel: Kernel, place: Place, count: int, given: Mapping[int, str] | None = None
+    text: Text,
+    kernel: Kernel,
+    place: Place,
+    count: int,
+    once: bool = False,
+    given: Mapping[int, str] | None = None,
 ) -> None:
     """The results of `count` neighbours at `place`, from the vectors `x0[u]`, `x1[u]`, …, computed and written.
 
@@ -134,7 +154,7 @@ def compute(
             if number in known:
                 return known[number]
             single = not place.axes or not place.axes[-1].strides[number]
-            return f"widen(x{number}[u].at[{'0' if single else 'j'}])"
+            return f"element(x{number}[u], {'0' if single else 'j'})"
 
         def index(dim: int) -> str:
             return index_of(dim, "j" if count > 1 else "", place)
@@ -144,7 +164,7 @@ def compute(
         for number, value in enumerate(body.results):
             text.add(f"y{number}.at[j] = {stored(kernel.results[number].element, scope[value])};")
     for number in range(len(kernel.results)):
-        put(text, kernel, place, number, count)
+        put(text, kernel, place, number, count, once=once)
 
 
 def _rest(text: Text, kernel: Kernel, plan: MapSchedule) -> None:

@@ -6,7 +6,7 @@ may take the place of an operand is written in the last pass that reads this ope
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aicf_mlir.codegen.cuda.scalars import REDUCERS
@@ -26,6 +26,8 @@ class Pass:
     """Values that are reductions of this pass's values."""
     written: tuple[int, ...]
     """Numbers of results of the domain's shape."""
+    fed: tuple[int, ...]
+    """Values that sums over the rows take."""
     computed: tuple[int, ...]
     """Values that differ along the row and were not there before, in the body's order."""
     narrow: tuple[int, ...]
@@ -43,8 +45,11 @@ class Passes:
     """By the same: the pass that computes it."""
 
 
-def plan_passes(kernel: Kernel, hold: bool) -> Passes:
-    """The passes of a row kernel. With `hold` no value is computed twice; without, each pass starts from the operands."""
+def plan_passes(kernel: Kernel, hold: bool, fed: Sequence[int] = ()) -> Passes:
+    """The passes of a row kernel. With `hold` no value is computed twice; without, each pass starts from the operands.
+
+    `fed`: values that sums over the rows take, beside what the kernel itself gives.
+    """
     body, stages, wide = kernel.body, kernel.body.stages, kernel.wide
     count = max((stages[v] for v in range(len(stages))), default=0) + 1
     reductions: list[list[int]] = [[] for _ in range(count)]
@@ -53,7 +58,8 @@ def plan_passes(kernel: Kernel, hold: bool) -> Passes:
             reductions[stages[line.args[0]]].append(len(body.args) + number)
     arguments = [[line.args[0] for v in values if (line := line_of(kernel, v))] for values in reductions]
     written = _written(kernel, arguments)
-    targets = [[*arguments[p], *(body.results[n] for n in written[p])] for p in range(count)]
+    feeding = [[v for v in dict.fromkeys(fed) if stages[v] == p] for p in range(count)]
+    targets = [[*arguments[p], *(body.results[n] for n in written[p]), *feeding[p]] for p in range(count)]
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     passes: list[Pass] = []
@@ -71,6 +77,7 @@ def plan_passes(kernel: Kernel, hold: bool) -> Passes:
             Pass(
                 tuple(reductions[p]),
                 tuple(written[p]),
+                tuple(feeding[p]),
                 tuple(v for v in needed if wide[v]),
                 tuple(v for v in sorted({*needed, *_uses(kernel, needed, targets[p])}) if not wide[v]),
             )

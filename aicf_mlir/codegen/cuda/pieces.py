@@ -41,6 +41,23 @@ template <class T, int W> __device__ __forceinline__ void store(T* to, const Vec
   for (int i = 0; i < Both<T, W>::kWords; ++i)
     reinterpret_cast<typename Both<T, W>::Word*>(to)[i] = both.words[i];
 }""",
+    # Of what is read or written once, and need not stay in the caches.
+    "load_once": """\
+template <int W, class T> __device__ __forceinline__ Vec<T, W> load_once(const T* from) {
+  Both<T, W> both;
+#pragma unroll
+  for (int i = 0; i < Both<T, W>::kWords; ++i)
+    both.words[i] = __ldcs(reinterpret_cast<const typename Both<T, W>::Word*>(from) + i);
+  return both.elements;
+}""",
+    "store_once": """\
+template <class T, int W> __device__ __forceinline__ void store_once(T* to, const Vec<T, W>& elements) {
+  Both<T, W> both;
+  both.elements = elements;
+#pragma unroll
+  for (int i = 0; i < Both<T, W>::kWords; ++i)
+    __stcs(reinterpret_cast<typename Both<T, W>::Word*>(to) + i, both.words[i]);
+}""",
     "widen": """\
 __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ double widen(double x) { return x; }
@@ -52,6 +69,17 @@ __device__ __forceinline__ float widen(Half x) {
   float wide;
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
   return wide;
+}""",
+    # Element j of neighbours, widened. Of two bf16 in a word the upper one is the word without the lower: one instruction,
+    # where the compiler by itself takes it out and then moves it up again.
+    "element": """\
+template <class T, int W> __device__ __forceinline__ auto element(const Vec<T, W>& from, int j) { return widen(from.at[j]); }
+template <int W> __device__ __forceinline__ float element(const Vec<Bfloat, W>& from, int j) {
+  if (W % 2 != 0 || j % 2 == 0) return widen(from.at[j]);
+  unsigned bits;
+  const unsigned word = static_cast<unsigned>(from.at[j].bits) << 16 | from.at[j - 1].bits;
+  asm("and.b32 %0, %1, 0xffff0000;" : "=r"(bits) : "r"(word));
+  return __uint_as_float(bits);
 }""",
     # To nearest even.
     "to_half": """\
@@ -70,6 +98,14 @@ __device__ __forceinline__ Bfloat to_bfloat(float x) {
   Bfloat narrow;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
   return narrow;
+}""",
+    # x / y, for many x and one y: the reciprocal is computed once, of y moved to [1/2, 1) by a power of two, so that no y,
+    # subnormal, zero or infinite, gives another result than a division; within 1.5 units in the last place.
+    "shared_quotient": """\
+__device__ __forceinline__ float shared_quotient(float x, float y) {
+  const int exponent = __float_as_int(y) >> 23 & 255;
+  const float scale = __int_as_float((exponent == 255 ? 127 : exponent < 253 ? 253 - exponent : 1) << 23);
+  return x * scale * (1.0f / (y * scale));
 }""",
     # C++ leaves these open where PTX does not: overflow wraps, a divisor of 0 gives 0, shifts may be too far.
     "plus": """\

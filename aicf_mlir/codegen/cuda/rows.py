@@ -6,7 +6,7 @@ order, which follows from the shapes.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -21,6 +21,7 @@ from aicf_mlir.codegen.cuda.access import (
     put,
     reach,
     signature,
+    size_of,
     skip,
     varying,
     width,
@@ -32,11 +33,16 @@ from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, collapse
 from aicf_mlir.ir.body import is_table
 
 WARP = 32
-THREADS = 128
+THREADS = 64
 """Of a block whose warps, or parts of warps, have rows of their own."""
 MOST_THREADS = 1024
-FILLED = 1 << 19
+FILLED = 1 << 18
 """Threads that fill a large chip."""
+RESIDENT = 1024
+"""Threads of a multiprocessor that have registers where a row has several operands: with more threads, as compilers
+would have it, each waits for one operand before it asks for the next."""
+CACHED = 80 << 20
+"""Bytes of which a cache keeps nothing that the next launch reads: well above the 50 MB of a large chip."""
 ROOM = {MOST_THREADS: 24}
 """By threads of a block, the registers of a thread for the elements of its row; the rest are for arithmetic."""
 USUAL_ROOM = 32
@@ -54,11 +60,17 @@ class RowSchedule:
     """Threads that share a row, a power of two."""
     chunks: int
     """Vectors of a thread, kept in registers; 0 where it walks the row once for each pass."""
+    block: int = THREADS
+    """Threads of a block whose warps, or parts of warps, have rows of their own; otherwise a row has a block."""
+    resident: int = 0
+    """Blocks that a multiprocessor has at the same time, at least; the compiler finds registers for them."""
+    once: bool = False
+    """Whether what is read and written need not stay in the caches."""
 
     @property
     def threads(self) -> int:
         """Of a block."""
-        return max(self.lanes, THREADS) if self.lanes <= WARP else self.lanes
+        return max(self.lanes, self.block) if self.lanes <= WARP else self.lanes
 
     @property
     def rows_per_block(self) -> int:
@@ -94,10 +106,22 @@ def schedule(kernel: Kernel) -> RowSchedule:
         plan = replace(plan, chunks=max(1, -(-plan.vectors // plan.lanes)))
         fits = plan.chunks * each <= ROOM.get(plan.lanes, USUAL_ROOM)
         if fits and (plan.chunks == 1 or plan.count * plan.lanes >= FILLED or plan.lanes == MOST_THREADS):
-            return plan
+            read = early(kernel, plan)
+            resident = RESIDENT // plan.threads if len(read) > 1 else 0
+            return replace(plan, resident=resident, once=passes_by(kernel, read))
         if plan.lanes == MOST_THREADS:
             return replace(plan, chunks=0)
         plan = replace(plan, lanes=plan.lanes * 2)
+
+
+def passes_by(kernel: Kernel, read: Sequence[int]) -> bool:
+    """Whether a launch reads (`read`) and writes so much that none of it is in a cache when the next one reads it."""
+    whole = [tensor for number, tensor in enumerate(kernel.results) if kernel.is_whole(number)]
+    moved = 0
+    for tensor in (*(kernel.operands[number] for number in read), *whole):
+        sizes = (size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride)
+        moved += prod(sizes) * size_of(tensor.element)
+    return moved >= CACHED
 
 
 def early(kernel: Kernel, plan: RowSchedule) -> list[int]:
@@ -114,7 +138,7 @@ def early(kernel: Kernel, plan: RowSchedule) -> list[int]:
 def code(kernel: Kernel, plan: RowSchedule) -> Code:
     """The text of a rowwise kernel and its one launch."""
     text = Text()
-    with text.block(signature(kernel, kernel.id, plan.threads)):
+    with text.block(signature(kernel, kernel.id, plan.threads, plan.resident)):
         RowWriter(kernel, plan, text).write()
     blocks = -(-plan.count // plan.rows_per_block)
     return Code(str(text), (Phase(kernel.id, blocks, threads=plan.threads),))
@@ -123,38 +147,52 @@ def code(kernel: Kernel, plan: RowSchedule) -> Code:
 class RowWriter:
     """Prints the text of one rowwise kernel."""
 
-    def __init__(self, kernel: Kernel, plan: RowSchedule, text: Text):
+    def __init__(self, kernel: Kernel, plan: RowSchedule, text: Text, fed: Sequence[int] = ()):
         self.kernel, self.plan, self.text = kernel, plan, text
         self.held = plan.chunks > 0
-        self.passes: Passes = plan_passes(kernel, self.held)
+        self.passes: Passes = plan_passes(kernel, self.held, fed)
+        self.fixed: set[int] = set()
         self.early = [n for n in early(kernel, plan) if any(n in p.computed for p in self.passes.passes)]
         if not self.held:
             self.early = []
-        self.bases = [pointer(kernel, n) for n in range(len(kernel.operands) + len(kernel.results))]
+        self.bases: list[str] = [
+            pointer(kernel, n) for n in range(len(kernel.operands) + len(kernel.results))
+        ]
         self.span = ("lane", f"{plan.vectors}u")
         self.first_row = ""
         self.live = plan.lanes < WARP and plan.count % plan.rows_per_block != 0
 
     def write(self) -> None:
         """The statements of the function."""
-        text, kernel = self.text, self.kernel
+        text = self.text
         skip(text)
+        self._one_row()
+
+    def _one_row(self) -> None:
+        """All that is done with the row of these lanes."""
+        text, kernel = self.text, self.kernel
         self.row = self._row()
-        self.scope = Scope(
-            text, kernel, lambda n: f"widen({self.bases[n]}[0])", lambda dim: index_of(dim, "", self.row)
-        )
+        self.scope = Scope(text, kernel, self._narrow, lambda dim: index_of(dim, "", self.row))
         if (
             prod(kernel.reduced_shape) == 1
         ):  # a result may take an operand's place before its last use: read all
             self.scope.need(n for n, type_ in enumerate(kernel.body.args) if not is_table(type_))
         self._arrays()
-        if self.early and self.plan.vectors:
-            with self._chunks() as place:
-                for number in self.early:
-                    fetch(text, kernel, place, number, self.plan.width, f"x{number}[k]", self.bases[number])
+        self._read_early()
         for number, item in enumerate(self.passes.passes):
             self._pass(number, item)
         self._row_results()
+
+    def _narrow(self, operand: int) -> str:
+        """The element of an operand that is the same along the row."""
+        return f"widen({self.bases[operand]}[0])"
+
+    def _read_early(self) -> None:
+        """What differs from row to row, before anything is computed."""
+        if self.early and self.plan.vectors:
+            with self._chunks() as place:
+                for number in self.early:
+                    self._fetch(place, number, f"x{number}[k]")
 
     def _row(self) -> Place:
         """The row of these lanes, and the address of each tensor in it."""
@@ -177,10 +215,14 @@ class RowWriter:
                 self.bases[tensor] = f"p{tensor}"
         return row
 
+    def _fetch(self, place: Place, operand: int, target: str) -> None:
+        once = self.plan.once and operand in self.early
+        fetch(self.text, self.kernel, place, operand, self.plan.width, target, self.bases[operand], once)
+
     def _arrays(self) -> None:
         """Registers of elements that stay from one pass to another."""
         text, plan, count = self.text, self.plan, max(self.plan.chunks, 1)
-        for value in sorted({*self.early, *self.passes.held}):
+        for value in sorted({*self.early, *self.passes.held} - self.fixed):
             if value < len(self.kernel.operands):
                 text.add(f"Vec<{self._stored(value)}, {self._neighbours(value)}> x{value}[{count}];")
             else:
@@ -213,7 +255,7 @@ class RowWriter:
         """One walk over the row, and the reductions that it feeds."""
         text, kernel, made = self.text, self.kernel, self.passes.made
         keep = [v for v in item.computed if v >= len(kernel.operands) and made.get(v) == number]
-        if not (item.reductions or item.written or keep):
+        if not (item.reductions or item.written or item.fed or keep):
             return
         self.scope.need(item.narrow)
         for value in item.reductions:
@@ -227,21 +269,21 @@ class RowWriter:
     def _elements(self, number: int, item: Pass, keep: list[int], place: Place) -> None:
         """The arithmetic of a pass on one vector."""
         text, kernel, plan = self.text, self.kernel, self.plan
-        kept = {*self.early, *self.passes.held}
+        kept = {*self.early, *self.passes.held, *self.fixed}
         for operand in item.computed:
-            if operand >= len(kernel.operands) or operand in self.early:
+            if operand >= len(kernel.operands) or operand in self.early or operand in self.fixed:
                 continue
             target = f"x{operand}" + ("[k]" if operand in kept else "")
             if operand not in kept:
                 text.add(f"Vec<{self._stored(operand)}, {self._neighbours(operand)}> {target};")
-            fetch(text, kernel, place, operand, plan.width, target, self.bases[operand])
+            self._fetch(place, operand, target)
         for result in item.written:
             text.add(f"Vec<{STORED[kernel.results[result].element]}, {plan.width}> y{result};")
         with text.each("j", plan.width):
 
             def element(operand: int) -> str:
                 place_in = "j" if self._neighbours(operand) > 1 else "0"
-                return f"widen(x{operand}{'[k]' if operand in kept else ''}.at[{place_in}])"
+                return f"element(x{operand}{'[k]' if operand in kept else ''}, {place_in})"
 
             scope = Scope(text, kernel, element, lambda dim: index_of(dim, "j", self.row, place), self.scope)
             for value, first in self.passes.made.items():
@@ -252,13 +294,18 @@ class RowWriter:
             for value in item.reductions:
                 of = reduction(kernel, value)
                 text.add(f"s{value} = {of.combine}{{}}(s{value}, {scope[of.argument]});")
+            self._feed(item.fed, scope)
             for result in item.written:
                 value = scope[kernel.body.results[result]]
                 text.add(f"y{result}.at[j] = {stored(kernel.results[result].element, value)};")
         if item.written:
             with text.block("if (live)" if self.live else ""):
                 for result in item.written:
-                    put(text, kernel, place, result, plan.width, self.bases[len(kernel.operands) + result])
+                    base = self.bases[len(kernel.operands) + result]
+                    put(text, kernel, place, result, plan.width, base, plan.once)
+
+    def _feed(self, values: tuple[int, ...], scope: Scope) -> None:
+        """Sums over the rows take these values of one element; a row alone has none."""
 
     def _combine(self, reductions: tuple[int, ...]) -> None:
         """Over the lanes of the row, then over its warps; every thread gets the result."""

@@ -131,9 +131,18 @@ class Scope:
                 code = self._load(line)
             else:
                 types = [kernel.body.type(arg) for arg in line.args]
-                code = expression(line, types, [self.names[arg] for arg in line.args])
+                names = [self.names[arg] for arg in line.args]
+                code = self._shared_quotient(line, names) or expression(line, types, names)
         self.text.add(f"const {TYPES[type_]} v{value} = {code};")
         return f"v{value}"
+
+    def _shared_quotient(self, line: Line, names: list[str]) -> str:
+        """A division of many elements by what a reduction or a row gives: a reciprocal and a product; else ""."""
+        wide = self.kernel.wide
+        shared = (
+            line.op == "arith.divf" and line.type == "f32" and wide[line.args[0]] and not wide[line.args[1]]
+        )
+        return f"shared_quotient({names[0]}, {names[1]})" if shared else ""
 
     def _load(self, line: Line) -> str:
         """An element of a table; 0 where it has none."""

@@ -1,6 +1,6 @@
 """Kernels for the CPU as LLVM IR text.
 
-A kernel is one or two functions `void f(ptr operands, i64 begin, i64 end)`, a phase each. `operands` is an array of
+A kernel is some functions `void f(ptr operands, i64 begin, i64 end)`, a phase each. `operands` is an array of
 addresses: the operands in the order of the body (those of a product before them), the results, the workspace, and the
 table of functions `CALLED`.
 """
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aicf_mlir.codegen.column_sums import apart, has_column_sums
 from aicf_mlir.codegen.kernel import Code, Kernel, Phase
 from aicf_mlir.codegen.llvm.columns import column_phases, column_workspace
 from aicf_mlir.codegen.llvm.maps import map_phases
 from aicf_mlir.codegen.llvm.products import product_module, product_phases, product_workspace
 from aicf_mlir.codegen.llvm.rows import row_phases, row_workspace
+from aicf_mlir.codegen.llvm.rows_and_columns import walk_phases, walk_workspace, walks_together
 from aicf_mlir.codegen.llvm.split import split_of, split_phases, split_workspace
 from aicf_mlir.codegen.llvm.text import Function, module
 
@@ -23,11 +25,28 @@ Schedule = Callable[[Kernel], list[tuple[Phase, Function]]]
 
 
 def _row_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
+    if has_column_sums(kernel):
+        return _column_sum_phases(kernel)
     split = split_of(kernel)
     return row_phases(kernel) if split is None else split_phases(kernel, split)
 
 
+def _column_sum_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
+    """In one walk, or the sums and then the rows; each part finds the workspace free, and has names of its own."""
+    if walks_together(kernel):
+        found = walk_phases(kernel)
+    else:
+        found = [(part, *one) for part in apart(kernel) for one in SCHEDULES[part.kind](part)]
+    for part, _, function in found:
+        function.parameters = _arguments(part)
+    return [(phase, function) for _, phase, function in found]
+
+
 def _row_workspace(kernel: Kernel) -> int:
+    if has_column_sums(kernel):
+        if walks_together(kernel):
+            return walk_workspace(kernel)
+        return max(WORKSPACE[part.kind](part) for part in apart(kernel))
     split = split_of(kernel)
     return row_workspace(kernel) if split is None else split_workspace(kernel, split)
 
@@ -49,10 +68,12 @@ WORKSPACE: dict[str, Callable[[Kernel], int]] = {
 
 def _arguments(kernel: Kernel) -> list[str]:
     """The parameters of the inner functions; what may be in place is not promised to be apart."""
-    operands = len(kernel.operands) + (kernel.product is not None)
+    operands = len(kernel.operands) + (kernel.product is not None)  # a and b stand for the first operand
     shared = {n for result, operand in kernel.launch_in_place for n in (operands + result, operand)}
+    named = [f"ptr {'' if n in shared else 'noalias '}%a{n}" for n in range(operands + len(kernel.results))]
+    order = kernel.launch_tensors if kernel.product is None else range(len(named))
     return [
-        *(f"ptr {'' if n in shared else 'noalias '}%a{n}" for n in range(operands + len(kernel.results))),
+        *(f"ptr %other{n}" if own is None else named[own] for n, own in enumerate(order)),
         "ptr noalias %workspace",
         "ptr noalias readonly %libm",
     ]

@@ -94,21 +94,24 @@ def column_workspace(kernel: Kernel) -> int:
 def column_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
     """The phase that walks over rows, and the one that combines them."""
     columns = Columns.of(kernel)
-    first, second = Function(), Function()
+    first = Function()
     strips = -(-columns.inner.size // STRIP)
-    chunks = -(-columns.inner.size // COLUMNS)
     items = columns.blocks * columns.outer_count * strips
     if elements(kernel.domain):
         _write_blocks(first, columns, strips)
-    if elements(kernel.kept):
-        _write_columns(second, columns, chunks)
     points = min(columns.row_count, ROWS) * min(columns.inner.size, STRIP)
+    return [(Phase(f"{kernel.id}_0", items, grain_of(kernel, points)), first), combining_phase(columns)]
+
+
+def combining_phase(columns: Columns) -> tuple[Phase, Function]:
+    """The phase that combines the partial rows, and computes what follows from them."""
+    function = Function()
+    chunks = -(-columns.inner.size // COLUMNS)
+    if elements(columns.kernel.kept):
+        _write_columns(function, columns, chunks)
     combined = max(1, columns.blocks) * min(columns.inner.size, COLUMNS) * max(1, len(columns.rows))
-    name = kernel.id
-    return [
-        (Phase(f"{name}_0", items, grain_of(kernel, points)), first),
-        (Phase(f"{name}_1", columns.outer_count * chunks, max(1, 20_000 // max(combined, 1))), second),
-    ]
+    grain = max(1, 20_000 // max(combined, 1))
+    return Phase(f"{columns.kernel.id}_1", columns.outer_count * chunks, grain), function
 
 
 def _write_blocks(function: Function, columns: Columns, strips: int) -> None:

@@ -7,7 +7,7 @@ the blocks one behind the other in f64 where they are f32.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aicf_mlir.codegen.kernel import Kernel
@@ -133,16 +133,18 @@ def reduce_along(
     end: str,
     totals: Sequence[Value],
     results: Sequence[int],
+    feed: Callable[[Point], None] = lambda point: None,
 ) -> list[Value]:
     """`totals` with the terms from `begin` to `end`, each a multiple of 512 or the extent.
 
-    On the way `results` are stored and what `walk.keep` names is left in memory.
+    On the way `results` are stored, what `walk.keep` names is left in memory, and `feed` sees each point.
     """
     function = walk.function
 
     def act(point: Point, sums: list[Value]) -> list[Value]:
         added = accumulate(point, rows, sums)
         walk.leave(point)
+        feed(point)
         for result in results:
             point.store(result)
         return added

@@ -35,6 +35,8 @@ class Pass:
     """Such values that are there."""
     loads: set[int] = field(default_factory=set[int])
     """Operands that it reads."""
+    fed: tuple[int, ...] = ()
+    """Values that column sums take."""
 
     def roots(self, kernel: Kernel) -> list[int]:
         """What it computes."""
@@ -42,6 +44,7 @@ class Pass:
             *(row.term for row in self.rows),
             *(kernel.body.results[result] for result in self.results),
             *self.keeps,
+            *self.fed,
         ]
 
 
@@ -74,13 +77,15 @@ def reduced_axes(kernel: Kernel) -> tuple[tuple[Axis, ...], Axis]:
 
 
 @lru_cache(maxsize=256)
-def row_plan(kernel: Kernel) -> RowPlan:
-    """How a row is walked over."""
+def row_plan(kernel: Kernel, fed: tuple[int, ...] = ()) -> RowPlan:
+    """How a row is walked over; column sums take the values `fed` in the first pass."""
     body, stages = kernel.body, kernel.body.stages
     whole = [number for number in range(len(body.results)) if kernel.is_whole(number)]
     rows = reductions(kernel)
     last = max([stages[row.term] for row in rows] + [stages[body.results[n]] for n in whole], default=-1)
-    passes = [Pass() for _ in range(last + 1)]
+    passes = [Pass() for _ in range(max(last + 1, int(bool(fed))))]
+    if fed:
+        passes[0].fed = fed
     for row in rows:
         passes[stages[row.term]].rows.append(row)
     in_place = {result for result, _ in kernel.in_place}
@@ -148,9 +153,9 @@ def _homes(kernel: Kernel, passes: list[Pass]) -> dict[int, int]:
     return found
 
 
-def row_workspace(kernel: Kernel) -> int:
-    """Bytes for kept values that no result has room for and that are too many for the stack."""
-    plan = row_plan(kernel)
+def row_workspace(kernel: Kernel, fed: tuple[int, ...] = ()) -> int:
+    """Bytes for kept values that no result has room for and that are too many for the stack; `fed` as in `row_plan`."""
+    plan = row_plan(kernel, fed)
     size = _apart_bytes(kernel, plan)
     return size * prod(kernel.kept) if size > STACK else 0
 
@@ -182,20 +187,24 @@ class RowWriter:
         self.kept = collapse(kernel, range(len(kernel.kept)))
         self.lanes = lanes_for(kernel, plan.inner.size, LANES)
         self.scratch: dict[int, str] = {}
+        self.size = _apart_bytes(self.kernel, self.plan)
+        self.stack = self.function.stack("i8", self.size) if 0 < self.size <= STACK else ""
 
     def write(self) -> None:
         """All rows from %begin to %end."""
-        size = _apart_bytes(self.kernel, self.plan)
-        stack = self.function.stack("i8", size) if 0 < size <= STACK else ""
+        self.rows("%begin", "%end")
+
+    def rows(self, begin: str, end: str) -> None:
+        """The rows from `begin` to `end`."""
 
         def item(index: str, carried: list[Value]) -> list[Value]:
             at = self.function.unravel(index, [axis.size for axis in self.kept])
             place = Place.origin(self.kernel).moved(self.function, self.kernel, self.kept, at)
-            self._place_scratch(place, index, stack, size)
+            self._place_scratch(place, index, self.stack, self.size)
             self.row(place)
             return carried
 
-        self.function.loop("%begin", "%end", 1, [], item)
+        self.function.loop(begin, end, 1, [], item)
 
     def _place_scratch(self, place: Place, index: str, stack: str, size: int) -> None:
         base = stack
@@ -222,11 +231,14 @@ class RowWriter:
             if not kernel.is_whole(result):
                 row.store(result)
 
+    def feed(self, point: Point, fed: tuple[int, ...], outer: str) -> None:
+        """Add the values `fed` of a point to column sums; `outer` counts the outer reduced axes."""
+
     def _pass(self, row: Point, one: Pass, ahead: bool) -> list[Value]:
         plan, function, kernel = self.plan, self.function, self.kernel
         totals = [reduction.start(reduction.total_type) for reduction in one.rows]
 
-        def along(place: Place, offset: str, totals: list[Value]) -> list[Value]:
+        def along(place: Place, offset: str, totals: list[Value], outer_index: str = "0") -> list[Value]:
             outer = row if place is row.place else Point(function, kernel, place, splats=row.known)
             moved = {
                 value: function.pointer(self.scratch[value], _llvm(kernel, value), offset)
@@ -238,7 +250,10 @@ class RowWriter:
                 keeps={value: moved[value] for value in one.keeps},
                 ahead=self.kept[-1] if ahead and self.kept else None,
             )  # fmt: skip
-            return reduce_along(walk, one.rows, "0", str(plan.inner.size), totals, one.results)
+            return reduce_along(
+                walk, one.rows, "0", str(plan.inner.size), totals, one.results,
+                lambda point: self.feed(point, one.fed, outer_index),
+            )  # fmt: skip
 
         if not plan.outers:
             return along(row.place, "0", totals)
@@ -248,7 +263,7 @@ class RowWriter:
         def part(index: str, before: list[Value]) -> list[Value]:
             at = function.unravel(index, [axis.size for axis in plan.outers])
             place = row.place.moved(function, kernel, plan.outers, at)
-            return along(place, function.multiply(index, plan.inner.size), before)
+            return along(place, function.multiply(index, plan.inner.size), before, index)
 
         count = prod(axis.size for axis in plan.outers)
         return function.loop("0", str(count), 1, totals, part)

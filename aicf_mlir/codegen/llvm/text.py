@@ -80,6 +80,8 @@ class Function:
         self.top: list[str] = []
         """What stands before everything else: memory on the stack."""
         self.declared: set[str] = set()
+        self.parameters: list[str] = []
+        """Where it names the arguments of its module in its own way."""
         self.block = "entry"
         self._names = count()
 
@@ -231,8 +233,8 @@ def module(
     """A module with the functions `parts` of one kernel.
 
     `arguments` are the parameters of the inner functions, each a pointer: `ptr noalias %a0`. The outer ones read
-    them from an array of addresses. Behind them all functions take the i64 `numbers`.
-    With the linkage "internal" only other functions of the module see them.
+    them from an array of addresses. A function may have names of its own for them. Behind them all functions take the
+    i64 `numbers`. With the linkage "internal" only other functions of the module see them.
     """
     counts = ", ".join(f"i64 %{number}" for number in numbers)
     texts: list[str] = [f"; {name}"]
@@ -240,7 +242,7 @@ def module(
     for function, part in parts:
         declared |= part.declared
         texts += [
-            f"define internal void @{function}_body({', '.join(arguments)}, {counts}) #1 {{",
+            f"define internal void @{function}_body({', '.join(part.parameters or arguments)}, {counts}) #1 {{",
             "entry:",
             *part.top,
             *part.lines,

@@ -4,7 +4,8 @@ Launches are taken in the order of the text. Each joins the latest cluster that 
 reads from, or reads beside, if the whole can still stand at one place of the text. In a cluster nothing is computed
 twice, and values that only its members read are never written. Constants, broadcasts and transposes cost nothing:
 they are how a member reads. What is cheap, and makes no more memory to read, is computed again where a member cannot
-join what it reads: a transcendental function never is.
+join what it reads, and where a cluster has all that it is made of: a transcendental function never is. Sums of columns
+stand beside rows, where they share what is large and take what follows no reduction: what both read is read once.
 """
 
 from __future__ import annotations

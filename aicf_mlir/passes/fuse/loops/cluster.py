@@ -27,13 +27,16 @@ class Cluster:
     whole: dict[SSAValue, Member] = field(default_factory=dict)
     """Results that have the shape of the domain, and those that have the kept one."""
     narrow: dict[SSAValue, Member] = field(default_factory=dict)
+    columns: dict[SSAValue, Member] = field(default_factory=dict)
+    """Sums over the kept dimensions, beside rows."""
     narrow_members: set[int] = field(default_factory=set)
     """Ids of members that walk the kept dimensions only."""
 
     @property
     def head(self) -> Member:
-        """The member that says what is reduced; the first one of a map."""
-        return next((m for m in self.members if m.kind != "map"), self.members[0])
+        """The member that says what is reduced, rows before columns; the first one of a map."""
+        order = [m for kind in ("rowwise", "colwise") for m in self.members if m.kind == kind]
+        return order[0] if order else self.members[0]
 
     @property
     def kind(self) -> str:
@@ -48,18 +51,21 @@ class Cluster:
     @property
     def values(self) -> set[SSAValue]:
         """All results of its members."""
-        return {*self.whole, *self.narrow}
+        return {*self.whole, *self.narrow, *self.columns}
 
     @property
     def lines(self) -> int:
         """How many operations its body has."""
         return sum(len(member.body.lines) for member in self.members)
 
-    def add(self, member: Member, is_narrow: bool) -> None:
+    def add(self, member: Member, is_narrow: bool, is_column: bool = False) -> None:
         """Take `member` in."""
         self.members.append(member)
         if is_narrow:
             self.narrow_members.add(id(member))
+        if is_column:
+            self.columns.update((result, member) for result in member.results)
+            return
         for number, result in enumerate(member.results):
             (self.narrow if is_narrow or member.narrow[number] else self.whole)[result] = member
 
@@ -82,7 +88,8 @@ def is_computable(cluster: Cluster) -> bool:
     stages = stages_of(cluster)
     if cluster.kind == "colwise":
         return all(stages[value] == 0 for value in cluster.whole) and all(s <= 1 for s in stages.values())
-    return not (reduces_few_rows(cluster) and max(stages.values(), default=0) > 1)
+    few = reduces_few_rows(cluster)
+    return not (few and (cluster.columns or max(stages.values(), default=0) > 1))
 
 
 def reduces_few_rows(cluster: Cluster) -> bool:

@@ -24,7 +24,15 @@ from aicf_mlir.passes.fuse.loops.cluster import (
     reduces_few_rows,
 )
 from aicf_mlir.passes.fuse.loops.fit import fit
-from aicf_mlir.passes.fuse.loops.members import Member, composed, constant_of, is_cheap, member_of, resolve
+from aicf_mlir.passes.fuse.loops.members import (
+    FEW_LINES,
+    Member,
+    composed,
+    constant_of,
+    is_cheap,
+    member_of,
+    resolve,
+)
 
 LOOK_BACK = 48
 """How many clusters before a member are asked whether it fits."""
@@ -73,15 +81,34 @@ class Clustering:
         index = 0
         while index < len(member.operands):
             root = member.operands[index].root
-            source = self.members.get(root.owner) if isinstance(root.owner, Operation) else None
-            again = None
-            if source is not None and root in source.results and is_cheap(source):
-                again = composed(member, index, source, root)
+            source = self.cheap_source(root)
+            again = None if source is None else composed(member, index, source, root)
             if again is None:
                 index += 1
             else:
                 member, index = again, 0
                 yield member
+
+    def cheap_source(self, root: SSAValue) -> Member | None:
+        """The member that makes `root`, where it is cheap to compute again."""
+        source = self.members.get(root.owner) if isinstance(root.owner, Operation) else None
+        return source if source is not None and root in source.results and is_cheap(source) else None
+
+    def versions(self, cluster: Cluster, member: Member) -> Iterator[Member]:
+        """`member` with operands computed again from what `cluster` has anyway, where it can; then as it is."""
+        if any(self.cheap_source(access.root) for access in member.operands):
+            there = cluster.values | {root for root, _ in operands_of(cluster)}
+            again, index = member, 0
+            while index < len(again.operands) and len(again.body.lines) <= len(member.body.lines) + FEW_LINES:
+                root = again.operands[index].root
+                source = None if root in there else self.cheap_source(root)
+                made = None if source is None else composed(again, index, source, root)
+                again, index = (again, index + 1) if made is None else (made, 0)
+            given = there | {access.root for access in member.operands}
+            more = any(a.root not in given and constant_of(a) is None for a in again.operands)
+            if again is not member and index == len(again.operands) and not more:
+                yield again
+        yield member
 
     def reads_alone(self, member: Member) -> bool:
         """Whether nothing else reads what `member` computes again, so that one launch becomes none."""
@@ -93,10 +120,11 @@ class Clustering:
     def join(self, member: Member) -> bool:
         """Whether a cluster has taken it in."""
         for cluster in self.candidates(member):
-            if (joined := self.joined(cluster, member)) is not None:
-                self.clusters.remove(cluster)
-                self.take(joined)
-                return True
+            for version in self.versions(cluster, member):
+                if (joined := self.joined(cluster, version)) is not None:
+                    self.clusters.remove(cluster)
+                    self.take(joined)
+                    return True
         return False
 
     def take(self, cluster: Cluster) -> None:
@@ -141,9 +169,11 @@ class Clustering:
         if anchor is None:
             return None
         new = Cluster([], anchor)
-        for each in made[:-1]:
-            new.add(each, any(each.op is m.op for m in cluster.members if id(m) in cluster.narrow_members))
-        new.add(made[-1], is_narrow)
+        rows = any(each.kind == "rowwise" for each in made)
+        narrow = [m.op for m in cluster.members if id(m) in cluster.narrow_members]
+        narrow += [member.op] if is_narrow else []
+        for each in made:
+            new.add(each, each.op in narrow, rows and each.kind == "colwise")
         if len(operands_of(new)) > MOST_OPERANDS or new.lines > MOST_LINES or not is_computable(new):
             return None
         if reduces_few_rows(new) and self.whole_is_read(new):

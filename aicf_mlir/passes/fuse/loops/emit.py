@@ -13,7 +13,7 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.attributes import Symbol
-from aicf_mlir.ir.body import COMPUTE, Body, is_table, table_type
+from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, Body, is_table, table_type
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.formula import Builder
@@ -38,13 +38,16 @@ class Emission:
         self.current: dict[SSAValue, SSAValue] = {}
         """What stands now for a value that a cluster has made anew."""
         self.readers: dict[SSAValue, set[Cluster]] = {}
-        """The clusters that read a value, as some do because they compute again what the text has them read."""
+        """The clusters that read a value: not always as the text has them, since they compute some values again."""
+        self.members: set[Operation] = set()
+        """What the clusters replace."""
 
     def run(self, clusters: Sequence[Cluster]) -> None:
         """Replace the members of every cluster."""
         ops = list(self.block.ops)
         for cluster in clusters:
             for member in cluster.members:
+                self.members.add(member.op)
                 for access in member.operands:
                     self.readers.setdefault(access.root, set()).add(cluster)
         for cluster in sorted(clusters, key=lambda cluster: cluster.anchor):
@@ -80,7 +83,7 @@ class Emission:
         kept = [
             value
             for value in values
-            if self.readers.get(value, set()) - {cluster} or is_read_outside(value, inside)
+            if self.readers.get(value, set()) - {cluster} or self.is_read_outside(value)
         ]
         if not kept:
             return
@@ -94,12 +97,28 @@ class Emission:
         for value, result in zip(kept, launch.results, strict=True):
             self.hand_over(value, result, anchor)
 
+    def is_read_outside(self, value: SSAValue) -> bool:
+        """Whether what stays reads `value`: no member of a cluster, which `readers` knows, and nothing that they look through."""
+        for use in value.uses:
+            op = use.operation
+            if op in self.members:
+                continue
+            moved = op.results[0] if isinstance(op, MOVES) else None
+            if moved is None or moved in self.readers or self.is_read_outside(moved):
+                return True
+        return False
+
     def launch(
         self, cluster: Cluster, body: Body, groups: Sequence[Sequence[SSAValue]], kept: Sequence[SSAValue]
     ) -> KernelOp:
         """The op, with results in the order of `kept`."""
         head, symbol = cluster.head, self.bodies.symbol(body, body_name(cluster))
-        types = [with_shape(value, head.kept if value in cluster.narrow else head.domain) for value in kept]
+        shapes = {
+            **dict.fromkeys(cluster.whole, head.domain),
+            **dict.fromkeys(cluster.narrow, head.kept),
+            **dict.fromkeys(cluster.columns, head.domain[len(head.kept) :]),
+        }
+        types = [with_shape(value, shapes[value]) for value in kept]
         made = getattr(kernel, f"{cluster.kind.capitalize()}Op").launch(
             {"x": groups[0], "table": groups[1]},
             {"y": types},
@@ -118,12 +137,13 @@ class Emission:
             cluster.head.reduced if id(member) in cluster.narrow_members and cluster.kind == "colwise" else 0
         )
         values = list(args)
+        columns = member.kind == "colwise" and cluster.kind == "rowwise"
         for line in member.body.lines:
-            attr = line.attr
+            attr, op = line.attr, COLUMN_SUM if columns and line.op == "scalar.sum" else line.op
             if line.op == "scalar.index":
                 assert isinstance(attr, int)
                 attr = attr + shift
-            values.append(builder.line(line.op, [values[arg] for arg in line.args], line.type, attr))
+            values.append(builder.line(op, [values[arg] for arg in line.args], line.type, attr))
         return [values[value] for value in member.body.results]
 
     def key(self, cluster: Cluster, member: Member, access: Access) -> Key:
@@ -203,18 +223,6 @@ def body_name(cluster: Cluster) -> str:
     """What the body is called: after the bodies and launches that it is made of, three of them at most."""
     words = list(dict.fromkeys(str(m.op.attrs.get("body", m.op.op_name)) for m in cluster.members))
     return "_".join(words) if len(words) <= 3 else f"{words[0]}_{words[1]}_to_{words[-1]}"
-
-
-def is_read_outside(value: SSAValue, inside: set[SSAValue]) -> bool:
-    """Whether anything but members of its own cluster reads `value`: members read through what only moves."""
-    for use in value.uses:
-        op = use.operation
-        if any(result in inside for result in op.results):
-            continue
-        if isinstance(op, MOVES) and not is_read_outside(op.results[0], inside):
-            continue
-        return True
-    return False
 
 
 def erase_unread(block: Block) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from math import prod
 
 from aicf_mlir.dialects import kernel
+from aicf_mlir.ir.body import REDUCTIONS
 from aicf_mlir.ir.layouts import Layout, dense_strides
-from aicf_mlir.passes.fuse.loops.cluster import Cluster
-from aicf_mlir.passes.fuse.loops.members import Member
+from aicf_mlir.passes.fuse.loops.cluster import Cluster, stages_of
+from aicf_mlir.passes.fuse.loops.members import Access, Member
 
 
 def fit(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
@@ -16,7 +17,9 @@ def fit(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
     tables = (access.root for access in member.operands if access.layout is None)
     if any(kernel.block_of(root) in cluster.values for root in tables):  # whole before anything reads it
         return None
-    for made in (_whole(cluster, member), _narrow(cluster, member)):
+    if any(access.root in cluster.columns for access in member.operands):
+        return None
+    for made in (_whole(cluster, member), _narrow(cluster, member), _beside(cluster, member)):
         if made is not None:
             return made
     return None
@@ -65,6 +68,52 @@ def _narrow(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | Non
         ):
             return None
     return [*cluster.members, made], True
+
+
+def _beside(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
+    """As sums of columns beside rows, or rows beside such sums: what both read is read once.
+
+    The sums take what follows no reduction, and no more than a sum is left of their columns.
+    """
+    made = member.over(cluster.domain)
+    if made is None or {cluster.kind, member.kind} != {"rowwise", "colwise"}:
+        return None
+    members = [*cluster.members, made]
+    rows = next(each for each in members if each.kind == "rowwise")
+    sums = [each for each in members if each.kind == "colwise"]
+    if not all(each.reduced + rows.reduced == len(each.domain) and is_sum(each) for each in sums):
+        return None
+    if cluster.kind == "colwise" and cluster.narrow_members:
+        return None
+    if all(isinstance(each.op, kernel.ReduceSumOp) for each in members):  # they stay what they are
+        return None
+    stages = stages_of(cluster)
+    for access in made.operands:
+        if access.root in cluster.narrow:
+            return None
+        if access.root in cluster.whole and (
+            access.layout is None
+            or not is_same(access.layout, made.domain)
+            or (member.kind == "colwise" and stages[access.root])
+        ):
+            return None
+    before = {(a.root, a.layout) for each in cluster.members for a in each.operands if is_wide(a)}
+    shared = any(a.root in cluster.whole or (a.root, a.layout) in before for a in made.operands if is_wide(a))
+    return (members, False) if shared else None
+
+
+def is_sum(member: Member) -> bool:
+    """Whether a colwise member gives sums of its columns and nothing of the domain's shape."""
+    ops = {line.op for line in member.body.lines if line.op in REDUCTIONS}
+    return all(member.narrow) and ops <= {"scalar.sum"}
+
+
+def is_wide(access: Access) -> bool:
+    """Whether an operand has an element of its own for each point, and is no small part of what is read."""
+    layout = access.layout
+    return layout is not None and all(
+        stride or size == 1 for size, stride in zip(layout.shape, layout.strides, strict=True)
+    )
 
 
 def is_same(layout: Layout, domain: Sequence[int]) -> bool:

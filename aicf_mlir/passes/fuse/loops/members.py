@@ -135,6 +135,8 @@ def _map(op: KernelOp, body: Body, operands: Iterable[Access]) -> Member:
 
 def _generated(op: GeneratedOp, bodies: Bodies) -> Member | None:
     body, attrs = bodies[op.body_symbol], op.attrs
+    if any(body.behind_columns):
+        return None
     shape, reduced = attrs["shape"], attrs.get("reduced", 0)
     assert isinstance(shape, list) and isinstance(reduced, int)
     operands = tuple(
@@ -217,12 +219,14 @@ def composed(reader: Member, index: int, source: Member, value: SSAValue) -> Mem
 
 def is_cheap(member: Member) -> bool:
     """Whether computing it again costs no more than reading it: a few operations on two operands at most."""
-    if member.kind != "map" or len(member.body.lines) > 12:
+    if member.kind != "map" or len(member.body.lines) > FEW_LINES:
         return False
     read = {access.root for access in member.operands if constant_of(access) is None}
     return len(read) <= 2 and not any(line.op in COSTLY for line in member.body.lines)
 
 
+FEW_LINES = 12
+"""Operations that cost no more than to read an element."""
 COSTLY = TRANSCENDENTAL | {"scalar.load"}
 
 

@@ -173,6 +173,9 @@
 // CHECK: %part, %row = kernel.rowwise x(%x) {body = @parts, reduced = 1, shape = array<i64: 4, 8>}
 // CHECK-NEXT: : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
 %part, %row = kernel.rowwise x(%x) {body = @parts, reduced = 1, shape = array<i64: 4, 8>} : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
+// CHECK: %near, %mean = kernel.rowwise x(%x) {body = @with_columns, reduced = 1, shape = array<i64: 4, 8>}
+// CHECK-NEXT: : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>)
+%near, %mean = kernel.rowwise x(%x) {body = @with_columns, reduced = 1, shape = array<i64: 4, 8>} : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>)
 // CHECK: %totals = kernel.colwise x(%x) {body = @total, reduced = 1, shape = array<i64: 4, 8>}
 // CHECK-NEXT: : (tensor<4x8xf32>) -> tensor<8xf32>
 %totals = kernel.colwise x(%x) {body = @total, reduced = 1, shape = array<i64: 4, 8>} : (tensor<4x8xf32>) -> tensor<8xf32>
@@ -192,6 +195,12 @@ scalar.body @halves(%of_e: f32) -> f32 {
 scalar.body @shifted(%of_z: f32, %of_u: f32) -> (f32, f32) {
   %of_shifted = arith.addf %of_z, %of_u : f32
   scalar.yield %of_shifted, %of_z : f32, f32
+}
+scalar.body @with_columns(%of_e: f32) -> (f32, f32) {
+  %of_largest = scalar.max %of_e : f32
+  %of_rest = arith.subf %of_e, %of_largest : f32
+  %of_column = scalar.column_sum %of_e : f32
+  scalar.yield %of_rest, %of_column : f32, f32
 }
 scalar.body @total(%of_e: f32) -> f32 {
   %of_sum = scalar.sum %of_e : f32

@@ -19,6 +19,19 @@ scalar.body @reductions(%x: f32, %n: i64) -> (f32, f32, f32, i64) {
   scalar.yield %sum, %max, %min, %prod : f32, f32, f32, i64
 }
 
+// A sum over the dimensions that a rowwise kernel keeps, and what follows from it.
+// CHECK:       scalar.body @with_columns(%x: f32) -> (f32, f32) {
+// CHECK:         %total = scalar.column_sum %x : f32
+// GENERIC:     %total = "scalar.column_sum"(%x) : (f32) -> f32
+scalar.body @with_columns(%x: f32) -> (f32, f32) {
+  %largest = scalar.max %x : f32
+  %y = arith.subf %x, %largest : f32
+  %total = scalar.column_sum %x : f32
+  %half = arith.constant 5.000000e-01 : f32
+  %mean = arith.mulf %total, %half : f32
+  scalar.yield %y, %mean : f32, f32
+}
+
 // The position of an element, and an element of a whole operand, a table.
 // CHECK:       scalar.body @rows(%table: memref<?x?xf32>, %row: i64) -> f32 {
 // CHECK-NEXT:    %column = scalar.index 1

@@ -1,7 +1,7 @@
 """The derivative of a body without reductions: reverse mode over its lines, by one table of rules.
 
 Where a function has no derivative the rules say what torch says: sign(0) at 0 for |x|, half to each of two equal
-operands of a maximum, 0 for functions that round.
+operands of a maximum, 0 for functions that round and for the angle of the point (0, 0).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from aicf_mlir.ir.body import CASTS, Body, Line, is_float
 from aicf_mlir.ir.formula import (
     Builder,
     Scalar,
-    copysign,
     cos,
     cosh,
     exp,
@@ -114,17 +113,18 @@ def _min(g: Scalar, y: Scalar, a: Scalar, b: Scalar) -> Partials:
 
 def _power(g: Scalar, y: Scalar, a: Scalar, b: Scalar) -> Partials:
     base = select(b.equal(0.0), 0.0, g * (b * power(a, b - 1.0)))
-    exponent = select(a.equal(0.0) & (b >= 0.0), 0.0, g * (y * log(a)))
+    exponent = g * select(a.equal(0.0) & (b >= 0.0), 0.0, y * log(a))
     return [base, exponent]
 
 
 def _atan2(g: Scalar, y: Scalar, a: Scalar, b: Scalar) -> Partials:
-    scaled = g / (a * a + b * b)
-    return [scaled * b, -(scaled * a)]
+    square = a * a + b * b
+    inverse = select(square.equal(0.0), 0.0, 1.0 / square)
+    return [g * b * inverse, g * -a * inverse]
 
 
 def _copysign(g: Scalar, y: Scalar, a: Scalar, b: Scalar) -> Partials:
-    return [select(a.equal(0.0), 0.0, g * copysign(a.of(1.0), a) * copysign(a.of(1.0), b)), None]
+    return [g * select(a.equal(0.0), 0.0, y / a), None]
 
 
 def _nothing(g: Scalar, y: Scalar, *operands: Scalar) -> Partials:

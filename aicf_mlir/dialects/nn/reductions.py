@@ -129,9 +129,9 @@ def vector_norm_gradient(g: Scalar, x: Scalar, y: Scalar, ord: float) -> Scalar:
 
 
 def shared(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    """In even parts to all elements that are the result."""
-    chosen = x.equal(y)
-    return select(chosen, g, 0.0) / row_sum(select(chosen, x.of(1.0), 0.0))
+    """In even parts to all elements that are the result; a g that is not finite gives NaN to the others."""
+    chosen = select(x.equal(y), x.of(1.0), 0.0)
+    return g * chosen / row_sum(chosen)
 
 
 def product_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:

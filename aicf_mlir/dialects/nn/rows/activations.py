@@ -78,8 +78,8 @@ def log_sigmoid_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
 
 
 def hardswish_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    """X / 3 + 1/2 between -3 and 3."""
-    return select(x < -3.0, 0.0, select(x <= 3.0, g * (x / 3.0 + 0.5), g))
+    """X / 3 + 1/2 between -3 and 3, at them already 0 and 1."""
+    return select(x <= -3.0, 0.0, select(x < 3.0, g * (x / 3.0 + 0.5), g))
 
 
 def elu(x: Scalar, alpha: float, scale: float, input_scale: float) -> Scalar:

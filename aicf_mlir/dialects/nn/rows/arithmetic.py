@@ -11,7 +11,6 @@ from aicf_mlir.ir.formula import (
     absolute,
     copysign,
     exp,
-    floor,
     log,
     log1p,
     maximum,
@@ -191,7 +190,7 @@ ROWS = (
         remainder,
         XY,
         takes=NUMBERS,
-        gradient=lambda g, x, y, z: (g, -(g * floor(x / y))),
+        gradient=lambda g, x, y, z: (g, -(g * floor_divide(x, y))),
     ),
     Row(
         "floor_divide",
@@ -223,7 +222,7 @@ ROWS = (
         "x * log(y), and 0 where x is 0.",
         xlogy,
         XY,
-        gradient=lambda g, x, y, z: (select(x.equal(0.0) & (y <= 0.0), 0.0, g * log(y)), g * (x / y)),
+        gradient=lambda g, x, y, z: (select(x.equal(0.0) & (y <= 0.0), 0.0, xlogy(g, y)), g * x / y),
     ),
     Row("logaddexp", "log(exp(x) + exp(y)).", logaddexp, XY, gradient=logaddexp_gradient),
     Row(

@@ -1,6 +1,6 @@
 """AICF: a training compiler for PyTorch models. See `aicf_mlir.stages` for the pipeline.
 
-Importing this package needs no torch: what does is loaded on first use, so that `aicf-opt` stays light.
+Importing this package needs neither torch nor NumPy: what does is loaded on first use, so that `aicf-opt` stays light.
 """
 
 from __future__ import annotations

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from aicf_mlir import _C
 from aicf_mlir.dtypes import TENSOR_DTYPES
 from aicf_mlir.errors import KernelError
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from typing_extensions import TypeIs
 
     Tensor = torch.Tensor | np.ndarray[Any, np.dtype[Any]]
 
@@ -80,14 +80,14 @@ def _by_row(op: str, given: Mapping[str, Tensor | Sequence[Tensor]], names: list
 
 
 def _listed(value: Tensor | Sequence[Tensor]) -> list[Tensor]:
-    if isinstance(value, np.ndarray) or _is_torch(value):
+    if _is_array(value) or _is_torch(value):
         return [value]
-    return list(cast("Sequence[Tensor]", value))
+    return list(value)
 
 
 def describe(tensor: Tensor, name: str = "tensor", *, written: bool = False) -> _C.TensorDesc:
     """The address, dtype, shape, strides and device of `tensor`; `name` stands in error messages."""
-    if isinstance(tensor, np.ndarray):
+    if _is_array(tensor):
         return _describe_array(tensor, name, written=written)
     if _is_torch(tensor):
         return _describe_torch(tensor, name)
@@ -127,13 +127,18 @@ def _describe_torch(tensor: torch.Tensor, name: str) -> _C.TensorDesc:
     return _C.TensorDesc(tensor.data_ptr(), dtype, tensor.shape, tensor.stride(), str(tensor.device), tensor)
 
 
-def _is_torch(tensor: object) -> TypeGuard[torch.Tensor]:
+def _is_array(tensor: object) -> TypeIs[np.ndarray[Any, np.dtype[Any]]]:
+    numpy = sys.modules.get("numpy")  # as with torch below
+    return numpy is not None and isinstance(tensor, numpy.ndarray)
+
+
+def _is_torch(tensor: object) -> TypeIs[torch.Tensor]:
     torch = sys.modules.get("torch")  # who passes a tensor has imported it
     return torch is not None and isinstance(tensor, torch.Tensor)
 
 
 def _current_stream(tensor: Tensor) -> int:
-    if isinstance(tensor, np.ndarray) or tensor.device.type != "cuda":
+    if _is_array(tensor) or tensor.device.type != "cuda":
         return 0
     import torch
 

@@ -7,9 +7,9 @@ All raise VerifyException, from a verifier as well as from a constructor that ca
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from typing import TypeAlias, cast
 
-import numpy as np
 from xdsl.dialects.builtin import (
     BFloat16Type,
     Float16Type,
@@ -102,13 +102,16 @@ def expect_one_of(name: str, attribute: StringAttr, choices: Sequence[str]) -> N
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The shape of these shapes together by NumPy's rules; raises VerifyException if they do not fit."""
-    try:
-        return np.broadcast_shapes(*(tuple(shape) for shape in shapes))
-    except ValueError:
-        got = " and ".join(str(list(shape)) for shape in shapes)
-        raise VerifyException(
-            f"expected shapes that broadcast together (equal or 1, from the last dimension on), got {got}"
-        ) from None
+    found: list[int] = []
+    for sizes in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
+        others = {size for size in sizes if size != 1}
+        if len(others) > 1:
+            got = " and ".join(str(list(shape)) for shape in shapes)
+            raise VerifyException(
+                f"expected shapes that broadcast together (equal or 1, from the last dimension on), got {got}"
+            )
+        found.append(others.pop() if others else 1)
+    return tuple(reversed(found))
 
 
 def expect_tensors(op: Operation, strided: bool = False) -> None:

@@ -89,7 +89,7 @@ def test_every_kind_has_a_kernel_on_every_device() -> None:
 def test_the_stub_has_the_names_of_the_module() -> None:
     """`_C.pyi` and the compiled module name the same things; its types serve the type checker."""
     tree = ast.parse((ROOT / "aicf_mlir/_C.pyi").read_text())
-    types_only = {"_Kinds", "KernelVariant", "MemoryStats", "ExecutorStats", "Launch"}
+    types_only = {"_Kinds", "KernelVariant", "MemoryStats", "ExecutorStats", "Launch", "ProductTile"}
     stub = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     annotated = [node for node in tree.body if isinstance(node, ast.AnnAssign)]
     values = {ast.unparse(node.target) for node in annotated if ast.unparse(node.annotation) != "TypeAlias"}
@@ -104,8 +104,10 @@ def test_the_stub_has_the_names_of_the_module() -> None:
         assert methods == {method for method in vars(getattr(_C, name)) if not method.startswith("_")}, name
 
 
-def test_importing_the_package_needs_no_torch() -> None:
-    code = "import sys, aicf_mlir; aicf_mlir.op_call; sys.exit('torch' in sys.modules)"
+def test_importing_the_package_needs_neither_torch_nor_numpy() -> None:
+    code = (
+        "import sys, aicf_mlir; aicf_mlir.op_call; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
     children.run([sys.executable, "-W", "error::DeprecationWarning", "-c", code], check=True)
     assert set(aicf_mlir.__all__) <= set(dir(aicf_mlir))
     with pytest.raises(AttributeError, match=r"module 'aicf_mlir' has no attribute 'train'"):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import numpy as np
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import BoolAttr, DenseArrayBase, TensorType, i64
 from xdsl.interfaces import HasCanonicalizationPatternsInterface
@@ -133,7 +133,7 @@ class ReductionOp(ValueOp, GeneratedInterface, HasCanonicalizationPatternsInterf
     def reduced_count(self) -> int:
         """How many elements of x go into one element of the result."""
         shape = shape_of(self.x)
-        return int(np.prod([shape[d] for d in self.dims.get_values()], dtype=np.int64))
+        return math.prod(shape[d] for d in self.dims.get_values())
 
     def kept(self, builder: Builder, value: SSAValue) -> SSAValue:
         """A value of the shape of the result, with the reduced dimensions as those of size 1."""

@@ -247,13 +247,16 @@ __device__ __forceinline__ long long clamped(long long index, long long size) {
 }
 """By name, in an order in which each uses only those above it."""
 
-_NAMES = {name: re.compile(rf"\b{name}\b") for name in PIECES}
+_WORD = re.compile(r"\w+")
+_WORDS = {name: frozenset(_WORD.findall(piece)) for name, piece in PIECES.items()}
 
 
 def with_pieces(text: str) -> str:
     """`text` behind the pieces that it names, and those that these name."""
     needed: list[str] = []
+    words = set(_WORD.findall(text))
     for name in reversed(list(PIECES)):
-        if any(_NAMES[name].search(part) for part in (text, *needed)):
+        if name in words:
             needed.append(PIECES[name])
+            words |= _WORDS[name]
     return "\n".join([*reversed(needed), text])

@@ -1,4 +1,5 @@
 // Enough of CUDA to run a block of a generated kernel on the host, each thread a fiber: barriers and shuffles switch.
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <climits>
@@ -73,19 +74,21 @@ inline float min_nan(float x, float y) { return x != x || y != y ? NAN : x == y 
 
 enum class Wait { None, Warp, Block, Done };
 struct Fiber {
-  ucontext_t context;
+  jmp_buf place;
   std::vector<char> stack;
   Wait wait;
+  bool started = false;
 };
 static std::vector<Fiber> fibers;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static unsigned running;
 static unsigned char exchanged[1024][8];
 
-inline void wait_for(Wait what) {
-  const unsigned me = running;
-  fibers[me].wait = what;
-  swapcontext(&fibers[me].context, &scheduler);
+// By jumps, which unlike swapcontext make no system call; nothing is kept in these frames across them.
+__attribute__((noinline)) static void wait_for(Wait what) {
+  Fiber& fiber = fibers[running];
+  fiber.wait = what;
+  if (!_setjmp(fiber.place)) _longjmp(scheduler, 1);
 }
 inline void __syncthreads() { wait_for(Wait::Block); }
 
@@ -101,8 +104,25 @@ inline T __shfl_xor_sync(unsigned, T x, int distance) {
 
 static void (*body)();
 static void enter() {
-  body();
-  wait_for(Wait::Done);
+  for (;;) {
+    body();
+    wait_for(Wait::Done);
+  }
+}
+
+// Runs a thread until it waits. A fiber that is done begins the next block that it is needed for.
+__attribute__((noinline)) static void resume(Fiber& fiber) {
+  if (_setjmp(scheduler)) return;
+  if (fiber.started) _longjmp(fiber.place, 1);
+  fiber.started = true;
+  fiber.stack.resize(1 << 16);
+  static ucontext_t context;
+  getcontext(&context);
+  context.uc_stack.ss_sp = fiber.stack.data();
+  context.uc_stack.ss_size = fiber.stack.size();
+  context.uc_link = nullptr;
+  makecontext(&context, enter, 0);
+  setcontext(&context);
 }
 
 // Between two barriers threads run one after the other, the last first where `backwards`: a missing barrier shows.
@@ -112,16 +132,7 @@ static int run_grid(void (*kernel)(), unsigned blocks, unsigned threads, bool ba
   gridDim.x = blocks;
   if (fibers.size() < threads) fibers.resize(threads);
   for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
-    for (unsigned t = 0; t < threads; ++t) {
-      Fiber& fiber = fibers[t];
-      fiber.stack.resize(1 << 16);
-      getcontext(&fiber.context);
-      fiber.context.uc_stack.ss_sp = fiber.stack.data();
-      fiber.context.uc_stack.ss_size = fiber.stack.size();
-      fiber.context.uc_link = nullptr;
-      makecontext(&fiber.context, enter, 0);
-      fiber.wait = Wait::None;
-    }
+    for (unsigned t = 0; t < threads; ++t) fibers[t].wait = Wait::None;
     for (bool all_done = false; !all_done;) {
       bool ran = false;
       all_done = true;
@@ -131,7 +142,7 @@ static int run_grid(void (*kernel)(), unsigned blocks, unsigned threads, bool ba
         running = t;
         threadIdx.x = t;
         ran = true;
-        swapcontext(&scheduler, &fibers[t].context);
+        resume(fibers[t]);
       }
       bool block = true;
       for (unsigned t = 0; t < threads; ++t) {
@@ -148,7 +159,10 @@ static int run_grid(void (*kernel)(), unsigned blocks, unsigned threads, bool ba
       if (block && !all_done)
         for (unsigned t = 0; t < threads; ++t)
           if (fibers[t].wait == Wait::Block) fibers[t].wait = Wait::None, ran = true;
-      if (!ran && !all_done) return 1;
+      if (!ran && !all_done) {
+        fibers.clear();  // those that wait are in the middle of a body
+        return 1;
+      }
     }
   }
   return 0;

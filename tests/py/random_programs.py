@@ -16,6 +16,9 @@ from torch import nn
 SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 127, 129)
 """One below, at and above what kernels are tiled and vectorised by."""
 
+STEPS_EACH = 6
+"""One random program in so many is a train step."""
+
 DTYPES = (*[torch.float32] * 16, torch.float64, torch.float64, torch.bfloat16, torch.float16)
 
 

@@ -11,13 +11,10 @@ import pytest
 from function_checks import check_function, smallest
 from random_functions import nn_program
 from random_ops import FREE, PLANTED
-from random_programs import Program, program
+from random_programs import STEPS_EACH, Program, program
 from train_step_checks import check_train_step
 
 from aicf_mlir.dialects import nn
-
-STEPS_EACH = 6
-"""One program in so many is a train step."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

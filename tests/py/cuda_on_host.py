@@ -106,7 +106,7 @@ def compiled(source: str, folder: Path) -> ctypes.CDLL:
     """A library for the host; an access that is out of bounds or not aligned ends the process."""
     text, library = folder / "kernels.cpp", folder / "kernels.so"
     text.write_text(source)
-    flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off"]
+    flags = ["-std=c++17", "-Og", "-w", "-shared", "-fPIC", "-ffp-contract=off"]
     flags += ["-U_FORTIFY_SOURCE"]  # it forbids jumps to another stack
     flags += ["-fsanitize=alignment,bounds", "-fsanitize-undefined-trap-on-error"]
     children.run(["g++", *flags, text, "-o", library], check=True)

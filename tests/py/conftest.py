@@ -10,6 +10,8 @@ their seeds start; `--opinfo-samples N` how many samples of each op of torch tra
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -37,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)  # the models are tiny, and the tests run in parallel
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # in child processes too
     config.addinivalue_line("markers", "gpu: needs a CUDA device and a build with CUDA")
 
 

@@ -196,7 +196,10 @@ CASES: Mapping[str, Sequence[Case]] = {
         Case(aten.elu, clear_at_nan=False),
         Case(aten.elu, clear_at_nan=False, parameters={"alpha": 1.5, "scale": 1.2, "input_scale": 0.5}),
     ],
-    "celu": [Case(F.celu), Case(F.celu, parameters={"alpha": 1.5})],
+    "celu": [
+        Case(F.celu, clear_at_nan=False),
+        Case(F.celu, clear_at_nan=False, parameters={"alpha": 1.5}),
+    ],
     "hardshrink": [Case(F.hardshrink, clear_at_nan=False)],
     "softshrink": [Case(F.softshrink, clear_at_nan=False, parameters={"lambd": 0.25})],
     "threshold": [Case(F.threshold, parameters={"threshold": 0.1, "value": -2.0})],

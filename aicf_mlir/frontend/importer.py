@@ -28,6 +28,7 @@ from aicf_mlir.frontend.types import is_supported
 from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
 from aicf_mlir.ir.locations import location_attribute
 from aicf_mlir.ir.signature import STATUS_LABEL, STATUS_TYPE, Label, set_results
+from aicf_mlir.ir.tensor_op import shape_of
 
 CUTS = ("aten.detach.default",)
 """Ops that no gradient flows through."""
@@ -152,7 +153,7 @@ class Importer:
     def _import(self, node: Node) -> Value:
         if node.target is getitem:
             operand, index = cast(tuple[Node, int], node.args)
-            return cast(tuple[Value, ...], self._values[operand])[index]
+            return self._checked(node, cast(tuple[Value, ...], self._values[operand])[index])
         call = Call(
             arguments=bound_arguments(node, self._values),
             expected=node.meta.get("val"),
@@ -166,10 +167,24 @@ class Importer:
                 return self._evaluate(node)
             if (row := TABLE.get(op_name(node))) is None:
                 raise Refused
-            return row(call)
+            return self._checked(node, row(call))
         except (Refused, VerifyException) as refused:
             location = self._exported.location(node)
             raise UnsupportedNode(node, str(refused), isinstance(refused, Forbidden), location) from None
+
+    def _checked(self, node: Node, value: Value) -> Value:
+        """`value`, if it has the shape that torch's trace went on with: what follows was traced for that one."""
+        expected = node.meta.get("val")
+        if not isinstance(value, SSAValue) or not isinstance(expected, torch.Tensor):
+            return value
+        made, traced = list(shape_of(value)), list(expected.shape)
+        if made != traced:
+            reason = (
+                f"torch {torch.__version__} traces it with the shape {traced}, and it has {made}:"
+                " a fault of its tracing; use another release of torch"
+            )
+            raise UnsupportedNode(node, reason, True, self._exported.location(node))
+        return value
 
     def _evaluate(self, node: Node) -> torch.Tensor:
         """Run an op on tensors known while tracing, on the CPU."""

@@ -9,8 +9,9 @@ import pytest
 import torch
 from beside_torch import assert_trains, compiled
 from torch import nn
+from torch._decomp import decompositions
 
-from aicf_mlir import TraceError
+from aicf_mlir import TraceError, compile_train_step
 
 BATCH, LENGTH, SIZE, HIDDEN = 3, 5, 4, 6
 
@@ -130,3 +131,22 @@ def test_what_cannot_be_is_refused_by_name(name: str) -> None:
     make, text = REFUSED[name]
     with pytest.raises(TraceError, match=text):
         compiled(make(), loss, batch(first=True))
+
+
+def test_a_shape_that_torch_traces_wrongly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch 2.11 does it with the last states of an LSTM: what follows would be another computation."""
+    original = decompositions.one_layer_lstm
+
+    def wrong(*args: Any, **options: Any) -> Any:
+        out, states = original(*args, **options)
+        return out, tuple(state.unsqueeze(0) for state in states)
+
+    monkeypatch.setattr(decompositions, "one_layer_lstm", wrong)
+    model = nn.LSTM(4, 6, batch_first=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = {"x": torch.randn(2, 5, 4)}
+    message = r"traces it with the shape \[1, 1, 2, 6\], and it has \[1, 2, 6\]: a fault of its tracing"
+    with pytest.raises(TraceError, match=message):
+        compile_train_step(
+            model, optimizer, device="cpu", example=batch, loss_fn=lambda m, b: m(b["x"])[1][0][-1].sum()
+        )

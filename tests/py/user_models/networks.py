@@ -145,8 +145,8 @@ def selective(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 def translated(m: Any, x: torch.Tensor) -> torch.Tensor:
     """An LSTM read by a recurrent cell that attends to it."""
-    memory, (state, _) = m.read(x)
-    state, outputs = state[-1], list[torch.Tensor]()
+    memory, _ = m.read(x)
+    state, outputs = memory[:, -1], list[torch.Tensor]()
     for _ in range(3):
         weight = (memory @ state[:, :, None]).softmax(1)
         state = m.cell((weight * memory).sum(1), state)

@@ -86,6 +86,10 @@ def to_torch(array: Array) -> torch.Tensor:
     return torch.from_numpy(np.array(wide.astype(np.int64) if wide.dtype.kind in "iu" else wide))
 
 
+OPEN = frozenset({"nn.attention", "nn.attention_grad"})
+"""Ops whose documentation does not say what a NaN or an infinity at a key that a query does not see is good for."""
+
+
 @dataclass
 class Graph:
     """The function so far."""
@@ -163,6 +167,8 @@ class Graph:
         self, op: Operation, reference: Reference, operands: Sequence[Value], trained: bool, last: bool
     ) -> list[Value]:
         """The results, if the op is defined here and its operands are away from its jumps."""
+        if self.special and op.name in OPEN:
+            raise Rejected("what it makes of hidden elements that are not numbers is left open")
         inputs = [operand.exact for operand in operands]
         if trained:
             self.slopes(reference, operands, trained)

@@ -17,10 +17,12 @@ from aicf_mlir.passes.select_kernels import declined, kernel_for, reason_of
 from aicf_mlir.text.parsing import parse_module
 
 USED = """
-func.func @f(%x: tensor<64x64xf32>, %b: tensor<64xf32>) -> (tensor<64x64xf32>, tensor<64x64xf32>) {
+func.func @f(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
   %y = kernel.gemm a(%x) b(%x) : tensor<64x64xf32>
-  %z = kernel.bias_add x(%y) bias(%b) : (tensor<64x64xf32>, tensor<64xf32>) -> tensor<64x64xf32>
-  func.return %y, %z : tensor<64x64xf32>, tensor<64x64xf32>
+  %s = kernel.softmax x(%y) : tensor<64x64xf32>
+  %t = kernel.reduce_sum x(%s) {dims = array<i64: 0>} : (tensor<64x64xf32>) -> tensor<64xf32>
+  %z = kernel.bias_add x(%y) bias(%t) : (tensor<64x64xf32>, tensor<64xf32>) -> tensor<64x64xf32>
+  func.return %z : tensor<64x64xf32>
 }
 """
 PASSES = "fuse,select-kernels{target=sm_90}"

@@ -225,7 +225,7 @@ class ColumnWriter:
         return self.plan.width if columns and columns[-1].strides[operand] else 1
 
     def _element(self, operand: int, where: str = "") -> str:
-        return f"element(x{operand}{where}, {'j' if self._neighbours(operand) > 1 else '0'})"
+        return f"element_of(x{operand}{where}, {'j' if self._neighbours(operand) > 1 else '0'})"
 
     def _fixed(self) -> None:
         """What is the same for all rows: read and computed once."""

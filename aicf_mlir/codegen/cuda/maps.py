@@ -154,7 +154,7 @@ def compute(
             if number in known:
                 return known[number]
             single = not place.axes or not place.axes[-1].strides[number]
-            return f"element(x{number}[u], {'0' if single else 'j'})"
+            return f"element_of(x{number}[u], {'0' if single else 'j'})"
 
         def index(dim: int) -> str:
             return index_of(dim, "j" if count > 1 else "", place)

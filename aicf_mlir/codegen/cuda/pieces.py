@@ -72,9 +72,9 @@ __device__ __forceinline__ float widen(Half x) {
 }""",
     # Element j of neighbours, widened. Of two bf16 in a word the upper one is the word without the lower: one instruction,
     # where the compiler by itself takes it out and then moves it up again.
-    "element": """\
-template <class T, int W> __device__ __forceinline__ auto element(const Vec<T, W>& from, int j) { return widen(from.at[j]); }
-template <int W> __device__ __forceinline__ float element(const Vec<Bfloat, W>& from, int j) {
+    "element_of": """\
+template <class T, int W> __device__ __forceinline__ auto element_of(const Vec<T, W>& from, int j) { return widen(from.at[j]); }
+template <int W> __device__ __forceinline__ float element_of(const Vec<Bfloat, W>& from, int j) {
   if (W % 2 != 0 || j % 2 == 0) return widen(from.at[j]);
   unsigned bits;
   const unsigned word = static_cast<unsigned>(from.at[j].bits) << 16 | from.at[j - 1].bits;

@@ -283,7 +283,7 @@ class RowWriter:
 
             def element(operand: int) -> str:
                 place_in = "j" if self._neighbours(operand) > 1 else "0"
-                return f"element(x{operand}{'[k]' if operand in kept else ''}, {place_in})"
+                return f"element_of(x{operand}{'[k]' if operand in kept else ''}, {place_in})"
 
             scope = Scope(text, kernel, element, lambda dim: index_of(dim, "j", self.row, place), self.scope)
             for value, first in self.passes.made.items():

@@ -98,6 +98,14 @@ def test_gradient_of_one_result_of_several(sample: Sample, index: int) -> None:
     assert len(list(module.walk())) > 0
 
 
+def assert_all_readers_stand(module: ModuleOp) -> None:
+    """What is built beside the function and thrown away must not stay among the readers of its values."""
+    for op in module.walk():
+        values = [*op.results, *(argument for region in op.regions for argument in region.block.args)]
+        strays = [use.operation for value in values for use in value.uses if use.operation.parent is None]
+        assert not strays, f"{strays[0].name} reads a value of {op.name} and stands nowhere"
+
+
 def check(sample: Sample, module: ModuleOp) -> None:
     values = {f"p{index}": value for index, value in enumerate(sample.values("f64", seed=1))}
     params = [name for name, value in values.items() if value.dtype == np.float64]
@@ -106,7 +114,9 @@ def check(sample: Sample, module: ModuleOp) -> None:
     for label, argument in zip(argument_labels(function), function.args, strict=True):
         if label.role == "input" and label.name.startswith("weights"):
             values[label.name] = rng.uniform(0.5, 1.5, shape_of(argument)).astype(np.float64)
-    gradients = run_by_name(run_pipeline(module, "autodiff"), values)
+    derived = run_pipeline(module, "autodiff")
+    assert_all_readers_stand(derived)
+    gradients = run_by_name(derived, values)
     assert [name for role, name in gradients if role == "grad"] == params
     for name in params:
         expected = central_difference(module, values, name)

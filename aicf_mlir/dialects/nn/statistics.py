@@ -76,7 +76,9 @@ class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
         total = None if variance is None else self._of_variance(builder, variance)
         if mean is not None:
             dims, keepdim = self.dims.get_values(), is_true(self.keepdim)
-            (part,) = MeanOp(self.x, dims, keepdim).vjp(builder, [mean])
+            alone = MeanOp(self.x, dims, keepdim)
+            (part,) = alone.vjp(builder, [mean])
+            alone.erase()  # it stands nowhere, and must not stay among the readers of x
             total = part if total is None or part is None else builder.insert(AddOp(total, part)).result
         return [total]
 

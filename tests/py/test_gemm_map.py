@@ -117,3 +117,18 @@ def test_its_plan_for_a_gpu_compiles_without_one(element: str, tmp_path: Path) -
     path.write_text(code)
     done = children.run(["nvcc", "-arch=sm_90", "-cubin", "-o", str(tmp_path / "kernel.cubin"), str(path)])
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("columns", "neighbours"), [(5, 1), (6, 2), (8, 4)])
+def test_an_epilogue_takes_what_divides_a_row(columns: int, neighbours: int) -> None:
+    """Also where there is one row: nothing would take the rest, and what lies behind the row would be written."""
+    text = f"""
+func.func @f(%x: tensor<1x3xf32>, %w: tensor<3x{columns}xf32>) -> tensor<1x{columns}xf32> {{
+  %0 = nn.matmul %x, %w : (tensor<1x3xf32>, tensor<3x{columns}xf32>) -> tensor<1x{columns}xf32>
+  %1 = nn.elu %0 : tensor<1x{columns}xf32>
+  func.return %1 : tensor<1x{columns}xf32>
+}}
+"""
+    stages = Snapshots()
+    run_stages(parse_module(text), make_context(), target="sm_90", first="lowered", after_each=stages)
+    assert f"const float (&z)[{neighbours}]" in sources(stages["plan"], "cuda")

@@ -20,6 +20,8 @@ def code(kernel: Kernel) -> Code:
     tile = tile_of(problem)
     axes = [Axis((dim,), size, tuple(strides_along(kernel, dim))) for dim, size in enumerate(kernel.domain)]
     neighbours = min(width(kernel, axes, len(axes) - 1, varying(kernel, axes)), tile["neighbours"])
+    while problem.n % neighbours:  # a map of one row may leave a rest; here nothing takes it
+        neighbours //= 2
     given = [STORED[product.a.element], STORED[product.b.element]]
     others = [f"{type_} {name}" for type_, name in _members(kernel)]
     parameters = [

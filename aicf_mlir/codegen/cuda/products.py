@@ -132,6 +132,10 @@ def product_text(
     on tensor cores give the same bits.
     """
     p, element = problem, problem.element
+    if p.n % neighbours or neighbours > tile["neighbours"]:
+        raise ValueError(
+            f"an epilogue of {neighbours} neighbours for {p.n} columns, of {tile['neighbours']} at most"
+        )
     flags = (str(matrix.transposed).lower() for matrix in (p.a, p.b))
     widths = (neighbours_of(p.a, element), neighbours_of(p.b, element), neighbours)
     # Single elements of 16 bits go through registers on their way to shared memory.

@@ -1,4 +1,5 @@
-"""Shared test set-up: tests marked `gpu` need a CUDA device and are skipped where there is none.
+"""Shared test set-up: tests marked `gpu` need a CUDA device, those marked `nvrtc` that
+library, and are skipped where there is none.
 
 `--programs N`, `--mutants N` and `--seed S` set how many random programs, mutated texts and mutated plans run and where
 their seeds start; `--opinfo-samples N` how many samples of each op of torch train;
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from aicf_mlir import _C
+from aicf_mlir.codegen import nvrtc
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,14 +43,17 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)  # the models are tiny, and the tests run in parallel
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # in child processes too
     config.addinivalue_line("markers", "gpu: needs a CUDA device and a build with CUDA")
+    config.addinivalue_line("markers", "nvrtc: compiles for a GPU, and needs none")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if _C.device_count("cuda"):
-        return
+    missing = {} if _C.device_count("cuda") else {"gpu": "no CUDA device"}
+    if not nvrtc.available():
+        missing["nvrtc"] = "no NVRTC: the package nvidia-cuda-nvrtc has it"
     for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+        for marker, reason in missing.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -29,10 +29,6 @@ from aicf_mlir.codegen.kernel import Kernel, Tensor
 from aicf_mlir.errors import KernelError
 from aicf_mlir.ir import formula as F
 
-needs_nvrtc = pytest.mark.skipif(
-    not nvrtc.available(), reason="no NVRTC: the package nvidia-cuda-nvrtc has it"
-)
-
 COUNT = 20
 """Random kernels of each kind."""
 
@@ -108,7 +104,7 @@ def test_on_the_host_nothing_happens_where_the_status_says_so(
         assert all((block.view(np.uint8) == 0xFF).all() for block in host.run(case, skip=True)), case.name
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 def test_every_kernel_compiles_without_spills(cases: list[GeneratedCase]) -> None:
     def report(case: GeneratedCase) -> str:
         return nvrtc.compile_with_report(generate(case.kernel).source, "sm_90")[1]
@@ -122,7 +118,7 @@ def test_every_kernel_compiles_without_spills(cases: list[GeneratedCase]) -> Non
             assert not any(spilled), (case.name, log)
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_every_target(target: str) -> None:
     kernel = model_kernel("layer_norm", "bf16", 64, 768, target)
@@ -131,7 +127,7 @@ def test_every_target(target: str) -> None:
     assert image == nvrtc.compile_cuda(generate(kernel).source, target)
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 def test_a_text_that_is_refused_is_shown_with_its_lines() -> None:
     with pytest.raises(nvrtc.CompileError) as caught:
         nvrtc.compile_cuda("int fine;\n__global__ void f() {\n  unknown = 1;\n}\n", "sm_90")
@@ -141,7 +137,7 @@ def test_a_text_that_is_refused_is_shown_with_its_lines() -> None:
     assert "    3 |   unknown = 1;" in message
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 def test_toolchain_names_the_version() -> None:
     assert re.fullmatch(r"NVRTC \d+\.\d+", nvrtc.toolchain())
 
@@ -191,7 +187,7 @@ def test_partial_results_lie_in_the_workspace() -> None:
 
 
 @pytest.mark.gpu
-@needs_nvrtc
+@pytest.mark.nvrtc
 def test_on_a_gpu() -> None:
     script = Path(__file__).resolve().parent.parent / "gpu" / "generated_kernels.py"
     done = children.run([sys.executable, str(script), "--count", "40"])

@@ -16,9 +16,6 @@ from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 
-needs_nvrtc = pytest.mark.skipif(
-    not nvrtc.available(), reason="no NVRTC: the package nvidia-cuda-nvrtc has it"
-)
 KINDS = {"map": OpKind.Map, "rowwise": OpKind.Rowwise, "colwise": OpKind.Colwise}
 
 
@@ -76,7 +73,7 @@ def read(case: GeneratedCase, arena: _C.Arena, starts: list[int]) -> list[bytes]
 
 
 @pytest.mark.gpu
-@needs_nvrtc
+@pytest.mark.nvrtc
 @pytest.mark.parametrize(("name", "rows", "columns"), [("softmax", 100, 768), ("square_sum", 1, 200_000)])
 def test_a_plan_runs_it_and_a_replay_gives_the_same_bits(name: str, rows: int, columns: int) -> None:
     case = case_of(name, rows, columns)
@@ -94,7 +91,7 @@ def test_a_plan_runs_it_and_a_replay_gives_the_same_bits(name: str, rows: int, c
 
 
 @pytest.mark.gpu
-@needs_nvrtc
+@pytest.mark.nvrtc
 def test_code_of_another_architecture_is_refused() -> None:
     case = case_of("softmax", 4, 64)
     other = 80 if target() != "sm_80" else 120
@@ -103,7 +100,7 @@ def test_code_of_another_architecture_is_refused() -> None:
 
 
 @pytest.mark.gpu
-@needs_nvrtc
+@pytest.mark.nvrtc
 def test_a_function_that_is_not_there_is_named() -> None:
     case = case_of("softmax", 4, 64)
     image = nvrtc.compile_cuda(generate(case.kernel).source, target())

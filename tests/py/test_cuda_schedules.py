@@ -115,7 +115,7 @@ def test_every_schedule_is_what_numpy_computes(source: object, tmp_path: Path) -
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC: the package nvidia-cuda-nvrtc has it")
+@pytest.mark.nvrtc
 @pytest.mark.parametrize("shape", [(32768, 768), (4096, 1024)])
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 def test_the_gradients_of_a_norm_compile_without_spills(element: str, shape: tuple[int, int]) -> None:

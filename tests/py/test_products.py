@@ -214,7 +214,7 @@ def test_where_there_is_no_product_that_is_said() -> None:
     assert tile_of(replace(problem, target="sm_75", element="f32"))["shape"] == "Element16"
 
 
-@pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC: the package nvidia-cuda-nvrtc has it")
+@pytest.mark.nvrtc
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_every_product_compiles_without_spills(target: str) -> None:
     chosen = [*tile_cases(target), *other_cases(target)]

@@ -53,7 +53,7 @@ class EpilogueFusion:
             member = member_of(op, self.bodies) if op.parent is self.block else None
             if member is None or member.kind != "map" or (not last and self.is_reduced(member)):
                 continue
-            missed = list(self.missed(member))
+            missed = self.fuse(member)
             if missed and last and remarks.wanted():
                 product, reason, readers = missed[0]
                 notes = [(product, "the product"), *read_by(readers)]
@@ -64,8 +64,8 @@ class EpilogueFusion:
         readers = [member_of(op, self.bodies) for result in member.results for op in readers_of(result)]
         return all(reader is not None and reader.kind != "map" for reader in readers)
 
-    def missed(self, member: Member) -> Iterator[tuple[KernelOp, str, Sequence[Operation]]]:
-        """Why products that `member` reads do not take it, and who reads their values early; none if one has."""
+    def fuse(self, member: Member) -> list[tuple[KernelOp, str, Sequence[Operation]]]:
+        """Write `member` into a product that takes it; else why each does not, and who reads its values early."""
         tried: list[tuple[KernelOp, str, Sequence[Operation]]] = []
         for product in self.products(member):
             own = epilogue_of(product, self.bodies)
@@ -81,10 +81,10 @@ class EpilogueFusion:
                 reason = "another reader of the product comes before what else it reads"
                 tried.append((product, reason, early))
             elif self.join(product, own, moved):
-                return
+                return []
             else:
                 tried.append((product, "one kernel does not hold so many operands and results", ()))
-        yield from tried
+        return tried
 
     def products(self, member: Member) -> list[KernelOp]:
         """Those that `member` reads, the latest first."""

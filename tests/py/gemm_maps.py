@@ -10,7 +10,7 @@ import numpy as np
 from generated_cases import random_kernel
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.codegen.tensor import Tensor
@@ -19,7 +19,7 @@ from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES
-from aicf_mlir.ir.layouts import Layout, with_layout
+from aicf_mlir.ir.layouts import Layout, dense_strides, with_layout
 
 DEPTHS = (1, 3, 8, 17, 64, 100)
 
@@ -92,18 +92,47 @@ def _function(
         block.add_op(made)
         values.append(made.output)
     scalars = [value for value, table in zip(values[2:], tables[2:], strict=True) if not table]
+    shapes = [result.shape for result in epilogue.results]
+    wholes = [_whole(rng, result) for result in epilogue.results]
     launch = kernel.GemmMapOp.launch(
         {"a": values[0], "b": values[1], "x": scalars, "table": values[2 + len(scalars) :]},
-        {"y": [TensorType(ELEMENT_TYPES[result.element], result.shape) for result in epilogue.results]},
+        {"y": [_part(whole, 0, shape[-1]) for whole, shape in zip(wholes, shapes, strict=True)]},
         body=Symbol(Bodies(module).symbol(replace(epilogue.body), "epilogue")),
         trans_a=bool(transposed[0]),
         trans_b=bool(transposed[1]),
     )
     block.add_op(launch)
-    block.add_op(ReturnOp(*launch.results))
-    types = (blocks, [result.type for result in launch.results])
+    returned = [_joined(block, result, whole) for result, whole in zip(launch.results, wholes, strict=True)]
+    block.add_op(ReturnOp(*returned))
+    types = ([argument.type for argument in block.args], wholes)
     module.body.block.add_op(FuncOp("f", types, Region(block)))
     return module
+
+
+def _whole(rng: np.random.Generator, result: Tensor) -> TensorType[Attribute]:
+    """What is returned of a result: itself, or a tensor with a column more, which shows what is written behind rows."""
+    *rest, columns = result.shape
+    return TensorType(ELEMENT_TYPES[result.element], [*rest, columns + int(rng.random() < 0.3)])
+
+
+def _part(whole: TensorType[Attribute], first: int, count: int) -> TensorType[Attribute]:
+    """Columns of `whole` from `first` on; all of them are `whole` itself."""
+    *rest, columns = whole.get_shape()
+    if count == columns:
+        return whole
+    return with_layout(whole, Layout((*rest, count), dense_strides(whole.get_shape()), first))
+
+
+def _joined(block: Block, result: SSAValue, whole: TensorType[Attribute]) -> SSAValue:
+    """`whole`, of `result` and the column that it lacks, which is a copy of an argument."""
+    if result.type == whole:
+        return result
+    *rest, columns = whole.get_shape()
+    argument = block.insert_arg(TensorType(whole.get_element_type(), [*rest, 1]), len(block.args))
+    column = kernel.CopyOp.launch([argument], [_part(whole, columns - 1, 1)])
+    joined = kernel.JoinOp.build_op([result, column.results[0]], [whole])
+    block.add_ops([column, joined])
+    return joined.output
 
 
 def _placed(rng: np.random.Generator, tensor: Tensor) -> Layout:

@@ -16,6 +16,9 @@ FOLDERS = ("cu13/lib", "cuda_nvrtc/lib")
 """Of the package `nvidia`, where the wheels that torch for CUDA requires put it."""
 OPTIONS = ("-std=c++17", "--ptxas-options=-v")
 """No fast math. The assembler's report goes to the log."""
+SINCE = {"--no-cache": (12, 9)}
+"""Options that only these versions and later know. NVRTC keeps a cache of its own: what it takes from there has no
+report, and our cache looks at what it reads."""
 
 _P = ctypes.c_void_p
 _TEXTS = ctypes.POINTER(ctypes.c_char_p)
@@ -43,7 +46,8 @@ def compile_with_report(source: str, target: str) -> tuple[bytes, str]:
         library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"generated.cu", 0, None, None),
     )
     try:
-        options = [option.encode() for option in (f"-arch={target}", *OPTIONS)]
+        late = (option for option, since in SINCE.items() if _version() >= since)
+        options = [option.encode() for option in (f"-arch={target}", *OPTIONS, *late)]
         status = library.nvrtcCompileProgram(
             program, len(options), (ctypes.c_char_p * len(options))(*options)
         )
@@ -57,10 +61,8 @@ def compile_with_report(source: str, target: str) -> tuple[bytes, str]:
 
 def toolchain() -> str:
     """What compiles: "NVRTC 13.0". Code that another version made is another code."""
-    major, minor = ctypes.c_int(), ctypes.c_int()
-    library = nvrtc()
-    _check(library, library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
-    return f"NVRTC {major.value}.{minor.value}"
+    major, minor = _version()
+    return f"NVRTC {major}.{minor}"
 
 
 def available() -> bool:
@@ -102,6 +104,14 @@ def nvrtc() -> ctypes.CDLL:
         + ", ".join(SONAMES)
         + ", found none; install the package nvidia-cuda-nvrtc (torch for CUDA requires it), or CUDA's toolkit"
     )
+
+
+@cache
+def _version() -> tuple[int, int]:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    library = nvrtc()
+    _check(library, library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return major.value, minor.value
 
 
 def _candidates() -> Iterator[str]:

@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from aicf_mlir import processor
+from aicf_mlir.codegen.llvm.fused import without_fused
 from aicf_mlir.errors import KernelError
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def compile_objects(texts: Sequence[str], cpu: str | None = None, features: str 
 
 
 def _compile(llvm: ModuleType, text: str, cpu: str, features: str) -> bytes:
+    if platform.machine() in X86 and "+fma" not in features.split(",") and cpu not in WITH_FUSED:
+        text = without_fused(text)
     # A machine is not shared: whatever takes it over frees it.
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         cpu, features, opt=2, reloc="pic", codemodel="small"
@@ -70,6 +73,10 @@ def _compile(llvm: ModuleType, text: str, cpu: str, features: str) -> bytes:
     return code
 
 
+X86 = ("x86_64", "AMD64")
+"""What Python calls machines that may lack fused multiply-add."""
+WITH_FUSED = ("x86-64-v3", "x86-64-v4")
+"""Names of such processors that have it; of others, their features say so."""
 PASSES = ("always_inliner", "sroa", "new_gvn", "simplify_cfg")
 """All that the text needs, which has its lanes and its order. LLVM's own pipeline takes twice as long for code that is
 no faster, and its vector-combine fails on some vectors of one lane: an assertion of LLVM 22 ends the process."""

@@ -15,7 +15,6 @@ F32: dict[str, Formula] = {
     "math.exp": single.exp,
     "math.tanh": single.tanh,
     "math.erf": single.erf,
-    "math.fma": narrow.fma,
     **{
         f"math.{name}": getattr(exponential, name)
         for name in (
@@ -59,6 +58,12 @@ def formula(op: str, type_: str, count: int) -> Body | None:
     """The body of an operation on `count` operands of a float type; None where there is an instruction or a call."""
     function = (F32.get(op) if type_ == "f32" else None) or BOTH.get(op)
     return None if function is None else trace([type_] * count, function)
+
+
+@cache
+def fused() -> Body:
+    """A fused multiply-add of f32 for a processor that has none."""
+    return trace(["f32"] * 3, narrow.fma)
 
 
 @cache

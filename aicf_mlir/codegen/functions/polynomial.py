@@ -20,6 +20,19 @@ def horner(x: Scalar, *coefficients: float) -> Scalar:
     return result
 
 
+def fused(x: Scalar, y: Scalar | float, z: Scalar | float) -> Scalar:
+    """X * y + z, rounded once."""
+    return x.apply("math.fma", y, z)
+
+
+def fused_horner(x: Scalar, *coefficients: float) -> Scalar:
+    """The polynomial of x by fused multiply-adds; the coefficient of the highest power comes first."""
+    result = x.of(coefficients[0])
+    for coefficient in coefficients[1:]:
+        result = fused(result, x, coefficient)
+    return result
+
+
 def bits(x: Scalar) -> Scalar:
     """The bits of a float."""
     return x.apply("arith.bitcast", type_=INTEGER[x.type])

@@ -1,7 +1,7 @@
 """One operation of a body as LLVM instructions, on scalars or on lanes.
 
 Without fast-math flags LLVM neither contracts nor reassociates. No instruction is used that some x86-64 processor
-lacks and that LLVM would replace by a call of a library.
+lacks and that LLVM would replace by a call of a library, but fused multiply-add of f32: see `codegen.llvm.fused`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def operation(function: Function, line: Line, args: Sequence[Value], lanes: int)
         return _intrinsic(function, INTRINSICS[op], args)
     if op in SPECIAL:
         return SPECIAL[op](function, line, args)
+    if op == "math.fma" and type_ == "f32":
+        return _intrinsic(function, "fma", args)
     body = formula(op, type_, len(args))
     if body is not None:
         return inline(function, body, args, lanes)[0]

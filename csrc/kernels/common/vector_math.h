@@ -23,59 +23,72 @@ AICF_INLINE float select(bool condition, float a, float b) {
   return float_from_bits((float_bits(a) & mask) | (float_bits(b) & ~mask));
 }
 
-// exp(x) = 2^n exp(r) with n = round(x / ln 2) and |r| <= ln 2 / 2.
-AICF_INLINE float exp(float x) {
-  x = x > 90.0f ? 90.0f : x;           // infinity from 88.73 on
-  x = x < -105.0f ? -105.0f : x;       // zero from -103.98 on; NaN passes both
-  constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits
-  const float shifted = x * 1.44269504088896341f + kRound;
+// x y + z, rounded once. Where the processor has no instruction for it the library computes it: the same
+// bits, slowly.
+AICF_INLINE float fused(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+
+// The parts of exp(x) = 2^n exp(r) with n = round(x / ln 2) and |r| <= ln 2 / 2.
+constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits
+AICF_INLINE float shifted_power(float x) { return fused(x, 1.44269504088896341f, kRound); }
+AICF_INLINE float exp_of_rest(float x, float shifted) {
   const float n = shifted - kRound;
-  const float r = (x - n * 0x1.62e4p-1f) -
-                  n * 0x1.7f7d1cp-20f;  // ln 2 in two parts, the first with few bits: n times it is exact
-  float p = 1.381459878757596e-3f;      // (exp(r) - 1 - r) / r^2
-  p = p * r + 8.368716575205326e-3f;
-  p = p * r + 4.166838899254799e-2f;
-  p = p * r + 1.666652113199234e-1f;
-  p = p * r + 4.999999403953552e-1f;
-  p = (p * r) * r + r;
-  p = p + 1.0f;
+  const float r = fused(n, -0x1.7f7d1cp-20f, fused(n, -0x1.62e4p-1f, x));  // ln 2 in two parts
+  float p = 1.381459878757596e-3f;                                         // (exp(r) - 1 - r) / r^2
+  p = fused(p, r, 8.368716575205326e-3f);
+  p = fused(p, r, 4.166838899254799e-2f);
+  p = fused(p, r, 1.666652113199234e-1f);
+  p = fused(p, r, 4.999999403953552e-1f);
+  return fused(p * r, r, r) + 1.0f;
+}
+
+AICF_INLINE float exp(float x) {
+  x = x > 90.0f ? 90.0f : x;      // infinity from 88.73 on
+  x = x < -105.0f ? -105.0f : x;  // zero from -103.98 on; NaN passes both
+  const float shifted = shifted_power(x), p = exp_of_rest(x, shifted);
   const int32_t power = static_cast<int32_t>(float_bits(shifted)) - static_cast<int32_t>(float_bits(kRound));
   const int32_t half = power >> 1;  // 2^n as two factors, each in the range of a float
   const auto power_of_two = [](int32_t e) { return float_from_bits(static_cast<uint32_t>(e + 127) << 23); };
   return p * power_of_two(half) * power_of_two(power - half);
 }
 
+// The same for |x| <= 87, where the result is a normal number; for others, NaN too, any number.
+AICF_INLINE float normal_exp(float x) {
+  const float shifted = shifted_power(x);
+  return float_from_bits(float_bits(exp_of_rest(x, shifted)) + (float_bits(shifted) << 23));
+}
+
 AICF_INLINE float tanh(float x) {
   const float t = absolute(x), square = x * x;
   float p = -5.717044696211815e-3f;  // (tanh(x) / x - 1) / x^2 for |x| <= 0.625
-  p = p * square + 2.065058797597885e-2f;
-  p = p * square - 5.374349653720856e-2f;
-  p = p * square + 1.3331490755081177e-1f;
-  p = p * square - 3.333328366279602e-1f;
-  const float small = x + x * (square * p);
-  const float large = with_sign_of(1.0f - 2.0f / (exp(t + t) + 1.0f), x);
-  return select(t < 0.625f, small, large);
+  p = fused(p, square, 2.065058797597885e-2f);
+  p = fused(p, square, -5.374349653720856e-2f);
+  p = fused(p, square, 1.3331490755081177e-1f);
+  p = fused(p, square, -3.333328366279602e-1f);
+  const float small = fused(x, square * p, x);
+  const float u = t > 10.0f ? 10.0f : t;  // from where on tanh rounds to 1
+  const float large = with_sign_of(1.0f - 2.0f / (normal_exp(u + u) + 1.0f), x);
+  return select(t >= 0.625f, large, small);
 }
 
 AICF_INLINE float erf(float x) {
   const float t = absolute(x), square = x * x;
   float p = -5.886776489205658e-4f;  // erf(x) / x - 1 for |x| <= 0.95
-  p = p * square + 4.973117262125015e-3f;
-  p = p * square - 2.675333432853222e-2f;
-  p = p * square + 1.1281466484069824e-1f;
-  p = p * square - 3.761246204376221e-1f;
-  p = p * square + 1.283791512250900e-1f;
-  const float small = x + x * p;
+  p = fused(p, square, 4.973117262125015e-3f);
+  p = fused(p, square, -2.675333432853222e-2f);
+  p = fused(p, square, 1.1281466484069824e-1f);
+  p = fused(p, square, -3.761246204376221e-1f);
+  p = fused(p, square, 1.283791512250900e-1f);
+  const float small = fused(x, p, x);
   const float u = t > 4.0f ? 4.0f : t;  // from where on erf rounds to 1
   float q = 1.9718158000614494e-4f;     // log(1 - erf(u)) for 0.9 <= u <= 4
-  q = q * u - 3.055606270208955e-3f;
-  q = q * u + 2.227708138525486e-2f;
-  q = q * u - 1.0403735190629959e-1f;
-  q = q * u - 6.3705974817276e-1f;
-  q = q * u - 1.1277495622634888f;
-  q = q * u - 1.7749611288309097e-4f;
-  const float large = with_sign_of(1.0f - exp(q), x);
-  return select(t < 0.925f, small, large);
+  q = fused(q, u, -3.055606270208955e-3f);
+  q = fused(q, u, 2.227708138525486e-2f);
+  q = fused(q, u, -1.0403735190629959e-1f);
+  q = fused(q, u, -6.3705974817276e-1f);
+  q = fused(q, u, -1.1277495622634888f);
+  q = fused(q, u, -1.7749611288309097e-4f);
+  const float large = with_sign_of(1.0f - normal_exp(q), x);
+  return select(t >= 0.925f, large, small);
 }
 
 }  // namespace aicf::vector_math

@@ -82,20 +82,20 @@ void add_bias(Compute<T>* z, const T* bias, int64_t n) {
 template <class T>
 void finish_block(const GemmProblem& p, const Product& product, const Block<T>& block) {
   Compute<T>* z = block.z;
-  if (p.bias) {
-    const T* bias = static_cast<const T*>(p.bias) + block.column;
-    for (int64_t i = 0; i < block.rows; ++i) add_bias(z + i * block.pitch, bias, block.columns);
-  }
+  const T* bias = p.bias ? static_cast<const T*>(p.bias) + block.column : nullptr;
   T* out = elements_of<T>(p.out, product, block);
   T* pre = elements_of<T>(p.pre, product, block);
   const T* saved = elements_of<const T>(p.saved, product, block);
   const auto gapless = [&](bool present, int64_t pitch) { return !present || pitch == block.columns; };
-  if (gapless(true, block.pitch) && gapless(true, p.out.leading) && gapless(pre, p.pre.leading) &&
-      gapless(saved, p.saved.leading))
-    return finish_run(p, z, out, pre, saved, block.rows * block.columns);
-  for (int64_t i = 0; i < block.rows; ++i)
+  const bool whole = gapless(true, block.pitch) && gapless(true, p.out.leading) &&
+                     gapless(pre, p.pre.leading) && gapless(saved, p.saved.leading);
+  for (int64_t i = 0; i < block.rows; ++i) {
+    if (bias) add_bias(z + i * block.pitch, bias, block.columns);
+    if (whole) continue;
     finish_run(p, z + i * block.pitch, out + i * p.out.leading, pre ? pre + i * p.pre.leading : nullptr,
                saved ? saved + i * p.saved.leading : nullptr, block.columns);
+  }
+  if (whole) finish_run(p, z, out, pre, saved, block.rows * block.columns);
 }
 
 // bias_grad[i] = sum over l of op(a)[i, l].

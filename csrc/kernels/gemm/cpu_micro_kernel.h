@@ -74,7 +74,11 @@ inline void pack_columns(const float* b, int64_t leading, bool trans, int64_t de
       for (int half = 0; half < kStripColumns; half += kLanes) {
         Vector rows[kLanes];
 #pragma GCC unroll 16
-        for (int j = 0; j < kLanes; ++j) rows[j] = load(b + (half + j) * leading + l);
+        for (int j = 0; j < kLanes; ++j) {
+          const float* const row = b + (half + j) * leading + l;
+          __builtin_prefetch(row + 4 * kLanes);  // the processor does not see so many rows coming
+          rows[j] = load(row);
+        }
         transpose(rows);
 #pragma GCC unroll 16
         for (int j = 0; j < kLanes; ++j) store(to + (l + j) * kStripColumns + half, rows[j]);
@@ -97,9 +101,29 @@ inline void pack_rows(const float* a, int64_t leading, bool trans, int64_t depth
       }
     return;
   }
-  for (int64_t l = 0; l < depth; ++l)
-    for (int64_t i = 0; i < kStripRows; ++i) to[l * kStripRows + i] = i < rows ? a[l * leading + i] : 0.0f;
+  for (int64_t l = 0; l < depth; ++l, to += kStripRows)
+    if (rows == kStripRows) {
+      std::memcpy(to, a + l * leading, kStripRows * sizeof(float));
+    } else {
+      for (int64_t i = 0; i < kStripRows; ++i) to[i] = i < rows ? a[l * leading + i] : 0.0f;
+    }
 }
+
+// Memory that will be read, `rows` rows of `bytes` with `step` from row to row: fetched a line at a time
+// while something else is computed.
+struct Ahead {
+  const char* row = nullptr;
+  int64_t step = 0, bytes = 0, rows = 0, at = 0;
+
+  void fetch() {
+    if (rows <= 0) return;
+    __builtin_prefetch(row + at, 0, 2);
+    at += 64;
+    if (at < bytes) return;
+    at = 0, row += step, --rows;
+  }
+};
+constexpr int64_t kStepsPerLine = 8;  // along k, for each line that is fetched: some hundred cycles
 
 // The part of the result that two strips make; `add`: to what is there.
 struct Target {
@@ -109,20 +133,49 @@ struct Target {
   bool add;
 };
 
-// `kRows` of the strip's rows, target.rows of them needed; kRowStep and kStep lead from row to row and along
-// k.
-template <int kRows, int64_t kRowStep, int64_t kStep>
-[[gnu::noinline]] void multiply_rows(int64_t depth, const float* a, const float* b, const Target& target) {
+// A strip of a. It lies by rows, `step` elements from row to row, or by columns, `step` from column to
+// column.
+struct Rows {
+  const float* first;
+  int64_t step;
+};
+
+// A strip of b as pack_columns packs it. With `from` it is yet to be packed, from rows of `leading` elements:
+// the first product with it does that on the way.
+struct Columns {
+  float* packed;
+  const float* from;
+  int64_t leading;
+};
+
+// `kRows` of the strip's rows, target.rows of them needed.
+template <int kRows, bool kByColumns, bool kPacking>
+[[gnu::noinline]] void multiply_rows(int64_t depth, Rows rows, Columns columns, const Target& target,
+                                     Ahead& ahead) {
+  for (int64_t i = 0; i < target.rows; ++i)
+    for (int j = 0; j < kStripColumns; j += 16) __builtin_prefetch(target.z + i * target.pitch + j, 1);
+  const float* a = rows.first;
+  float* b = columns.packed;
+  const float* from = columns.from;
   Vector sums[kRows][2];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = Vector{};
-  for (int64_t l = 0; l < depth; ++l, a += kStep, b += kStripColumns) {
-    const Vector left = load(b), right = load(b + kLanes);
+  for (int64_t start = 0; start < depth; start += kStepsPerLine) {
+    ahead.fetch();
+    const int64_t end = start + kStepsPerLine < depth ? start + kStepsPerLine : depth;
+    for (int64_t l = start; l < end; ++l, a += kByColumns ? rows.step : 1, b += kStripColumns) {
+      const Vector left = load(kPacking ? from : b), right = load((kPacking ? from : b) + kLanes);
+      if constexpr (kPacking) {
+        store(b, left), store(b + kLanes, right);
+        from += columns.leading;
+        for (int j = 0; j < kStripColumns; j += 16) __builtin_prefetch(from + 16 * columns.leading + j);
+      }
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const Vector x = everywhere(a[i * kRowStep]);
-      sums[i][0] = multiply_add(x, left, sums[i][0]);
-      sums[i][1] = multiply_add(x, right, sums[i][1]);
+      for (int i = 0; i < kRows; ++i) {
+        const Vector x = everywhere(a[kByColumns ? i : i * rows.step]);
+        sums[i][0] = multiply_add(x, left, sums[i][0]);
+        sums[i][1] = multiply_add(x, right, sums[i][1]);
+      }
     }
   }
   if (target.rows == kRows && target.columns == kStripColumns) {
@@ -143,20 +196,23 @@ template <int kRows, int64_t kRowStep, int64_t kStep>
     }
 }
 
-template <int64_t kRowStep, int64_t kStep>
-void multiply_strip(int64_t depth, const float* a, const float* b, const Target& target) {
-  if (target.rows <= 4) return multiply_rows<4, kRowStep, kStep>(depth, a, b, target);
+template <bool kByColumns, bool kPacking>
+void multiply_strip(int64_t depth, Rows a, Columns b, const Target& target, Ahead& ahead) {
+  if (target.rows <= 4) return multiply_rows<4, kByColumns, kPacking>(depth, a, b, target, ahead);
   if constexpr (kStripRows > 8) {
-    if (target.rows <= 8) return multiply_rows<8, kRowStep, kStep>(depth, a, b, target);
+    if (target.rows <= 8) return multiply_rows<8, kByColumns, kPacking>(depth, a, b, target, ahead);
   }
-  multiply_rows<kStripRows, kRowStep, kStep>(depth, a, b, target);
+  multiply_rows<kStripRows, kByColumns, kPacking>(depth, a, b, target, ahead);
 }
 
-// Packed strips of `depth` along k; `trans_a` as pack_rows was told.
-inline void multiply_strips(bool trans_a, int64_t depth, const float* a, const float* b,
-                            const Target& target) {
-  if (trans_a) return multiply_strip<1, kStripRows>(depth, a, b, target);
-  multiply_strip<kStripPitch, 1>(depth, a, b, target);
+// Strips of `depth` along k. Meanwhile `ahead` is fetched.
+inline void multiply_strips(bool by_columns, int64_t depth, Rows a, Columns b, const Target& target,
+                            Ahead& ahead) {
+  if (by_columns)
+    return b.from ? multiply_strip<true, true>(depth, a, b, target, ahead)
+                  : multiply_strip<true, false>(depth, a, b, target, ahead);
+  return b.from ? multiply_strip<false, true>(depth, a, b, target, ahead)
+                : multiply_strip<false, false>(depth, a, b, target, ahead);
 }
 
 #endif

@@ -1,7 +1,10 @@
-// An f32 matrix product of our own: each operand is packed once and shared by all threads, where BLAS called
-// for each block packs the other operand anew.
+// An f32 matrix product of our own. The rows of a are read where they lie, but for what is packed once for
+// all threads. The columns of b are dealt in groups: the thread that takes one packs it for itself, and while
+// it multiplies, what it packs next is fetched from memory. Once all groups are taken, threads help with the
+// rows that are left of others' groups.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <new>
 
@@ -15,10 +18,10 @@ namespace aicf::cpu {
 
 constexpr bool kPacks = true;
 
-// Of the result that is computed at once, so that what is packed has a bound: 2 and 8 MB.
-constexpr int64_t kBandRows = 72 * kStripRows, kBandColumns = 4096;
-// Strips of a tile, the part of a thread: 112 x 128 elements with 16 lanes.
-constexpr int64_t kRowStrips = 8, kColumnStrips = 4;
+// Of the result that is computed at once: what is packed of a has a bound, 2 MB, and groups a number.
+constexpr int64_t kBandRows = 72 * kStripRows, kMostGroups = 64;
+// A group, and of its rows what a thread takes at once: 112 x 64 elements with 16 lanes.
+constexpr int64_t kGroupColumns = 64, kRowStrips = 8;
 
 // Memory of a thread that lasts as long as the thread, for what it packs.
 class Packed {
@@ -43,6 +46,15 @@ class Packed {
   int64_t count_ = 0;
 };
 
+inline Packed& packed_rows() {
+  thread_local Packed rows;
+  return rows;
+}
+inline Packed& packed_group() {
+  thread_local Packed group;
+  return group;
+}
+
 inline int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 // `strips` in parts of about one size and at most `most` each.
@@ -55,64 +67,165 @@ struct Parts {
   int64_t end(int64_t part) const { return std::min(strips, (part + 1) * each); }
 };
 
+// Whether strips of a are read where they lie. With a pitch of a multiple of 4 KB what a strip reads shares
+// few sets of the caches; that matters unless it lies by columns and a strip takes nearly a whole line of
+// each.
+inline bool lies_well(const GemmProblem& p) {
+  return p.a.leading % 1024 != 0 || (p.trans_a && kStripRows * sizeof(float) > 48);
+}
+
+// A band of rows of a, and what is multiplied with them.
+struct Band {
+  const GemmProblem& p;
+  const float *a, *b;  // from the band's first row or column, and k, on
+  int64_t row, rows;   // of the result
+  int64_t column, columns;
+  int64_t depth;
+  bool first, last;  // of the parts of k
+  float* packed;     // strips of a; those that are read where they lie are left empty
+
+  static constexpr int64_t kStrip = kStripRows * kStripPitch;
+
+  int64_t strips() const { return divide_up(rows, kStripRows); }
+  int64_t unpacked() const { return lies_well(p) ? rows / kStripRows : 0; }
+  const float* strip(int64_t i) const { return a + i * kStripRows * (p.trans_a ? 1 : p.a.leading); }
+  Rows rows_of(int64_t i) const {
+    if (i < unpacked()) return {strip(i), p.a.leading};
+    return {packed + i * kStrip, p.trans_a ? kStripRows : kStripPitch};
+  }
+
+  void pack_strips() const {
+    const int64_t first = unpacked();
+    in_parallel(strips() - first, grain_rows(kStripRows * depth), [&](int64_t begin, int64_t end) {
+      for (int64_t i = first + begin; i < first + end; ++i)
+        pack_rows(strip(i), p.a.leading, p.trans_a, depth,
+                  std::min<int64_t>(kStripRows, rows - i * kStripRows), packed + i * kStrip);
+    });
+  }
+
+  const float* group(int64_t g) const { return b + g * kGroupColumns * (p.trans_b ? p.b.leading : 1); }
+  int64_t columns_of(int64_t g) const { return std::min(kGroupColumns, columns - g * kGroupColumns); }
+
+  Ahead lines_of(int64_t g) const {
+    const int64_t size = sizeof(float), step = p.b.leading * size;
+    const char* const from = reinterpret_cast<const char*>(group(g));
+    return p.trans_b ? Ahead{from, step, depth * size, columns_of(g)}
+                     : Ahead{from, step, columns_of(g) * size, depth};
+  }
+
+  // Whether the first product with a strip of the group packs it.
+  bool packs_on_the_way(int64_t g, int64_t j) const {
+    return !p.trans_b && j + kStripColumns <= columns_of(g);
+  }
+
+  // What is not packed on the way.
+  void pack(int64_t g, float* to) const {
+    for (int64_t j = 0; j < columns_of(g); j += kStripColumns)
+      if (!packs_on_the_way(g, j))
+        pack_columns(group(g) + j * (p.trans_b ? p.b.leading : 1), p.b.leading, p.trans_b, depth,
+                     std::min<int64_t>(kStripColumns, columns_of(g) - j), to + j * depth);
+  }
+
+  // Strips [begin, end) of rows times group g, to `z`, the result; the part of it that is computed. `fresh`:
+  // these are the first with the group.
+  Block<float> multiply(int64_t begin, int64_t end, int64_t g, float* group, bool fresh, float* z,
+                        int64_t pitch, Ahead& ahead) const {
+    Block<float> block;
+    block.pitch = pitch;
+    block.row = row + begin * kStripRows,
+    block.rows = std::min(row + rows, row + end * kStripRows) - block.row;
+    block.column = column + g * kGroupColumns, block.columns = columns_of(g);
+    block.z = z + block.row * pitch + block.column;
+    for (int64_t i = 0; i < block.rows; i += kStripRows)
+      for (int64_t j = 0; j < block.columns; j += kStripColumns) {
+        const Target target{block.z + i * pitch + j, pitch, std::min<int64_t>(kStripRows, block.rows - i),
+                            std::min<int64_t>(kStripColumns, block.columns - j), !first};
+        const bool packing = fresh && i == 0 && packs_on_the_way(g, j);
+        multiply_strips(p.trans_a, depth, rows_of(begin + i / kStripRows),
+                        {group + j * depth, packing ? this->group(g) + j : nullptr, p.b.leading}, target,
+                        ahead);
+      }
+    return block;
+  }
+};
+
+// Who computes which part of a band: groups in order, then what is left of any.
+class Deal {
+ public:
+  Deal(int64_t groups, int64_t parts) : groups_(groups), parts_(parts) {
+    for (int64_t g = 0; g < groups; ++g) next_[g].store(0, std::memory_order_relaxed);
+  }
+
+  // `work(group, next, take)` for each group that the calling thread takes or helps with: `take()` is the
+  // next part of it, or `parts` or more where none is left, and `next` the group that it will take then, or
+  // `groups`.
+  template <class Work>
+  void run(Work work) {
+    int64_t g = group_.fetch_add(1, std::memory_order_relaxed);
+    while (g < groups_) {
+      const int64_t next = group_.fetch_add(1, std::memory_order_relaxed);
+      work(g, next, [this, g] { return take(g); });
+      g = next;
+    }
+    for (g = 0; g < groups_; ++g)
+      if (next_[g].load(std::memory_order_relaxed) < parts_) work(g, groups_, [this, g] { return take(g); });
+  }
+
+ private:
+  int64_t take(int64_t g) { return next_[g].fetch_add(1, std::memory_order_relaxed); }
+
+  int64_t groups_, parts_;
+  std::atomic<int64_t> group_{0};
+  std::atomic<int64_t> next_[kMostGroups];
+};
+
 // One product, m, n, k >= 1, to z with `pitch` elements from row to row; `finish(block)` is called for blocks
 // of it that do not overlap, once each is complete. Code::Device without memory.
 template <class Finish>
 Status multiply_packed(const GemmProblem& p, const Product& product, float* z, int64_t pitch, Finish finish) {
-  thread_local Packed packed;
   const float* a = p.a.of<const float>(product);
   const float* b = p.b.of<const float>(product);
-  const int64_t a_strip = kStripRows * kStripPitch;
-  const int64_t b_strip = kStripColumns * std::min(p.k, kDepth);
-  const int64_t most_rows = divide_up(std::min(p.m, kBandRows), kStripRows);
-  const int64_t most_columns = divide_up(std::min(p.n, kBandColumns), kStripColumns);
-  float* const a_packed = packed.room(most_rows * a_strip + most_columns * b_strip);
-  if (!a_packed) return Status::device("no memory for the operands of a matrix product");
-  float* const b_packed = a_packed + most_rows * a_strip;
+  const int64_t group_size = kGroupColumns * std::min(p.k, kDepth);
+  float* const packed = packed_rows().room(divide_up(std::min(p.m, kBandRows), kStripRows) * Band::kStrip);
+  float* const mine = packed_group().room(group_size);
+  if (!packed || !mine) return Status::device("no memory for the operands of a matrix product");
 
-  for (int64_t column = 0; column < p.n; column += kBandColumns)
+  for (int64_t column = 0; column < p.n; column += kMostGroups * kGroupColumns)
     for (int64_t start = 0; start < p.k; start += kDepth)
       for (int64_t row = 0; row < p.m; row += kBandRows) {
-        const int64_t rows = std::min(kBandRows, p.m - row), columns = std::min(kBandColumns, p.n - column);
-        const int64_t depth = std::min(kDepth, p.k - start);
-        const int64_t a_strips = divide_up(rows, kStripRows), b_strips = divide_up(columns, kStripColumns);
-        const int64_t b_new = row == 0 ? b_strips : 0;  // the bands of rows share b
-        in_parallel(b_new + a_strips, grain_rows(kStripColumns * depth), [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i)
-            if (i < b_new) {
-              const int64_t j = column + i * kStripColumns;
-              pack_columns(p.trans_b ? b + j * p.b.leading + start : b + start * p.b.leading + j, p.b.leading,
-                           p.trans_b, depth, std::min<int64_t>(kStripColumns, p.n - j),
-                           b_packed + i * b_strip);
-            } else {
-              const int64_t first = row + (i - b_new) * kStripRows;
-              pack_rows(p.trans_a ? a + start * p.a.leading + first : a + first * p.a.leading + start,
-                        p.a.leading, p.trans_a, depth, std::min<int64_t>(kStripRows, p.m - first),
-                        a_packed + (i - b_new) * a_strip);
+        const Band band{.p = p,
+                        .a = a + (p.trans_a ? start * p.a.leading + row : row * p.a.leading + start),
+                        .b = b + (p.trans_b ? column * p.b.leading + start : start * p.b.leading + column),
+                        .row = row,
+                        .rows = std::min(kBandRows, p.m - row),
+                        .column = column,
+                        .columns = std::min(kMostGroups * kGroupColumns, p.n - column),
+                        .depth = std::min(kDepth, p.k - start),
+                        .first = start == 0,
+                        .last = start + kDepth >= p.k,
+                        .packed = packed};
+        band.pack_strips();
+        const Parts parts(band.strips(), kRowStrips);
+        const int64_t groups = divide_up(band.columns, kGroupColumns);
+        Deal deal(groups, parts.count);
+        const auto work = [&](float* group) {
+          deal.run([&](int64_t g, int64_t next, auto take) {
+            int64_t part = take();
+            if (part >= parts.count) return;
+            band.pack(g, group);
+            Ahead ahead = next < groups ? band.lines_of(next) : Ahead{};
+            for (bool fresh = true; part < parts.count; part = take(), fresh = false) {
+              const Block<float> block =
+                  band.multiply(part * parts.each, parts.end(part), g, group, fresh, z, pitch, ahead);
+              if (band.last) finish(block);
             }
+          });
+        };
+        const int64_t tile = parts.each * kStripRows * std::min(kGroupColumns, band.columns) * band.depth;
+        in_parallel(groups * parts.count, std::max<int64_t>(1, kGrainProducts / tile), [&](int64_t, int64_t) {
+          if (float* const group = packed_group().room(group_size)) work(group);
         });
-        const Parts across(a_strips, kRowStrips), along(b_strips, kColumnStrips);
-        const int64_t tile = across.each * kStripRows * along.each * kStripColumns * depth;
-        const int64_t grain = std::max<int64_t>(1, kGrainProducts / tile);
-        in_parallel(across.count * along.count, grain, [&](int64_t begin, int64_t end) {
-          for (int64_t t = begin; t < end; ++t) {
-            const int64_t i0 = t % across.count * across.each, i1 = across.end(t % across.count);
-            const int64_t j0 = t / across.count * along.each, j1 = along.end(t / across.count);
-            Block<float> block{nullptr, pitch, row + i0 * kStripRows, column + j0 * kStripColumns, 0, 0};
-            block.rows = std::min(row + rows, row + i1 * kStripRows) - block.row;
-            block.columns = std::min(column + columns, column + j1 * kStripColumns) - block.column;
-            block.z = z + block.row * pitch + block.column;
-            for (int64_t i = i0; i < i1; ++i)
-              for (int64_t j = j0; j < j1; ++j) {
-                const int64_t i_in = (i - i0) * kStripRows, j_in = (j - j0) * kStripColumns;
-                const Target target{block.z + i_in * pitch + j_in, pitch,
-                                    std::min<int64_t>(kStripRows, block.rows - i_in),
-                                    std::min<int64_t>(kStripColumns, block.columns - j_in), start > 0};
-                multiply_strips(p.trans_a, depth, a_packed + i * a_strip, b_packed + j * b_strip, target);
-              }
-            if (start + depth == p.k) finish(block);
-          }
-        });
+        work(mine);  // what threads without memory have left
       }
   return Status::ok();
 }

@@ -25,17 +25,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kPartsPerThread = 4;  // so that a thread that is held up delays the others little
+constexpr int64_t kPartsPerThread = 16;  // so that a thread that is held up delays the others little
 // After so many loops of which no worker took a part, the processors being busy with something else, only one
 // in so many is offered to the workers: to wake them costs some microseconds.
 constexpr int kUselessLoops = 8, kOffered = 8;
 constexpr int kPartBits = 16;  // kMostThreads * kPartsPerThread fits
 constexpr uint64_t kPartMask = (uint64_t{1} << kPartBits) - 1;
 
-// A thread looks for work this long before it sleeps: launches of a step follow one another within it. What
-// it finds nothing in is halved, down to the least. Where threads share processors none looks at all: it
-// would hold up the one that has the work.
-constexpr Clock::duration kLongestSpin = std::chrono::microseconds(20);
+// A thread looks for work this long before it sleeps: launches of a step follow one another within it, and
+// steps that Python asks for one by one. What it finds nothing in is halved, down to the least. Where threads
+// share processors none looks at all: it would hold up the one that has the work.
+constexpr Clock::duration kLongestSpin = std::chrono::microseconds(100);
 constexpr Clock::duration kShortestSpin = std::chrono::microseconds(1);
 
 void pause() {

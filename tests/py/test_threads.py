@@ -123,7 +123,8 @@ def scalar(value: float) -> np.ndarray:
 N = 300
 X, ROW, STEPS = floats(N, N), floats(N), np.ones(1, np.float32)
 TARGET = np.arange(N) % N
-LARGE: dict[OpKind, tuple[Mapping[str, Any], Mapping[str, tuple[int, ...]], Mapping[str, Any]]] = {
+SEVERAL = [X, ROW, floats(70_001), floats(1)]
+LARGE: dict[OpKind, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]] = {
     OpKind.EltwiseGelu: ({"x": X}, {"y": (N, N)}, {}),
     OpKind.EltwiseAdd: ({"x": X, "y": ROW}, {"z": (N, N)}, {}),
     OpKind.EltwiseMul: ({"x": X, "y": X}, {"z": (N, N)}, {}),
@@ -132,6 +133,7 @@ LARGE: dict[OpKind, tuple[Mapping[str, Any], Mapping[str, tuple[int, ...]], Mapp
     OpKind.ReduceSum: ({"x": X}, {"y": (N,)}, {"dims": [1]}),
     OpKind.Softmax: ({"x": X}, {"y": (N, N)}, {}),
     OpKind.SoftmaxGrad: ({"dy": X, "saved": X}, {"dx": (N, N)}, {}),
+    OpKind.MseLoss: ({"y": X, "t": X.T.copy()}, {"loss": ()}, {}),
     OpKind.MseGrad: ({"dloss": floats(), "y": X, "t": X.T.copy()}, {"dy": (N, N)}, {}),
     OpKind.CrossEntropyGrad: (
         {"dloss": floats(), "logits": X, "target": TARGET},
@@ -145,13 +147,21 @@ LARGE: dict[OpKind, tuple[Mapping[str, Any], Mapping[str, tuple[int, ...]], Mapp
         {"groups": [0], "indices": [0]},
     ),
     OpKind.AdamStep: (
-        {"p": X, "g": X, "m": X, "v": X * X}
+        dict.fromkeys("pgm", SEVERAL)
+        | {"v": [x * x for x in SEVERAL]}
         | {name: scalar(0.1) for name in ("lr", "beta1", "beta2", "eps", "weight_decay")}
-        | {"bc1_inv": np.ones(1), "bc2_inv": np.ones(1)},
-        {"p": (N, N), "m": (N, N), "v": (N, N)},
-        {"groups": [0], "indices": [0]},
+        | {"bc1_inv": np.linspace(1, 2, 4), "bc2_inv": np.ones(4)},
+        {name: [x.shape for x in SEVERAL] for name in "pmv"},
+        {"groups": [0] * 4, "indices": [0, 1, 2, 3]},
     ),
 }
+
+
+def poisoned(shape: Any) -> Any:
+    """NaN: one array, or for several shapes a list."""
+    if isinstance(shape, list):
+        return [poisoned(one) for one in shape]
+    return np.full(shape, np.nan, np.float32)
 
 
 @pytest.mark.parametrize("kind", LARGE)
@@ -160,11 +170,25 @@ def test_a_large_loop_gives_the_same_bits(kind: OpKind) -> None:
     found: set[bytes] = set()
     for number in (1, 2, 3, 7):
         _C.set_threads(number)
-        outputs = {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
+        outputs = {name: poisoned(shape) for name, shape in shapes.items()}
         op_call(kind, inputs, outputs, attrs)
-        assert not any(np.isnan(value).any() for value in outputs.values())
-        found.add(b"".join(value.tobytes() for value in outputs.values()))
+        results = [x for value in outputs.values() for x in (value if isinstance(value, list) else [value])]
+        assert not any(np.isnan(result).any() for result in results)
+        found.add(b"".join(result.tobytes() for result in results))
     assert len(found) == 1
+
+
+def test_tensors_of_one_update_are_as_each_alone() -> None:
+    inputs, shapes, _ = LARGE[OpKind.AdamStep]
+    together = {name: poisoned(shape) for name, shape in shapes.items()}
+    _C.set_threads(7)
+    op_call(OpKind.AdamStep, inputs, together, {"groups": [0] * 4, "indices": [0, 1, 2, 3]})
+    for i in range(len(SEVERAL)):
+        alone = {name: poisoned(shape[i]) for name, shape in shapes.items()}
+        one = {name: value[i] if isinstance(value, list) else value for name, value in inputs.items()}
+        op_call(OpKind.AdamStep, one, alone, {"groups": [0], "indices": [i]})
+        for name, result in alone.items():
+            assert result.tobytes() == together[name][i].tobytes()
 
 
 def test_sums_of_columns_give_the_same_bits() -> None:

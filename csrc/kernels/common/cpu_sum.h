@@ -3,7 +3,9 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
+#include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_types.h"
 
 namespace aicf::cpu {
@@ -28,6 +30,22 @@ double sum_terms(int64_t n, Term term) {
       for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
     total += lanes[0];
   }
+  return total;
+}
+
+// The same by several threads. The parts follow from n alone, and meet in their order.
+template <class C, class Term>
+double sum_many_terms(int64_t n, Term term) {
+  constexpr int64_t kPart = 32 * kSumBlock;
+  if (n <= kPart) return sum_terms<C>(n, term);
+  std::vector<double> parts(static_cast<size_t>((n + kPart - 1) / kPart));
+  in_parallel(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part)
+      parts[static_cast<size_t>(part)] =
+          sum_terms<C>(std::min(kPart, n - part * kPart), [&](int64_t i) { return term(part * kPart + i); });
+  });
+  double total = 0;
+  for (const double part : parts) total += part;
   return total;
 }
 

@@ -84,7 +84,7 @@ Status mse_loss_cpu(const OpDesc& op, const LaunchContext&) {
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T *y = elements<T>(op.in("y")), *t = elements<T>(op.in("t"));
-    double total = sum_terms<Compute<T>>(n, [=](int64_t i) {
+    double total = sum_many_terms<Compute<T>>(n, [=](int64_t i) {
       const Compute<T> difference = widen(y[i]) - widen(t[i]);
       return difference * difference;
     });

@@ -1,9 +1,10 @@
 // Optimizer steps on the CPU: the rules of step.h over every tensor. Results may be the memory of the old
 // values.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
-#include <optional>
+#include <vector>
 
 #include "kernels/common/cpu_chunks.h"
 #include "kernels/common/cpu_parallel.h"
@@ -46,12 +47,21 @@ template <class C, bool amsgrad>
   }
 }
 
-// Calls `loop(count, from, to)` for parts of a tensor, in the compute type, side by side where that pays;
-// `to` of g is null.
-template <class T, size_t STATES, class Loop>
-void for_each_part(const TensorUpdate& update, Loop loop) {
+constexpr int64_t kUnit = 64;  // elements; tensors are divided at multiples of it
+
+// Calls `loop(rule, count, from, to)` for parts of all tensors, in the compute type, side by side where that
+// pays; `to` of g is null. All tensors are one loop: with one for each, threads would wait at the end of
+// each.
+template <class T, size_t STATES, class Rule, class Loop>
+void for_each_part(const std::vector<TensorUpdate>& tensors, const std::vector<Rule>& rules, Loop loop) {
   using C = Compute<T>;
-  in_parallel(update.numel, kGrainElements, [&](int64_t begin, int64_t end) {
+  std::vector<int64_t> ends;  // of each tensor, in units from the first one's beginning
+  for (const TensorUpdate& update : tensors)
+    ends.push_back((ends.empty() ? 0 : ends.back()) + (update.numel + kUnit - 1) / kUnit);
+  if (ends.empty()) return;
+
+  const auto update_part = [&](size_t index, int64_t begin, int64_t end) {
+    const TensorUpdate& update = tensors[index];
     Chunk<T> old_parts[STATES], new_parts[STATES];
     for_each_chunk<T>(end - begin, [&](int64_t start, int64_t count) {
       const C* from[STATES];
@@ -61,10 +71,18 @@ void for_each_part(const TensorUpdate& update, Loop loop) {
         from[s] = old_parts[s].load(static_cast<const T*>(update.old_values[s]) + begin + start, count);
         if (s != 1) to[s] = new_parts[s].target(target(s));
       }
-      loop(count, from, to);
+      loop(rules[index], count, from, to);
       for (size_t s = 0; s < STATES; ++s)
         if (s != 1) new_parts[s].store(target(s), count);
     });
+  };
+  in_parallel(ends.back(), kGrainElements / kUnit, [&](int64_t begin, int64_t end) {
+    size_t index = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin());
+    for (; begin < end; ++index) {
+      const int64_t first = index == 0 ? 0 : ends[index - 1], last = std::min(end, ends[index]);
+      update_part(index, (begin - first) * kUnit, std::min((last - first) * kUnit, tensors[index].numel));
+      begin = last;
+    }
   });
 }
 
@@ -72,36 +90,41 @@ template <class T, bool momentum>
 void sgd(const Updates& updates) {
   using C = Compute<T>;
   constexpr size_t kStates = momentum ? 3 : 2;
+  std::vector<SgdRule<C>> rules;
   for (const TensorUpdate& update : updates.tensors) {
     double scalars[4] = {};
     for (size_t i = 0; i < (momentum ? 4 : 2); ++i) scalars[i] = f64_at(update.scalars[i]);
     const double step = momentum ? *static_cast<const float*>(update.scalars[4]) : 0;
-    const SgdRule<C> rule(scalars, step, momentum, updates.nesterov, updates.maximize);
-    for_each_part<T, kStates>(update, [&](int64_t n, const C* const* from, C* const* to) {
-      sgd_loop<C, momentum>(rule, n, from[0], from[1], momentum ? from[kStates - 1] : nullptr, to[0],
-                            momentum ? to[kStates - 1] : nullptr);
-    });
+    rules.emplace_back(scalars, step, momentum, updates.nesterov, updates.maximize);
   }
+  for_each_part<T, kStates>(
+      updates.tensors, rules, [](const SgdRule<C>& rule, int64_t n, const C* const* from, C* const* to) {
+        sgd_loop<C, momentum>(rule, n, from[0], from[1], momentum ? from[kStates - 1] : nullptr, to[0],
+                              momentum ? to[kStates - 1] : nullptr);
+      });
 }
 
 template <class T, bool amsgrad>
 void adam(const Updates& updates) {
   using C = Compute<T>;
-  std::optional<AdamRule<C>> rule;
+  std::vector<AdamRule<C>> rules;
   const TensorUpdate* last = nullptr;
   std::array<double, 7> scalars{};
   for (const TensorUpdate& update : updates.tensors) {
     // Tensors of one group that are at one step, nearly all, share their rule.
-    if (!last || last->scalars[0] != update.scalars[0] || f64_at(update.scalars[5]) != scalars[5] ||
-        f64_at(update.scalars[6]) != scalars[6]) {
+    if (last && last->scalars[0] == update.scalars[0] && f64_at(update.scalars[5]) == scalars[5] &&
+        f64_at(update.scalars[6]) == scalars[6]) {
+      rules.push_back(rules.back());
+    } else {
       for (size_t i = 0; i < scalars.size(); ++i) scalars[i] = f64_at(update.scalars[i]);
-      rule.emplace(scalars.data(), amsgrad, updates.decoupled, updates.maximize);
+      rules.emplace_back(scalars.data(), amsgrad, updates.decoupled, updates.maximize);
     }
     last = &update;
-    for_each_part<T, amsgrad ? 5 : 4>(update, [&](int64_t n, const C* const* from, C* const* to) {
-      adam_loop<C, amsgrad>(*rule, n, from, to);
-    });
   }
+  for_each_part<T, amsgrad ? 5 : 4>(
+      updates.tensors, rules, [](const AdamRule<C>& rule, int64_t n, const C* const* from, C* const* to) {
+        adam_loop<C, amsgrad>(rule, n, from, to);
+      });
 }
 
 // 1 / (1 - beta^t), or the pinned value.

@@ -52,10 +52,15 @@ class Choice:
     slices: tuple[tuple[int, ...], ...]
 
 
+def passing(plan: rows.RowSchedule, once: bool) -> rows.RowSchedule:
+    """With whether what is read and written need not stay in the caches."""
+    return replace(plan, read_once=once, written_once=once)
+
+
 def row_choices(job: Job) -> Iterator[Choice]:
     """A row for some lanes, blocks of some size, registers for some blocks at the same time."""
     kernel = job.kernels[0]
-    plan = replace(rows.schedule(kernel), once=False)
+    plan = replace(rows.schedule(kernel), read_once=False, written_once=False)
     for lanes in (32, 64, 128, 256):
         chunks = -(-plan.vectors // lanes)
         for block in (64, 128, 256) if lanes == 32 else (lanes,):
@@ -64,7 +69,7 @@ def row_choices(job: Job) -> Iterator[Choice]:
                     chosen = replace(plan, lanes=lanes, chunks=chunks, block=block, resident=resident)
                     yield Choice(
                         f"lanes {lanes} block {block} resident {resident}",
-                        lambda once, c=chosen: (finished(rows.code(kernel, replace(c, once=once))),),
+                        lambda once, c=chosen: (finished(rows.code(kernel, passing(c, once))),),
                         job.slices,
                     )
 
@@ -72,7 +77,7 @@ def row_choices(job: Job) -> Iterator[Choice]:
 def walk_choices(job: Job, pool: ThreadPoolExecutor) -> Iterator[Choice]:
     """Rows and the sums of their columns in one walk: as many blocks as the registers allow, and half of them."""
     both = together(job.kernels[0])
-    plan = replace(rows.schedule(both.rows), resident=0, once=False)
+    plan = replace(rows.schedule(both.rows), resident=0, read_once=False, written_once=False)
     drafts: list[WalkSchedule] = []
     for lanes in (32, 64, 128, 256):
         for threads in (128, 256, 512):
@@ -91,7 +96,7 @@ def walk_choices(job: Job, pool: ThreadPoolExecutor) -> Iterator[Choice]:
             how = " ahead" * draft.ahead + " keep" * draft.keep
             yield Choice(
                 f"walk lanes {draft.rows.lanes} threads {draft.threads} x{each}{how}",
-                lambda once, c=chosen: (finished(code(both, replace(c, rows=replace(c.rows, once=once)))),),
+                lambda once, c=chosen: (finished(code(both, replace(c, rows=passing(c.rows, once)))),),
                 job.slices,
             )
 

@@ -62,7 +62,7 @@ def walks() -> Iterator[Scheduled]:
             kernel = maker(shape)
             case = make(f"{label} {shape}", kernel, np.random.default_rng(shape[0]))
             both = together(kernel)
-            plan = replace(rows.schedule(both.rows), resident=0, once=False)
+            plan = replace(rows.schedule(both.rows), resident=0, read_once=False, written_once=False)
             for lanes, groups, blocks, ahead, keep in (
                 (32, 1, 3, False, False),
                 (32, 4, 2, True, False),
@@ -80,9 +80,9 @@ def singles() -> Iterator[Scheduled]:
             case = make(name, model_kernel(name, element, 37, 768), np.random.default_rng(1))
             plan = rows.schedule(case.kernel)
             for lanes, block, once in ((32, 32, False), (32, 256, True), (64, 128, True), (256, 128, False)):
-                chosen = replace(
-                    plan, lanes=lanes, chunks=-(-plan.vectors // lanes), block=block, once=once, resident=1
-                )
+                chunks = -(-plan.vectors // lanes)
+                chosen = replace(plan, lanes=lanes, chunks=chunks, block=block, resident=1)
+                chosen = replace(chosen, read_once=once, written_once=once and block == 256)
                 yield Scheduled(case, finished(rows.code(case.kernel, chosen)))
         for size in ((37, 96), (64, 64)):
             case = make("gelu", model_kernel("gelu", element, *size), np.random.default_rng(1))

@@ -43,6 +43,8 @@ RESIDENT = 1024
 would have it, each waits for one operand before it asks for the next."""
 CACHED = 80 << 20
 """Bytes of which a cache keeps nothing that the next launch reads: well above the 50 MB of a large chip."""
+CROWDED = 24 << 20
+"""Bytes, half a cache, from which on results should stay rather than what they were computed from."""
 ROOM = {MOST_THREADS: 24}
 """By threads of a block, the registers of a thread for the elements of its row; the rest are for arithmetic."""
 USUAL_ROOM = 32
@@ -64,8 +66,10 @@ class RowSchedule:
     """Threads of a block whose warps, or parts of warps, have rows of their own; otherwise a row has a block."""
     resident: int = 0
     """Blocks that a multiprocessor has at the same time, at least; the compiler finds registers for them."""
-    once: bool = False
-    """Whether what is read and written need not stay in the caches."""
+    read_once: bool = False
+    """Whether what is read need not stay in the caches."""
+    written_once: bool = False
+    """Nor what is written."""
 
     @property
     def threads(self) -> int:
@@ -108,20 +112,21 @@ def schedule(kernel: Kernel) -> RowSchedule:
         if fits and (plan.chunks == 1 or plan.count * plan.lanes >= FILLED or plan.lanes == MOST_THREADS):
             read = early(kernel, plan)
             resident = RESIDENT // plan.threads if len(read) > 1 else 0
-            return replace(plan, resident=resident, once=passes_by(kernel, read))
+            moved = bytes_moved(kernel, read)
+            return replace(plan, resident=resident, read_once=moved >= CROWDED, written_once=moved >= CACHED)
         if plan.lanes == MOST_THREADS:
             return replace(plan, chunks=0)
         plan = replace(plan, lanes=plan.lanes * 2)
 
 
-def passes_by(kernel: Kernel, read: Sequence[int]) -> bool:
-    """Whether a launch reads (`read`) and writes so much that none of it is in a cache when the next one reads it."""
+def bytes_moved(kernel: Kernel, read: Sequence[int]) -> int:
+    """What a launch reads of the operands `read` and writes to results as large as its domain."""
     whole = [tensor for number, tensor in enumerate(kernel.results) if kernel.is_whole(number)]
     moved = 0
     for tensor in (*(kernel.operands[number] for number in read), *whole):
         sizes = (size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride)
         moved += prod(sizes) * size_of(tensor.element)
-    return moved >= CACHED
+    return moved
 
 
 def early(kernel: Kernel, plan: RowSchedule) -> list[int]:
@@ -216,7 +221,7 @@ class RowWriter:
         return row
 
     def _fetch(self, place: Place, operand: int, target: str) -> None:
-        once = self.plan.once and operand in self.early
+        once = self.plan.read_once and operand in self.early
         fetch(self.text, self.kernel, place, operand, self.plan.width, target, self.bases[operand], once)
 
     def _arrays(self) -> None:
@@ -302,7 +307,7 @@ class RowWriter:
             with text.block("if (live)" if self.live else ""):
                 for result in item.written:
                     base = self.bases[len(kernel.operands) + result]
-                    put(text, kernel, place, result, plan.width, base, plan.once)
+                    put(text, kernel, place, result, plan.width, base, plan.written_once)
 
     def _feed(self, values: tuple[int, ...], scope: Scope) -> None:
         """Sums over the rows take these values of one element; a row alone has none."""

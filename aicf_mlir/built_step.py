@@ -142,7 +142,7 @@ class BuiltStep:
 
     @property
     def _stream(self) -> int:
-        return current_stream(self._device)
+        return current_stream(self._device) if self._is_cuda else 0
 
     def _select(self, batch: Batch) -> BoundPlan:
         _check_batch(self.name, batch)

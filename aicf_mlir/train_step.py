@@ -153,7 +153,10 @@ class CompiledTrainStep(BuiltStep):
     def _replay(self, plan: BoundPlan, n: int, addresses: tuple[int, ...]) -> None:
         steps = self._session.steps
         try:
-            failed = self._replay_steps(plan, n, addresses)
+            if self._is_steady:
+                failed = plan.executor.replay(n, self._stream, addresses)
+            else:
+                failed = self._replay_first(plan, n, addresses)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
                 f"{self.name}: {self._session.steps - steps} of {n} replays were done, each whole"
@@ -164,15 +167,11 @@ class CompiledTrainStep(BuiltStep):
             done = f"The step was skipped whole; {whole} of {n} before it are done" if n > 1 else SKIPPED
             raise self._data_error(plan, done)
 
-    def _replay_steps(self, plan: BoundPlan, n: int, addresses: tuple[int, ...]) -> int:
-        """Up to `n` steps; whether a check failed in the last."""
+    def _replay_first(self, plan: BoundPlan, n: int, addresses: tuple[int, ...]) -> int:
+        """Up to `n` steps; whether a check failed in the last. The first publishes the state; the others can be interrupted."""
         executor, stream = plan.executor, self._stream
-        if not self._is_steady:  # the first step publishes the state; the others can then be interrupted
-            failed = self._advance(plan, partial(executor.replay, 1, stream, addresses))
-            if failed or n == 1:
-                return failed
-            n, addresses = n - 1, ()
-        return executor.replay(n, stream, addresses)
+        failed = self._advance(plan, partial(executor.replay, 1, stream, addresses))
+        return failed if failed or n == 1 else executor.replay(n - 1, stream, ())
 
     def _not_captured(self) -> StateError:
         if self._state == "captured":

@@ -37,6 +37,7 @@ from workloads import WORKLOADS, Batch, Workload
 from aicf_mlir import compile_train_step
 
 WINDOW_S = 0.1
+QUIET_S = 0.03
 COMPARED = 3
 """Steps after which the losses are compared."""
 Times = dict[str, float]
@@ -83,7 +84,8 @@ CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time
 
 
 def window(contender: Contender, n: int, clock: Callable[[], float]) -> float:
-    contender.run(1)  # what the contender before has left running ends, and what this one needs wakes
+    time.sleep(QUIET_S)  # threads of the contender before stop looking for work
+    contender.run(1)  # those of this one wake
     started = clock()
     contender.run(n)
     return (clock() - started) / n * 1e6

@@ -6,7 +6,8 @@
 #include <type_traits>
 
 #include "kernels/common/launch.cuh"
-#include "kernels/common/tensor_core.cuh"
+#include "kernels/common/numeric.cuh"
+#include "kernels/gemm/device/instructions.cuh"
 
 namespace aicf::cuda {
 
@@ -17,6 +18,22 @@ __device__ __forceinline__ int column_of(int e) { return lane() % 4 * 2 + e % 2;
 
 __device__ __forceinline__ float fused(float x, float y, float z) { return fmaf(x, y, z); }
 __device__ __forceinline__ double fused(double x, double y, double z) { return fma(x, y, z); }
+
+// Of f16 and bf16, the matrix instruction. What is in no matrix of shared memory comes to it as two
+// neighbours in one register, the first in its low half.
+template <class T>
+using Format = std::conditional_t<std::is_same_v<T, __half>, gemm::F16, gemm::BF16>;
+template <class T>
+__device__ __forceinline__ unsigned pair_of(const T* neighbours) {
+  static_assert(sizeof(T) == 2, "f16 or bf16");
+  return *reinterpret_cast<const unsigned*>(neighbours);
+}
+// x and y, each rounded to T.
+template <class T>
+__device__ __forceinline__ unsigned pack(float x, float y) {
+  const Vec<T, 2> both{narrow<T>(x), narrow<T>(y)};
+  return pair_of(both.at);
+}
 
 // sums[tile] = a bT: 16 rows of a with 8 TILES rows of b, PADDED elements each, PITCH apart in shared memory.
 template <int PADDED, int PITCH, int TILES, class T>
@@ -34,8 +51,9 @@ __device__ __forceinline__ void multiply_rows(Compute<T> (&sums)[TILES][4], cons
                              pair_of(a + 8 * PITCH + k + 8)};
 #pragma unroll
       for (int tile = 0; tile < TILES; ++tile) {
-        const T* y = b + tile * 8 * PITCH + k;
-        multiply_add<T>(sums[tile], x, pair_of(y), pair_of(y + 8));
+        const T* row = b + tile * 8 * PITCH + k;
+        const unsigned y[2] = {pair_of(row), pair_of(row + 8)};
+        Format<T>::multiply(sums[tile], x, y);
       }
     }
   } else {
@@ -78,9 +96,9 @@ __device__ __forceinline__ void add_product(Compute<T> (&sums)[TILES][4], const 
 #pragma unroll
       for (int tile = 0; tile < TILES; tile += 2) {
         unsigned y[4];
-        load_transposed(y, b + k * 8 * PITCH + tile * 8);
-        multiply_add<T>(sums[tile], a, y[0], y[1]);
-        multiply_add<T>(sums[tile + 1], a, y[2], y[3]);
+        gemm::read_matrices<true>(y, b + k * 8 * PITCH + tile * 8);
+        Format<T>::multiply(sums[tile], a, {y[0], y[1]});
+        Format<T>::multiply(sums[tile + 1], a, {y[2], y[3]});
       }
     }
   } else {

@@ -8,11 +8,21 @@
 
 #include "kernels/attention/problem.h"
 #include "kernels/common/launch.cuh"
-#include "kernels/common/window.cuh"
+#include "kernels/gemm/device/tiles.cuh"
 
 namespace aicf::cuda {
 
+using gemm::commit_copies, gemm::wait_copies;
+
 constexpr int kWarpRows = 16;
+
+// ROWS x COLUMNS elements in shared memory. The padding of 16 bytes a row keeps rows aligned and spreads them
+// over the banks.
+template <class T, int ROWS, int COLUMNS>
+struct Window {
+  static constexpr int kRows = ROWS, kColumns = COLUMNS, kPitch = COLUMNS + kWidest<T>;
+  static constexpr int kElements = ROWS * kPitch;
+};
 
 template <int WARPS_, int STEP_, int COLUMNS_>
 struct Division {
@@ -57,9 +67,9 @@ struct Tiling : DivisionOf<sizeof(T_), PADDED_> {
                                               bool wide) {
     const T* first = heads.of<const T>(b, h);
     if (wide)
-      Tile::template load<kThreads, kWidest<T>>(shared, first, row, 0, rows, columns, heads.row);
+      gemm::copy_window<Tile, kThreads, kWidest<T>>(shared, first, row, 0, rows, columns, heads.row);
     else
-      Tile::template load<kThreads, 1>(shared, first, row, 0, rows, columns, heads.row);
+      gemm::copy_window<Tile, kThreads, 1>(shared, first, row, 0, rows, columns, heads.row);
   }
 };
 

@@ -6,9 +6,9 @@
 
 namespace aicf::gemm {
 
-// All THREADS of the block start copying the window at (row, column) of the matrix `global` of rows x columns
-// elements, `pitch` of them from row to row, W at a time; what lies outside the matrix becomes zero. W > 1
-// needs the matrix and its rows aligned to W elements.
+// All THREADS of the block start copying the window of Tile::kRows x Tile::kColumns elements at (row, column)
+// of the matrix `global` of rows x columns elements, `pitch` of them from row to row, W at a time; what lies
+// outside the matrix becomes zero. W > 1 needs the matrix and its rows aligned to W elements.
 template <class Tile, int THREADS, int W, class T>
 __device__ __forceinline__ void copy_window(T* shared, const T* global, long long row, long long column,
                                             long long rows, long long columns, long long pitch) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ void copy_window(T* shared, const T* global, long lon
     if constexpr (sizeof(T) * W >= 4) {
       copy_async<static_cast<int>(sizeof(T)) * W>(target, source, valid * static_cast<int>(sizeof(T)));
     } else {
-      *target = valid > 0 ? *source : T(0);
+      *target = valid > 0 ? *source : T{};
     }
   }
 }

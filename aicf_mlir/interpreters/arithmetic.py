@@ -50,15 +50,21 @@ def compute_epsilon(dtype: np.dtype[Any]) -> float:
     return precision(compute_type(dtype))[0]
 
 
+MIXER = np.uint64(0x9E3779B97F4A7C15)
+"""Odd, of 64 bits that look random: a product with it has in its upper half a bit of every bit of the other factor."""
+
+
 class Disturbed(Arithmetic):
     """As another order of summation would be: operands move by up to two units in the last place of float32.
 
     Of float64 where they are float64. Kernels compute in these types, so results move to a neighbour here and
-    there. Small whole numbers are exact and stay: counters, masks, ones.
+    there. Small whole numbers are exact and stay: counters, masks, ones. Each element moves by itself, or, `alike`, equal
+    ones move alike: a value that stands in many places was rounded once, and its error counts as often.
     """
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, alike: bool = False):
         self._generator = np.random.default_rng(seed)
+        self._alike = alike
 
     def widen(self, operand: Array) -> Array:
         """The operand, moved a little."""
@@ -68,8 +74,15 @@ class Disturbed(Arithmetic):
         epsilon = compute_epsilon(operand.dtype)
         with np.errstate(all="ignore"):
             whole = (values == np.rint(values)) & (np.abs(values) <= 0.125 / epsilon)
-            moved = values * (1.0 + epsilon * self._generator.integers(-2, 3, values.shape))
+            moved = values * (1.0 + epsilon * self._steps(values))
             return np.where(whole, values, moved)
+
+    def _steps(self, values: Array) -> Array:
+        """From -2 to 2, for each element."""
+        if not self._alike:
+            return self._generator.integers(-2, 3, values.shape)
+        mixed = values.view(np.uint64) * MIXER + self._generator.integers(1 << 63, dtype=np.uint64)
+        return (mixed >> np.uint64(32)).astype(np.int64) % 5 - 2
 
 
 ROUNDED = Arithmetic()

@@ -44,6 +44,7 @@ class Reference:
     def of(interpret: Callable[[Arithmetic], Values]) -> Reference:
         """By running `interpret` in every arithmetic."""
         disturbed = [interpret(Disturbed(seed)) for seed in range(DISTURBED_RUNS)]
+        disturbed.append(interpret(Disturbed(0, alike=True)))
         return Reference(interpret(ROUNDED), interpret(EXACT), disturbed)
 
     def judge(self, key: Key, ours: Array) -> tuple[float, float]:

@@ -64,7 +64,7 @@ class Torch:
     made where it is asked for: most programs are right without.
     """
 
-    PERTURBED = 4
+    PERTURBED = 16
 
     def __init__(self, case: Program):
         self.case = case

@@ -56,7 +56,7 @@ bench: $(BUILT) $(BENCH_INSTALLED)
 	$(BIN)/python bench/train_step.py
 
 $(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
-	$(BIN)/pip install --disable-pip-version-check -c requirements-dev.txt -r requirements-bench.txt
+	$(BIN)/pip install --disable-pip-version-check -r requirements-dev.txt -r requirements-bench.txt
 	touch $@
 
 format: $(INSTALLED)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import children
 import numpy as np
 import pytest
 from bodies import kernel_of, tensor
@@ -16,6 +19,7 @@ from aicf_mlir.interpreters.body import FUNCTIONS
 from aicf_mlir.ir import formula as f
 from aicf_mlir.op_call import OpKind, op_call
 
+ROOT = Path(__file__).resolve().parents[2]
 SPECIAL = np.array(
     [
         *(0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, np.inf, -np.inf, np.nan),
@@ -93,6 +97,16 @@ def test_fma_is_rounded_once() -> None:
     with np.errstate(all="ignore"):
         right = (x.astype(np.longdouble) * y + z).astype(np.float32)
     np.testing.assert_array_equal(result, right)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the compiler's option is one of x86-64")
+def test_fma_of_a_processor_without_it(tmp_path: Path) -> None:
+    """In C++; in generated text see test_the_same_bits_and_no_symbols_on_any_processor."""
+    program, source = tmp_path / "fused", ROOT / "tests/cpp/fused_without_instruction.cpp"
+    options = ["-std=c++17", "-O3", "-march=x86-64", "-ffp-contract=off", f"-I{ROOT / 'csrc'}"]
+    children.run(["c++", *options, "-o", program, source], check=True)
+    done = children.run([program])
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("name", ["tanh", "gelu", "sigmoid"])

@@ -23,9 +23,26 @@ AICF_INLINE float select(bool condition, float a, float b) {
   return float_from_bits((float_bits(a) & mask) | (float_bits(b) & ~mask));
 }
 
-// x y + z, rounded once. Where the processor has no instruction for it the library computes it: the same
-// bits, slowly.
+// x y + z, rounded once.
+#ifdef __FMA__
 AICF_INLINE float fused(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+#else
+// The same bits without the instruction. The product is exact in double; a sum that is not becomes the
+// neighbour whose last bit is 1 on the side of the exact sum, and rounds to float as that would. (Boldo and
+// Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008.)
+AICF_INLINE float fused(float x, float y, float z) {
+  const double product = static_cast<double>(x) * y, sum = product + z, part = sum - product;
+  const double error = (product - (sum - part)) + (z - part);
+  uint64_t bits;
+  std::memcpy(&bits, &sum, sizeof bits);
+  const uint64_t inexact = (error < 0.0) | (error > 0.0);
+  const uint64_t outwards = ((error > 0.0) & (sum > 0.0)) | ((error < 0.0) & (sum < 0.0));
+  bits += inexact & ~bits & 1 ? 2 * outwards - 1 : 0;
+  double odd;
+  std::memcpy(&odd, &bits, sizeof odd);
+  return static_cast<float>(odd);
+}
+#endif
 
 // The parts of exp(x) = 2^n exp(r) with n = round(x / ln 2) and |r| <= ln 2 / 2.
 constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits

@@ -15,11 +15,15 @@ PATH="$PWD/.venv/bin:$PATH" "$PYTHON" -m pip wheel . --disable-pip-version-check
 "$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$("$SITE/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
 "$SITE/bin/aicf" info
 
-levels=$("$SITE/bin/python" -c 'from aicf_mlir import cpu_kernels as c, processor; print(*(n for n in c.built() if n in processor.levels()))')
-first=""
+levels=$("$SITE/bin/python" -P -c 'from aicf_mlir import cpu_kernels as c, processor; print(*(n for n in c.built() if n in processor.levels()))')
+before=""
 for level in $levels; do
   AICF_CPU_LEVEL=$level "$SITE/bin/python" tests/py/kernel_bits.py >"$SITE/$level"
-  first=${first:-$level}
-  diff "$SITE/$first" "$SITE/$level" || { echo "$level differs from $first"; exit 1; }
+  if [ -n "$before" ]; then
+    differ='^$'
+    if [ "$before" = x86-64 ]; then differ='^gemm'; fi  # large products are BLAS's there, our own above
+    diff <(grep -v "$differ" "$SITE/$before") <(grep -v "$differ" "$SITE/$level") || { echo "$level differs from $before"; exit 1; }
+  fi
+  before=$level
 done
 echo "the same bits at: $levels"

@@ -309,7 +309,15 @@ def index_copy(call: Call) -> SSAValue:
     wraps = "value" in call.arguments
     rows = vector(call, value_of(call, index_below(call, call["index"], shape_of(x)[dim], wraps)))
     source = call.of(call.arguments.get("source", call.arguments.get("value")), call.expected.dtype)
-    return call.emit.reshape(with_slices(call, x, rows, vector(call, source), dim), call.shape)
+    if not wraps:
+        return call.emit.reshape(with_slices(call, x, rows, vector(call, source), dim), call.shape)
+    # A number that is put into a place twice counts once in its gradient.
+    size = shape_of(x)[dim]
+    none, one = (call.materialize(torch.full((n,), k)) for n, k in ((size, 0), (1, 1)))
+    filled = call.emit.insert(CLASSES["eq"](with_slices(call, none, rows, one, 0), one))
+    filled = call.emit.reshape(filled, [size if d == dim else 1 for d in range(len(shape_of(x)))])
+    found = call.emit.insert(CLASSES["where"](filled, call.emit.reshape(source, ()), x))
+    return call.emit.reshape(found, call.shape)
 
 
 def with_slices(call: Call, x: SSAValue, rows: SSAValue, source: SSAValue, dim: int) -> SSAValue:

@@ -29,6 +29,7 @@ IN_FLOAT32 = ("msort", "sort", "topk", "kthvalue", "argsort", "nn.functional.har
 
 MENDED = (
     ("_chunk_cat", "", 4),
+    ("index_fill", "", 5),
     ("linalg.vector_norm", "", 0),
     ("logit", "", 0),
     ("native_group_norm", "", 0),

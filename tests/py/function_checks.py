@@ -14,7 +14,7 @@ from aicf_mlir.ir.signature import Key
 from aicf_mlir.ir.verify import Verifier
 from aicf_mlir.stages import run_stages
 from aicf_mlir.text.parsing import make_context, parse_module
-from aicf_mlir.tools.compare import Reference
+from aicf_mlir.tools.compare import FACTOR, Reference
 from aicf_mlir.tools.function_step import FunctionStep
 from aicf_mlir.tools.plan_step import PlanStep, target_of
 from aicf_mlir.tools.tensors import random_value
@@ -157,7 +157,7 @@ def beside_torch(program: NNProgram, reference: Reference) -> list[str]:
         allowed = UNITS * precision(NUMPY_TYPES[program.compute])[0] * max(scale, 1.0)
         allowed = torch.maximum(2 * program.drifts.get(key, torch.zeros(())), torch.tensor(allowed))
         if program.compute == "f64":  # others are moved by more than the last bit of float64
-            allowed = torch.maximum(allowed, TIMES_CHANGED * torch.from_numpy(changes(reference, key)))
+            allowed = torch.maximum(allowed, FACTOR * torch.from_numpy(changes(reference, key)))
         same = (ours == theirs) | (ours.isnan() & theirs.isnan())
         wrong = ~(same | ((ours - theirs).abs() <= allowed))
         if bool(wrong.any()):
@@ -173,9 +173,8 @@ def changes(reference: Reference, key: Key) -> Array:
     return np.asarray(np.max([np.where(np.isfinite(move), move, 0.0) for move in moves], axis=0))
 
 
-UNITS, TIMES_CHANGED = 100.0, 10.0
-"""In the last place of the compute type, between the meaning of an op and torch in float64; or so many times what moving
-operands by two units changes: other formulas of a derivative round in other places."""
+UNITS = 100.0
+"""In the last place of the compute type, between the meaning of an op and torch in float64."""
 
 
 def smallest(seed: int, device: str) -> str:

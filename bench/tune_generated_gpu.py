@@ -4,7 +4,7 @@
 
 The jobs of bench/generated_gpu.py; every schedule is compared with float64 and timed in a CUDA graph: cold, with buffers
 in turns that are larger than the L2 cache together, and warm, on the same buffers again. The best are measured again in
-turns, once more with accesses that need not stay in the caches. A kernel that spills registers is left out.
+turns. A kernel that spills registers is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import csv
 import math
 import os
-import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from generated_gpu import DTYPES, TURNS, Generated, Job, Set, Tensor, jobs, microseconds
+from generated_gpu import DTYPES, TURNS, Generated, Job, Set, Tensor, applied, in_turns, jobs, microseconds
 
 from aicf_mlir.codegen.column_sums import has_column_sums, together
 from aicf_mlir.codegen.cuda import generate, maps, rows
@@ -47,29 +46,23 @@ class Choice:
     """One schedule of a job's kernels."""
 
     label: str
-    make: Callable[[bool], tuple[Code, ...]]
-    """With whether accesses need not stay in the caches."""
+    make: Callable[[], tuple[Code, ...]]
     slices: tuple[tuple[int, ...], ...]
 
 
-def passing(plan: rows.RowSchedule, once: bool) -> rows.RowSchedule:
-    """With whether what is read and written need not stay in the caches."""
-    return replace(plan, read_once=once, written_once=once)
-
-
 def row_choices(job: Job) -> Iterator[Choice]:
-    """A row for some lanes, blocks of some size, registers for some blocks at the same time."""
+    """A row for some lanes, blocks of some size, operands that need not stay in the caches."""
     kernel = job.kernels[0]
-    plan = replace(rows.schedule(kernel), read_once=False, written_once=False)
+    plan = rows.schedule(kernel)
     for lanes in (32, 64, 128, 256):
         chunks = -(-plan.vectors // lanes)
         for block in (64, 128, 256) if lanes == 32 else (lanes,):
-            for resident in (0, *(threads // block for threads in (1024, 1536, 2048))):
-                if lanes <= plan.vectors and chunks <= 16 and resident <= 32:
-                    chosen = replace(plan, lanes=lanes, chunks=chunks, block=block, resident=resident)
+            for once in (False, True):
+                if chunks <= 16 and lanes < 2 * plan.vectors:
+                    chosen = replace(plan, lanes=lanes, chunks=chunks, block=block, read_once=once)
                     yield Choice(
-                        f"lanes {lanes} block {block} resident {resident}",
-                        lambda once, c=chosen: (finished(rows.code(kernel, passing(c, once))),),
+                        f"lanes {lanes} block {block}{' once' * once}",
+                        lambda c=chosen: (finished(rows.code(kernel, c)),),
                         job.slices,
                     )
 
@@ -77,7 +70,7 @@ def row_choices(job: Job) -> Iterator[Choice]:
 def walk_choices(job: Job, pool: ThreadPoolExecutor) -> Iterator[Choice]:
     """Rows and the sums of their columns in one walk: as many blocks as the registers allow, and half of them."""
     both = together(job.kernels[0])
-    plan = replace(rows.schedule(both.rows), resident=0, read_once=False, written_once=False)
+    plan = replace(rows.schedule(both.rows), read_once=False)
     drafts: list[WalkSchedule] = []
     for lanes in (32, 64, 128, 256):
         for threads in (128, 256, 512):
@@ -96,7 +89,7 @@ def walk_choices(job: Job, pool: ThreadPoolExecutor) -> Iterator[Choice]:
             how = " ahead" * draft.ahead + " keep" * draft.keep
             yield Choice(
                 f"walk lanes {draft.rows.lanes} threads {draft.threads} x{each}{how}",
-                lambda once, c=chosen: (finished(code(both, replace(c, rows=passing(c.rows, once)))),),
+                lambda c=chosen: (finished(code(both, c)),),
                 job.slices,
             )
 
@@ -121,14 +114,14 @@ def map_choices(job: Job) -> Iterator[Choice]:
                 chosen = replace(plan, vectors=vectors, threads=threads, resident=resident)
                 yield Choice(
                     f"vectors {vectors} threads {threads} resident {resident}",
-                    lambda once, c=chosen: (finished(maps.code(kernel, replace(c, once=once))),),
+                    lambda c=chosen: (finished(maps.code(kernel, c)),),
                     job.slices,
                 )
 
 
 def choices(job: Job, pool: ThreadPoolExecutor) -> list[Choice]:
     """The schedule that is chosen by itself, then the others."""
-    own = Choice("as it is", lambda _: tuple(generate(kernel) for kernel in job.kernels), job.slices)
+    own = Choice("as it is", lambda: tuple(generate(kernel) for kernel in job.kernels), job.slices)
     if has_column_sums(job.kernels[0]):
         return [own, *walk_choices(job, pool)]
     return [own, *(map_choices(job) if job.kernels[0].kind == "map" else row_choices(job))]
@@ -164,9 +157,9 @@ def tune(job: Job, driver: Driver, pool: ThreadPoolExecutor, compiled: bool) -> 
     sets = [first, *(job.operands() for _ in range(TURNS // moved))]
     wanted = job.torch(*(tensor.double() for tensor in first[: job.inputs]))
     found = choices(job, pool)
-    made = [(choice, pool.submit(build, choice.make(False), target)) for choice in found]
+    made = [(choice, pool.submit(build, choice.make(), target)) for choice in found]
 
-    timed: list[tuple[float, str, Generated, Choice]] = []
+    timed: list[tuple[float, str, Generated]] = []
     limit = 0.03 if first[0].dtype == torch.bfloat16 else 1e-3 if has_column_sums(job.kernels[0]) else 1e-4
     for choice, future in made:
         launches = Generated(driver, future.result(), choice.slices)
@@ -175,30 +168,21 @@ def tune(job: Job, driver: Driver, pool: ThreadPoolExecutor, compiled: bool) -> 
         if not (off := error(launches, job, first, wanted)) <= limit:
             print(f"WRONG {job.name} {choice.label}: {off:.1e}", flush=True)
             continue
-        timed.append((microseconds(launches, sets, 5, 2), choice.label, launches, choice))
+        timed.append((microseconds(launches, sets, 5, 2), choice.label, launches))
     best = sorted(timed[1:], key=lambda item: item[0])[:BEST]
-    finals = [(label, launches) for _, label, launches, _ in (timed[0], *best)]
-    for _, label, _, choice in best:
-        launches = Generated(driver, build(choice.make(True), target), choice.slices)
-        if launches.local_bytes <= CALL and error(launches, job, first, wanted) <= limit:
-            finals.append((f"{label} once", launches))
-    samples: list[list[float]] = [[] for _ in finals]
-    for _ in range(3):
-        for number, (_, launches) in enumerate(finals):
-            samples[number].append(microseconds(launches, sets, 5, 5))
-    table: list[list[object]] = []
-    for (label, launches), values in zip(finals, samples, strict=True):
-        warm = microseconds(launches, sets[:1], 5, 5)
-        off = error(launches, job, first, wanted)
-        table.append([label, statistics.median(values), warm, off, launches.registers])
+    finals = [(label, launches) for _, label, launches in (timed[0], *best)]
+    contenders: list[Callable[[Set], object]] = [launches for _, launches in finals]
     if compiled:
         torch.compiler.reset()
-        function = torch.compile(job.torch, dynamic=False)
-        values = [microseconds(lambda t: function(*t[: job.inputs]), some, 5, 5) for some in (sets, sets[:1])]
-        table.append(["torch.compile", *values, float("nan"), []])
-    everything = [
-        [f"all: {label}", time, float("nan"), 0.0, item.registers] for time, label, item, _ in timed
+        contenders.append(applied(torch.compile(job.torch, dynamic=False), job.inputs))
+    cold, warm = (in_turns(contenders, some, 15, 5) for some in (sets, sets[:1]))
+    table: list[list[object]] = [
+        [label, cold[n], warm[n], error(launches, job, first, wanted), launches.registers]
+        for n, (label, launches) in enumerate(finals)
     ]
+    if compiled:
+        table.append(["torch.compile", cold[-1], warm[-1], float("nan"), []])
+    everything = [[f"all: {label}", time, float("nan"), 0.0, item.registers] for time, label, item in timed]
     return [table[0], *sorted(table[1:], key=lambda row: float(str(row[1]))), *everything]
 
 
@@ -217,8 +201,7 @@ def main() -> None:
                 for job in jobs(element, *shape, "sm_90"):
                     if any(text in job.name for text in options.only):
                         futures = [
-                            workers.submit(build, choice.make(False), "sm_90")
-                            for choice in choices(job, workers)
+                            workers.submit(build, choice.make(), "sm_90") for choice in choices(job, workers)
                         ]
                         print(f"{job.name}: {sum(bool(future.result()) for future in futures)}", flush=True)
         return

@@ -62,7 +62,7 @@ def walks() -> Iterator[Scheduled]:
             kernel = maker(shape)
             case = make(f"{label} {shape}", kernel, np.random.default_rng(shape[0]))
             both = together(kernel)
-            plan = replace(rows.schedule(both.rows), resident=0, read_once=False, written_once=False)
+            plan = replace(rows.schedule(both.rows), read_once=False)
             for lanes, groups, blocks, ahead, keep in (
                 (32, 1, 3, False, False),
                 (32, 4, 2, True, False),
@@ -81,14 +81,13 @@ def singles() -> Iterator[Scheduled]:
             plan = rows.schedule(case.kernel)
             for lanes, block, once in ((32, 32, False), (32, 256, True), (64, 128, True), (256, 128, False)):
                 chunks = -(-plan.vectors // lanes)
-                chosen = replace(plan, lanes=lanes, chunks=chunks, block=block, resident=1)
-                chosen = replace(chosen, read_once=once, written_once=once and block == 256)
+                chosen = replace(plan, lanes=lanes, chunks=chunks, block=block, read_once=once)
                 yield Scheduled(case, finished(rows.code(case.kernel, chosen)))
         for size in ((37, 96), (64, 64)):
             case = make("gelu", model_kernel("gelu", element, *size), np.random.default_rng(1))
             plan = maps.schedule(case.kernel)
             for vectors, threads in ((1, 128), (4, 32), (2, 256)):
-                chosen = replace(plan, vectors=vectors, threads=threads, once=threads == 32, resident=2)
+                chosen = replace(plan, vectors=vectors, threads=threads, resident=2)
                 yield Scheduled(case, finished(maps.code(case.kernel, chosen)))
 
 

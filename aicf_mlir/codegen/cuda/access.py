@@ -180,16 +180,14 @@ def fetch(
             text.add(f"{target}.at[{j}] = {base}[{at}{f' + {j * stride}' if j else ''}];")
 
 
-def put(
-    text: Text, kernel: Kernel, place: Place, number: int, count: int, base: str = "", once: bool = False
-) -> None:
-    """Write `count` neighbours, the vector `y<number>`, to result `number`; `once` as in `fetch`."""
+def put(text: Text, kernel: Kernel, place: Place, number: int, count: int, base: str = "") -> None:
+    """Write `count` neighbours, the vector `y<number>`, to result `number`."""
     tensor = len(kernel.operands) + number
     base = base or pointer(kernel, tensor)
     stride = place.axes[-1].strides[tensor] if place.axes else 0
     at = place.offset(tensor)
     if stride == 1 and count > 1:
-        text.add(f"store{'_once' if once else ''}({base} + ({at}), y{number});")
+        text.add(f"store({base} + ({at}), y{number});")
     else:
         for j in range(count):
             text.add(f"{base}[{at}{f' + {j * stride}' if j else ''}] = y{number}.at[{j}];")

@@ -49,8 +49,6 @@ class MapSchedule:
     """Of a block."""
     resident: int = 0
     """Blocks that a multiprocessor has at the same time, at least."""
-    once: bool = False
-    """Whether what is read and written need not stay in the caches."""
 
     @property
     def count(self) -> int:
@@ -112,8 +110,6 @@ def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
         count = plan.width if plan.axes and plan.axes[-1].strides[number] else 1
         text.add(f"Vec<{element}, {count}> x{number}[{plan.vectors}];")
 
-    once = varying(kernel, plan.axes) if plan.once else []
-
     def each(work: Callable[[Place], None]) -> None:
         with text.each("u", plan.vectors):
             text.add(f"const {counter} i = first + u * {plan.threads}u;")
@@ -124,10 +120,10 @@ def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
 
     def read(place: Place) -> None:
         for number in streams:
-            fetch(text, kernel, place, number, plan.width, f"x{number}[u]", once=number in once)
+            fetch(text, kernel, place, number, plan.width, f"x{number}[u]")
 
     def write(place: Place) -> None:
-        compute(text, kernel, place, plan.width, plan.once)
+        compute(text, kernel, place, plan.width)
 
     each(read)
     each(write)
@@ -138,7 +134,6 @@ def compute(
     kernel: Kernel,
     place: Place,
     count: int,
-    once: bool = False,
     given: Mapping[int, str] | None = None,
 ) -> None:
     """The results of `count` neighbours at `place`, from the vectors `x0[u]`, `x1[u]`, …, computed and written.
@@ -164,7 +159,7 @@ def compute(
         for number, value in enumerate(body.results):
             text.add(f"y{number}.at[j] = {stored(kernel.results[number].element, scope[value])};")
     for number in range(len(kernel.results)):
-        put(text, kernel, place, number, count, once=once)
+        put(text, kernel, place, number, count)
 
 
 def _rest(text: Text, kernel: Kernel, plan: MapSchedule) -> None:

@@ -41,7 +41,7 @@ template <class T, int W> __device__ __forceinline__ void store(T* to, const Vec
   for (int i = 0; i < Both<T, W>::kWords; ++i)
     reinterpret_cast<typename Both<T, W>::Word*>(to)[i] = both.words[i];
 }""",
-    # Of what is read or written once, and need not stay in the caches.
+    # Of what is read once, and need not stay in the caches.
     "load_once": """\
 template <int W, class T> __device__ __forceinline__ Vec<T, W> load_once(const T* from) {
   Both<T, W> both;
@@ -49,14 +49,6 @@ template <int W, class T> __device__ __forceinline__ Vec<T, W> load_once(const T
   for (int i = 0; i < Both<T, W>::kWords; ++i)
     both.words[i] = __ldcs(reinterpret_cast<const typename Both<T, W>::Word*>(from) + i);
   return both.elements;
-}""",
-    "store_once": """\
-template <class T, int W> __device__ __forceinline__ void store_once(T* to, const Vec<T, W>& elements) {
-  Both<T, W> both;
-  both.elements = elements;
-#pragma unroll
-  for (int i = 0; i < Both<T, W>::kWords; ++i)
-    __stcs(reinterpret_cast<typename Both<T, W>::Word*>(to) + i, both.words[i]);
 }""",
     "widen": """\
 __device__ __forceinline__ float widen(float x) { return x; }

@@ -6,7 +6,8 @@ order, which follows from the shapes.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import sys
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -29,22 +30,19 @@ from aicf_mlir.codegen.cuda.access import (
 from aicf_mlir.codegen.cuda.passes import Pass, Passes, plan_passes, registers
 from aicf_mlir.codegen.cuda.scalars import STORED, TYPES, stored
 from aicf_mlir.codegen.cuda.text import Scope, Text, reduction
-from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, collapse
+from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, Tensor, collapse
 from aicf_mlir.ir.body import is_table
 
 WARP = 32
 THREADS = 64
 """Of a block whose warps, or parts of warps, have rows of their own."""
 MOST_THREADS = 1024
-FILLED = 1 << 18
-"""Threads that fill a large chip."""
-RESIDENT = 1024
-"""Threads of a multiprocessor that have registers where a row has several operands: with more threads, as compilers
-would have it, each waits for one operand before it asks for the next."""
-CACHED = 80 << 20
-"""Bytes of which a cache keeps nothing that the next launch reads: well above the 50 MB of a large chip."""
-CROWDED = 24 << 20
-"""Bytes, half a cache, from which on results should stay rather than what they were computed from."""
+FILLED = {2: 1 << 18, 3: 1 << 20}
+"""By tensors that are read and written as rows, the threads that fill a large chip, once and four times. Of more tensors
+each thread has one vector, or it would wait for some before it asks for the next."""
+CROWDED = range(24 << 20, 80 << 20)
+"""Bytes that are read and written, from half a cache of a large chip to more than all of it, where the one operand
+should leave its results the room. (Two operands, or more bytes, were slower so.)"""
 ROOM = {MOST_THREADS: 24}
 """By threads of a block, the registers of a thread for the elements of its row; the rest are for arithmetic."""
 USUAL_ROOM = 32
@@ -64,12 +62,8 @@ class RowSchedule:
     """Vectors of a thread, kept in registers; 0 where it walks the row once for each pass."""
     block: int = THREADS
     """Threads of a block whose warps, or parts of warps, have rows of their own; otherwise a row has a block."""
-    resident: int = 0
-    """Blocks that a multiprocessor has at the same time, at least; the compiler finds registers for them."""
     read_once: bool = False
     """Whether what is read need not stay in the caches."""
-    written_once: bool = False
-    """Nor what is written."""
 
     @property
     def threads(self) -> int:
@@ -105,28 +99,30 @@ def schedule(kernel: Kernel) -> RowSchedule:
     while plan.lanes < min(plan.vectors, WARP):
         plan = replace(plan, lanes=plan.lanes * 2)
     passes = plan_passes(kernel, hold=True)
-    each = registers(kernel, passes, early(kernel, plan)) * wide
+    read = early(kernel, plan)
+    each = registers(kernel, passes, read) * wide
+    moved = [
+        *(kernel.operands[number] for number in read),
+        *(tensor for number, tensor in enumerate(kernel.results) if kernel.is_whole(number)),
+    ]
+    enough = FILLED.get(max(len(moved), min(FILLED)), sys.maxsize)
     while True:
         plan = replace(plan, chunks=max(1, -(-plan.vectors // plan.lanes)))
         fits = plan.chunks * each <= ROOM.get(plan.lanes, USUAL_ROOM)
-        if fits and (plan.chunks == 1 or plan.count * plan.lanes >= FILLED or plan.lanes == MOST_THREADS):
-            read = early(kernel, plan)
-            resident = RESIDENT // plan.threads if len(read) > 1 else 0
-            moved = bytes_moved(kernel, read)
-            return replace(plan, resident=resident, read_once=moved >= CROWDED, written_once=moved >= CACHED)
+        if fits and (plan.chunks == 1 or plan.count * plan.lanes >= enough or plan.lanes == MOST_THREADS):
+            return replace(plan, read_once=len(read) == 1 and bytes_of(moved) in CROWDED)
         if plan.lanes == MOST_THREADS:
             return replace(plan, chunks=0)
         plan = replace(plan, lanes=plan.lanes * 2)
 
 
-def bytes_moved(kernel: Kernel, read: Sequence[int]) -> int:
-    """What a launch reads of the operands `read` and writes to results as large as its domain."""
-    whole = [tensor for number, tensor in enumerate(kernel.results) if kernel.is_whole(number)]
-    moved = 0
-    for tensor in (*(kernel.operands[number] for number in read), *whole):
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """In memory, where an element that repeats lies once."""
+    total = 0
+    for tensor in tensors:
         sizes = (size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride)
-        moved += prod(sizes) * size_of(tensor.element)
-    return moved
+        total += prod(sizes) * size_of(tensor.element)
+    return total
 
 
 def early(kernel: Kernel, plan: RowSchedule) -> list[int]:
@@ -143,7 +139,7 @@ def early(kernel: Kernel, plan: RowSchedule) -> list[int]:
 def code(kernel: Kernel, plan: RowSchedule) -> Code:
     """The text of a rowwise kernel and its one launch."""
     text = Text()
-    with text.block(signature(kernel, kernel.id, plan.threads, plan.resident)):
+    with text.block(signature(kernel, kernel.id, plan.threads)):
         RowWriter(kernel, plan, text).write()
     blocks = -(-plan.count // plan.rows_per_block)
     return Code(str(text), (Phase(kernel.id, blocks, threads=plan.threads),))
@@ -185,8 +181,8 @@ class RowWriter:
         self._arrays()
         self._read_early()
         for number, item in enumerate(self.passes.passes):
+            self._row_results(number)
             self._pass(number, item)
-        self._row_results()
 
     def _narrow(self, operand: int) -> str:
         """The element of an operand that is the same along the row."""
@@ -307,7 +303,7 @@ class RowWriter:
             with text.block("if (live)" if self.live else ""):
                 for result in item.written:
                     base = self.bases[len(kernel.operands) + result]
-                    put(text, kernel, place, result, plan.width, base, plan.written_once)
+                    put(text, kernel, place, result, plan.width, base)
 
     def _feed(self, values: tuple[int, ...], scope: Scope) -> None:
         """Sums over the rows take these values of one element; a row alone has none."""
@@ -332,10 +328,11 @@ class RowWriter:
             text.add(f"const {of.type} v{value} = in_order<{of.combine}, {lanes // WARP}>(w{value});")
             self.scope.names[value] = f"v{value}"
 
-    def _row_results(self) -> None:
-        """Results without the reduced dimensions, one element a row."""
+    def _row_results(self, stage: int) -> None:
+        """Results without the reduced dimensions, one element a row, that lie behind so many reductions."""
         kernel, text = self.kernel, self.text
-        numbers = [n for n in range(len(kernel.results)) if not kernel.is_whole(n)]
+        stages = [kernel.body.stages[value] for value in kernel.body.results]
+        numbers = [n for n in range(len(kernel.results)) if not kernel.is_whole(n) and stages[n] == stage]
         if not numbers:
             return
         self.scope.need(kernel.body.results[n] for n in numbers)

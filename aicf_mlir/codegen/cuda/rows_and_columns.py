@@ -70,7 +70,7 @@ def schedule(kernel: Kernel) -> tuple[Together, WalkSchedule] | None:
     both = together(kernel)
     if not elements(kernel.domain) or not all(both.rows.wide[value] for value in both.fed):
         return None
-    row = replace(of_rows(both.rows), resident=0, read_once=False, written_once=False, lanes=1)
+    row = replace(of_rows(both.rows), read_once=False, lanes=1)
     while row.lanes < min(row.vectors, WARP):
         row = replace(row, lanes=row.lanes * 2)
     if not row.columns or row.lanes < LEAST_LANES:
@@ -114,7 +114,7 @@ def code(both: Together, plan: WalkSchedule) -> Code:
     """The text and its two launches, the walk and what adds the sums of its blocks."""
     text, columns = Text(), both.columns
     first, second = f"{both.rows.id}_sums", f"{columns.id}_parts"
-    with text.block(signature(both.rows, first, plan.threads, plan.rows.resident)):
+    with text.block(signature(both.rows, first, plan.threads)):
         WalkWriter(both, plan, text).write()
     breadth, threads = prod(columns.kept), WARP * sums.strands(columns)
     with text.block(signature(columns, second, threads)):
@@ -229,16 +229,7 @@ class WalkWriter(RowWriter):
             text.add(f"const auto b{number} = {pointer(self.kernel, number)} + ({row.offset(number)});")
         with self._chunks() as place:
             for number in self.early:
-                fetch(
-                    text,
-                    self.kernel,
-                    place,
-                    number,
-                    plan.width,
-                    f"n{number}[k]",
-                    f"b{number}",
-                    plan.read_once,
-                )
+                fetch(text, self.kernel, place, number, plan.width, f"n{number}[k]", f"b{number}")
 
     def _feed(self, values: tuple[int, ...], scope: Scope) -> None:
         for (number, of), value in zip(self._sums(), self.both.fed, strict=True):

@@ -77,7 +77,9 @@ class PartWriter(RowWriter):
         self.first_row = f"blockIdx.x / {self.count}u"
         return super()._row()
 
-    def _row_results(self) -> None:
+    def _row_results(self, stage: int) -> None:
+        if stage == 0:
+            return
         starts, _ = places(self.kernel, self.count * self.plan.count)
         with self.text.block("if (lane == 0)"):
             for start, value in zip(starts, reductions(self.kernel), strict=True):

@@ -89,7 +89,7 @@ def _gemm_epilogue(call: Call) -> list[Array]:
 
 def _reduce_sum(call: Call) -> list[Array]:
     total = call["x"].sum(axis=tuple(call.attr("dims", ())))
-    return [np.reshape(total * call.attr("scale", 1.0), call.outputs["y"][0][1])]
+    return [np.reshape(np.divide(total, call.attr("divisor", 1.0)), call.outputs["y"][0][1])]
 
 
 def _softmax(x: Array) -> Array:

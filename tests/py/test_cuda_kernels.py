@@ -115,7 +115,7 @@ def sums(make: Maker) -> Iterator[Case]:
             f"{shape} {dims}",
             [make.normal(*shape)],
             [make.out(*out)],
-            {"dims": list(dims), "scale": 1e-3},
+            {"dims": list(dims), "divisor": 1e3},
             scale=1.0,
         )
 

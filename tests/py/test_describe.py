@@ -86,7 +86,7 @@ def test_a_function_as_text() -> None:
         "  <- x %0 f32[4, 5] dense",
         "  -> y %sums f32[4] dense",
         "     dims = [1]",
-        "     scale = 1.0",
+        "     divisor = 1.0",
         "  at <text>:5",
     ]
 

@@ -226,9 +226,9 @@ def test_refuses_wrong_attributes_of_gemm(attrs: dict[str, Any], message: str) -
         ({"dims": 0}, r"attribute 'dims': expected a list of ints, got 0 of type int"),
         ({"dims": [0.0]}, r"attribute 'dims': expected an int, got 0.0 of type float"),
         ({"dims": [2**80]}, r"attribute 'dims': expected an int of 64 bits"),
-        ({"dims": [0], "scale": float("nan")}, r"attribute 'scale': expected a finite number, got nan"),
-        ({"dims": [0], "scale": "2"}, r"attribute 'scale': expected a float, got '2' of type str"),
-        ({"dims": [0], "scale": True}, r"attribute 'scale': expected a float, got True of type bool"),
+        ({"dims": [0], "divisor": float("nan")}, r"attribute 'divisor': expected a finite number, got nan"),
+        ({"dims": [0], "divisor": "2"}, r"attribute 'divisor': expected a float, got '2' of type str"),
+        ({"dims": [0], "divisor": True}, r"attribute 'divisor': expected a float, got True of type bool"),
     ],
 )
 def test_refuses_wrong_attributes_of_reduce_sum(attrs: dict[str, Any], message: str) -> None:

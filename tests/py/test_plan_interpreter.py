@@ -88,12 +88,12 @@ def test_workspace_and_attributes_of_a_launch() -> None:
       plan.slot @x in @input[0] : memref<4xf32> input "x"
       plan.slot @w in @temp[256] : memref<100xi8> temp live 0..0
       plan.slot @y in @output[0] : memref<f32> output "y"
-      plan.launch @k0 "reduce_sum_cpu" reduce_sum x(@x) -> y(@y) {dims = array<i64: 0>, scale = 0.5} workspace @w
+      plan.launch @k0 "reduce_sum_cpu" reduce_sum x(@x) -> y(@y) {dims = array<i64: 0>, divisor = 2.0} workspace @w
     }
     """
     (launch,) = load_program(parse_module(text)).launches
     assert launch["workspace"] == ("temp", 256, 100)
-    assert launch["attrs"] == {"dims": [0], "scale": 0.5}
+    assert launch["attrs"] == {"dims": [0], "divisor": 2.0}
 
 
 def test_plans_without_addresses_are_refused() -> None:

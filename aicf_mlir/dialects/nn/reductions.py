@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import DenseArrayBase, TensorType, i64
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import DenseArrayBase, TensorType, f32, f64, i64
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
@@ -19,10 +19,10 @@ from aicf_mlir.dialects.nn.broadcasting import ReductionOp, reduced_type
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.nn.made import attributes_of, make_class, parameters_of
-from aicf_mlir.dialects.nn.pointwise import MulOp
+from aicf_mlir.dialects.nn.pointwise import DivOp
 from aicf_mlir.dialects.nn.rows.functions import sign
 from aicf_mlir.dialects.nn.rows.row import ALL, FLOATS, NUMBERS, Formula
-from aicf_mlir.dialects.nn.shape import ConstantOp
+from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp
 from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import Value, expect_type, scalar_of, with_shape
@@ -58,10 +58,18 @@ class MeanOp(ReductionOp, DifferentiableInterface):
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         (g,) = cotangents
-        if (count := self.reduced_count()) > 1:
-            scale = builder.insert(ConstantOp(1 / count, scalar_of(g))).result
-            g = builder.insert(MulOp(g, scale)).result
-        return [self.spread(builder, g)]
+        return [self.spread(builder, divided(builder, g, self.reduced_count()))]
+
+
+def divided(builder: Builder, x: SSAValue, divisor: float) -> SSAValue:
+    """`x` of floats over a number, which a 16-bit type may be too narrow for."""
+    if divisor == 1:
+        return x
+    own: Attribute = element_type(x)
+    wide = x if own in (f32, f64) else builder.insert(CastOp(x, f32)).result
+    number = builder.insert(ConstantOp(divisor, scalar_of(wide))).result
+    quotient = builder.insert(DivOp(wide, number)).result
+    return quotient if own == element_type(quotient) else builder.insert(CastOp(quotient, own)).result
 
 
 ReductionGradient = Callable[[Any, Any, Any], Scalar] | Callable[[Any, Any, Any, Any], Scalar]

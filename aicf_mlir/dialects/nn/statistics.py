@@ -12,10 +12,10 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, SumOp, normalized_dims, reduced_type
 from aicf_mlir.dialects.nn.common import NNOp
-from aicf_mlir.dialects.nn.pointwise import AddOp, DivOp, MulOp, SubOp
-from aicf_mlir.dialects.nn.reductions import MeanOp
-from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp
-from aicf_mlir.ir.expect import Value, scalar_of
+from aicf_mlir.dialects.nn.pointwise import AddOp, MulOp, SubOp
+from aicf_mlir.dialects.nn.reductions import MeanOp, divided
+from aicf_mlir.dialects.nn.shape import CastOp, ReshapeOp
+from aicf_mlir.ir.expect import Value
 from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInPartsInterface
 from aicf_mlir.ir.properties import bool_attr, float_attr, ints_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of
@@ -84,8 +84,7 @@ class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
 
     def _of_variance(self, builder: Builder, g: SSAValue) -> SSAValue:
         """2 g (x - mean) / divisor."""
-        divisor = builder.insert(ConstantOp(self.divisor / 2, scalar_of(g))).result
-        g = self._spread(builder, builder.insert(DivOp(g, divisor)).result)
+        g = self._spread(builder, divided(builder, g, self.divisor / 2))
         difference = builder.insert(SubOp(self.x, self._spread(builder, self.mean))).result
         return builder.insert(MulOp(g, difference)).result
 
@@ -105,8 +104,7 @@ class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
         difference = builder.insert(SubOp(x, mean)).result
         squares = builder.insert(MulOp(difference, difference)).result
         total = builder.insert(SumOp(squares, dims, keepdim=True)).result
-        divisor = builder.insert(ConstantOp(self.divisor, scalar_of(total))).result
-        variance = builder.insert(DivOp(total, divisor)).result
+        variance = divided(builder, total, self.divisor)
         return [self._like_result(builder, value) for value in (variance, mean)]
 
     def _like_result(self, builder: Builder, value: SSAValue) -> SSAValue:

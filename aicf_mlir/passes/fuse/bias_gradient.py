@@ -52,7 +52,7 @@ class FuseBiasGradient(RewritePattern):
             return
         (dy,) = op.operands
         gemm = self.find_product(dy)
-        plain = len(shape_of(dy)) == 2 and op.attrs["dims"] == [0] and op.attrs.get("scale", 1.0) == 1.0
+        plain = len(shape_of(dy)) == 2 and op.attrs["dims"] == [0] and op.attrs.get("divisor", 1.0) == 1.0
         if not plain or gemm is None or (place := self.find_place(op, gemm)) is None:
             missed_bias_gradient(op, gemm)
             return

@@ -30,12 +30,12 @@ def missed_bias_gradient(op: KernelOp, gemm: KernelOp | None) -> None:
     products = [use for use in summed.uses if isinstance(use.operation, PRODUCTS)]
     if not remarks.wanted() or not products:
         return
-    rank, dims, scale = len(shape_of(summed)), op.attrs["dims"], op.attrs.get("scale", 1.0)
+    rank, dims, divisor = len(shape_of(summed)), op.attrs["dims"], op.attrs.get("divisor", 1.0)
     conditions = {
         "no kernel.gemm reads the summed value as its left operand with trans_a": gemm is None,
         f"it sums a value of rank {rank}, a bias gradient one of rank 2": rank != 2,
         f"it sums over dims {dims}, a bias gradient over [0]": dims != [0],
-        f"it scales the sum by {scale}, a bias gradient does not": scale != 1.0,
+        f"it divides the sum by {divisor}, a bias gradient does not": divisor != 1.0,
         "an operand of the product is made after the sum, and the sum is read before the product": True,
     }
     reason = next(condition for condition, holds in conditions.items() if holds)

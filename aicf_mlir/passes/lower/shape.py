@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from xdsl.ir import Operation, SSAValue
 
 from aicf_mlir.dialects import kernel, nn
@@ -73,10 +71,9 @@ def lower_sum(op: nn.SumOp) -> list[Operation]:
 
 
 def lower_mean(op: nn.MeanOp) -> list[Operation]:
-    """The sum times 1 / count; NaN over no elements."""
-    count = op.reduced_count()
-    scale = 1.0 / count if count else math.nan
-    return [kernel.ReduceSumOp.launch([op.x], op.result_types, dims=list(op.dims.get_values()), scale=scale)]
+    """The sum divided by how many elements it has."""
+    dims, count = list(op.dims.get_values()), float(op.reduced_count())
+    return [kernel.ReduceSumOp.launch([op.x], op.result_types, dims=dims, divisor=count)]
 
 
 RULES = {

@@ -8,15 +8,15 @@
 namespace aicf {
 
 inline const Attr<std::vector<int64_t>> kDims{"dims", std::nullopt};
-constexpr Attr<double> kScale{"scale", 1.0};
+constexpr Attr<double> kDivisor{"divisor", 1.0};
 
 struct Axis {
   int64_t size;
   int64_t stride;  // elements of x
 };
 
-// y[i] = scale * sum over j of x[i, j]: i runs over the kept axes, j over the summed ones, in x's order, last
-// axis fastest. Kept and summed axes alternate in x, so there are at most kMaxRank / 2 of each.
+// y[i] = (sum over j of x[i, j]) / divisor: i runs over the kept axes, j over the summed ones, in x's order,
+// last axis fastest. Kept and summed axes alternate in x, so there are at most kMaxRank / 2 of each.
 struct SumAxes {
   int kept_count, summed_count;
   Axis kept[kMaxRank / 2], summed[kMaxRank / 2];

@@ -21,7 +21,7 @@ int64_t offset_of(const Axis* axes, int count, int64_t i) {
 }
 
 template <class T>
-void sum_rows(const SumAxes& axes, double scale, const T* x, T* y) {
+void sum_rows(const SumAxes& axes, double divisor, const T* x, T* y) {
   const int outer = axes.summed_count - 1;  // summed axes around the innermost one, a run of neighbours
   const int64_t run = outer >= 0 ? axes.summed[outer].size : 1;
   const int64_t runs = axes.summed_size / std::max<int64_t>(run, 1);
@@ -33,13 +33,13 @@ void sum_rows(const SumAxes& axes, double scale, const T* x, T* y) {
         const T* row = base + offset_of(axes.summed, outer, r);
         total += sum_terms<Compute<T>>(run, [row](int64_t j) { return widen(row[j]); });
       }
-      y[i] = narrow_double<T>(total * scale);
+      y[i] = narrow_double<T>(total / divisor);
     }
   });
 }
 
 template <class T>
-void sum_columns_of(const SumAxes& axes, double scale, const T* x, T* y) {
+void sum_columns_of(const SumAxes& axes, double divisor, const T* x, T* y) {
   const int outer = axes.kept_count - 1;  // kept axes around the innermost one, a run of neighbours
   const int64_t run = axes.kept[outer].size;
   const int64_t strips = (run + kSumColumns - 1) / kSumColumns;  // of a run
@@ -54,7 +54,7 @@ void sum_columns_of(const SumAxes& axes, double scale, const T* x, T* y) {
                       axes.summed_size, columns,
                       [&](int64_t r) { return base + offset_of(axes.summed, axes.summed_count, r); }, total);
                   for (int64_t j = 0; j < columns; ++j)
-                    y[i * run + first + j] = narrow_double<T>(total[j] * scale);
+                    y[i * run + first + j] = narrow_double<T>(total[j] / divisor);
                 }
               });
 }
@@ -64,12 +64,12 @@ void sum_columns_of(const SumAxes& axes, double scale, const T* x, T* y) {
 Status reduce_sum_cpu(const OpDesc& op, const LaunchContext&) {
   const SumAxes axes = sum_axes(op);
   if (axes.kept_size == 0) return Status::ok();
-  const double scale = op.attrs.get(kScale);
+  const double divisor = op.attrs.get(kDivisor);
   return with_float_type(op.outputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T* x = elements<T>(op.inputs[0]);
     T* y = op.outputs[0].ptr<T>();
-    axes.inner_summed ? sum_rows<T>(axes, scale, x, y) : sum_columns_of<T>(axes, scale, x, y);
+    axes.inner_summed ? sum_rows<T>(axes, divisor, x, y) : sum_columns_of<T>(axes, divisor, x, y);
   });
 }
 

@@ -15,7 +15,7 @@ struct SumArguments {
   StridedShape<1> kept, summed;  // offsets in x of a result and of a term
   int64_t results, terms;
   Split split;
-  double scale;
+  double divisor;
 };
 
 template <class T>
@@ -28,7 +28,7 @@ struct Destination {
     if (partial) {
       partial[part * s.results + result] = sum;
     } else {
-      y[result] = narrow<T>(sum * static_cast<Compute<T>>(s.scale));
+      y[result] = narrow<T>(sum / static_cast<Compute<T>>(s.divisor));
     }
   }
 };
@@ -84,14 +84,14 @@ __global__ void sum_columns_kernel(Destination<T> to, const T* x, const __grid_c
 // A warp adds the parts of one result.
 template <class T>
 __global__ void add_parts_kernel(T* y, const Compute<T>* partial, int64_t results, int64_t parts,
-                                 double scale) {
+                                 double divisor) {
   const int64_t result = static_cast<int64_t>(blockIdx.x) * (kSumThreads / kWarp) + threadIdx.x / kWarp;
   if (result >= results) return;
   Compute<T> sum = 0;
   for (int64_t part = threadIdx.x % kWarp; part < parts; part += kWarp)
     sum += partial[part * results + result];
   sum = reduce_warp<Add>(sum);
-  if (threadIdx.x % kWarp == 0) y[result] = narrow<T>(sum * static_cast<Compute<T>>(scale));
+  if (threadIdx.x % kWarp == 0) y[result] = narrow<T>(sum / static_cast<Compute<T>>(divisor));
 }
 
 StridedShape<1> strided(const Axis* axes, int count) {
@@ -120,7 +120,7 @@ Status run(const OpDesc& op, const LaunchContext& ctx, const SumAxes& axes, cons
   if (!partial) return Status::ok();
   const dim3 warps(static_cast<unsigned>(ceil_div<int64_t>(s.results, kSumThreads / kWarp)));
   return launch(ctx, warps, kSumThreads, 0, add_parts_kernel<T>, y, static_cast<const Compute<T>*>(partial),
-                s.results, s.split.parts, s.scale);
+                s.results, s.split.parts, s.divisor);
 }
 
 }  // namespace
@@ -133,7 +133,7 @@ Status reduce_sum_cuda(const OpDesc& op, const LaunchContext& ctx) {
                        axes.kept_size,
                        axes.summed_size,
                        sum_split(axes),
-                       op.attrs.get(kScale)};
+                       op.attrs.get(kDivisor)};
   return with_float_type(op.inputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     return counts_in_32_bits(op.inputs[0].numel()) ? run<T, uint32_t>(op, ctx, axes, s)

@@ -1,4 +1,4 @@
-// reduce_sum: the sum over some dimensions, times a scale (a mean is a sum with scale 1/count).
+// reduce_sum: the sum over some dimensions, divided by a number (a mean is a sum over its count).
 #include "kernels/common/rows.h"
 #include "kernels/reduce/launch.h"
 #include "kernels/reduce/split.h"
@@ -54,10 +54,10 @@ static const Family family([](KernelRegistry& registry) {
   registry.add(OpSchema{20,
                         "ReduceSum",
                         "reduce_sum",
-                        "scale times the sum of x over dims",
+                        "the sum of x over dims, divided by divisor",
                         {{"x"}},
                         {{"y"}},
-                        {required(kDims), optional(kScale)},
+                        {required(kDims), optional(kDivisor)},
                         {},
                         "sums in an order that the kernel fixes",
                         check_reduce_sum});

@@ -52,11 +52,11 @@ func.func @batched_linear(
 
 // -----
 
-// A value with two users adds up; a broadcast operand is summed back to its shape, the mean scales before it spreads.
+// A value with two users adds up; a broadcast operand is summed back to its shape, the mean divides before it spreads.
 // CHECK-LABEL: func.func @broadcast
 // CHECK:         %[[SEED:.*]] = nn.constant {value = 1.0} : tensor<f32>
-// CHECK-NEXT:    %[[N:.*]] = nn.constant {value = 0.03125} : tensor<f32>
-// CHECK-NEXT:    %[[G:.*]] = nn.mul %[[SEED]], %[[N]] : tensor<f32>
+// CHECK-NEXT:    %[[N:.*]] = nn.constant {value = 32.0} : tensor<f32>
+// CHECK-NEXT:    %[[G:.*]] = nn.div %[[SEED]], %[[N]] : tensor<f32>
 // CHECK-NEXT:    %[[G2:.*]] = nn.reshape %[[G]] : (tensor<f32>) -> tensor<1x1xf32>
 // CHECK-NEXT:    %[[DZ:.*]] = nn.broadcast_to %[[G2]] : (tensor<1x1xf32>) -> tensor<4x8xf32>
 // CHECK-NEXT:    %[[DY:.*]] = nn.mul %[[DZ]], %s : (tensor<4x8xf32>, tensor<4x1xf32>) -> tensor<4x8xf32>
@@ -270,7 +270,7 @@ func.func @cut(%w: tensor<f32> {aicf.role = "param", aicf.name = "w"}) -> (tenso
 // CHECK:         %loss = nn.sum %mean
 // CHECK-NEXT:    %[[ONE:.*]] = nn.constant {value = 1.0} : tensor<f32>
 // CHECK-NEXT:    nn.reshape %[[ONE]]
-// CHECK-NOT:     nn.div
+// CHECK-NOT:     nn.sub
 // CHECK:         func.return %loss, %dw
 func.func @mean_of_two(%w: tensor<4x3xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
   %variance, %mean = nn.var_mean %w {dims = array<i64: 0>, correction = 1.0} : (tensor<4x3xf32>) -> (tensor<3xf32>, tensor<3xf32>)

@@ -152,7 +152,7 @@ func.func @other_sums(%dy: tensor<4x4xf32>, %n: tensor<2x4x4xf32>) -> (tensor<4x
   %m = kernel.neg x(%dy) : tensor<4x4xf32>
   %dv = kernel.gemm a(%m) b(%dy) {trans_a = true} : tensor<4x4xf32>
   %1 = kernel.reduce_sum x(%m) {dims = array<i64: 1>} : (tensor<4x4xf32>) -> tensor<4xf32>
-  %2 = kernel.reduce_sum x(%m) {dims = array<i64: 0>, scale = 0.5} : (tensor<4x4xf32>) -> tensor<4xf32>
+  %2 = kernel.reduce_sum x(%m) {dims = array<i64: 0>, divisor = 2.0} : (tensor<4x4xf32>) -> tensor<4xf32>
   %du = kernel.gemm a(%n) b(%n) {trans_a = true} : tensor<2x4x4xf32>
   %3 = kernel.reduce_sum x(%n) {dims = array<i64: 0>} : (tensor<2x4x4xf32>) -> tensor<4x4xf32>
   func.return %dw, %0, %1, %dv, %2, %du, %3 : tensor<4x4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4x4xf32>, tensor<4xf32>, tensor<2x4x4xf32>, tensor<4x4xf32>

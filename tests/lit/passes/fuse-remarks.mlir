@@ -72,8 +72,8 @@ func.func @product_on_the_other_side(%x: tensor<4x8xf32>, %dy: tensor<4x2xf32>) 
 func.func @other_sums(%dy: tensor<4x4xf32>, %n: tensor<2x4x4xf32>) -> (tensor<4x4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<2x4x4xf32>, tensor<4x4xf32>) {
   %dw = kernel.gemm a(%dy) b(%dy) {trans_a = true} : tensor<4x4xf32>
   %0 = kernel.reduce_sum x(%dy) {dims = array<i64: 1>} : (tensor<4x4xf32>) -> tensor<4xf32> // expected-remark {{it sums over dims [1], a bias gradient over [0]}}
-  // expected-remark@below {{it scales the sum by 0.5, a bias gradient does not}}
-  %1 = kernel.reduce_sum x(%dy) {dims = array<i64: 0>, scale = 0.5} : (tensor<4x4xf32>) -> tensor<4xf32>
+  // expected-remark@below {{it divides the sum by 2.0, a bias gradient does not}}
+  %1 = kernel.reduce_sum x(%dy) {dims = array<i64: 0>, divisor = 2.0} : (tensor<4x4xf32>) -> tensor<4xf32>
   %dv = kernel.gemm a(%n) b(%n) {trans_a = true} : tensor<2x4x4xf32>
   // expected-remark@below {{it sums a value of rank 3, a bias gradient one of rank 2}}
   %2 = kernel.reduce_sum x(%n) {dims = array<i64: 0>} : (tensor<2x4x4xf32>) -> tensor<4x4xf32>

@@ -86,12 +86,12 @@ func.func @elementwise(%x: tensor<4xf16>, %s: tensor<f16>) -> tensor<4xf16> {
 
 // -----
 
-// A mean is a sum with a scale; a cast is a copy, a transpose that of a view; dimensions that are kept are in the result type.
+// A mean is a sum with a divisor; a cast is a copy, a transpose that of a view; dimensions that are kept are in the result type.
 // CHECK-LABEL: func.func @shapes
 // CHECK-NEXT:      tensor<4x8xbf16>, tensor<32xf32>) {
 // CHECK-NEXT:    %c = kernel.constant {value = 0.5} : tensor<f32>
 // CHECK-NEXT:    %sum = kernel.reduce_sum x(%x) {dims = array<i64: 0>} : (tensor<4x8xf32>) -> tensor<1x8xf32>
-// CHECK-NEXT:    %mean = kernel.reduce_sum x(%x) {dims = array<i64: 0, 1>, scale = 0.03125} : (tensor<4x8xf32>) -> tensor<f32>
+// CHECK-NEXT:    %mean = kernel.reduce_sum x(%x) {dims = array<i64: 0, 1>, divisor = 32.0} : (tensor<4x8xf32>) -> tensor<f32>
 // CHECK-NEXT:    %view = kernel.view %x : (tensor<4x8xf32>) -> tensor<8x4xf32, strided<[1, 8]>>
 // CHECK-NEXT:    %transpose = kernel.copy x(%view) : (tensor<8x4xf32, strided<[1, 8]>>) -> tensor<8x4xf32>
 // CHECK-NEXT:    %view_1 = kernel.view %c : (tensor<f32>) -> tensor<4x8xf32, strided<[0, 0]>>

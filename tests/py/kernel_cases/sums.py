@@ -30,11 +30,11 @@ def reduce_sum(make: Maker) -> Iterator[Case]:
         kept = tuple(1 if i in dims else size for i, size in enumerate(shape))
         removed = tuple(size for i, size in enumerate(shape) if i not in dims)
         terms = math.prod(shape[i] for i in dims)
-        for y, scale in ((removed, 1.0), (kept, 1.0 / max(terms, 1))):
-            attrs: dict[str, Any] = {"dims": list(dims), "scale": scale}
-            size = scale * math.sqrt(terms)
+        for y, divisor in ((removed, 1.0), (kept, float(max(terms, 1)))):
+            attrs: dict[str, Any] = {"dims": list(dims), "divisor": divisor}
+            size = math.sqrt(terms) / divisor
             yield Case(
-                f"normal {shape} {dims} {scale}", [make.normal(*shape)], [make.out(*y)], attrs, scale=size
+                f"normal {shape} {dims} {divisor}", [make.normal(*shape)], [make.out(*y)], attrs, scale=size
             )
         attrs = {"dims": list(dims)}
         yield Case(
@@ -45,7 +45,7 @@ def reduce_sum(make: Maker) -> Iterator[Case]:
             exact=terms < 10_000,
         )
         positive = np.abs(make.normal(*shape))  # rounding errors of one sign
-        attrs = {"dims": list(dims), "scale": 1.0 / max(terms, 1)}
+        attrs = {"dims": list(dims), "divisor": float(max(terms, 1))}
         yield Case(f"positive {shape} {dims}", [positive], [make.out(*removed)], attrs)
     x = make.normal(40, 40)
     x[3, 4], x[5, 6], x[7, 8], x[7, 9] = np.nan, np.inf, np.inf, -np.inf

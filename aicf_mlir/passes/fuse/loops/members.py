@@ -171,15 +171,15 @@ def _cast(op: KernelOp) -> Member | None:
 
 def _sum(op: KernelOp) -> Member | None:
     """A sum over the last or the first dimensions as it stands, over others with the kept ones first."""
-    shape, given, scale = shape_of(op.operands[0]), op.attrs["dims"], op.attrs.get("scale", 1.0)
-    assert isinstance(given, list) and isinstance(scale, float)
+    shape, given, divisor = shape_of(op.operands[0]), op.attrs["dims"], op.attrs.get("divisor", 1.0)
+    assert isinstance(given, list) and isinstance(divisor, float)
     dims = [dim for dim in sorted(given) if shape[dim] != 1] or given
     element = COMPUTE[tensor_spec(op.operands[0])[0]]
     if not dims or not is_float(element):
         return None
 
     def total(x: Scalar) -> Scalar:
-        return f.row_sum(x) if scale == 1.0 else f.row_sum(x) * scale
+        return f.row_sum(x) if divisor == 1.0 else f.row_sum(x) / divisor
 
     body = trace([element], total)
     access = resolve(op.operands[0])

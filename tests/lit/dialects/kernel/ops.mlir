@@ -75,8 +75,8 @@
 %dw, %db = kernel.gemm_epilogue a(%y) b(%x) -> out, bias_grad {trans_a = true} : (tensor<4x2xf32>, tensor<4x8xf32>) -> (tensor<2x8xf32>, tensor<2xf32>)
 
 // Reductions and losses
-// CHECK: %sum = kernel.reduce_sum x(%n) {dims = array<i64: 0, 2>, scale = 0.125} : (tensor<3x4x8xbf16>) -> tensor<4xbf16>
-%sum = kernel.reduce_sum x(%n) {dims = array<i64: 0, 2>, scale = 0.125} : (tensor<3x4x8xbf16>) -> tensor<4xbf16>
+// CHECK: %sum = kernel.reduce_sum x(%n) {dims = array<i64: 0, 2>, divisor = 8.0} : (tensor<3x4x8xbf16>) -> tensor<4xbf16>
+%sum = kernel.reduce_sum x(%n) {dims = array<i64: 0, 2>, divisor = 8.0} : (tensor<3x4x8xbf16>) -> tensor<4xbf16>
 // CHECK: %kept = kernel.reduce_sum x(%n) {dims = array<i64: 0, 2>} : (tensor<3x4x8xbf16>) -> tensor<1x4x1xbf16>
 %kept = kernel.reduce_sum x(%n) {dims = array<i64: 0, 2>} : (tensor<3x4x8xbf16>) -> tensor<1x4x1xbf16>
 // CHECK: %mse = kernel.mse_loss y(%x) t(%x) {reduction = "mean"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<f32>

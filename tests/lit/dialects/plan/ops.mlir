@@ -39,9 +39,9 @@ plan.program @planned target "cpu" peak 2304 {
   // CHECK-NEXT: plan.launch @k0 "add_cpu" add x(@v0) y(@"a b") -> z(@v1) workspace @v2
   // GENERIC:    "plan.launch"() <{sym_name = "k0", kernel_id = "add_cpu", op = "add", inputs = [@v0, @"a b"], outputs = [@v1], attrs = {}, workspace = @v2}> : () -> ()
   plan.launch @k0 "add_cpu" add x(@v0) y(@"a b") -> z(@v1) workspace @v2
-  // CHECK-NEXT: plan.launch @k1 "reduce_sum_cpu" reduce_sum x(@v1) -> y(@loss) {dims = array<i64: 0>, scale = 0.03125} after @k0
-  // GENERIC:    attrs = {dims = array<i64: 0>, scale = 3.125000e-02 : f64}, after = [@k0]}> : () -> ()
-  plan.launch @k1 "reduce_sum_cpu" reduce_sum x(@v1) -> y(@loss) {dims = array<i64: 0>, scale = 0.03125} after @k0
+  // CHECK-NEXT: plan.launch @k1 "reduce_sum_cpu" reduce_sum x(@v1) -> y(@loss) {dims = array<i64: 0>, divisor = 32.0} after @k0
+  // GENERIC:    attrs = {dims = array<i64: 0>, divisor = 3.200000e+01 : f64}, after = [@k0]}> : () -> ()
+  plan.launch @k1 "reduce_sum_cpu" reduce_sum x(@v1) -> y(@loss) {dims = array<i64: 0>, divisor = 32.0} after @k0
   // CHECK-NEXT: plan.launch @k2 "advance_cpu" advance step(@step) -> step(@step)
   plan.launch @k2 "advance_cpu" advance step(@step) -> step(@step)
   // CHECK-NEXT: plan.launch @k3 "sgd_step_cpu" sgd_step p(@_0.weight) g(@"a b") lr(@lr) weight_decay(@lr) -> p(@_0.weight)

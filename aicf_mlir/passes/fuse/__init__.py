@@ -25,7 +25,7 @@ from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
 from aicf_mlir.passes.fuse.bias import FuseBias
 from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
 from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
-from aicf_mlir.passes.fuse.loops import fuse_loops
+from aicf_mlir.passes.fuse.loops import fuse_loops, tell_apart
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.views import FoldReshape
 
@@ -47,6 +47,7 @@ class FusePass(ModulePass):
                     fuse_products(function)  # what one launch reads now, two did
                 fuse_epilogues(function, bodies, last=True)
                 fuse_updates(function)
+                tell_apart(function, bodies)
         drop_unread_bodies(op)
 
 

@@ -12,9 +12,14 @@ func.func @fused(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %b: tensor<2xf32>) ->
 
 func.func @read_before(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>) -> tensor<4x2xf32> {
   %y = kernel.gemm a(%x) b(%w) : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32> // expected-note {{the product}}
-  %s = kernel.softmax x(%y) : tensor<4x2xf32> // expected-note {{read by kernel.softmax}}
+  // expected-note@+2 {{read by kernel.softmax}}
+  // expected-note@+1 {{makes what it reads}}
+  %s = kernel.softmax x(%y) : tensor<4x2xf32>
+  // expected-remark@+2 {{'kernel.reduce_sum' op is not fused with kernel.softmax: sums of columns beside rows take}}
+  // expected-note@+1 {{makes what it reads}}
   %t = kernel.reduce_sum x(%s) {dims = array<i64: 0>} : (tensor<4x2xf32>) -> tensor<2xf32>
-  // expected-remark@below {{'kernel.bias_add' op is not fused into kernel.gemm: another reader of the product comes before what else it reads}}
+  // expected-remark@+2 {{'kernel.bias_add' op is not fused with kernel.reduce_sum: it goes on, element by element, from what columns are reduced to}}
+  // expected-remark@+1 {{'kernel.bias_add' op is not fused into kernel.gemm: another reader of the product comes before what else it reads}}
   %z = kernel.bias_add x(%y) bias(%t) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
   func.return %z : tensor<4x2xf32>
 }
@@ -83,8 +88,10 @@ func.func @other_sums(%dy: tensor<4x4xf32>, %n: tensor<2x4x4xf32>) -> (tensor<4x
 // -----
 
 func.func @operand_needs_the_sum(%dy: tensor<4x2xf32>, %x: tensor<4x2xf32>) -> tensor<2x2xf32> {
-  // expected-remark@below {{an operand of the product is made after the sum, and the sum is read before the product}}
+  // expected-note@+2 {{makes what it reads}}
+  // expected-remark@+1 {{an operand of the product is made after the sum, and the sum is read before the product}}
   %db = kernel.reduce_sum x(%dy) {dims = array<i64: 0>} : (tensor<4x2xf32>) -> tensor<2xf32>
+  // expected-remark@below {{'kernel.bias_add' op is not fused with kernel.reduce_sum: it goes on, element by element, from what columns are reduced to}}
   %y = kernel.bias_add x(%x) bias(%db) : (tensor<4x2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
   %dw = kernel.gemm a(%dy) b(%y) {trans_a = true} : (tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<2x2xf32> // expected-note {{the product}}
   func.return %dw : tensor<2x2xf32>

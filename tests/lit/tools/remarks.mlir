@@ -6,12 +6,14 @@
 // RUN: aicf-opt %s --fuse --select-kernels --remarks --verify-diagnostics | filecheck %s --check-prefix=PRINTED
 // RUN: sed s/softmax/sotfmax/ %s | not aicf-opt --fuse --remarks 2>&1 | filecheck %s --check-prefix=ERROR
 
-// CHECK:      remarks.mlir:[[# @LINE + 20]]:8: remark: 'kernel.bias_add' op is not fused into kernel.gemm: another reader
+// CHECK:      remarks.mlir:[[# @LINE + 22]]:8: remark: 'kernel.bias_add' op is not fused into kernel.gemm: another reader
 // CHECK-NEXT:   %z = kernel.bias_add x(%y) bias(%t)
 // CHECK-NEXT:        ^^^^^^^^^^^^^^^
-// CHECK-NEXT: remarks.mlir:[[# @LINE + 14]]:8: note: the product
-// CHECK-NEXT: remarks.mlir:[[# @LINE + 14]]:8: note: read by kernel.softmax
-// CHECK-NOT:  remark
+// CHECK-NEXT: remarks.mlir:[[# @LINE + 16]]:8: note: the product
+// CHECK-NEXT: remarks.mlir:[[# @LINE + 16]]:8: note: read by kernel.softmax
+// CHECK:      [[# @LINE + 16]]:8: remark: 'kernel.reduce_sum' op is not fused with kernel.softmax: sums of columns
+// CHECK:      [[# @LINE + 16]]:8: remark: 'kernel.bias_add' op is not fused with kernel.reduce_sum: it goes on
+// CHECK-NOT:  remark:
 
 // KERNELS: :8: remark: 'kernel.bias_add' op is not fused
 // KERNELS: :8: remark: 'kernel.gemm' op runs gemm_f32_tiled_32x32; kernel gemm_f16_tc declined: needs f16, got f32

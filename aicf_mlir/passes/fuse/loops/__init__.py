@@ -13,7 +13,8 @@ from __future__ import annotations
 from xdsl.dialects.func import FuncOp
 
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.passes.fuse.loops.clusters import clusters_of
+from aicf_mlir.ir import remarks
+from aicf_mlir.passes.fuse.loops.clusters import Clustering, clusters_of
 from aicf_mlir.passes.fuse.loops.emit import replace
 
 
@@ -24,3 +25,13 @@ def fuse_loops(function: FuncOp, bodies: Bodies) -> bool:
         replace(function, clusters, bodies)
         changed = True
     return changed
+
+
+def tell_apart(function: FuncOp, bodies: Bodies) -> None:
+    """Say of each pair of launches that could be parts of one why they are not; for the end, when nothing changes any more."""
+    if not remarks.wanted():
+        return
+    clustering = Clustering(function, bodies)
+    clustering.run()
+    for op, source, reason in clustering.apart():
+        remarks.remark(op, f"is not fused with {source.name}: {reason}", (source, "makes what it reads"))

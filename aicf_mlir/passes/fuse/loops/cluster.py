@@ -81,15 +81,20 @@ def operands_of(cluster: Cluster) -> dict[tuple[SSAValue, Layout | None], None]:
     return found
 
 
-def is_computable(cluster: Cluster) -> bool:
-    """Whether one kernel of its kind can do it: no whole values behind sums of columns, one level where rows are few."""
+def why_not(cluster: Cluster) -> str:
+    """Why no kernel of its kind can do it: whole values behind sums of columns, two levels where rows are few."""
     if cluster.kind == "map":
-        return True
+        return ""
     stages = stages_of(cluster)
     if cluster.kind == "colwise":
-        return all(stages[value] == 0 for value in cluster.whole) and all(s <= 1 for s in stages.values())
-    few = reduces_few_rows(cluster)
-    return not (few and (cluster.columns or max(stages.values(), default=0) > 1))
+        if any(stages[value] for value in cluster.whole) or any(s > 1 for s in stages.values()):
+            return "it goes on, element by element, from what columns are reduced to, which is there behind the last row"
+    elif reduces_few_rows(cluster):
+        if cluster.columns:
+            return "many blocks share each of the few rows, and none has what columns are summed of"
+        if max(stages.values(), default=0) > 1:
+            return "many blocks share each of the few rows, so that no reduction follows another"
+    return ""
 
 
 def reduces_few_rows(cluster: Cluster) -> bool:

@@ -19,9 +19,9 @@ from aicf_mlir.passes.fuse.loops.cluster import (
     MOST_LINES,
     MOST_OPERANDS,
     Cluster,
-    is_computable,
     operands_of,
     reduces_few_rows,
+    why_not,
 )
 from aicf_mlir.passes.fuse.loops.fit import fit
 from aicf_mlir.passes.fuse.loops.members import (
@@ -121,7 +121,7 @@ class Clustering:
         """Whether a cluster has taken it in."""
         for cluster in self.candidates(member):
             for version in self.versions(cluster, member):
-                if (joined := self.joined(cluster, version)) is not None:
+                if not isinstance(joined := self.joined(cluster, version), str):
                     self.clusters.remove(cluster)
                     self.take(joined)
                     return True
@@ -159,26 +159,43 @@ class Clustering:
             ):
                 yield cluster
 
-    def joined(self, cluster: Cluster, member: Member) -> Cluster | None:
-        """`cluster` with `member`, at a place where both may stand; None where it does not fit."""
+    def joined(self, cluster: Cluster, member: Member) -> Cluster | str:
+        """`cluster` with `member`, at a place where both may stand, or why there is no such cluster."""
         fitted = fit(cluster, member)
-        if fitted is None:
-            return None
+        if isinstance(fitted, str):
+            return fitted
         made, is_narrow = fitted
         anchor = self.anchor(cluster, made[-1])
         if anchor is None:
-            return None
+            return "another reader of what the other gives comes before what else it reads"
         new = Cluster([], anchor)
         rows = any(each.kind == "rowwise" for each in made)
         narrow = [m.op for m in cluster.members if id(m) in cluster.narrow_members]
         narrow += [member.op] if is_narrow else []
         for each in made:
             new.add(each, each.op in narrow, rows and each.kind == "colwise")
-        if len(operands_of(new)) > MOST_OPERANDS or new.lines > MOST_LINES or not is_computable(new):
-            return None
+        if (read := len(operands_of(new))) > MOST_OPERANDS:
+            return f"together they read {read} tensors, one launch at most {MOST_OPERANDS}"
+        if new.lines > MOST_LINES:
+            return f"together they have {new.lines} operations, one launch at most {MOST_LINES}"
+        if reason := why_not(new):
+            return reason
         if reduces_few_rows(new) and self.whole_is_read(new):
-            return None
+            return (
+                "many blocks share each of the few rows, and something else reads elements that they compute"
+            )
         return new
+
+    def apart(self) -> Iterator[tuple[Operation, Operation, str]]:
+        """Each launch that reads what one of another cluster gives, that one, and why they are not one."""
+        for op, member in self.loops.items():
+            own = self.cluster_of[op]
+            for source in dict.fromkeys(access.root.owner for access in member.operands):
+                other = self.cluster_of.get(source) if isinstance(source, Operation) else None
+                if other is None or other is own or not isinstance(source, Operation):
+                    continue
+                if isinstance(reason := self.joined(other, self.members[op]), str):
+                    yield op, source, reason
 
     def whole_is_read(self, cluster: Cluster) -> bool:
         """Whether anything but its members reads a value of the domain's shape."""

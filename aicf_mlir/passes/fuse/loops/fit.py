@@ -1,4 +1,8 @@
-"""Whether a member walks the domain of a cluster, or what the cluster keeps of it."""
+"""Whether a member walks the domain of a cluster, or what the cluster keeps of it; if not, why.
+
+A reason is a sentence of which the member is the subject, and the cluster "the other"; it is empty where this way to
+fit is none for launches of these kinds.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +15,43 @@ from aicf_mlir.ir.layouts import Layout, dense_strides
 from aicf_mlir.passes.fuse.loops.cluster import Cluster, stages_of
 from aicf_mlir.passes.fuse.loops.members import Access, Member
 
+Fit = tuple[list[Member], bool]
+"""The members of both over one domain, and whether the new one walks the kept dimensions only."""
 
-def fit(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
-    """The members of both over one domain, and whether the new one walks the kept dimensions only."""
+OTHER_WALK = "it does not go through the elements of the other in their order"
+OTHER_PLACES = "it reads what the other gives in another order, in part, or more than once"
+
+
+def fit(cluster: Cluster, member: Member) -> Fit | str:
+    """How they fit, or why they do not."""
     tables = (access.root for access in member.operands if access.layout is None)
     if any(kernel.block_of(root) in cluster.values for root in tables):  # whole before anything reads it
-        return None
+        return "it looks elements up in what the other gives"
     if any(access.root in cluster.columns for access in member.operands):
-        return None
-    for made in (_whole(cluster, member), _narrow(cluster, member), _beside(cluster, member)):
-        if made is not None:
+        return "it reads sums of columns, which are there behind the last row"
+    reasons: list[str] = []
+    for way in (_whole, _narrow, _beside):
+        made = way(cluster, member)
+        if not isinstance(made, str):
             return made
-    return None
+        reasons.append(made)
+    return next(filter(None, reversed(reasons)), "")
 
 
-def _whole(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
+def _whole(cluster: Cluster, member: Member) -> Fit | str:
     """As a member of the whole domain: every value of the cluster is read where it is, or repeated along the rows."""
     if "map" not in (cluster.kind, member.kind) and cluster.kind != member.kind:
-        return None
+        return ""
     made = member.over(cluster.domain)
     members = list(cluster.members)
     if made is None or (
         made.kind != "map" and cluster.kind != "map" and made.reduced != cluster.head.reduced
     ):
         if cluster.kind != "map" or cluster.narrow:
-            return None
+            return OTHER_WALK if made is None else "the other reduces more or fewer dimensions"
         moved = [each.over(member.domain) for each in cluster.members]
         if any(each is None for each in moved):
-            return None
+            return OTHER_WALK
         members, made = [each for each in moved if each is not None], member
     kind = made.kind if cluster.kind == "map" else cluster.kind
     reduced = made.reduced if made.kind != "map" else cluster.head.reduced
@@ -46,60 +59,64 @@ def _whole(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None
     for access in made.operands:
         if access.root in cluster.whole:
             if access.layout is None or not is_same(access.layout, domain):
-                return None
+                return OTHER_PLACES
         elif access.root in cluster.narrow and (
             access.layout is None or not is_repeated(access.layout, domain, reduced, kind)
         ):
-            return None
+            return "it reads what the other reduces to, but not once for each of its rows or columns"
     return [*members, made], False
 
 
-def _narrow(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
+def _narrow(cluster: Cluster, member: Member) -> Fit | str:
     """As a map of the kept dimensions: it reads what the cluster has reduced."""
     if cluster.kind == "map" or member.kind != "map" or member.body.dims:
-        return None
+        return ""
     kept = cluster.head.kept
     made = member.over(kept)
     if made is None or not any(access.root in cluster.narrow for access in made.operands):
-        return None
+        return ""
     for access in made.operands:
         if access.root in cluster.whole or (
             access.root in cluster.narrow and (access.layout is None or not is_same(access.layout, kept))
         ):
-            return None
+            return OTHER_PLACES
     return [*cluster.members, made], True
 
 
-def _beside(cluster: Cluster, member: Member) -> tuple[list[Member], bool] | None:
+def _beside(cluster: Cluster, member: Member) -> Fit | str:
     """As sums of columns beside rows, or rows beside such sums: what both read is read once.
 
     The sums take what follows no reduction, and no more than a sum is left of their columns.
     """
+    if {cluster.kind, member.kind} != {"rowwise", "colwise"}:
+        return ""
     made = member.over(cluster.domain)
-    if made is None or {cluster.kind, member.kind} != {"rowwise", "colwise"}:
-        return None
+    if made is None:
+        return OTHER_WALK
     members = [*cluster.members, made]
     rows = next(each for each in members if each.kind == "rowwise")
     sums = [each for each in members if each.kind == "colwise"]
     if not all(each.reduced + rows.reduced == len(each.domain) and is_sum(each) for each in sums):
-        return None
+        return "beside rows stand only sums of what is left of their columns"
     if cluster.kind == "colwise" and cluster.narrow_members:
-        return None
-    if all(isinstance(each.op, kernel.ReduceSumOp) for each in members):  # they stay what they are
-        return None
+        return "the other goes on from what it reduces columns to"
+    if all(isinstance(each.op, kernel.ReduceSumOp) for each in members):
+        return "sums alone stay what they are"
     stages = stages_of(cluster)
     for access in made.operands:
         if access.root in cluster.narrow:
-            return None
+            return "one reduces rows and the other columns, and it reads what the other reduces to"
         if access.root in cluster.whole and (
             access.layout is None
             or not is_same(access.layout, made.domain)
             or (member.kind == "colwise" and stages[access.root])
         ):
-            return None
+            return "sums of columns beside rows take what follows no reduction, where it is"
     before = {(a.root, a.layout) for each in cluster.members for a in each.operands if is_wide(a)}
     shared = any(a.root in cluster.whole or (a.root, a.layout) in before for a in made.operands if is_wide(a))
-    return (members, False) if shared else None
+    return (
+        (members, False) if shared else "one reduces rows and the other columns, and they share nothing large"
+    )
 
 
 def is_sum(member: Member) -> bool:

@@ -21,11 +21,13 @@ def root_mean_square(values: torch.Tensor) -> float:
     return float(values.double().square().mean().sqrt()) if values.numel() else 0.0
 
 
-def fault(ours: torch.Tensor, torch_runs: Sequence[torch.Tensor], reference: torch.Tensor) -> str | None:
+def fault(
+    ours: torch.Tensor, torch_runs: Sequence[torch.Tensor], reference: torch.Tensor, noise: float = 0.0
+) -> str | None:
     """Why `ours` is wrong, or None when it is right.
 
     `torch_runs` are torch's results in the precision of `ours`: the first sets the masks, the worst the error
-    that is allowed. `reference` is torch in float64.
+    that is allowed. `reference` is torch in float64. `noise` is allowed besides.
     """
     ours, reference = ours.detach().cpu(), reference.detach().cpu()
     runs = [run.detach().cpu() for run in torch_runs]
@@ -45,7 +47,7 @@ def fault(ours: torch.Tensor, torch_runs: Sequence[torch.Tensor], reference: tor
     error = root_mean_square(ours.double()[finite] - expected)
     of_torch = max(root_mean_square(run.double()[finite] - expected) for run in runs)
     scale = root_mean_square(expected)
-    allowed = FACTOR * of_torch + UNITS_IN_LAST_PLACE * torch.finfo(ours.dtype).eps * scale
+    allowed = FACTOR * of_torch + UNITS_IN_LAST_PLACE * torch.finfo(ours.dtype).eps * scale + noise
     if error <= allowed:
         return None
     return (

@@ -73,7 +73,8 @@ class BuiltStep:
 
     @property
     def _active(self) -> BoundPlan:
-        return self._plans[max(self._session.active, 0)]
+        active = self._session.active
+        return self._plans[active if active > 0 else 0]
 
     def guards(self) -> list[Guard]:
         """What the step was compiled for: every Python value it read, compared before each step."""

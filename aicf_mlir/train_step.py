@@ -137,26 +137,26 @@ class CompiledTrainStep(BuiltStep):
                 raise self._not_captured()
             if n.__class__ is not int or n < 1:
                 raise BindError(f"{self.name}: replay(n) needs a positive integer, got {n!r}")
-            if self._changed() >= 0 or self.meta.polled or not self._is_steady:
+            steady = self._is_steady
+            if not steady or self._changed() >= 0 or self.meta.polled:
                 self._prepare()
+                steady = self._is_steady
             addresses, _owners = ((), None) if inputs is None else plan.stage(inputs)
             if self._is_cuda:
                 with self._range("replay"):
-                    self._replay(plan, n, addresses)
+                    self._replay(plan, n, addresses, steady)
             else:
-                self._replay(plan, n, addresses)
+                self._replay(plan, n, addresses, steady)
             loss = plan.loss.clone()
             if sync:
                 self._synchronize()
             return loss
 
-    def _replay(self, plan: BoundPlan, n: int, addresses: tuple[int, ...]) -> None:
+    def _replay(self, plan: BoundPlan, n: int, addresses: tuple[int, ...], steady: bool) -> None:
         steps = self._session.steps
         try:
-            if self._is_steady:
-                failed = plan.executor.replay(n, self._stream, addresses)
-            else:
-                failed = self._replay_first(plan, n, addresses)
+            run = plan.executor.replay if steady else partial(self._replay_first, plan)
+            failed = run(n, self._stream, addresses)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
                 f"{self.name}: {self._session.steps - steps} of {n} replays were done, each whole"
@@ -167,9 +167,9 @@ class CompiledTrainStep(BuiltStep):
             done = f"The step was skipped whole; {whole} of {n} before it are done" if n > 1 else SKIPPED
             raise self._data_error(plan, done)
 
-    def _replay_first(self, plan: BoundPlan, n: int, addresses: tuple[int, ...]) -> int:
+    def _replay_first(self, plan: BoundPlan, n: int, stream: int, addresses: tuple[int, ...]) -> int:
         """Up to `n` steps; whether a check failed in the last. The first publishes the state; the others can be interrupted."""
-        executor, stream = plan.executor, self._stream
+        executor = plan.executor
         failed = self._advance(plan, partial(executor.replay, 1, stream, addresses))
         return failed if failed or n == 1 else executor.replay(n - 1, stream, ())
 

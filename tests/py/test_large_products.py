@@ -19,6 +19,15 @@ Array = npt.NDArray[np.float32]
 PAGE = mmap.PAGESIZE
 NOTHING_ALLOWED = 0
 SIZES = [
+    (1, 1, 1),  # small ones, which pack b at most
+    (5, 3, 7),
+    (8, 16, 8),
+    (13, 47, 29),
+    (1, 100, 33),
+    (3, 200, 40),
+    (7, 1, 100),
+    (64, 64, 65),
+    (2, 130, 40),
     (32, 32, 1000),  # one group, several parts of k
     (43, 96, 513),
     (126, 130, 70),  # whole strips of rows; columns behind the last group

@@ -33,9 +33,26 @@ inline void store(float* to, Vector x) { *reinterpret_cast<Vector*>(to) = x; }
 #ifdef __AVX512F__
 inline Vector everywhere(float x) { return _mm512_set1_ps(x); }
 inline Vector multiply_add(Vector x, Vector y, Vector z) { return _mm512_fmadd_ps(x, y, z); }
+inline __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
+inline Vector load_first(const float* from, int64_t count) {
+  return _mm512_maskz_loadu_ps(first_lanes(count), from);
+}
+inline void store_first(float* to, Vector x, int64_t count) {
+  _mm512_mask_storeu_ps(to, first_lanes(count), x);
+}
 #else
 inline Vector everywhere(float x) { return _mm256_set1_ps(x); }
 inline Vector multiply_add(Vector x, Vector y, Vector z) { return _mm256_fmadd_ps(x, y, z); }
+inline __m256i first_lanes(int64_t count) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lane);
+}
+inline Vector load_first(const float* from, int64_t count) {
+  return _mm256_maskload_ps(from, first_lanes(count));
+}
+inline void store_first(float* to, Vector x, int64_t count) {
+  _mm256_maskstore_ps(to, first_lanes(count), x);
+}
 #endif
 
 // The square matrix whose rows are given, transposed: blocks of 1, 2, 4 … columns change places.

@@ -1,7 +1,7 @@
 // Matrix products on the CPU, and what is done with each block of one while it is still in the cache. Large
-// products of f32 are our own where the processor has what they need; other f32 and f64 are those of BLAS,
-// 16-bit floats are multiplied tile by tile. The blocks follow from the sizes alone, so the same sizes give
-// the same bits whatever the number of threads.
+// and small products of f32 are our own where the processor has what they need; others and f64 are those of
+// BLAS, 16-bit floats are multiplied tile by tile. The blocks follow from the sizes alone, so the same sizes
+// give the same bits whatever the number of threads.
 #pragma once
 #include <algorithm>
 #include <climits>
@@ -11,6 +11,7 @@
 #include "kernels/common/cpu_parallel.h"
 #include "kernels/gemm/cpu_epilogue.h"
 #include "kernels/gemm/cpu_packed_gemm.h"
+#include "kernels/gemm/cpu_small_gemm.h"
 #include "kernels/gemm/cpu_tiles.h"
 #include "kernels/gemm/problem.h"
 
@@ -36,7 +37,7 @@ struct Blocks {
   }
 };
 
-// Below this BLAS has kernels that pack nothing; narrower operands would leave registers empty.
+// Below this packing does not pay; narrower operands would leave registers empty.
 constexpr int64_t kLeastPacked = 1'000'000, kLeastExtent = 32;
 
 inline bool packs(const GemmProblem& p) {
@@ -62,6 +63,15 @@ Operand<T> right_of(const GemmProblem& p, const Product& product) {
 template <class T>
 void multiply_block(const GemmProblem& p, const Product& product, const Block<T>& block) {
   const Operand<T> a = left_of<T>(p, product), b = right_of<T>(p, product);
+#ifdef AICF_MICRO_KERNEL
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_small(block.rows, block.columns, p.k, p.trans_b)) {
+      const Operand<T> rows{a.data + block.row * a.row_stride(), a.transposed, a.leading};
+      const Operand<T> columns{b.data + block.column * b.column_stride(), b.transposed, b.leading};
+      return multiply_small(rows, columns, block.rows, block.columns, p.k, block.z, block.pitch);
+    }
+  }
+#endif
   if constexpr (std::is_floating_point_v<T>) {
     if (p.k > 0 && blas_loaded() && fits_blas(p, block.pitch))
       return blas_gemm(BlasProduct{block.rows, block.columns, p.k, p.trans_a, p.trans_b, p.a.leading,

@@ -309,7 +309,7 @@ class Executor:
     """A plan made ready: addresses, kernels, attributes resolved and checked once. One caller at a time.
 
     `inputs` are (arena, offset, nbytes) of the batch; `run`, `replay` and `load` take their new contents as addresses, copied in
-    that same call.
+    that same call. `loss` is (arena, offset, nbytes) of what `replay` copies to an address.
     """
 
     def __init__(
@@ -321,14 +321,15 @@ class Executor:
         inputs: Sequence[tuple[str, int, int]] = (),
         session: Session | None = None,
         index: int = 0,
+        loss: tuple[str, int, int] | None = None,
     ) -> None: ...
     def load(self, batch: tuple[int, ...], stream: int = 0) -> None: ...
     def run(self, stream: int = 0, batch: tuple[int, ...] = ()) -> int:
         """Run one step; returns `failed`."""
 
     def capture(self) -> None: ...
-    def replay(self, n: int = 1, stream: int = 0, batch: tuple[int, ...] = ()) -> int:
-        """Up to `n` steps, fewer where a check fails; returns `failed`."""
+    def replay(self, n: int = 1, stream: int = 0, batch: tuple[int, ...] = (), loss: int = 0) -> int:
+        """Up to `n` steps, fewer where a check fails; then the loss to the address `loss`. Returns `failed`."""
 
     def reset(self) -> None: ...
     def trace(self, choices: bool = False) -> list[str]:

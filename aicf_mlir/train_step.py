@@ -142,21 +142,22 @@ class CompiledTrainStep(BuiltStep):
                 self._prepare()
                 steady = self._is_steady
             addresses, _owners = ((), None) if inputs is None else plan.stage(inputs)
-            if self._is_cuda:
-                with self._range("replay"):
-                    self._replay(plan, n, addresses, steady)
-            else:
-                self._replay(plan, n, addresses, steady)
+            if not self._is_cuda:
+                loss = plan.losses.take()
+                self._replay(plan, n, addresses, loss.data_ptr(), steady)
+                return loss
+            with self._range("replay"):
+                self._replay(plan, n, addresses, 0, steady)
             loss = plan.loss.clone()
             if sync:
                 self._synchronize()
             return loss
 
-    def _replay(self, plan: BoundPlan, n: int, addresses: tuple[int, ...], steady: bool) -> None:
+    def _replay(self, plan: BoundPlan, n: int, addresses: tuple[int, ...], loss: int, steady: bool) -> None:
         steps = self._session.steps
         try:
             run = plan.executor.replay if steady else partial(self._replay_first, plan)
-            failed = run(n, self._stream, addresses)
+            failed = run(n, self._stream, addresses, loss)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
                 f"{self.name}: {self._session.steps - steps} of {n} replays were done, each whole"
@@ -167,11 +168,13 @@ class CompiledTrainStep(BuiltStep):
             done = f"The step was skipped whole; {whole} of {n} before it are done" if n > 1 else SKIPPED
             raise self._data_error(plan, done)
 
-    def _replay_first(self, plan: BoundPlan, n: int, stream: int, addresses: tuple[int, ...]) -> int:
+    def _replay_first(
+        self, plan: BoundPlan, n: int, stream: int, addresses: tuple[int, ...], loss: int
+    ) -> int:
         """Up to `n` steps; whether a check failed in the last. The first publishes the state; the others can be interrupted."""
         executor = plan.executor
-        failed = self._advance(plan, partial(executor.replay, 1, stream, addresses))
-        return failed if failed or n == 1 else executor.replay(n - 1, stream, ())
+        failed = self._advance(plan, partial(executor.replay, 1, stream, addresses, loss))
+        return failed if failed or n == 1 else executor.replay(n - 1, stream, (), loss)
 
     def _not_captured(self) -> StateError:
         if self._state == "captured":

@@ -13,7 +13,7 @@ from aicf_mlir.ir.roles import SHARED_ROLES
 from aicf_mlir.runtime.homes import note_update
 from aicf_mlir.runtime.program import Program, Slot
 from aicf_mlir.runtime.store import Store
-from aicf_mlir.runtime.tensors import view
+from aicf_mlir.runtime.tensors import FreshTensors, view
 
 Staged = tuple[int, ...]
 """Addresses of a batch that fits, in the order of the inputs."""
@@ -44,6 +44,7 @@ class BoundPlan:
         if "loss" not in outputs:
             raise PlanError("the plan has no output named 'loss'")
         self.loss = outputs["loss"]
+        self.losses = FreshTensors(self.loss)
         self.bound = store.rebased(program)
         """The program with the addresses that it really has: those of other steps, where it shares memory with them."""
         for launch in self.bound.launches:
@@ -58,6 +59,7 @@ class BoundPlan:
             [(slot.arena, slot.offset, slot.nbytes) for slot in inputs],
             store.session,
             index,
+            next((slot.arena, slot.offset, slot.nbytes) for slot in by_role["output"] if slot.name == "loss"),
         )
         self._expected = [(name, t.shape, t.dtype, t.device) for name, t in self.inputs.items()]
 

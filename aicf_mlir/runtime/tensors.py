@@ -8,6 +8,7 @@ import torch
 
 from aicf_mlir import _C
 from aicf_mlir.dtypes import TENSOR_DTYPES
+from aicf_mlir.errors import StateError
 
 TORCH_DTYPES: dict[str, torch.dtype] = {row.name: getattr(torch, row.library) for row in TENSOR_DTYPES}
 DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH_DTYPES.items()}
@@ -40,6 +41,34 @@ def view(arena: _C.Arena, offset: int, dtype: str, shape: tuple[int, ...]) -> to
         return torch.frombuffer(arena, dtype=torch_dtype, count=count, offset=offset).resize_(shape)
     raw = _CudaBytes(arena, offset, count * torch_dtype.itemsize)
     return torch.as_tensor(raw, device=arena.device).view(torch_dtype).view(shape)
+
+
+class FreshTensors:
+    """Tensors of the CPU like a given one without dimensions, each handed out once.
+
+    Many are parts of one allocation: to clone a loss takes a fifth of a small step.
+    """
+
+    MANY = 256
+
+    def __init__(self, like: torch.Tensor):
+        self._dtype = like.dtype
+        self._left: list[torch.Tensor] = []
+
+    def take(self) -> torch.Tensor:
+        """One that nobody has, with any value; StateError where torch makes other tensors than its own at the moment."""
+        if not self._left:
+            self._left = self._made()
+        return self._left.pop()
+
+    def _made(self) -> list[torch.Tensor]:
+        with torch.inference_mode(False), torch.no_grad():
+            made = list(torch.empty(self.MANY, dtype=self._dtype, device="cpu").unbind())
+        if type(made[0]) is not torch.Tensor or made[0].data_ptr() == 0:
+            raise StateError(
+                "a mode of torch is active in which new tensors have no memory; replay outside of it"
+            )
+        return made
 
 
 def current_stream(device: torch.device) -> int:

@@ -102,26 +102,31 @@ LaunchSpec parse_launch(const py::dict& row, size_t position) {
 
 using SessionPointer = std::shared_ptr<Session>;
 
+PlaceSpec parse_place(py::handle value) {
+  const auto place = value.cast<py::tuple>();
+  if (place.size() != 3)
+    raise_if(Status::invalid("an input, or the loss, is a tuple (arena, offset, nbytes)"), Subject::Plan);
+  return {py::str(place[0]), parse_int(place[1], "offset"), parse_int(place[2], "nbytes")};
+}
+
 std::unique_ptr<Executor> make_executor(const std::string& device, const ArenaMap& arenas,
                                         const std::vector<py::dict>& rows, py::handle status,
-                                        const py::list& inputs, SessionPointer session, int64_t index) {
+                                        const py::list& inputs, SessionPointer session, int64_t index,
+                                        py::handle loss) {
   for (const auto& [name, arena] : arenas)
     if (!arena) raise_if(Status::invalid("arena '" + name + "' is None"), Subject::Plan);
   std::vector<LaunchSpec> launches;
   for (const py::dict& row : rows) launches.push_back(parse_launch(row, launches.size()));
-  std::vector<InputSpec> places;
-  for (const py::handle value : inputs) {
-    const auto place = value.cast<py::tuple>();
-    if (place.size() != 3)
-      raise_if(Status::invalid("an input is a tuple (arena, offset, nbytes)"), Subject::Plan);
-    places.push_back({py::str(place[0]), parse_int(place[1], "offset"), parse_int(place[2], "nbytes")});
-  }
+  std::vector<PlaceSpec> places;
+  for (const py::handle value : inputs) places.push_back(parse_place(value));
+  std::optional<PlaceSpec> loss_place;
+  if (!loss.is_none()) loss_place = parse_place(loss);
   std::unique_ptr<Executor> executor;
   std::optional<SlotSpec> status_slot;
   if (!status.is_none()) status_slot = parse_slot(status);
-  raise_if(
-      Executor::create(device, arenas, launches, status_slot, places, {std::move(session), index}, &executor),
-      Subject::Plan);
+  raise_if(Executor::create(device, arenas, launches, status_slot, places, loss_place,
+                            {std::move(session), index}, &executor),
+           Subject::Plan);
   return executor;
 }
 
@@ -197,7 +202,7 @@ void bind_executor(py::module_& m) {
   py::class_<Executor>(m, "Executor")
       .def(py::init(&make_executor), py::arg("device"), py::arg("arenas"), py::arg("launches"),
            py::arg("status") = py::none(), py::arg("inputs") = py::list(), py::arg("session") = nullptr,
-           py::arg("index") = 0)
+           py::arg("index") = 0, py::arg("loss") = py::none())
       .def(
           "load",
           [](Executor& e, const py::tuple& batch, uintptr_t stream) {
@@ -216,12 +221,13 @@ void bind_executor(py::module_& m) {
       .def("capture", [](Executor& e) { without_gil([&] { return e.capture(); }); })
       .def(
           "replay",
-          [](Executor& e, int64_t n, uintptr_t stream, const py::tuple& batch) {
+          [](Executor& e, int64_t n, uintptr_t stream, const py::tuple& batch, uintptr_t loss) {
             const Executor::Batch addresses = parse_batch(batch);
-            without_gil([&] { return e.replay(n, addresses, as_stream(stream), &interrupted); });
+            void* const target = reinterpret_cast<void*>(loss);
+            without_gil([&] { return e.replay(n, addresses, as_stream(stream), &interrupted, target); });
             return e.failed();
           },
-          py::arg("n") = 1, py::arg("stream") = 0, py::arg("batch") = py::tuple())
+          py::arg("n") = 1, py::arg("stream") = 0, py::arg("batch") = py::tuple(), py::arg("loss") = 0)
       .def("reset", [](Executor& e) { without_gil([&] { return e.reset(); }); })
       .def("trace", &trace, py::arg("choices") = false)
       .def("stats", &stats)

@@ -36,8 +36,9 @@ class Executor::Turn {
 };
 
 Status Executor::create(const std::string& device_name, ArenaMap arenas, const std::vector<LaunchSpec>& specs,
-                        const std::optional<SlotSpec>& status_slot, const std::vector<InputSpec>& input_specs,
-                        Member member, std::unique_ptr<Executor>* out) {
+                        const std::optional<SlotSpec>& status_slot, const std::vector<PlaceSpec>& input_specs,
+                        const std::optional<PlaceSpec>& loss_spec, Member member,
+                        std::unique_ptr<Executor>* out) {
   Device* device = nullptr;
   AICF_TRY(get_device(device_name, &device));
   for (const auto& [name, arena] : arenas)
@@ -52,25 +53,32 @@ Status Executor::create(const std::string& device_name, ArenaMap arenas, const s
   }
   int64_t *status = nullptr, *visible = nullptr;
   if (status_slot) AICF_TRY(place_status(*status_slot, arenas, &status, &visible));
-  std::vector<Input> inputs;
-  for (const InputSpec& spec : input_specs) {
-    const Arena* arena = nullptr;
-    AICF_TRY(find_arena(spec.arena, arenas, &arena));
-    AICF_TRY(arena->check_range("the input", spec.offset, spec.nbytes));
-    inputs.push_back({arena->data() + spec.offset, static_cast<size_t>(spec.nbytes)});
-  }
-  out->reset(new Executor(*device, std::move(arenas), std::move(launches), visible, std::move(inputs),
+  std::vector<Place> inputs(input_specs.size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    AICF_TRY(find_place(input_specs[i], arenas, "the input", &inputs[i]));
+  Place loss;
+  if (loss_spec) AICF_TRY(find_place(*loss_spec, arenas, "the loss", &loss));
+  out->reset(new Executor(*device, std::move(arenas), std::move(launches), visible, std::move(inputs), loss,
                           std::move(member)));
   return Status::ok();
 }
 
+Status Executor::find_place(const PlaceSpec& spec, const ArenaMap& arenas, const char* what, Place* out) {
+  const Arena* arena = nullptr;
+  AICF_TRY(find_arena(spec.arena, arenas, &arena));
+  AICF_TRY(arena->check_range(what, spec.offset, spec.nbytes));
+  *out = {arena->data() + spec.offset, static_cast<size_t>(spec.nbytes)};
+  return Status::ok();
+}
+
 Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches,
-                   const int64_t* status, std::vector<Input> inputs, Member member)
+                   const int64_t* status, std::vector<Place> inputs, Place loss, Member member)
     : device_(device),
       arenas_(std::move(arenas)),
       launches_(std::move(launches)),
       status_(status),
       inputs_(std::move(inputs)),
+      loss_(loss),
       member_(std::move(member)),
       fork_generation_(fork_generation()) {
   run_trace_.reserve(launches_.size());
@@ -143,7 +151,7 @@ Status Executor::capture() {
   return Status::ok();
 }
 
-Status Executor::replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)()) {
+Status Executor::replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)(), void* loss) {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
   if (!graph_) return Status::state("there is nothing to replay; call capture first");
@@ -166,7 +174,7 @@ Status Executor::replay(int64_t n, const Batch& batch, void* stream, bool (*inte
                            " replays");
     asked = Clock::now();
   }
-  return Status::ok();
+  return loss ? device_.copy(loss, loss_.data, loss_.nbytes, stream) : Status::ok();
 }
 
 Status Executor::reset() {

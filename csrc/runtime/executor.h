@@ -20,8 +20,8 @@ struct ExecutorStats {
   MemoryStats memory;  // of the device
 };
 
-// Where an entry of the batch goes.
-struct InputSpec {
+// Where an entry of the batch goes, or the loss comes from.
+struct PlaceSpec {
   std::string arena;
   int64_t offset = 0;  // bytes
   int64_t nbytes = 0;
@@ -42,8 +42,8 @@ class Executor {
 
   // Refuses what cannot run, naming the launch; see prepare(). `status` is what the checks of the step write.
   static Status create(const std::string& device, ArenaMap arenas, const std::vector<LaunchSpec>& launches,
-                       const std::optional<SlotSpec>& status, const std::vector<InputSpec>& inputs,
-                       Member member, std::unique_ptr<Executor>* out);
+                       const std::optional<SlotSpec>& status, const std::vector<PlaceSpec>& inputs,
+                       const std::optional<PlaceSpec>& loss, Member member, std::unique_ptr<Executor>* out);
 
   // Copies a batch into the input slots, ordered on `stream`.
   Status load(const Batch& batch, void* stream);
@@ -53,8 +53,9 @@ class Executor {
   Status capture();
   // Loads `batch`, then `n` launches of the captured graph with nothing in between, or fewer where a check
   // fails. `interrupted` is asked about every 50 ms, between two steps; where it answers true the replay ends
-  // there with Code::State, all steps before being whole.
-  Status replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)());
+  // there with Code::State, all steps before being whole. The loss of the last one is copied to `loss`, if
+  // that is not null.
+  Status replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)(), void* loss = nullptr);
   Status reset();
   // What the launches enqueued by the last run, or recorded by the capture that was last replayed, call
   // themselves: the kernel ids, or with `choices` the names of their states.
@@ -70,13 +71,14 @@ class Executor {
   using Trace = std::vector<const LaunchState*>;
   class Turn;
 
-  struct Input {
-    char* data;
-    size_t nbytes;
+  struct Place {
+    char* data = nullptr;
+    size_t nbytes = 0;
   };
+  static Status find_place(const PlaceSpec& spec, const ArenaMap& arenas, const char* what, Place* out);
 
   Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, const int64_t* status,
-           std::vector<Input> inputs, Member member);
+           std::vector<Place> inputs, Place loss, Member member);
   // Everything that a step does before its launches.
   Status start(const Batch& batch, void* stream);
   void count_step();
@@ -91,7 +93,8 @@ class Executor {
   Trace graph_trace_;
   const Trace* last_trace_ = &run_trace_;
   const volatile int64_t* const status_;  // the host's copy; null without checks
-  const std::vector<Input> inputs_;
+  const std::vector<Place> inputs_;
+  const Place loss_;  // no data where the caller has named none
   const Member member_;
   int64_t replayed_ = 0;
   int64_t launched_ = 0;

@@ -68,7 +68,7 @@ void multiply_block(const GemmProblem& p, const Product& product, const Block<T>
     if (is_small(block.rows, block.columns, p.k, p.trans_b)) {
       const Operand<T> rows{a.data + block.row * a.row_stride(), a.transposed, a.leading};
       const Operand<T> columns{b.data + block.column * b.column_stride(), b.transposed, b.leading};
-      return multiply_small(rows, columns, block.rows, block.columns, p.k, block.z, block.pitch);
+      if (multiply_small(rows, columns, block.rows, block.columns, p.k, block.z, block.pitch)) return;
     }
   }
 #endif

@@ -4,22 +4,22 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/gemm/cpu_micro_kernel.h"
+#include "kernels/gemm/cpu_packed_gemm.h"
 #include "kernels/gemm/cpu_tiles.h"
 
 namespace aicf::cpu {
 
 #ifdef AICF_MICRO_KERNEL
 
-// Multiplications; elements of b with whole vectors in each row, and how many are transposed for two rows of
-// a at most.
+// Multiplications; elements of b with whole vectors of 16 in each row, whatever the processor has, and how
+// many are transposed for two rows of a at most.
 constexpr int64_t kMostSmall = 1 << 20, kMostSmallRight = 1 << 14, kMostTransposed = 1 << 12;
 
-inline int64_t small_pitch(int64_t columns) { return (columns + kLanes - 1) / kLanes * kLanes; }
+inline int64_t in_vectors(int64_t columns, int64_t lanes) { return (columns + lanes - 1) / lanes * lanes; }
 
 inline bool is_small(int64_t rows, int64_t columns, int64_t depth, bool trans_b) {
   const int64_t most = trans_b && rows <= 2 ? kMostTransposed : kMostSmallRight;
-  return depth <= most && columns <= most && small_pitch(columns) * depth <= most && rows <= kMostSmall &&
+  return depth <= most && columns <= most && in_vectors(columns, 16) * depth <= most && rows <= kMostSmall &&
          rows * columns * depth <= kMostSmall;
 }
 
@@ -71,14 +71,15 @@ void small_product(const Operand<float>& a, const float* b, int64_t pitch, int64
   for (; i < rows; ++i) strip(kOne, kFour, i);
 }
 
-// op(a) op(b), from the first elements of both on, to z.
-inline void multiply_small(const Operand<float>& a, const Operand<float>& b, int64_t rows, int64_t columns,
+// op(a) op(b), from the first elements of both on, to z; false without memory to pack b.
+inline bool multiply_small(const Operand<float>& a, const Operand<float>& b, int64_t rows, int64_t columns,
                            int64_t depth, float* z, int64_t z_pitch) {
-  alignas(64) float packed[kMostSmallRight];
   const float* right = b.data;
   int64_t pitch = b.leading;
   if (b.transposed || columns % kLanes != 0) {
-    pitch = small_pitch(columns);
+    pitch = in_vectors(columns, kLanes);
+    float* const packed = packed_group().room(kMostSmallRight);
+    if (!packed) return false;
     right = packed;
     for (int64_t l = 0; l < depth; ++l)
       if (b.transposed) {
@@ -95,6 +96,7 @@ inline void multiply_small(const Operand<float>& a, const Operand<float>& b, int
   } else {
     small_product<false>(a, right, pitch, rows, columns, depth, z, z_pitch);
   }
+  return true;
 }
 
 #endif

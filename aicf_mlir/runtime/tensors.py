@@ -1,4 +1,4 @@
-"""Torch tensors over arena memory: views, never copies."""
+"""Torch tensors over arena memory, as views, and those that a copy goes to."""
 
 from __future__ import annotations
 

@@ -156,6 +156,7 @@ Status Executor::replay(int64_t n, const Batch& batch, void* stream, bool (*inte
   AICF_TRY(turn.granted());
   if (!graph_) return Status::state("there is nothing to replay; call capture first");
   if (n < 0) return Status::invalid("a step is replayed 0 or more times, got " + std::to_string(n));
+  if (loss && !loss_.data) return Status::invalid("this executor was made without a place of the loss");
   AICF_TRY(start(batch, stream));
   if (n) last_trace_ = &graph_trace_;
   replayed_ = 0;

@@ -194,6 +194,8 @@ def test_calls_in_the_wrong_state() -> None:
     executor.replay(0)
     with pytest.raises(KernelError, match=r"replayed 0 or more times, got -1"):
         executor.replay(-1)
+    with pytest.raises(KernelError, match="without a place of the loss"):
+        executor.replay(1, loss=arenas["temp"].ptr)
     assert contents(arenas) == before
 
 

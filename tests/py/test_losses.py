@@ -26,7 +26,6 @@ def test_each_is_its_own(device: str) -> None:
     losses[5].zero_()
     assert [loss.item() for loss in losses] == [*found[:5], 0.0, *found[6:]]
     assert all(loss.shape == () and not loss.requires_grad and loss.is_leaf for loss in losses)
-    assert step.replay().item() < found[-1] * 1.01
 
 
 def test_one_from_inference_mode_is_a_usual_tensor() -> None:

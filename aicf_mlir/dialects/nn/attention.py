@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, TensorType, f64, i1
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
@@ -21,20 +21,14 @@ from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.dialects.nn.linear_algebra import MatmulOp
 from aicf_mlir.dialects.nn.pointwise import AddOp, EqOp, ExpOp, MulOp, PointwiseOp, SubOp, WhereOp
 from aicf_mlir.dialects.nn.rearranging import BandOp
-from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp
-from aicf_mlir.ir.body import COMPUTE
-from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
+from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp, as_element, wide_element
+from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import Value, expect_float, expect_type, is_float, scalar_of, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, NotDifferentiable
 from aicf_mlir.ir.properties import bool_attr, float_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
 __all__ = ["AttentionGradOp", "AttentionOp"]
-
-
-def wide_element(query: Value) -> Attribute:
-    """The element type of scores."""
-    return ELEMENT_TYPES[COMPUTE[element_name(tensor_type(query).get_element_type())]]
 
 
 def out_type(query: Value, value: Value) -> AnyTensor:
@@ -211,8 +205,7 @@ def mask_gradient(builder: Builder, op: AttentionOp, mask: SSAValue, dout: SSAVa
         return builder.insert(op_type(*operands)).result
 
     def wide(value: SSAValue) -> SSAValue:
-        wanted = wide_element(op.query)
-        return value if element_type(value) == wanted else builder.insert(CastOp(value, wanted)).result
+        return as_element(builder, value, wide_element(op.query))
 
     def reshaped(value: SSAValue, shape: Sequence[int]) -> SSAValue:
         return value if shape_of(value) == tuple(shape) else builder.insert(ReshapeOp(value, shape)).result
@@ -240,5 +233,4 @@ def mask_gradient(builder: Builder, op: AttentionOp, mask: SSAValue, dout: SSAVa
     delta = builder.insert(SumOp(products_of_out, [3], keepdim=True)).result
     slopes = pointwise(MulOp, weights, pointwise(SubOp, products(dout, op.value), delta))
     summed = sum_to_shape(builder, slopes, shape_of(mask))
-    wanted = element_type(mask)
-    return summed if element_type(summed) == wanted else builder.insert(CastOp(summed, wanted)).result
+    return as_element(builder, summed, element_type(mask))

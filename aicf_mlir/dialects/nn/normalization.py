@@ -28,7 +28,7 @@ from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
 from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.nn.pointwise import MulOp, SubOp
-from aicf_mlir.dialects.nn.shape import CastOp
+from aicf_mlir.dialects.nn.shape import as_element
 from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.expect import Value, expect_float, expect_type
@@ -103,13 +103,8 @@ class NormOp(RowsOp, DifferentiableInPartsInterface, abc.ABC):
 
     def sums(self, builder: Builder, g: SSAValue, weight: SSAValue, scaled: SSAValue) -> SSAValue:
         """The cotangent of a weight: the sum over all rows of `g` times what it is multiplied with."""
-        product = builder.insert(MulOp(_in(builder, g, element_type(scaled)), scaled)).result
-        return _in(builder, sum_to_shape(builder, product, shape_of(weight)), element_type(weight))
-
-
-def _in(builder: Builder, value: SSAValue, element: Attribute) -> SSAValue:
-    """A value in another element type."""
-    return value if element_type(value) == element else builder.insert(CastOp(value, element)).result
+        product = builder.insert(MulOp(as_element(builder, g, element_type(scaled)), scaled)).result
+        return as_element(builder, sum_to_shape(builder, product, shape_of(weight)), element_type(weight))
 
 
 def _properties(normalized: int, eps: float | None = None) -> dict[str, Attribute]:
@@ -191,7 +186,7 @@ class LayerNormOp(NormOp):
         dx = LayerNormGradOp(g, self.x, self.mean, self.rstd, self.weight, normalized)
         found: list[SSAValue | None] = [builder.insert(dx).dx]
         if self.weight is not None:
-            wide = _in(builder, self.x, element_type(self.mean))
+            wide = as_element(builder, self.x, element_type(self.mean))
             away = builder.insert(SubOp(wide, self.mean)).result
             scaled = builder.insert(MulOp(away, self.rstd)).result
             found.append(self.sums(builder, g, self.weight, scaled))
@@ -290,7 +285,7 @@ class RmsNormOp(NormOp):
         dx = RmsNormGradOp(g, self.x, self.rstd, self.weight, self.normalized.value.data)
         found: list[SSAValue | None] = [builder.insert(dx).dx]
         if self.weight is not None:
-            wide = _in(builder, self.x, element_type(self.rstd))
+            wide = as_element(builder, self.x, element_type(self.rstd))
             scaled = builder.insert(MulOp(wide, self.rstd)).result
             found.append(self.sums(builder, g, self.weight, scaled))
         return found

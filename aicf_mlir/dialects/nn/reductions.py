@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import DenseArrayBase, TensorType, f32, f64, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import DenseArrayBase, TensorType, i64
+from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
@@ -22,7 +22,7 @@ from aicf_mlir.dialects.nn.made import attributes_of, make_class, parameters_of
 from aicf_mlir.dialects.nn.pointwise import DivOp
 from aicf_mlir.dialects.nn.rows.functions import sign
 from aicf_mlir.dialects.nn.rows.row import ALL, FLOATS, NUMBERS, Formula
-from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp
+from aicf_mlir.dialects.nn.shape import ConstantOp, as_element, wide_element
 from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import Value, expect_type, scalar_of, with_shape
@@ -65,11 +65,9 @@ def divided(builder: Builder, x: SSAValue, divisor: float) -> SSAValue:
     """`x` of floats over a number, which a 16-bit type may be too narrow for."""
     if divisor == 1:
         return x
-    own: Attribute = element_type(x)
-    wide = x if own in (f32, f64) else builder.insert(CastOp(x, f32)).result
+    wide = as_element(builder, x, wide_element(x))
     number = builder.insert(ConstantOp(divisor, scalar_of(wide))).result
-    quotient = builder.insert(DivOp(wide, number)).result
-    return quotient if own == element_type(quotient) else builder.insert(CastOp(quotient, own)).result
+    return as_element(builder, builder.insert(DivOp(wide, number)).result, element_type(x))
 
 
 ReductionGradient = Callable[[Any, Any, Any], Scalar] | Callable[[Any, Any, Any, Any], Scalar]

@@ -17,7 +17,7 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.ir.body import COMPUTE, Body
-from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.expect import Value, is_float, with_shape
 from aicf_mlir.ir.formula import Scalar, trace
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
@@ -177,3 +177,13 @@ class CastOp(ValueOp, DifferentiableInterface, GeneratedInterface, HasCanonicali
         from aicf_mlir.dialects.nn.canonicalization import RemoveIdentity
 
         return (RemoveIdentity(),)
+
+
+def wide_element(value: Value) -> Attribute:
+    """The element type that kernels compute in."""
+    return ELEMENT_TYPES[COMPUTE[element_name(element_type(value))]]
+
+
+def as_element(builder: Builder, value: SSAValue, element: Attribute) -> SSAValue:
+    """`value` in another element type; as it is where it has that one."""
+    return value if element_type(value) == element else builder.insert(CastOp(value, element)).result

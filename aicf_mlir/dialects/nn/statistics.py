@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import BoolAttr, DenseArrayBase, FloatAttr, TensorType, f32, f64, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import BoolAttr, DenseArrayBase, FloatAttr, TensorType, f64, i64
+from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
@@ -14,7 +14,7 @@ from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, SumOp, normalized_
 from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.dialects.nn.pointwise import AddOp, MulOp, SubOp
 from aicf_mlir.dialects.nn.reductions import MeanOp, divided
-from aicf_mlir.dialects.nn.shape import CastOp, ReshapeOp
+from aicf_mlir.dialects.nn.shape import ReshapeOp, as_element, wide_element
 from aicf_mlir.ir.expect import Value
 from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInPartsInterface
 from aicf_mlir.ir.properties import bool_attr, float_attr, ints_attr, is_true
@@ -97,8 +97,7 @@ class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
 
     def decompose(self, builder: Builder) -> Sequence[SSAValue]:
         """In float32 for half precision, and rounded once."""
-        own: Attribute = element_type(self.x)
-        x = self.x if own in (f32, f64) else builder.insert(CastOp(self.x, f32)).result
+        x = as_element(builder, self.x, wide_element(self.x))
         dims = self.dims.get_values()
         mean = builder.insert(MeanOp(x, dims, keepdim=True)).result
         difference = builder.insert(SubOp(x, mean)).result
@@ -110,5 +109,4 @@ class VarMeanOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
     def _like_result(self, builder: Builder, value: SSAValue) -> SSAValue:
         if shape_of(value) != shape_of(self.mean):
             value = builder.insert(ReshapeOp(value, shape_of(self.mean))).result
-        own = element_type(self.mean)
-        return value if element_type(value) == own else builder.insert(CastOp(value, own)).result
+        return as_element(builder, value, element_type(self.mean))

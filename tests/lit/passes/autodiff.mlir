@@ -277,3 +277,17 @@ func.func @mean_of_two(%w: tensor<4x3xf32> {aicf.role = "param", aicf.name = "w"
   %loss = nn.sum %mean {dims = array<i64: 0>} : (tensor<3xf32>) -> tensor<f32>
   func.return %loss : tensor<f32>
 }
+
+// -----
+
+// A count that a 16-bit type may not have divides in float32.
+// CHECK-LABEL: func.func @mean_of_halves
+// CHECK:         %[[ONE:.*]] = nn.constant {value = 1.0} : tensor<f16>
+// CHECK-NEXT:    %[[WIDE:.*]] = nn.cast %[[ONE]] : (tensor<f16>) -> tensor<f32>
+// CHECK-NEXT:    %[[COUNT:.*]] = nn.constant {value = 100000.0} : tensor<f32>
+// CHECK-NEXT:    %[[G:.*]] = nn.div %[[WIDE]], %[[COUNT]] : tensor<f32>
+// CHECK-NEXT:    nn.cast %[[G]] : (tensor<f32>) -> tensor<f16>
+func.func @mean_of_halves(%w: tensor<100000xf16> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f16> {aicf.role = "loss"}) {
+  %loss = nn.mean %w {dims = array<i64: 0>} : (tensor<100000xf16>) -> tensor<f16>
+  func.return %loss : tensor<f16>
+}

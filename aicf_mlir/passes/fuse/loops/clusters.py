@@ -191,8 +191,7 @@ class Clustering:
         for op, member in self.loops.items():
             own = self.cluster_of[op]
             for source in dict.fromkeys(access.root.owner for access in member.operands):
-                other = self.cluster_of.get(source) if isinstance(source, Operation) else None
-                if other is None or other is own or not isinstance(source, Operation):
+                if not isinstance(source, Operation) or (other := self.cluster_of.get(source)) in (None, own):
                     continue
                 if isinstance(reason := self.joined(other, self.members[op]), str):
                     yield op, source, reason

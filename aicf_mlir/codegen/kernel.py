@@ -27,7 +27,7 @@ from aicf_mlir.codegen.product import Product
 from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, REDUCTIONS, Body, is_table, table_type
 
-GENERATOR = 6
+GENERATOR = 7
 """Counts up whenever the code of a kernel may change: ids and the cache depend on it."""
 
 MAPS = ("map", "gemm_map")
@@ -55,7 +55,9 @@ class Kernel:
     @cached_property
     def id(self) -> str:
         """The kernel id: the same text, types, layouts and target give the same id on every machine."""
-        operands = [(t.element, t.shape, t.strides, t.alignment) for t in (*self.operands, *self.results)]
+        aligned = self.target != "cpu"  # the same code takes every address there
+        tensors = (*self.operands, *self.results)
+        operands = [(t.element, t.shape, t.strides, t.alignment if aligned else 1) for t in tensors]
         parts = (GENERATOR, self.kind, self.target, self.body.digest, self.domain, self.reduced, operands)
         text = repr(parts if self.product is None else (*parts, self.product))
         return f"gen_{self.kind}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
@@ -251,7 +253,13 @@ class Kernel:
 
     @cached_property
     def holder(self) -> int | None:
-        """The result of a gemm_map in whose memory the CPU computes the product first; None: in the workspace."""
+        """The result of a gemm_map in whose memory the CPU computes the product first; None: in the workspace.
+
+        Several results, each of which can take the place of an operand of its own, leave theirs to that.
+        """
+        replaced = {operand for _, operand in self.in_place}
+        if len(self.results) > 1 and len(replaced) >= len(self.results):
+            return None
         for number, result in enumerate(self.results):
             if result.element == self.operands[0].element and result.layout.is_dense:
                 return number

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from math import prod
 
 from aicf_mlir.codegen.functions import CALLED
@@ -17,6 +18,7 @@ from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
 from aicf_mlir.codegen.llvm.text import Function, Value, module
 from aicf_mlir.codegen.llvm.walk import Walk, lanes_for
 from aicf_mlir.dtypes import byte_size
+from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.layouts import dense_strides
 
 BLOCK = ("batch", "row", "row_end", "column", "column_end")
@@ -74,11 +76,21 @@ def _product(kernel: Kernel) -> Product:
 
 
 def _sizes(kernel: Kernel) -> tuple[int, ...]:
-    """What the called function takes: the sizes, and the steps of a, b and the product, which is dense."""
+    """What the called function takes: the sizes, the steps of a, b and the product, which is dense, and what it fetches ahead."""
     layout = _product(kernel).layout
     m, n, inner = layout.m, layout.n, layout.inner_batch
     sizes = (layout.batch, inner, m, n, layout.k, int(layout.trans_a), int(layout.trans_b))
-    return (*sizes, *layout.a, *layout.b, max(n, 1), inner * m * n, m * n)
+    beside = _beside(kernel) if layout.batch == 1 else []
+    return (*sizes, *layout.a, *layout.b, max(n, 1), inner * m * n, m * n, len(beside), *chain(*beside))
+
+
+def _beside(kernel: Kernel) -> list[tuple[int, int, int]]:
+    """Of each operand that lies by rows: its address among those of the launch, its leading step, an element's bytes."""
+    found: list[tuple[int, int, int]] = []
+    for number, (type_, tensor) in enumerate(zip(kernel.body.args, kernel.operands, strict=True)):
+        if number and not is_table(type_) and tensor.strides[-1] == 1 and tensor.strides[-2]:
+            found.append((number + 1, tensor.strides[-2], byte_size(tensor.element, ())))
+    return found
 
 
 def _epilogue(kernel: Kernel) -> Kernel:

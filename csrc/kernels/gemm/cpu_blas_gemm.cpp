@@ -20,7 +20,12 @@ template <class T>
 Status run(const GemmProblem& p, void* panel) {
   store_bias_grad<T>(p);
   const Matrices<void*> z = panel ? dense(p, panel) : p.out;
-  return multiply<T>(p, z, [&](int64_t, const Product& product, const Block<T>& block) {
+  const auto beside = [&](const Product& product) {
+    Beside read;
+    if (p.saved.data) read.add(p.saved.of<const T>(product), p.saved.leading, sizeof(T));
+    return read;
+  };
+  return multiply<T>(p, z, beside, [&](int64_t, const Product& product, const Block<T>& block) {
     if (!p.plain()) finish_block(p, product, block);
   });
 }

@@ -12,6 +12,22 @@
 
 namespace aicf::cpu {
 
+// What an epilogue reads of one product beside it, where it lies by rows: the CPU fetches it ahead.
+struct Beside {
+  static constexpr int kMost = 4;
+  struct Operand {
+    const char* data;
+    int64_t pitch, size;  // bytes from row to row, and of an element
+  };
+
+  Operand operands[kMost]{};
+  int count = 0;
+
+  void add(const void* data, int64_t leading, int64_t size) {
+    if (count < kMost) operands[count++] = {static_cast<const char*>(data), leading * size, size};
+  }
+};
+
 #ifdef AICF_MICRO_KERNEL
 
 // A strip's sums are kStripRows x 2 vectors; with two of b and one of a they fill the registers.
@@ -126,11 +142,12 @@ inline void pack_rows(const float* a, int64_t leading, bool trans, int64_t depth
     }
 }
 
-// Memory that will be read, `rows` rows of `bytes` with `step` from row to row: fetched a line at a time
-// while something else is computed.
-struct Ahead {
+// Memory that will be read, `rows` rows of `bytes` with `step` from row to row.
+struct Lines {
   const char* row = nullptr;
   int64_t step = 0, bytes = 0, rows = 0, at = 0;
+
+  int64_t count() const { return rows * ((bytes + 63) / 64); }
 
   void fetch() {
     if (rows <= 0) return;
@@ -138,6 +155,20 @@ struct Ahead {
     at += 64;
     if (at < bytes) return;
     at = 0, row += step, --rows;
+  }
+};
+
+// What is fetched from memory while something else is computed: what is packed next, a line at a time, and
+// what the epilogue reads of the block that is computed, `each` lines of every operand.
+struct Ahead {
+  Lines next{}, beside[Beside::kMost]{};
+  int count = 0;
+  int64_t each = 1;
+
+  void fetch() {
+    next.fetch();
+    for (int i = 0; i < count; ++i)
+      for (int64_t line = 0; line < each; ++line) beside[i].fetch();
   }
 };
 constexpr int64_t kStepsPerLine = 8;  // along k, for each line that is fetched: some hundred cycles

@@ -77,6 +77,7 @@ inline bool lies_well(const GemmProblem& p) {
 // A band of rows of a, and what is multiplied with them.
 struct Band {
   const GemmProblem& p;
+  const Beside& beside;
   const float *a, *b;  // from the band's first row or column, and k, on
   int64_t row, rows;   // of the result
   int64_t column, columns;
@@ -106,11 +107,24 @@ struct Band {
   const float* group(int64_t g) const { return b + g * kGroupColumns * (p.trans_b ? p.b.leading : 1); }
   int64_t columns_of(int64_t g) const { return std::min(kGroupColumns, columns - g * kGroupColumns); }
 
-  Ahead lines_of(int64_t g) const {
+  Lines lines_of(int64_t g) const {
     const int64_t size = sizeof(float), step = p.b.leading * size;
     const char* const from = reinterpret_cast<const char*>(group(g));
-    return p.trans_b ? Ahead{from, step, depth * size, columns_of(g)}
-                     : Ahead{from, step, columns_of(g) * size, depth};
+    return p.trans_b ? Lines{from, step, depth * size, columns_of(g)}
+                     : Lines{from, step, columns_of(g) * size, depth};
+  }
+
+  // Has what the epilogue reads beside the block fetched while the block is computed.
+  void fetch_beside(const Block<float>& block, Ahead& ahead) const {
+    ahead.count = last ? beside.count : 0, ahead.each = 1;
+    const int64_t steps = divide_up(block.rows, kStripRows) * divide_up(block.columns, kStripColumns) *
+                          divide_up(depth, kStepsPerLine);
+    for (int i = 0; i < ahead.count; ++i) {
+      const auto& [data, pitch, size] = beside.operands[i];
+      ahead.beside[i] = {data + block.row * pitch + block.column * size, pitch, block.columns * size,
+                         block.rows};
+      ahead.each = std::max(ahead.each, divide_up(ahead.beside[i].count(), steps));
+    }
   }
 
   // Whether the first product with a strip of the group packs it.
@@ -136,6 +150,7 @@ struct Band {
     block.rows = std::min(row + rows, row + end * kStripRows) - block.row;
     block.column = column + g * kGroupColumns, block.columns = columns_of(g);
     block.z = z + block.row * pitch + block.column;
+    fetch_beside(block, ahead);
     for (int64_t i = 0; i < block.rows; i += kStripRows)
       for (int64_t j = 0; j < block.columns; j += kStripColumns) {
         const Target target{block.z + i * pitch + j, pitch, std::min<int64_t>(kStripRows, block.rows - i),
@@ -180,9 +195,10 @@ class Deal {
 };
 
 // One product, m, n, k >= 1, to z with `pitch` elements from row to row; `finish(block)` is called for blocks
-// of it that do not overlap, once each is complete. Code::Device without memory.
+// of it that do not overlap, once each is complete, and reads `beside` there. Code::Device without memory.
 template <class Finish>
-Status multiply_packed(const GemmProblem& p, const Product& product, float* z, int64_t pitch, Finish finish) {
+Status multiply_packed(const GemmProblem& p, const Product& product, const Beside& beside, float* z,
+                       int64_t pitch, Finish finish) {
   const float* a = p.a.of<const float>(product);
   const float* b = p.b.of<const float>(product);
   const int64_t group_size = kGroupColumns * std::min(p.k, kDepth);
@@ -194,6 +210,7 @@ Status multiply_packed(const GemmProblem& p, const Product& product, float* z, i
     for (int64_t start = 0; start < p.k; start += kDepth)
       for (int64_t row = 0; row < p.m; row += kBandRows) {
         const Band band{.p = p,
+                        .beside = beside,
                         .a = a + (p.trans_a ? start * p.a.leading + row : row * p.a.leading + start),
                         .b = b + (p.trans_b ? column * p.b.leading + start : start * p.b.leading + column),
                         .row = row,
@@ -213,7 +230,8 @@ Status multiply_packed(const GemmProblem& p, const Product& product, float* z, i
             int64_t part = take();
             if (part >= parts.count) return;
             band.pack(g, group);
-            Ahead ahead = next < groups ? band.lines_of(next) : Ahead{};
+            Ahead ahead;
+            if (next < groups) ahead.next = band.lines_of(next);
             for (bool fresh = true; part < parts.count; part = take(), fresh = false) {
               const Block<float> block =
                   band.multiply(part * parts.each, parts.end(part), g, group, fresh, z, pitch, ahead);
@@ -235,7 +253,7 @@ Status multiply_packed(const GemmProblem& p, const Product& product, float* z, i
 constexpr bool kPacks = false;
 
 template <class Finish>
-Status multiply_packed(const GemmProblem&, const Product&, float*, int64_t, Finish) {
+Status multiply_packed(const GemmProblem&, const Product&, const Beside&, float*, int64_t, Finish) {
   return Status::state("this build has no product of its own");
 }
 

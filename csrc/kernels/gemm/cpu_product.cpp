@@ -18,7 +18,13 @@ void product(const int64_t* sizes, const void* a, const void* b, void* z, Epilog
   const auto finish = [&](int64_t batch, const Product&, const Block<T>& block) {
     epilogue(addresses, batch, block.row, block.row + block.rows, block.column, block.column + block.columns);
   };
-  if (!multiply<T>(p, to, finish).is_ok()) multiply_in_blocks<T>(p, to, finish);
+  const auto beside = [&](const Product&) {
+    Beside read;
+    for (const int64_t* row = sizes + 17; row < sizes + 17 + 3 * sizes[16]; row += 3)
+      read.add(addresses[row[0]], row[1], row[2]);
+    return read;
+  };
+  if (!multiply<T>(p, to, beside, finish).is_ok()) multiply_in_blocks<T>(p, to, finish);
 }
 
 }  // namespace

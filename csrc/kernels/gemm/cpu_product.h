@@ -13,7 +13,9 @@ using EpilogueFunction = void (*)(void* const* addresses, int64_t batch, int64_t
 
 // z = op(a) op(b) of all products, f64 where a and b are, else f32; then the epilogue for blocks of it that
 // do not overlap, by several threads. `sizes` are batch, inner_batch, m, n, k, trans_a, trans_b, and of a, b
-// and z the steps leading, outer and inner, in elements: see GemmProblem.
+// and z the steps leading, outer and inner, in elements: see GemmProblem. Behind them the number of operands
+// that the epilogue reads by rows beside a single product, and of each its place among the addresses, the
+// elements from row to row, and the bytes of an element.
 using ProductFunction = void (*)(const int64_t* sizes, const void* a, const void* b, void* z,
                                  EpilogueFunction epilogue, void* const* addresses);
 

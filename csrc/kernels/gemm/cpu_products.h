@@ -108,16 +108,17 @@ void multiply_in_blocks(const GemmProblem& p, const Matrices<void*>& z, const Fi
       });
 }
 
-// The same by whatever is fastest. Code::Device without memory for packed operands: then no block is
-// finished.
-template <class T, class Finish>
-Status multiply(const GemmProblem& p, const Matrices<void*>& z, const Finish& finish) {
+// The same by whatever is fastest. beside(product) is what `finish` reads of one. Code::Device without memory
+// for packed operands: then no block is finished.
+template <class T, class ReadBeside, class Finish>
+Status multiply(const GemmProblem& p, const Matrices<void*>& z, const ReadBeside& beside,
+                const Finish& finish) {
   if (p.m == 0 || p.n == 0) return Status::ok();
   if constexpr (std::is_same_v<T, float>) {
     if (packs(p)) {
       for (int64_t i = 0; i < p.batch; ++i) {
         const Product product = p.product(i);
-        AICF_TRY(multiply_packed(p, product, z.of<float>(product), z.leading,
+        AICF_TRY(multiply_packed(p, product, beside(product), z.of<float>(product), z.leading,
                                  [&](const Block<float>& block) { finish(i, product, block); }));
       }
       return Status::ok();

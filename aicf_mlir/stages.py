@@ -63,7 +63,12 @@ STAGES: tuple[Stage, ...] = (
         "step", ("apply-optimizer", "canonicalize", "cse", "dce"), UPDATES, "the whole train step, still pure"
     ),
     Stage("lowered", ("decompose", "lower"), KERNELS, "one op, one launch"),
-    Stage("fused", ("fuse", "dce"), KERNELS, "epilogues, and one launch for the optimizer"),
+    Stage(
+        "fused",
+        ("fuse{target=$target}", "dce"),
+        KERNELS,
+        "epilogues of products, and the rest of the updates in one launch",
+    ),
     Stage(
         "kernel",
         ("elide-copies{target=$target}", "select-kernels{target=$target}"),

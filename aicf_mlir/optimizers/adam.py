@@ -20,6 +20,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.expect import Value, expect_tensors, expect_type
+from aicf_mlir.ir.formula import Scalar, absolute, select, sqrt
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.optimizers import advance
@@ -118,6 +119,63 @@ class AdamOp(OptimOp):
         )
 
 
+def adam_combined(
+    lr: Scalar,
+    beta1: Scalar,
+    beta2: Scalar,
+    eps: Scalar,
+    weight_decay: Scalar,
+    bc1_inv: Scalar,
+    bc2_inv: Scalar,
+    *,
+    decoupled: bool = False,
+    maximize: bool = False,
+) -> dict[str, Scalar]:
+    """How the rule of csrc/kernels/optim/step.h combines the hyperparameters."""
+    return {
+        "decay": 1.0 - lr * weight_decay if decoupled else weight_decay,
+        "one_minus_beta1": 1.0 - beta1,
+        "beta2": beta2,
+        "one_minus_beta2": 1.0 - beta2,
+        "eps": eps,
+        "step_size": lr * bc1_inv,
+        "bc2_inv_sqrt": sqrt(bc2_inv),
+    }
+
+
+def adam_updated(
+    p: Scalar,
+    g: Scalar,
+    m: Scalar,
+    v: Scalar,
+    decay: Scalar,
+    one_minus_beta1: Scalar,
+    beta2: Scalar,
+    one_minus_beta2: Scalar,
+    eps: Scalar,
+    step_size: Scalar,
+    bc2_inv_sqrt: Scalar,
+    vmax: Scalar | None = None,
+    *,
+    decoupled: bool = False,
+    maximize: bool = False,
+) -> dict[str, Scalar]:
+    """That rule on one element."""
+    if maximize:
+        g = -g
+    if decoupled:
+        p = p * decay
+    else:
+        g = select(decay.differs(0.0), g + decay * p, g)
+    near = absolute(one_minus_beta1) < 0.5  # lerp starts at the nearer end
+    weight = select(near, one_minus_beta1, one_minus_beta1 - 1.0)
+    m = select(near, m, g) + weight * (g - m)
+    v = beta2 * v + one_minus_beta2 * g * g
+    largest = v if vmax is None else select((v > vmax) | v.is_nan(), v, vmax)
+    p = p - step_size * m / (sqrt(largest) * bc2_inv_sqrt + eps)
+    return {"p": p, "m": m, "v": v, "vmax": largest}
+
+
 @dataclass(frozen=True)
 class Adam(UpdateRule):
     """torch.optim.Adam and, `decoupled`, torch.optim.AdamW."""
@@ -138,6 +196,8 @@ class Adam(UpdateRule):
     CORRECTIONS = advance.CORRECTIONS
     COUNTS_IN_STATE = True
     OP = AdamOp
+    COMBINED = staticmethod(adam_combined)
+    UPDATED = staticmethod(adam_updated)
 
     amsgrad: bool = False
     decoupled: bool = False

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from xdsl.ir import Operation, SSAValue
 
+from aicf_mlir.ir.formula import Scalar
 from aicf_mlir.ir.registry import Schema
 from aicf_mlir.optimizers.advance import AdvanceOp, Array, Correction
 from aicf_mlir.optimizers.op import OptimOp
@@ -191,6 +192,17 @@ class UpdateRule(abc.ABC):
         Its arguments are the operands that are there and the flags, by the names of the schema: scalars are those of
         the tensor's group, of a vector the tensor's element.
         """
+
+    # ---- what it does, as the epilogue of the product that makes the gradient; with the bits of the launch ----
+
+    COMBINED: ClassVar[Callable[..., dict[str, Scalar]] | None] = None
+    """
+    What `UPDATED` takes of the scalars, by name and rounded to f32 then: computed once, in the types of the operands.
+
+    Its arguments are the scalars that are there and the flags, as those of `formula`. None: the update is always a launch.
+    """
+    UPDATED: ClassVar[Callable[..., dict[str, Scalar]] | None] = None
+    """The results by name, of the tensors that are there, the gradient among them, of what `COMBINED` gives, and of the flags."""
 
     # ---- what it refuses ----
 

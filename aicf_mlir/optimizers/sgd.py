@@ -20,6 +20,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.expect import Value, expect_tensors
+from aicf_mlir.ir.formula import Scalar, select
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import tensor_type
 from aicf_mlir.optimizers.advance import Array
@@ -106,6 +107,46 @@ class SgdOp(OptimOp):
         self.expect_like_parameter(self.p, **{"p'": self.next_p, "buf'": self.next_buf})
 
 
+def sgd_combined(
+    lr: Scalar,
+    weight_decay: Scalar,
+    momentum: Scalar | None = None,
+    dampening: Scalar | None = None,
+    step: Scalar | None = None,
+    *,
+    nesterov: bool = False,
+    maximize: bool = False,
+) -> dict[str, Scalar]:
+    """How the rule of csrc/kernels/optim/step.h combines the hyperparameters."""
+    combined = {"lr": lr, "weight_decay": weight_decay}
+    if momentum is None or dampening is None or step is None:
+        return combined
+    return {**combined, "momentum": momentum, "one_minus_dampening": 1.0 - dampening, "step": step}
+
+
+def sgd_updated(
+    p: Scalar,
+    g: Scalar,
+    lr: Scalar,
+    weight_decay: Scalar,
+    buf: Scalar | None = None,
+    momentum: Scalar | None = None,
+    one_minus_dampening: Scalar | None = None,
+    step: Scalar | None = None,
+    *,
+    nesterov: bool = False,
+    maximize: bool = False,
+) -> dict[str, Scalar]:
+    """That rule on one element."""
+    if maximize:
+        g = -g
+    g = select(weight_decay.differs(0.0), g + weight_decay * p, g)
+    if buf is None or momentum is None or one_minus_dampening is None or step is None:
+        return {"p": p - lr * g}
+    buf = select(step.equal(1.0), g, momentum * buf + one_minus_dampening * g)
+    return {"p": p - lr * (g + momentum * buf if nesterov else buf), "buf": buf}
+
+
 @dataclass(frozen=True)
 class Sgd(UpdateRule):
     """torch.optim.SGD."""
@@ -121,6 +162,8 @@ class Sgd(UpdateRule):
     FLAGS = (Flag("momentum", "momentum"), Flag("nesterov", "nesterov"), Flag("maximize", "maximize"))
     REQUIRES: ClassVar = {"nesterov": "momentum"}
     OP = SgdOp
+    COMBINED = staticmethod(sgd_combined)
+    UPDATED = staticmethod(sgd_updated)
 
     momentum: bool = False
     nesterov: bool = False

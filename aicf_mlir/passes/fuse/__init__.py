@@ -19,6 +19,7 @@ from xdsl.rewriter import Rewriter
 from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.plan import LaunchOp
 from aicf_mlir.dialects.scalar import Bodies, BodyOp
+from aicf_mlir.ir import registry
 from aicf_mlir.ir.signature import return_op
 from aicf_mlir.passes.fuse.activation import FuseActivation
 from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
@@ -27,26 +28,40 @@ from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
 from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
 from aicf_mlir.passes.fuse.loops import fuse_loops, tell_apart
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
+from aicf_mlir.passes.fuse.update import UpdateFusion
 from aicf_mlir.passes.fuse.views import FoldReshape
 
 
 @dataclass(frozen=True)
 class FusePass(ModulePass):
-    """Fuse bias, activation and their gradients into products, and all updates of a kind into one launch."""
+    """Fuse bias, activation and their gradients into products, and all updates of a kind into one launch.
+
+    Options:
+      target: "cpu" (the default), where products also update large weights, or a compute capability such as "sm_90"
+    """
 
     name = "fuse"
+
+    target: str = "cpu"
+
+    def __post_init__(self) -> None:
+        registry.check_target(self.target)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         bodies = Bodies(op)
         for function in list(op.ops):
             if isinstance(function, FuncOp) and not function.is_declaration:
                 return_op(function)  # refuses what is not one block
+                updates = UpdateFusion(function, bodies)
+                if self.target == "cpu":
+                    updates.write()
                 fuse_products(function)
                 fuse_epilogues(function, bodies, last=False)
                 if fuse_loops(function, bodies):
                     fuse_products(function)  # what one launch reads now, two did
                 fuse_epilogues(function, bodies, last=True)
                 fuse_updates(function)
+                updates.place()
                 tell_apart(function, bodies)
         drop_unread_bodies(op)
 

@@ -1,0 +1,220 @@
+"""The optimizer's update of a weight as the epilogue of the product that makes its gradient: one kernel.gemm_map.
+
+The gradient is used where it is computed, and never written. What the update reads beside it, the weight and its
+moments, the CPU fetches from memory while it multiplies (csrc/kernels/gemm/cpu_packed_gemm.h); a launch that only
+updates does little but wait for them. So this is for the CPU, and for weights that its caches do not keep from step to
+step. A bias gradient, which the product would compute too, is a sum by itself then, as fast.
+
+An update that a failing check must skip stays a launch of its own, and so does one of a gradient that something else
+reads, is rounded, or has more than one product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.dialects.builtin import TensorType, f32
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.rewriter import Rewriter
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.ir.attributes import Symbol
+from aicf_mlir.ir.body import COMPUTE
+from aicf_mlir.ir.formula import Scalar, trace
+from aicf_mlir.ir.layouts import Layout, with_layout
+from aicf_mlir.ir.locations import fused_location
+from aicf_mlir.ir.remarks import remark
+from aicf_mlir.ir.signature import STATUS, argument_labels
+from aicf_mlir.ir.tensor_op import shape_of, tensor_type
+from aicf_mlir.optimizers import LAUNCHES, UPDATES
+from aicf_mlir.optimizers.op import GRADIENT
+from aicf_mlir.passes.fuse.optimizer import PER_TENSOR, indices_of, scalars_of
+
+LEAST = 1 << 17
+"""Elements of a weight from which on it pays: with its moments it is larger than a cache of one core."""
+
+Flags = Mapping[str, bool]
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What updates read beside their tensors, with an element for each parameter of the group, by name."""
+
+    names: tuple[str, ...]
+    values: Sequence[SSAValue]
+
+
+class UpdateFusion:
+    """The updates of one function."""
+
+    def __init__(self, function: FuncOp, bodies: Bodies):
+        self.function = function
+        self.bodies = bodies
+        self.block = function.body.block
+        self.combined: dict[tuple[object, ...], Combined] = {}
+        """By what it is computed of."""
+        self.launches: list[KernelOp] = []
+
+    def write(self) -> None:
+        """Replace the updates, and the products that are their gradients; before anything else joins those."""
+        for op in list(self.block.ops):
+            if not isinstance(op, KernelOp) or op.op_name not in UPDATES or len(op.ins[GRADIENT]) != 1:
+                continue
+            (gradient,) = op.ins[GRADIENT]
+            if prod(shape_of(gradient)) < LEAST:
+                continue
+            if reason := self.reason(op, gradient):
+                remark(op, f"is not fused into the product of its gradient: {reason}")
+            else:
+                assert isinstance(gradient, OpResult) and isinstance(gradient.op, kernel.GemmOp)
+                self.fuse(op, gradient.op)
+
+    def reason(self, update: KernelOp, gradient: SSAValue) -> str:
+        """Why an update stays a launch; empty if its gradient is a product that it can be the epilogue of."""
+        rule, uses = UPDATES[update.op_name], [use for value in update.results for use in value.uses]
+        labels = argument_labels(self.function)
+        counted = {value.owner for value in scalars_of(update)[0].values() if isinstance(value, OpResult)}
+        conditions = {
+            f"{rule.KIND} has no body": rule.UPDATED is None or rule.COMBINED is None,
+            "it has no moments to wait for": len(update.results) == 1,
+            "a check that fails must skip it": any(label.role == STATUS for label in labels),
+            "its gradient is not what one product gives": not isinstance(gradient.owner, kernel.GemmOp),
+            "something else reads the gradient": not gradient.has_one_use(),
+            "it is not of f32": tensor_spec(gradient)[0] != "f32",
+            "a new value is read in the step": not all(isinstance(use.operation, ReturnOp) for use in uses),
+            "its scalars are not known from the beginning": not all(map(is_of_arguments, counted)),
+        }
+        return next((reason for reason, holds in conditions.items() if holds), "")
+
+    def fuse(self, update: KernelOp, product: KernelOp) -> None:
+        """Write both as one launch in the place of the update."""
+        updated = UPDATES[update.op_name].UPDATED
+        assert updated is not None
+        shape, results = shape_of(update.results[0]), [name for name, values in update.outs.items() if values]
+        flags = {name: bool(value) for name, value in update.attrs.items() if name not in PER_TENSOR}
+        combined = self.combine(update, flags)
+        (index,) = indices_of(update) or [0]
+        views = [view_of(value, Layout(shape, (0,) * len(shape), index)) for value in combined.values]
+        tensors = {name: values[0] for name, values in update.ins.items() if name in results}
+        names = (GRADIENT, *tensors, *combined.names)
+
+        def body(*values: Scalar) -> list[Scalar]:
+            made = updated(**dict(zip(names, values, strict=True)), **flags)
+            return [made[name] for name in results]
+
+        symbol = self.bodies.symbol(trace(["f32"] * len(names), body), f"{update.op_name}_of_product")
+        launch = kernel.GemmMapOp.launch(
+            {
+                "a": product.ins["a"],
+                "b": product.ins["b"],
+                "x": [*tensors.values(), *(view.output for view in views)],
+                "table": [],
+            },
+            {"y": [value.type for value in update.results]},
+            body=Symbol(symbol),
+            **{name: product.attrs[name] for name in ("trans_a", "trans_b") if name in product.attrs},
+        )
+        launch.location = fused_location(product, update)
+        hints = [value.name_hint for value in update.results]
+        Rewriter.replace_op(update, [*views, launch], launch.results)
+        Rewriter.erase_op(product)
+        for value, hint in zip(launch.results, hints, strict=True):
+            value.name_hint = hint
+        for view, name in zip(views, combined.names, strict=True):
+            view.location = launch.location
+            view.output.name_hint = name
+        self.launches.append(launch)
+
+    def combine(self, update: KernelOp, flags: Flags) -> Combined:
+        """What all updates of a group read: a launch at the beginning, behind those that its operands come from."""
+        (scalars,) = scalars_of(update)
+        key = (update.op_name, *flags.items(), *scalars.items())
+        if key in self.combined:
+            return self.combined[key]
+        combine = UPDATES[update.op_name].COMBINED
+        assert combine is not None
+        made: dict[str, Scalar] = {}
+
+        def body(*values: Scalar) -> list[Scalar]:
+            made.update(combine(**dict(zip(scalars, values, strict=True)), **flags))
+            return [value.cast("f32") for value in made.values()]
+
+        types = [COMPUTE[tensor_spec(value)[0]] for value in scalars.values()]
+        symbol = self.bodies.symbol(trace(types, body), f"{update.op_name}_scalars")
+        shape = max((shape_of(value) for value in scalars.values()), key=len) or (1,)
+        owners = dict.fromkeys(value.owner for value in scalars.values())
+        moved = [op for op in owners if isinstance(op, Operation)]
+        views = {
+            name: view_of(value, Layout(shape, (0,)).normal())
+            for name, value in scalars.items()
+            if not shape_of(value)
+        }
+        launch = kernel.MapOp.launch(
+            {
+                "x": [views[name].output if name in views else value for name, value in scalars.items()],
+                "table": [],
+            },
+            {"y": [TensorType(f32, shape)] * len(made)},
+            body=Symbol(symbol),
+            shape=list(shape),
+        )
+        for op in moved:
+            op.detach()
+        assert self.block.first_op is not None
+        self.block.insert_ops_before([*moved, *views.values(), launch], self.block.first_op)
+        for op in (*views.values(), launch):
+            op.location = update.location
+        for name, view in views.items():
+            view.output.name_hint = name
+        for name, value in zip(made, launch.results, strict=True):
+            value.name_hint = name
+        self.combined[key] = Combined(tuple(made), launch.results)
+        return self.combined[key]
+
+    def place(self) -> None:
+        """Move each launch up to where all is known and nothing reads the old values later; for the end."""
+        position = {op: at for at, op in enumerate(self.block.ops)}
+        for launch in self.launches:
+            replaced = launch.ins["x"][: len(launch.results)]
+            views = [
+                op for value in launch.ins["x"][len(replaced) :] if isinstance(op := value.owner, Operation)
+            ]
+            read = [
+                *launch.ins["a"],
+                *launch.ins["b"],
+                *replaced,
+                *(value for op in views for value in op.operands),
+            ]
+            before = [op for value in read if isinstance(op := value.owner, Operation)]
+            before += [op for value in replaced for op in readers_of(value) if op is not launch]
+            last = max(before, key=position.__getitem__)
+            for op in (*views, launch):
+                op.detach()
+                position[op] = position[last]
+            self.block.insert_ops_after([*views, launch], last)
+
+
+def view_of(value: SSAValue, layout: Layout) -> kernel.ViewOp:
+    """A view of `value`."""
+    return kernel.ViewOp.build_op([value], [with_layout(tensor_type(value), layout)])
+
+
+def readers_of(value: SSAValue) -> Iterator[Operation]:
+    """All launches that read `value`, also through what moves no memory."""
+    for use in value.uses:
+        if isinstance(use.operation, kernel.VIEWS):
+            yield from readers_of(use.operation.results[0])
+        elif isinstance(use.operation, KernelOp):
+            yield use.operation
+
+
+def is_of_arguments(op: Operation | Block) -> bool:
+    """Whether this is a launch of the optimizer that could stand at the beginning."""
+    if not isinstance(op, KernelOp) or op.op_name not in LAUNCHES:
+        return False
+    return all(isinstance(value.owner, Block) for value in op.operands)

@@ -8,13 +8,14 @@ as nothing but these parameters looks at it.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
 import torch
 
-from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.source import here, trace_error
 from aicf_mlir.frontend.special import special
 from aicf_mlir.frontend.types import describe
 
@@ -50,6 +51,43 @@ def refuse_shared(bound: Mapping[str, torch.Tensor], model: Iterable[torch.Tenso
             )
 
 
+def warn_of_aliases(moved: Mapping[str, torch.Tensor]) -> None:
+    """
+    Warn of whole parameters, about to be moved, whose memory something else looks at: it stays with the old values.
+
+    Nothing is wrong with that for whoever wants no more of it, so it is no error. Parts of a larger tensor are refused.
+    """
+    names = [name for name, tensor in moved.items() if is_aliased(tensor)]
+    if not names:
+        return
+    others = f" and {len(names) - 1} others" if len(names) > 1 else ""
+    message = (
+        f"something that was made from {names[0]!r}{others} before looks at the same memory, such as a kept state_dict(),"
+        " .data, or a loss that keeps its graph: the compiled step moves the tensor, and what was made before sees no update;"
+        " make it anew from the model, or clone() it"
+    )
+    location = here()
+    if location is None:
+        warnings.warn(message, stacklevel=2)
+    else:
+        warnings.warn_explicit(message, UserWarning, location.file, location.line)
+
+
+def is_aliased(tensor: torch.Tensor) -> bool:
+    """Whether another tensor certainly looks at the memory of one that has a storage of its own."""
+    if tensor.is_meta or special(tensor) is not None:
+        return False
+    storage, (start, end) = tensor.untyped_storage(), memory(tensor)
+    used = use_count(storage)
+    return storage.nbytes() <= end - start and used is not None and used > 2  # the tensor, and `storage`
+
+
+def use_count(storage: torch.UntypedStorage) -> int | None:
+    """How many tensors and storage objects share a storage; None where torch does not say."""
+    count: Any = vars(torch._C).get("_storage_Use_Count")  # pyright: ignore[reportPrivateUsage]
+    return None if count is None else count(key_of(storage))
+
+
 def by_storage(tensors: Iterable[torch.Tensor]) -> dict[int, list[torch.Tensor]]:
     """Tensors with ordinary memory, by their storage."""
     found: dict[int, list[torch.Tensor]] = {}
@@ -61,10 +99,9 @@ def by_storage(tensors: Iterable[torch.Tensor]) -> dict[int, list[torch.Tensor]]
 
 def is_divided(tensor: torch.Tensor, known: Mapping[int, list[torch.Tensor]]) -> bool:
     """Whether the known tensors in the storage of `tensor` are all that looks at it, and none overlaps another."""
-    count: Any = vars(torch._C).get("_storage_Use_Count")  # pyright: ignore[reportPrivateUsage]
     storage = tensor.untyped_storage()
     parts = known[key_of(storage)]
-    alone = count is not None and count(key_of(storage)) == len(parts) + 1  # `storage` itself counts
+    alone = use_count(storage) == len(parts) + 1  # `storage` itself counts
     ranges = sorted(memory(part) for part in parts if part.numel())
     return alone and all(end <= start for (_, end), (start, _) in pairwise(ranges))
 

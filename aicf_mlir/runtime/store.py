@@ -12,6 +12,7 @@ import torch
 
 from aicf_mlir import _C
 from aicf_mlir.errors import BindError, PlanError
+from aicf_mlir.frontend.shared_memory import warn_of_aliases
 from aicf_mlir.ir.roles import SHARED_ROLES, STATUS
 from aicf_mlir.runtime.homes import Home, home_of, is_only_user, register, use
 from aicf_mlir.runtime.program import Place, Program, Slot
@@ -59,6 +60,7 @@ class Store:
             for key, tensor in {**used, **shared_state}.items()
             if key in self.planned and (home := home_of(tensor)) is not None
         }
+        warn_of_aliases({key[1]: used[key] for key in used if key[0] == "param" and key not in homes})
         self.session = _C.Session([home.session for home in homes.values()])
         self.arenas: dict[str, _C.Arena] = {}
         """By name: those of the program's shared roles, and those of other steps as `shared.0`, …"""

@@ -44,7 +44,7 @@ class NNProgram:
     expected: Exact
     """Outputs, the loss among them, and gradients."""
     drifts: Exact
-    """Of outputs: how far rounding may carry them."""
+    """Of outputs: how far rounding may carry them; of the loss only where planted operands are rounded that far."""
     ops: tuple[str, ...]
     """What was drawn, without the ops that bring operands into their shape."""
 
@@ -75,6 +75,8 @@ def nn_program(seed: int, ops: int | None = None) -> NNProgram:
     loss = total(graph)
     module = graph.finish([(loss, Label("loss", "loss")), *outputs])
     drifts = {("output", label.name): value.drift for value, label in outputs}
+    if graph.plants_halves:
+        drifts["output", "loss"] = loss.drift
     return NNProgram(
         seed,
         element,
@@ -116,12 +118,14 @@ def total(graph: Graph) -> Value:
     trained = [value for value in graph.values if value.trained]
     compute = "f64" if graph.element == "f64" else "f32"
     loss: Value | None = None
+    drift = torch.zeros((), dtype=torch.float64)
     for value in [value for value in trained if not value.used] or trained[:1]:
         wide = typed(graph, value, compute, last=True)
         weights = graph.argument(graph.rng.uniform(0.5, 1.5, value.shape), compute)
+        drift += (value.drift * weights.exact).sum()
         product = one(graph, nn.MulOp, torch.mul, wide, weights, last=True)
         part = one(graph, nn.SumOp, torch.sum, product, last=True) if value.shape else product
         loss = part if loss is None else one(graph, nn.AddOp, torch.add, loss, part, last=True)
     if loss is None:
         raise ValueError("the first argument is a parameter")
-    return loss
+    return replace(loss, drift=drift)

@@ -105,6 +105,8 @@ class Graph:
     """The arguments as values."""
     values: list[Value] = field(default_factory=list[Value])
     """All that an op may read."""
+    plants_halves: bool = False
+    """Whether results of 16 bits stand among the arguments, which torch computes anew."""
 
     def argument(self, array: Array, element: str, trained: bool = False) -> Value:
         """A new argument with this value, as rounded to its element type; a parameter where it is `trained`."""

@@ -87,6 +87,7 @@ def planted(graph: Graph, sample: Sample, element: str) -> None:
     operands = [
         laid_out(graph, array, each) for array, each in zip(sample.values(element), elements, strict=True)
     ]
+    graph.plants_halves |= any(value.element in ("f16", "bf16") for value in operands)
     graph.emit(sample.build, sample.torch, operands)
 
 

@@ -34,6 +34,7 @@ from aicf_mlir.ir.signature import argument_labels
 from aicf_mlir.optimizers import LAUNCHES, METAS, VECTORS
 from aicf_mlir.optimizers.advance import AdvanceOp
 from aicf_mlir.optimizers.op import HYPERPARAMETER, OptimOp
+from aicf_mlir.optimizers.pointwise import ScalarsOp
 
 _STRUCTURE = ("workspace", "index")
 """Integer properties that are sizes and positions, no part of what an op computes."""
@@ -81,7 +82,7 @@ def check_update(op: Operation) -> None:
     for name, value in _hyperparameters(op):
         if isinstance(value, BlockArgument) and _role(value) in ("", "meta", "state"):
             continue
-        if isinstance(value, OpResult) and isinstance(value.op, AdvanceOp | kernel.AdvanceOp):
+        if isinstance(value, OpResult) and isinstance(value.op, AdvanceOp | ScalarsOp | kernel.AdvanceOp):
             continue
         _refuse(
             op,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.runner import Operands
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.tensor_op import shape_of
 
 
@@ -19,12 +19,18 @@ def generated(op: GeneratedInterface, operands: Operands) -> tuple[Array, ...]:
     kept = tuple(size for dim, size in enumerate(domain) if dim not in reduced)
     shapes = [shape_of(result) for result in op.results]
     walked = [domain if whole else kept for whole in op.whole_results]
-    given = dict(zip(op.operands, operands, strict=True))
+    given, picked = dict(zip(op.operands, operands, strict=True)), op.picked
     wide = [
-        given[value] if dims is None else placed(given[value], dims, domain) for value, dims in op.arguments
+        given[value] if dims is None else placed(_element(given[value], picked.get(number)), dims, domain)
+        for number, (value, dims) in enumerate(op.arguments)
     ]
     results = evaluate(op.body(), wide, domain, reduced, walked)
     return tuple(np.reshape(result, shape) for result, shape in zip(results, shapes, strict=True))
+
+
+def _element(vector: Array, index: int | None) -> Array:
+    """One of a vector; without an index, all."""
+    return vector if index is None else np.asarray(vector[index])
 
 
 def placed(x: Array, dims: Sequence[int], domain: Sequence[int]) -> Array:

@@ -28,8 +28,8 @@ from aicf_mlir.ir.registry import Counts, TensorSpec, schemas, segments
 from aicf_mlir.ir.tensor_op import tensor_type
 from aicf_mlir.optimizers import UPDATES
 from aicf_mlir.optimizers.advance import advance
+from aicf_mlir.optimizers.launched import LaunchedRule
 from aicf_mlir.optimizers.op import tensors_of
-from aicf_mlir.optimizers.rule import UpdateRule
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _by_column(rows: Sequence[Sequence[Array | None]]) -> list[Array]:
     return [value for column in zip(*rows, strict=True) for value in column if value is not None]
 
 
-def _update_by(rule: type[UpdateRule]) -> Meaning:
+def _update_by(rule: type[LaunchedRule]) -> Meaning:
     """The update of many tensors that does to each what the formula of the optimizer says."""
     schema = rule.launch()
     tensors, flags = tensors_of(schema), [row.name for row in schema.attrs if row.type == "bool"]

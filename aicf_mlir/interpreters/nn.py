@@ -7,7 +7,6 @@ from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.launches import attributes_of, launch_of, operands_of
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.interpreters import kernel
 from aicf_mlir.interpreters.generated import generated
 from aicf_mlir.interpreters.kernel import Call
@@ -15,6 +14,7 @@ from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.runner import Meaning, Operands, functions
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import is_float
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.registry import Schema, segments
 from aicf_mlir.ir.tensor_op import element_type, shape_of

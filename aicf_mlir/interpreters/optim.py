@@ -1,4 +1,4 @@
-"""What each optim op computes, in NumPy: what its launch does, for one tensor in one group."""
+"""What each optim op computes, in NumPy: its body, or what its launch does for one tensor in one group."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ from xdsl.ir import Operation
 
 from aicf_mlir.dialects.kernel_op import tensor_spec
 from aicf_mlir.interpreters import kernel
+from aicf_mlir.interpreters.generated import generated
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.runner import Meaning, Operands, functions
-from aicf_mlir.optimizers import OPS
-from aicf_mlir.optimizers.op import OptimOp
+from aicf_mlir.optimizers import LAUNCHED_OPS
+from aicf_mlir.optimizers.op import LaunchedOp
+from aicf_mlir.optimizers.pointwise import ScalarsOp, UpdateOp
 
 
-def by_launch(op: OptimOp, operands: Operands) -> tuple[Array, ...]:
+def by_launch(op: LaunchedOp, operands: Operands) -> tuple[Array, ...]:
     """The results of the launch."""
     inputs = {name: [operand] for name, operand in zip(op.ins(), operands, strict=True)}
     outputs = {name: [tensor_spec(value)] for name, value in op.outs().items()}
     return tuple(kernel.MEANINGS[op.LAUNCH](kernel.Call(inputs, op.launch_attributes(), outputs)))
 
 
-MEANINGS: dict[type[Operation], Meaning] = dict.fromkeys(OPS, by_launch)
+MEANINGS: dict[type[Operation], Meaning] = {
+    **dict.fromkeys(LAUNCHED_OPS, by_launch),
+    ScalarsOp: generated,
+    UpdateOp: generated,
+}
 """One row per op of the dialect."""
 
 OptimFunctions = functions("OptimFunctions", MEANINGS)

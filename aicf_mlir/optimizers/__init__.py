@@ -1,21 +1,24 @@
 """
-Everything that the compiler knows of an optimizer, in one file each: `sgd.py`, `adam.py`.
+Everything that the compiler knows of an optimizer, in one file each: `sgd.py`, `adam.py`, `rmsprop.py`.
 
 A rule is found by its file being in this folder; no list names it. Rules stand in the order of their kernels in the
-runtime.
+runtime, then those that are formulas in that of their names.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from inspect import isabstract
 from pkgutil import iter_modules
 
 from aicf_mlir.ir.registry import schemas
 from aicf_mlir.optimizers.advance import AdvanceOp
-from aicf_mlir.optimizers.op import OptimOp
+from aicf_mlir.optimizers.launched import LaunchedRule
+from aicf_mlir.optimizers.op import LaunchedOp, OptimOp
+from aicf_mlir.optimizers.pointwise import ScalarsOp, UpdateOp
 from aicf_mlir.optimizers.rule import TorchClass, UpdateRule
-from aicf_mlir.optimizers.slots import STEP
 
 
 def rules_of(modules: Iterable[str]) -> tuple[type[UpdateRule], ...]:
@@ -24,10 +27,18 @@ def rules_of(modules: Iterable[str]) -> tuple[type[UpdateRule], ...]:
     for name in modules:
         for value in vars(import_module(name)).values():
             own = isinstance(value, type) and value.__module__ == name
-            if own and issubclass(value, UpdateRule) and value is not UpdateRule:
+            if own and issubclass(value, UpdateRule) and not isabstract(value):
                 _check(value, rules)
                 rules.append(value)
-    return tuple(sorted(rules, key=lambda rule: rule.launch().number))
+    return tuple(sorted(rules, key=_order))
+
+
+def _order(rule: type[UpdateRule]) -> tuple[float, str]:
+    return rule.launch().number if issubclass(rule, LaunchedRule) else math.inf, rule.KIND
+
+
+def _launch(rule: type[UpdateRule]) -> str | None:
+    return rule.OP.LAUNCH if issubclass(rule, LaunchedRule) else None
 
 
 def _check(rule: type[UpdateRule], others: Iterable[type[UpdateRule]]) -> None:
@@ -35,9 +46,9 @@ def _check(rule: type[UpdateRule], others: Iterable[type[UpdateRule]]) -> None:
         both = f"{other.__module__}, {rule.__module__}"
         if other.KIND == rule.KIND:
             raise ValueError(f"there are two optimizers of the kind {rule.KIND!r}: {both}")
-        if other.OP.LAUNCH == rule.OP.LAUNCH:
-            raise ValueError(f"there are two optimizers of the kernel {rule.OP.LAUNCH!r}: {both}")
-    if rule.OP.LAUNCH not in schemas():
+        if _launch(rule) is not None and _launch(other) == _launch(rule):
+            raise ValueError(f"there are two optimizers of the kernel {_launch(rule)!r}: {both}")
+    if issubclass(rule, LaunchedRule) and rule.OP.LAUNCH not in schemas():
         raise ValueError(
             f"{rule.__module__}: there is no kernel {rule.OP.LAUNCH!r}; declare it in csrc/kernels, then build"
         )
@@ -48,14 +59,20 @@ RULES = rules_of(f"{__name__}.{module.name}" for module in iter_modules(__path__
 KINDS = {rule.KIND: rule for rule in RULES}
 """By the `kind` in `aicf.optimizer`."""
 
-OPS: tuple[type[OptimOp], ...] = (AdvanceOp, *(rule.OP for rule in RULES))
+LAUNCHED = tuple(rule for rule in RULES if issubclass(rule, LaunchedRule))
+"""Of which the runtime has a kernel."""
+
+LAUNCHED_OPS: tuple[type[LaunchedOp], ...] = (AdvanceOp, *(rule.OP for rule in LAUNCHED))
+"""Their ops."""
+
+OPS: tuple[type[OptimOp], ...] = (*LAUNCHED_OPS, ScalarsOp, UpdateOp)
 """The optim dialect."""
 
-UPDATES = {rule.OP.LAUNCH: rule for rule in RULES}
+UPDATES = {rule.OP.LAUNCH: rule for rule in LAUNCHED}
 """By the name of the launch that updates the tensors."""
 
-LAUNCHES = frozenset(op.LAUNCH for op in OPS)
-"""Every launch of an optimizer."""
+LAUNCHES = frozenset(op.LAUNCH for op in LAUNCHED_OPS)
+"""Every launch of an optimizer that the runtime has a kernel of."""
 
 METAS = frozenset(name for rule in RULES for name in rule.complete().metas)
 """The hyperparameters of all, with pins and corrections."""
@@ -63,7 +80,10 @@ METAS = frozenset(name for rule in RULES for name in rule.complete().metas)
 EXAMPLES = {name: value for rule in RULES for name, value in rule.examples().items()}
 """A value for each of them."""
 
-VECTORS = frozenset({STEP, *(name for rule in RULES for name in rule.complete().written_metas)})
+COUNTERS = frozenset(name for rule in RULES for name in rule.complete().counters)
+"""What torch keeps for each parameter as a number, and a step for each group as a vector."""
+
+VECTORS = frozenset({*COUNTERS, *(name for rule in RULES for name in rule.complete().written_metas)})
 """What has an element for each parameter of a group."""
 
 CORRECTIONS = tuple(dict.fromkeys(row.name for rule in RULES for row in rule.CORRECTIONS))

@@ -20,17 +20,18 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.expect import Value, expect_tensors, expect_type
-from aicf_mlir.ir.formula import Scalar, absolute, select, sqrt
+from aicf_mlir.ir.formula import Scalar, select, sqrt
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
-from aicf_mlir.optimizers import advance
+from aicf_mlir.optimizers import advance, arithmetic
 from aicf_mlir.optimizers.advance import Array
-from aicf_mlir.optimizers.op import OptimOp, expect_index
-from aicf_mlir.optimizers.rule import Bounded, Flag, Setting, TorchClass, UpdateRule
+from aicf_mlir.optimizers.launched import Bounded, LaunchedRule
+from aicf_mlir.optimizers.op import LaunchedOp, expect_index
+from aicf_mlir.optimizers.rule import Flag, Setting, TorchClass
 
 
 @irdl_op_definition
-class AdamOp(OptimOp):
+class AdamOp(LaunchedOp):
     """
     torch.optim.Adam (or AdamW if `decoupled`) for one parameter.
 
@@ -167,9 +168,7 @@ def adam_updated(
         p = p * decay
     else:
         g = select(decay.differs(0.0), g + decay * p, g)
-    near = absolute(one_minus_beta1) < 0.5  # lerp starts at the nearer end
-    weight = select(near, one_minus_beta1, one_minus_beta1 - 1.0)
-    m = select(near, m, g) + weight * (g - m)
+    m = arithmetic.lerp(m, g, one_minus_beta1)
     v = beta2 * v + one_minus_beta2 * g * g
     largest = v if vmax is None else select((v > vmax) | v.is_nan(), v, vmax)
     p = p - step_size * m / (sqrt(largest) * bc2_inv_sqrt + eps)
@@ -177,7 +176,7 @@ def adam_updated(
 
 
 @dataclass(frozen=True)
-class Adam(UpdateRule):
+class Adam(LaunchedRule):
     """torch.optim.Adam and, `decoupled`, torch.optim.AdamW."""
 
     KIND = "adam"

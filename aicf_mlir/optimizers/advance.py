@@ -14,7 +14,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.expect import Value, expect_tensors, expect_type
 from aicf_mlir.ir.tensor_op import tensor_type
-from aicf_mlir.optimizers.op import OptimOp, corrections_of, expect_step
+from aicf_mlir.optimizers.op import LaunchedOp, corrections_of, expect_step
 
 Array = npt.NDArray[Any]
 
@@ -55,7 +55,7 @@ def advance(step: Array, **correction: Array) -> list[Array]:
 
 
 @irdl_op_definition
-class AdvanceOp(OptimOp):
+class AdvanceOp(LaunchedOp):
     """
     step' = step + 1 for every parameter of the group, and for Adam the inverse bias corrections of its step.
 

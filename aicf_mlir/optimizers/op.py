@@ -7,9 +7,6 @@ has the same length, and the update of a parameter reads the element that its `i
 Hyperparameters are 0-d f64 operands, never attributes: the host may change them between steps. They are
 combined in f64 and rounded once. Each op returns new values; that they replace the old ones is said by the
 results of the function.
-
-An op is a launch of one tensor in one group: its operands, results and flags have the names of the kernel's schema,
-so it lowers by rule, and its meaning is that of the launch.
 """
 
 from __future__ import annotations
@@ -39,12 +36,32 @@ GRADIENT = "g"
 class OptimOp(TensorOp, abc.ABC):
     """A pure op of the optimizer's update."""
 
+    traits = traits_def(Pure(), NotDifferentiable("it belongs to the optimizer's update"))
+
+    def expect_hyperparameters(self, **operands: Value) -> None:
+        """Refuse a hyperparameter that is not a 0-d f64 tensor."""
+        for name, value in operands.items():
+            expect_type(name, value, HYPERPARAMETER)
+
+    def expect_like_parameter(self, p: Value, **values: Value | None) -> None:
+        """Refuse a gradient, state or result of another type than the parameter."""
+        expect_float("p", p)
+        for name, value in values.items():
+            if value is not None:
+                expect_type(name, value, tensor_type(p))
+
+
+class LaunchedOp(OptimOp, abc.ABC):
+    """
+    A launch of one tensor in one group: its operands, results and flags have the names of the kernel's schema.
+
+    So it lowers by rule, and its meaning is that of the launch.
+    """
+
     LAUNCH: ClassVar[str]
     """The kernel op that it becomes, without the prefix of the dialect."""
     PARTS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Of operands and results that are there together or not at all: the names of each, by that of all."""
-
-    traits = traits_def(Pure(), NotDifferentiable("it belongs to the optimizer's update"))
 
     @classmethod
     def schema(cls) -> Schema:
@@ -81,18 +98,6 @@ class OptimOp(TensorOp, abc.ABC):
             elif isinstance(flag := self.properties.get(row.name), IntegerAttr) and flag.value.data:
                 attrs[row.name] = True
         return attrs
-
-    def expect_hyperparameters(self, **operands: Value) -> None:
-        """Refuse a hyperparameter that is not a 0-d f64 tensor."""
-        for name, value in operands.items():
-            expect_type(name, value, HYPERPARAMETER)
-
-    def expect_like_parameter(self, p: Value, **values: Value | None) -> None:
-        """Refuse a gradient, state or result of another type than the parameter."""
-        expect_float("p", p)
-        for name, value in values.items():
-            if value is not None:
-                expect_type(name, value, tensor_type(p))
 
 
 def tensors_of(schema: Schema) -> frozenset[str]:

@@ -12,16 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from aicf_mlir.ir.formula import Scalar
-from aicf_mlir.ir.registry import Schema
-from aicf_mlir.optimizers.advance import AdvanceOp, Array, Correction
-from aicf_mlir.optimizers.op import OptimOp
+from aicf_mlir.optimizers.advance import Correction
 from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
-
-Bounded = Callable[[Array], Array]
-"""What the type that a kernel computes in makes of a value that it has no number for: an infinity."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,10 @@ class UpdateRule(abc.ABC):
     """What `advance` computes for each parameter beside its counter."""
     COUNTS_IN_STATE: ClassVar[bool] = False
     """Whether torch keeps the step in a parameter's state, or not at all."""
-    OP: ClassVar[type[OptimOp]]
+    VECTORS: ClassVar[tuple[str, ...]] = ()
+    """Further numbers, one f32 in the state of each parameter, which `advance` replaces as it does the counters."""
+    INITIAL: ClassVar[Mapping[str, str]] = {}
+    """Of states that are not zero in the beginning: the entry of the optimizer's defaults that they are full of."""
 
     # ---- what there is of it ----
 
@@ -156,10 +154,15 @@ class UpdateRule(abc.ABC):
         """Whether the update depends on the number of steps; `meta` then has "step", the advanced counters."""
         return True
 
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """What `advance` replaces for each parameter of a group: its first results."""
+        return (STEP, *self.VECTORS) if self.counts_steps else ()
+
     def group_slots(self, group: int) -> list[OptimizerSlot]:
         """What a param group has as a whole: metas, then the counters."""
-        names = (*self.metas, *([STEP] if self.counts_steps else []))
-        return [OptimizerSlot(group, name) for name in names]
+        metas = [OptimizerSlot(group, name) for name in self.metas]
+        return metas + [OptimizerSlot(group, name, counts=True) for name in self.counters]
 
     def state_slots(self, group: int, param: str) -> list[OptimizerSlot]:
         """What a parameter has."""
@@ -167,10 +170,18 @@ class UpdateRule(abc.ABC):
 
     # ---- what it does ----
 
-    def advance(self, step: SSAValue, meta: Mapping[str, SSAValue]) -> Operation:
-        """The op that counts the step, once per group."""
-        read = (*(row.beta for row in self.CORRECTIONS), *(row.pin for row in self.CORRECTIONS))
-        return AdvanceOp(step, [meta[name] for name in read])
+    @abc.abstractmethod
+    def advance(self, meta: Mapping[str, SSAValue], element: Attribute) -> Operation:
+        """
+        The op that counts the step, once per group; `element` is f64 where that is the type of a parameter, else f32.
+
+        Its results replace the `counters`, then the `written_metas`; others are only read, by `update`.
+        """
+
+    @property
+    def advanced(self) -> tuple[str, ...]:
+        """The names of all its results."""
+        return (*self.counters, *self.written_metas)
 
     @abc.abstractmethod
     def update(
@@ -178,28 +189,13 @@ class UpdateRule(abc.ABC):
     ) -> Operation:
         """The op that updates parameter `index` of the group; its results replace p and then `states`."""
 
-    @classmethod
-    def launch(cls) -> Schema:
-        """The update of many tensors at once, as the runtime declares it."""
-        return cls.OP.schema()
-
-    @staticmethod
-    @abc.abstractmethod
-    def formula(*values: Any, bounded: Bounded, **named: Any) -> tuple[Array | None, ...]:
-        """
-        The results of the launch for one tensor, in NumPy; None for one that is not there.
-
-        Its arguments are the operands that are there and the flags, by the names of the schema: scalars are those of
-        the tensor's group, of a vector the tensor's element.
-        """
-
-    # ---- what it does, as the epilogue of the product that makes the gradient; with the bits of the launch ----
+    # ---- what it does, in the scalar language ----
 
     COMBINED: ClassVar[Callable[..., dict[str, Scalar]] | None] = None
     """
-    What `UPDATED` takes of the scalars, by name and rounded to f32 then: computed once, in the types of the operands.
+    What `UPDATED` takes of the scalars, by name, computed once in f64 and rounded to the type of the parameters.
 
-    Its arguments are the scalars that are there and the flags, as those of `formula`. None: the update is always a launch.
+    Its arguments are the scalars that are there and the flags.
     """
     UPDATED: ClassVar[Callable[..., dict[str, Scalar]] | None] = None
     """The results by name, of the tensors that are there, the gradient among them, of what `COMBINED` gives, and of the flags."""

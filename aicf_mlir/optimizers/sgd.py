@@ -24,13 +24,14 @@ from aicf_mlir.ir.formula import Scalar, select
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import tensor_type
 from aicf_mlir.optimizers.advance import Array
-from aicf_mlir.optimizers.op import OptimOp, expect_index, expect_step
-from aicf_mlir.optimizers.rule import Bounded, Flag, Setting, TorchClass, UpdateRule
+from aicf_mlir.optimizers.launched import Bounded, LaunchedRule
+from aicf_mlir.optimizers.op import LaunchedOp, expect_index, expect_step
+from aicf_mlir.optimizers.rule import Flag, Setting, TorchClass
 from aicf_mlir.optimizers.slots import STEP
 
 
 @irdl_op_definition
-class SgdOp(OptimOp):
+class SgdOp(LaunchedOp):
     """
     torch.optim.SGD for one parameter.
 
@@ -148,7 +149,7 @@ def sgd_updated(
 
 
 @dataclass(frozen=True)
-class Sgd(UpdateRule):
+class Sgd(LaunchedRule):
     """torch.optim.SGD."""
 
     KIND = "sgd"

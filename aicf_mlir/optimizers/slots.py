@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 STEP = "step"
@@ -18,11 +18,13 @@ class OptimizerSlot:
     """Of the hyperparameter, or torch's of the state."""
     owner: str | None = None
     """The parameter that a state belongs to; None for what the whole group has."""
+    counts: bool = field(default=False, compare=False)
+    """Whether it is a vector with a number of each parameter's state."""
 
     @property
     def role(self) -> Literal["meta", "state"]:
         """Of the argument."""
-        return "state" if self.owner is not None or self.name == STEP else "meta"
+        return "state" if self.owner is not None or self.counts or self.name == STEP else "meta"
 
     @property
     def slot(self) -> str:

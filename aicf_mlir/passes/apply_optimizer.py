@@ -10,7 +10,7 @@ from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType, f32, f64
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
 from xdsl.utils.exceptions import PassFailedException, VerifyException
@@ -29,10 +29,11 @@ from aicf_mlir.ir.signature import (
     return_op,
     set_results,
 )
+from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.optimizers import CLASSES, OPTIONS
 from aicf_mlir.optimizers.op import HYPERPARAMETER
 from aicf_mlir.optimizers.rule import UpdateRule
-from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
+from aicf_mlir.optimizers.slots import OptimizerSlot
 
 CHOICES = {torch_class.option: (torch_class, rule) for torch_class, rule in CLASSES}
 """By the option `kind`."""
@@ -147,21 +148,25 @@ class GroupUpdate:
     def emit(self, params: Sequence[str], gradients: Mapping[str, SSAValue]) -> list[tuple[SSAValue, Label]]:
         """Add the update of `params`; return the new results."""
         builder = Builder(InsertPoint.before(return_op(self.function)))
-        written = self.rule.written_metas
-        each = TensorType(f64, [len(params)])
+        written, counters = self.rule.written_metas, self.rule.counters
+        types = {
+            **dict.fromkeys(written, TensorType(f64, [len(params)])),
+            **dict.fromkeys(counters, TensorType(f32, [len(params)])),
+        }
         slots = {slot.name: slot for slot in self.rule.group_slots(self.index)}
         meta = {
-            name: self.add_argument(slots[name], each if name in written else HYPERPARAMETER)
-            for name in self.rule.metas
+            name: self.add_argument(slot, types.get(name, HYPERPARAMETER)) for name, slot in slots.items()
         }
         results: list[tuple[SSAValue, Label]] = []
-        if self.rule.counts_steps:
-            step = self.add_argument(slots[STEP], TensorType(f32, [len(params)]))
-            advance = builder.insert(self.rule.advance(step, meta))
+        if counters:
+            wide = any(element_type(self.arguments["param", param]) == f64 for param in params)
+            advance = builder.insert(self.rule.advance(meta, f64 if wide else f32))
             advance.location = self.function.location
-            advanced = (STEP, *written)
-            meta |= dict(zip(advanced, advance.results, strict=True))
-            results += self.updates(advance, [slots[name].key for name in advanced])
+            meta |= zip(self.rule.advanced, advance.results, strict=True)
+            replaced = [slots[name].key for name in (*counters, *written)]
+            results += self.updates(advance.results[: len(replaced)], replaced)
+            for name, value in list(zip(self.rule.advanced, advance.results, strict=True))[len(replaced) :]:
+                value.name_hint = slots[name].slot if name in slots else name
         for index, param in enumerate(params):
             value, gradient = self.arguments["param", param], gradients[param]
             kept = self.rule.state_slots(self.index, param)
@@ -169,7 +174,7 @@ class GroupUpdate:
             update = builder.insert(self.rule.update(value, gradient, states, meta, index))
             if isinstance(gradient, OpResult):
                 update.location = gradient.op.location
-            results += self.updates(update, [("param", param), *(slot.key for slot in kept)])
+            results += self.updates(update.results, [("param", param), *(slot.key for slot in kept)])
         label_arguments(self.function, self.added)
         self.added = []
         return results
@@ -190,9 +195,11 @@ class GroupUpdate:
         self.arguments[slot.key] = argument
         return argument
 
-    def updates(self, op: Operation, keys: Sequence[tuple[str, str]]) -> list[tuple[SSAValue, Label]]:
-        """The results of `op` as the new values of the arguments of these roles and names."""
-        pairs = list(zip(op.results, keys, strict=True))
+    def updates(
+        self, values: Sequence[SSAValue], keys: Sequence[tuple[str, str]]
+    ) -> list[tuple[SSAValue, Label]]:
+        """The new values of the arguments of these roles and names."""
+        pairs = list(zip(values, keys, strict=True))
         for result, key in pairs:
             if hint := self.arguments[key].name_hint:
                 result.name_hint = f"{hint}.next"

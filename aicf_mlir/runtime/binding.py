@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.optimizer_groups import Group
 from aicf_mlir.frontend import Traced
-from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
+from aicf_mlir.optimizers.slots import STEP
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.hyperparameters import Hyperparameters
@@ -80,16 +80,20 @@ def _bind_group(
     parameters: Mapping[str, torch.nn.Parameter],
     store: Store,
 ) -> BoundGroup:
-    steps = OptimizerSlot(index, STEP).key
-    counts = list(store.view(*steps)) if steps in store.slots else [None] * len(group.params)
+    rule = group.rule
+    counters = {slot.name: slot.key for slot in rule.group_slots(index) if slot.counts}
+    columns = {name: list(store.view(*key)) for name, key in counters.items() if key in store.slots}
+    counts = columns.pop(STEP, [None] * len(group.params))
     bound = [
         BoundParameter(
             name,
             parameters[name],
-            {slot.name: slot for slot in group.rule.state_slots(index, name)},
+            {slot.name: slot for slot in rule.state_slots(index, name)},
             shared_views(optimizer, parameters[name]),
             count,
+            {key: column[number] for key, column in columns.items()},
+            {key: float(optimizer.defaults[entry]) for key, entry in rule.INITIAL.items()},
         )
-        for name, count in zip(group.params, counts, strict=True)
+        for number, (name, count) in enumerate(zip(group.params, counts, strict=True))
     ]
     return BoundGroup(bound, counts_in_state=group.rule.COUNTS_IN_STATE)

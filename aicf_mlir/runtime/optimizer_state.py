@@ -52,6 +52,10 @@ class BoundParameter:
     """Shared with the other steps of the optimizer."""
     count: torch.Tensor | None
     """Steps taken, 0-d f32, a view of this step's counters; None for SGD without momentum."""
+    vectors: Views
+    """Further numbers of its state, as `count` is one."""
+    initial: Mapping[str, float]
+    """What states are full of that are not zero in the beginning."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ class OptimizerState:
                     _check_same(bound.name, key, value, self._fresh(bound, key))
             if counted and STEP in saved:
                 _check_count(bound.name, saved[STEP])
+                _check_numbers(bound, saved)
         for bound, counted in self._bound:
             self._adopt(bound, counted, state.get(bound.parameter) or {})
         if (on_adopt := self._on_adopt()) is not None:
@@ -130,7 +135,7 @@ class OptimizerState:
             if not is_view:  # `.data = …` has given it other memory
                 bound.views[key] = target
             if value is None:
-                target.zero_()
+                target.fill_(bound.initial.get(key, 0.0))
                 continue
             if not is_view or value is not view:
                 target.copy_(value.detach().clone())  # it may lie in the same memory, in another order
@@ -144,6 +149,10 @@ class OptimizerState:
         elif step is not bound.count:
             bound.count.copy_(torch.as_tensor(step, dtype=torch.float32).detach().reshape(()))
             saved[STEP] = bound.count
+        for key, number in bound.vectors.items():
+            if (value := saved.get(key)) is not None and value is not number:
+                number.copy_(torch.as_tensor(value, dtype=torch.float32).detach().reshape(()))
+                saved[key] = number
 
     def refresh(self) -> None:
         """Reconcile from outside a step, if there is anything to take: torch's `load_state_dict` does not copy what it is given.
@@ -167,7 +176,7 @@ class OptimizerState:
                 continue
             entries = {key: bound.views[key] for key in bound.slots}
             if counted and bound.count is not None:
-                entries = {STEP: bound.count, **entries}
+                entries = {STEP: bound.count, **bound.vectors, **entries}
             self._optimizer.state[bound.parameter].update(entries)
         self._rewatch()
 
@@ -187,8 +196,9 @@ class OptimizerState:
             views += [bound.views[key] for key in bound.slots]
             self.published &= all(entries.get(key) is bound.views[key] for key in bound.slots)
             if counted and bound.count is not None:
-                self.published &= entries.get(STEP) is bound.count
-                views.append(bound.count)
+                numbers = {STEP: bound.count, **bound.vectors}
+                self.published &= all(entries.get(key) is number for key, number in numbers.items())
+                views += numbers.values()
         watched.tensors(views, self.reconcile)
 
 
@@ -200,6 +210,22 @@ def _check_count(name: str, value: Any) -> None:
         raise BindError(
             f"optimizer state {STEP!r} of parameter {name!r}: expected a number of steps, got {value!r}"
         )
+
+
+def _check_numbers(bound: BoundParameter, saved: Mapping[str, Any]) -> None:
+    """That the numbers beside the count are there, where steps were taken: the first step makes them."""
+    for key in bound.vectors:
+        value = saved.get(key)
+        if value is None and float(saved[STEP]) > 0:
+            raise BindError(f"optimizer state {key!r} of parameter {bound.name!r} is missing")
+        if value is not None and not (isinstance(value, (int, float)) or _is_number(value)):
+            raise BindError(
+                f"optimizer state {key!r} of parameter {bound.name!r}: expected a number, got {value!r}"
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() == 1
 
 
 def _check_same(name: str, key: str, value: Any, target: torch.Tensor) -> None:

@@ -1,48 +1,47 @@
-"""Lion (arXiv:2302.06675), as one file of `aicf_mlir/optimizers` would hold it; there is no kernel of it."""
+"""Lion (arXiv:2302.06675), as one file of `aicf_mlir/optimizers` would hold it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
-import numpy as np
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, result_def
-
-from aicf_mlir.ir.tensor_op import tensor_type
-from aicf_mlir.optimizers.op import OptimOp
-from aicf_mlir.optimizers.rule import Setting, TorchClass, UpdateRule
+from aicf_mlir.ir.formula import Scalar, select
+from aicf_mlir.optimizers.pointwise import PointwiseRule
+from aicf_mlir.optimizers.rule import Setting, TorchClass
 
 
-@irdl_op_definition
-class LionOp(OptimOp):
-    """p' = p * (1 - lr * weight_decay) - lr * sign(beta1 * m + (1 - beta1) * g); m' = beta2 * m + (1 - beta2) * g."""
+def combined(
+    lr: Scalar, beta1: Scalar, beta2: Scalar, weight_decay: Scalar, **_: object
+) -> dict[str, Scalar]:
+    """What each element reads."""
+    return {
+        "lr": lr,
+        "decay": 1.0 - lr * weight_decay,
+        "beta1": beta1,
+        "one_minus_beta1": 1.0 - beta1,
+        "beta2": beta2,
+        "one_minus_beta2": 1.0 - beta2,
+    }
 
-    name = "optim.lion"
 
-    LAUNCH: ClassVar = "lion_step"
-
-    p = operand_def(TensorType)
-    g = operand_def(TensorType)
-    m = operand_def(TensorType)
-    lr = operand_def(TensorType)
-    beta1 = operand_def(TensorType)
-    beta2 = operand_def(TensorType)
-    weight_decay = operand_def(TensorType)
-    next_p = result_def(TensorType)
-    next_m = result_def(TensorType)
-
-    def __init__(self, operands: Sequence[SSAValue]):
-        super().__init__(operands=operands, result_types=[tensor_type(operands[0])] * 2)
-
-    def verify_(self) -> None:
-        self.expect_like_parameter(self.p, g=self.g, m=self.m)
+def updated(
+    p: Scalar,
+    g: Scalar,
+    exp_avg: Scalar,
+    lr: Scalar,
+    decay: Scalar,
+    beta1: Scalar,
+    one_minus_beta1: Scalar,
+    beta2: Scalar,
+    one_minus_beta2: Scalar,
+) -> dict[str, Scalar]:
+    """A step of one element."""
+    direction = beta1 * exp_avg + one_minus_beta1 * g
+    sign = select(direction > 0.0, 1.0, select(direction < 0.0, g.of(-1.0), 0.0))
+    return {"p": p * decay - lr * sign, "exp_avg": beta2 * exp_avg + one_minus_beta2 * g}
 
 
 @dataclass(frozen=True)
-class Lion(UpdateRule):
+class Lion(PointwiseRule):
     """The rule."""
 
     KIND = "lion"
@@ -53,25 +52,10 @@ class Lion(UpdateRule):
         Setting("weight_decay", {"weight_decay": 1e-2}),
     )
     FLAGS = ()
-    OP = LionOp
+    COUNTS_IN_STATE = False
+    COMBINED = staticmethod(combined)
+    UPDATED = staticmethod(updated)
 
     @property
     def states(self) -> tuple[str, ...]:
         return ("exp_avg",)
-
-    @property
-    def counts_steps(self) -> bool:
-        return False
-
-    def update(
-        self, p: SSAValue, g: SSAValue, states: Sequence[SSAValue], meta: Mapping[str, SSAValue], index: int
-    ) -> Operation:
-        return LionOp([p, g, *states, *(meta[name] for name in self.hyperparameters)])
-
-    @staticmethod
-    def formula(
-        p: Any, g: Any, m: Any, lr: Any, beta1: Any, beta2: Any, weight_decay: Any, *, bounded: Any
-    ) -> tuple[Any, ...]:
-        """The new p and m."""
-        direction = np.sign(beta1 * m + (1.0 - beta1) * g)
-        return p * (1.0 - lr * weight_decay) - lr * direction, beta2 * m + (1.0 - beta2) * g

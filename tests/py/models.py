@@ -133,7 +133,7 @@ def _sgd(**options: Any) -> OptimizerConfig:
     return OptimizerConfig(torch.optim.SGD, {"lr": 0.05, **options})
 
 
-def _adam(kind: type[torch.optim.Optimizer], **options: Any) -> OptimizerConfig:
+def _of(kind: type[torch.optim.Optimizer], **options: Any) -> OptimizerConfig:
     return OptimizerConfig(kind, {"lr": 1e-2, **options})
 
 
@@ -147,15 +147,36 @@ OPTIMIZERS: tuple[OptimizerConfig, ...] = (
     _sgd(momentum=0.9, nesterov=True),
     _sgd(momentum=0.9, nesterov=True, weight_decay=0.1, maximize=True),
     _sgd(momentum=0.5, dampening=0.1, weight_decay=0.01, maximize=True),
-    _adam(torch.optim.Adam),
-    _adam(torch.optim.Adam, weight_decay=0.1),
-    _adam(torch.optim.Adam, amsgrad=True),
-    _adam(torch.optim.Adam, betas=(0.6, 0.8), eps=1e-4),
-    _adam(torch.optim.Adam, amsgrad=True, weight_decay=0.1, maximize=True),
-    _adam(torch.optim.AdamW),
-    _adam(torch.optim.AdamW, weight_decay=0.0),
-    _adam(torch.optim.AdamW, amsgrad=True, weight_decay=0.1),
-    _adam(torch.optim.AdamW, maximize=True, weight_decay=0.1),
+    _of(torch.optim.Adam),
+    _of(torch.optim.Adam, weight_decay=0.1),
+    _of(torch.optim.Adam, amsgrad=True),
+    _of(torch.optim.Adam, betas=(0.6, 0.8), eps=1e-4),
+    _of(torch.optim.Adam, amsgrad=True, weight_decay=0.1, maximize=True),
+    _of(torch.optim.AdamW),
+    _of(torch.optim.AdamW, weight_decay=0.0),
+    _of(torch.optim.AdamW, amsgrad=True, weight_decay=0.1),
+    _of(torch.optim.AdamW, maximize=True, weight_decay=0.1),
+    _of(torch.optim.RMSprop),
+    _of(torch.optim.RMSprop, momentum=0.9, weight_decay=0.1),
+    _of(torch.optim.RMSprop, alpha=0.9, centered=True, maximize=True, eps=1e-4),
+    _of(torch.optim.RMSprop, momentum=0.5, centered=True, eps=1e-3),
+    _of(torch.optim.Adagrad),
+    _of(torch.optim.Adagrad, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.3),
+    _of(torch.optim.Adagrad, maximize=True, eps=1e-4),
+    _of(torch.optim.Adadelta, lr=1.0),
+    _of(torch.optim.Adadelta, rho=0.5, weight_decay=0.1, maximize=True, eps=1e-3),
+    _of(torch.optim.Adamax),
+    _of(torch.optim.Adamax, betas=(0.6, 0.8), weight_decay=0.1, maximize=True),
+    _of(torch.optim.NAdam),
+    _of(torch.optim.NAdam, weight_decay=0.1, momentum_decay=0.1, betas=(0.8, 0.9)),
+    _of(torch.optim.NAdam, weight_decay=0.1, decoupled_weight_decay=True, maximize=True),
+    _of(torch.optim.RAdam),
+    _of(torch.optim.RAdam, weight_decay=0.1, betas=(0.8, 0.9)),
+    _of(torch.optim.RAdam, weight_decay=0.1, decoupled_weight_decay=True, maximize=True),
+    _of(torch.optim.Rprop),
+    _of(torch.optim.Rprop, etas=(0.3, 1.5), step_sizes=(1e-3, 0.02), maximize=True),
+    _of(torch.optim.ASGD),
+    _of(torch.optim.ASGD, lambd=0.1, t0=3, alpha=0.5, weight_decay=0.1, maximize=True),
 )
 """Every combination of options that changes which formula runs."""
 
@@ -163,9 +184,12 @@ CONTRACT_OPTIMIZERS: tuple[OptimizerConfig, ...] = (
     _sgd(),
     _sgd(momentum=0.9),
     _sgd(momentum=0.9, nesterov=True, weight_decay=0.01),
-    _adam(torch.optim.Adam),
-    _adam(torch.optim.Adam, amsgrad=True),
-    _adam(torch.optim.AdamW, weight_decay=0.1),
+    _of(torch.optim.Adam),
+    _of(torch.optim.Adam, amsgrad=True),
+    _of(torch.optim.AdamW, weight_decay=0.1),
+    _of(torch.optim.RMSprop, momentum=0.9, centered=True),
+    _of(torch.optim.NAdam, weight_decay=0.1),
+    _of(torch.optim.ASGD, t0=1),
 )
 """One of each kind of state, for the tests that compare bits."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import random
@@ -374,7 +375,7 @@ def program(seed: int) -> Program:
     optimizer = draw.choice(OPTIMIZERS)
     if loss.options.get("reduction") == "sum":  # gradients grow with the number of terms
         optimizer = optimizer.but(lr=1e-3 / (math.prod(leading) * widths[-1]))
-    if dtype.itemsize == 2 and optimizer.kind is not torch.optim.SGD:
+    if dtype.itemsize == 2 and "eps" in inspect.signature(optimizer.kind).parameters:
         optimizer = optimizer.but(eps=1e-2)  # the default is zero in float16
     batches: list[Batch] = []
     for _ in range(3):

@@ -1,10 +1,11 @@
-"""One file is enough: with `lion.py` among the optimizers, Lion goes from torch's param groups to one launch.
+"""One file is enough: with `lion.py` among the optimizers, Lion goes from torch's param groups to a replayed step.
 
-The kernel is C++; here its schema is pretended, and the interpreter takes the step. That needs a process of its own.
+That needs a process of its own.
 """
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import pkgutil
 import sys
@@ -16,10 +17,8 @@ from typing import Any
 import children
 import torch
 
-from aicf_mlir.ir import registry
-from aicf_mlir.ir.registry import Attribute, Operand, Schema
-
 FOLDER = Path(__file__).parent
+STEPS = 20
 
 
 class Lion(torch.optim.Optimizer):
@@ -28,6 +27,7 @@ class Lion(torch.optim.Optimizer):
     def __init__(self, params: Any, lr: float, betas: Any = (0.9, 0.99), weight_decay: float = 0.0):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
 
+    @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One step of every parameter."""
         for group in self.param_groups:
@@ -35,8 +35,8 @@ class Lion(torch.optim.Optimizer):
             for p in group["params"]:
                 m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
                 direction = (beta1 * m + (1 - beta1) * p.grad).sign()
-                p.data = p.data * (1 - lr * weight_decay) - lr * direction
-                self.state[p]["exp_avg"] = beta2 * m + (1 - beta2) * p.grad
+                p.mul_(1 - lr * weight_decay).sub_(lr * direction)
+                m.mul_(beta2).add_((1 - beta2) * p.grad)
 
 
 class LionInTheFolder:
@@ -50,7 +50,7 @@ class LionInTheFolder:
 
 
 def pretend() -> None:
-    """That the file is in the folder, and its kernel in the runtime."""
+    """That the file is in the folder."""
     listed = pkgutil.iter_modules
 
     def with_lion(path: Any = None, prefix: str = "") -> Iterator[Any]:
@@ -60,59 +60,58 @@ def pretend() -> None:
 
     pkgutil.iter_modules = with_lion
     sys.meta_path.insert(0, LionInTheFolder)  # pyright: ignore[reportArgumentType]
-    inputs, outputs = (
-        tuple(Operand(name, "many") for name in names.split())
-        for names in ("p g m lr beta1 beta2 weight_decay", "p m")
-    )
-    groups = Attribute("groups", "list[int]", True, None, None)
-    step = Schema(
-        99, "LionStep", "lion_step", "Lion", "", False, inputs, outputs, (groups,), (("p", "p"), ("m", "m"))
-    )
-    known, check = {**registry.schemas(), "lion_step": step}, registry.check_op
-    vars(registry)["schemas"] = lambda: known
-    vars(registry)["check_op"] = lambda use: None if use.op == "lion_step" else check(use)  # pyright: ignore
 
 
-def train() -> None:
-    """A step of two param groups, in torch and by the interpreter of both levels."""
-    from programs import run_by_name, run_pipeline
-
-    from aicf_mlir import trace
-    from aicf_mlir.frontend.group_values import hyperparameters
-    from aicf_mlir.optimizers import KINDS
+def train(device: str) -> None:
+    """Steps of two param groups beside the reference, the second half of them replayed, with another lr in between."""
+    from aicf_mlir import compile_train_step
 
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).double()
-    rows: list[Any] = [
-        {"params": model[0].parameters()},
-        {"params": model[2].parameters(), "lr": 0.5, "betas": (0.5, 0.75)},
+    ours = (
+        torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+        .double()
+        .to(device)
+    )
+    theirs = copy.deepcopy(ours)
+    batch = {name: torch.randn(4, size).double().to(device) for name, size in (("x", 8), ("t", 4))}
+    optimizers = [
+        Lion(
+            [
+                {"params": model[0].parameters()},
+                {"params": model[2].parameters(), "lr": 0.01, "betas": (0.5, 0.75)},
+            ],
+            lr=0.02,
+            weight_decay=0.125,
+        )
+        for model in (ours, theirs)
     ]
-    optimizer = Lion(rows, lr=0.25, weight_decay=0.125)
-    batch = {"x": torch.randn(4, 8).double(), "t": torch.randn(4, 4).double()}
-    module = trace(model, example=batch, optimizer=optimizer).module
-    values: dict[str, Any] = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
-    values |= {f"{name}.exp_avg": 0 * p.detach().numpy() for name, p in model.named_parameters()}
-    values |= {name: tensor.numpy() for name, tensor in batch.items()}
-    for k, group in enumerate(optimizer.param_groups):
-        for name, number in hyperparameters(KINDS["lion"], group).items():
-            values[f"{name}.{k}" if k else name] = number
-    (model(batch["x"]) - batch["t"]).square().mean().backward()
-    optimizer.step()
-    for passes in ("autodiff,apply-optimizer", "autodiff,apply-optimizer,lower,fuse"):
-        step = run_pipeline(module, passes)
-        results = run_by_name(step, values)
-        for name, p in model.named_parameters():
-            torch.testing.assert_close(torch.from_numpy(results["update", name]), p.data)
-            moment = torch.from_numpy(results["update", f"{name}.exp_avg"])
-            torch.testing.assert_close(moment, optimizer.state[p]["exp_avg"])
-        print(str(step).count("optim.lion"), str(step).count("kernel.lion_step"))
+
+    def loss_of(model: Any, batch: Any) -> torch.Tensor:
+        return (model(batch["x"]) - batch["t"]).square().mean()
+
+    step = compile_train_step(ours, optimizers[0], loss_fn=loss_of, example=batch, device=device)
+    for i in range(STEPS):
+        if i == STEPS // 2:
+            step.capture(batch)
+            for optimizer in optimizers:
+                optimizer.param_groups[0]["lr"] = 0.005
+        _ = step.train_step(batch) if i < STEPS // 2 else step.replay()
+        optimizers[1].zero_grad()
+        loss_of(theirs, batch).backward()
+        optimizers[1].step()
+        for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(p, q)
+            state, wanted = (o.state[each] for o, each in zip(optimizers, (p, q), strict=True))
+            assert state.keys() == wanted.keys() == {"exp_avg"}
+            torch.testing.assert_close(state["exp_avg"], wanted["exp_avg"])
+    print(step.ir("step").count("optim.update"))
 
 
-def test_one_file_is_enough() -> None:
-    result = children.run([sys.executable, __file__], cwd=FOLDER)
-    assert (result.stdout.split(), result.stderr) == (["4", "0", "0", "1"], "")
+def test_one_file_is_enough(device: str) -> None:
+    result = children.run([sys.executable, __file__, device], cwd=FOLDER)
+    assert (result.stdout.split(), result.stderr) == (["4"], "")
 
 
 if __name__ == "__main__":
     pretend()
-    train()
+    train(sys.argv[1])

@@ -17,7 +17,16 @@ from aicf_mlir import optim
 from aicf_mlir.dialects.optimizer_groups import Group, parse_groups
 from aicf_mlir.errors import StateError, TraceError
 from aicf_mlir.frontend.optimizer import describe, trained_parameters
+from aicf_mlir.optimizers.adadelta import Adadelta
+from aicf_mlir.optimizers.adagrad import Adagrad
 from aicf_mlir.optimizers.adam import Adam
+from aicf_mlir.optimizers.adamax import Adamax
+from aicf_mlir.optimizers.asgd import Asgd
+from aicf_mlir.optimizers.nadam import NAdam
+from aicf_mlir.optimizers.radam import RAdam
+from aicf_mlir.optimizers.rmsprop import RmsProp
+from aicf_mlir.optimizers.rprop import Rprop
+from aicf_mlir.optimizers.rule import UpdateRule
 from aicf_mlir.optimizers.sgd import Sgd
 
 
@@ -26,7 +35,7 @@ def model_and_names() -> tuple[nn.Sequential, dict[torch.Tensor, str]]:
     return model, {parameter: name for name, parameter in model.named_parameters()}
 
 
-OPTIMIZERS: dict[str, tuple[Callable[[Any], torch.optim.Optimizer], Sgd | Adam]] = {
+OPTIMIZERS: dict[str, tuple[Callable[[Any], torch.optim.Optimizer], UpdateRule]] = {
     "sgd": (lambda p: torch.optim.SGD(p, lr=0.1), Sgd()),
     "momentum": (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5), Sgd(momentum=True)),
     "nesterov": (lambda p: torch.optim.SGD(p, 0.1, 0.9, nesterov=True), Sgd(momentum=True, nesterov=True)),
@@ -35,6 +44,32 @@ OPTIMIZERS: dict[str, tuple[Callable[[Any], torch.optim.Optimizer], Sgd | Adam]]
     "amsgrad": (lambda p: torch.optim.Adam(p, amsgrad=True), Adam(amsgrad=True)),
     "adamw": (lambda p: torch.optim.AdamW(p, maximize=True), Adam(decoupled=True, maximize=True)),
     "adam as adamw": (lambda p: torch.optim.Adam(p, decoupled_weight_decay=True), Adam(decoupled=True)),
+    "rmsprop": (lambda p: torch.optim.RMSprop(p), RmsProp()),
+    "momentum of rmsprop": (lambda p: torch.optim.RMSprop(p, momentum=0.9), RmsProp(momentum=True)),
+    "centered": (
+        lambda p: torch.optim.RMSprop(p, centered=True, maximize=True),
+        RmsProp(centered=True, maximize=True),
+    ),
+    "adagrad": (lambda p: torch.optim.Adagrad(p), Adagrad()),
+    "adagrad maximize": (lambda p: torch.optim.Adagrad(p, maximize=True), Adagrad(maximize=True)),
+    "adadelta": (lambda p: torch.optim.Adadelta(p), Adadelta()),
+    "adadelta maximize": (lambda p: torch.optim.Adadelta(p, maximize=True), Adadelta(maximize=True)),
+    "adamax": (lambda p: torch.optim.Adamax(p), Adamax()),
+    "adamax maximize": (lambda p: torch.optim.Adamax(p, maximize=True), Adamax(maximize=True)),
+    "nadam": (lambda p: torch.optim.NAdam(p), NAdam()),
+    "nadam decoupled": (
+        lambda p: torch.optim.NAdam(p, decoupled_weight_decay=True, maximize=True),
+        NAdam(decoupled=True, maximize=True),
+    ),
+    "radam": (lambda p: torch.optim.RAdam(p), RAdam()),
+    "radam decoupled": (
+        lambda p: torch.optim.RAdam(p, decoupled_weight_decay=True, maximize=True),
+        RAdam(decoupled=True, maximize=True),
+    ),
+    "rprop": (lambda p: torch.optim.Rprop(p), Rprop()),
+    "rprop maximize": (lambda p: torch.optim.Rprop(p, maximize=True), Rprop(maximize=True)),
+    "asgd": (lambda p: torch.optim.ASGD(p), Asgd()),
+    "asgd maximize": (lambda p: torch.optim.ASGD(p, maximize=True), Asgd(maximize=True)),
     "our sgd": (lambda p: optim.SGD(p, lr=0.1, momentum=0.9), Sgd(momentum=True)),
     "our adam": (lambda p: optim.Adam(p, 0.1, (0.8, 0.9), amsgrad=True), Adam(amsgrad=True)),
     "our adamw": (lambda p: optim.AdamW(p), Adam(decoupled=True)),
@@ -97,8 +132,8 @@ def hooked(parameters: Any) -> torch.optim.Optimizer:
 
 REFUSED: dict[str, tuple[Callable[[Any], torch.optim.Optimizer], str]] = {
     "class": (
-        lambda p: torch.optim.RMSprop(p),
-        "the optimizer RMSprop is not supported; use SGD, Adam or AdamW",
+        lambda p: torch.optim.LBFGS(p),
+        "the optimizer LBFGS is not supported; use SGD, Adam, AdamW, Adadelta,",
     ),
     "step": (lambda p: OwnStep(p, lr=0.1), "OwnStep replaces the step of SGD"),
     "hooks": (hooked, "step hooks"),

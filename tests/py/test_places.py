@@ -24,12 +24,14 @@ from aicf_mlir import _C, optimizers
 from aicf_mlir.dialects import kernel, nn
 from aicf_mlir.dialects.launches import launch_of
 from aicf_mlir.dialects.nn import pointwise, reductions
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.nn.rows import ROWS, Row
 from aicf_mlir.interpreters import kernel as kernel_interpreter
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInterface
 from aicf_mlir.ir.registry import schemas
 from aicf_mlir.optimizers.adam import Adam
+from aicf_mlir.optimizers.launched import LaunchedRule
+from aicf_mlir.optimizers.pointwise import UpdateOp
 from aicf_mlir.optimizers.rule import UpdateRule
 from aicf_mlir.optimizers.sgd import Sgd
 from aicf_mlir.passes.lower import RULES
@@ -136,8 +138,24 @@ KERNEL_PLACES: dict[str, Callable[[str], bool]] = {
 
 
 def in_a_file_of_its_own(rule: type[UpdateRule]) -> bool:
-    """Rule and op together, in a file that is called as the kind."""
-    return rule.__module__ == rule.OP.__module__ == f"aicf_mlir.optimizers.{rule.KIND}"
+    """A rule, with its op where it has one, in a file that is called as the kind."""
+    modules = {rule.__module__, *([rule.OP.__module__] if issubclass(rule, LaunchedRule) else [])}
+    return modules == {f"aicf_mlir.optimizers.{rule.KIND}"}
+
+
+def has_a_kernel(rule: type[UpdateRule]) -> bool:
+    """Or needs none, being a formula."""
+    return not issubclass(rule, LaunchedRule) or all(
+        holds(rule.OP.LAUNCH) for holds in KERNEL_PLACES.values()
+    )
+
+
+def is_sampled(rule: type[UpdateRule]) -> bool:
+    """Its op, or an update by its formulas."""
+    if issubclass(rule, LaunchedRule):
+        return rule.OP in {sample.op_type() for sample in OPTIM_SAMPLES}
+    titles = {sample.name.partition("(")[0] for sample in OPTIM_SAMPLES if sample.op_type() is UpdateOp}
+    return {row.title for row in rule.TORCH} <= titles
 
 
 def is_described(rule: type[UpdateRule]) -> bool:
@@ -151,8 +169,9 @@ def is_described(rule: type[UpdateRule]) -> bool:
 
 OPTIMIZER_PLACES: dict[str, Callable[[type[UpdateRule]], bool]] = {
     "aicf_mlir/optimizers/<name>.py": in_a_file_of_its_own,
-    "csrc/kernels/<family>/": lambda rule: all(holds(rule.OP.LAUNCH) for holds in KERNEL_PLACES.values()),
-    "tests/py/samples/updates.py": lambda rule: rule.OP in {sample.op_type() for sample in OPTIM_SAMPLES},
+    "csrc/kernels/<family>/": has_a_kernel,
+    "tests/py/models.py": is_sampled,
+    "tests/py/samples/updates.py": is_sampled,
     "tests/py/test_optimizer_description.py": is_described,
 }
 """The same of an optimizer."""
@@ -201,13 +220,17 @@ def strings(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
+HOMONYMS = {"alpha", "eps", "momentum", "sum"}
+"""Words that torch has for arguments of other functions too."""
+
+
 def known_of_optimizers(module: str) -> set[str]:
     """The hyperparameters, states and flags that a module names, and the kinds that it tells apart."""
     names = {
         *optimizers.METAS,
         *optimizers.SWITCHES,
         *(state for rule in optimizers.RULES for state in rule.complete().states),
-    }
+    } - HOMONYMS
     tree = ast.parse(module)
     classes = {
         alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
@@ -215,14 +238,9 @@ def known_of_optimizers(module: str) -> set[str]:
     return (names & set(strings(tree))) | (classes & {rule.__name__ for rule in optimizers.RULES})
 
 
-HOMONYMS = {"normalization.py": {"eps"}, "aten_reductions.py": {"eps", "momentum"}}
-"""Words that torch has for arguments of normalisation too."""
-
-
 def test_no_other_module_knows_an_optimizer() -> None:
     paths = [path for path in (ROOT / "aicf_mlir").rglob("*.py") if path.parent.name != "optimizers"]
     found = {path.name: known_of_optimizers(path.read_text()) for path in paths}
-    found = {name: known - HOMONYMS.get(name, set()) for name, known in found.items()}
     assert not {name: known for name, known in found.items() if known}
 
 
@@ -287,5 +305,10 @@ def test_an_optimizer_that_cannot_be_is_refused(
 
 
 def test_options_are_those_of_all_rules_in_an_order_that_each_has() -> None:
-    assert optimizers.OPTIONS == ("momentum", "nesterov", "amsgrad", "maximize")
-    assert (*optimizers.OPTIONS, "decoupled_weight_decay") == optimizers.SWITCHES
+    for all_, each in (
+        (optimizers.OPTIONS, lambda rule: rule.options()),
+        (optimizers.SWITCHES, lambda rule: tuple(flag.key for flag in rule.FLAGS)),
+    ):
+        for rule in optimizers.RULES:
+            assert tuple(name for name in all_ if name in each(rule)) == each(rule)
+        assert set(all_) == {name for rule in optimizers.RULES for name in each(rule)}

@@ -13,6 +13,7 @@ from random_programs import STEPS_EACH, Program
 from torch import nn
 
 from aicf_mlir.compile import compile_train_step
+from aicf_mlir.optimizers import COUNTERS
 from aicf_mlir.train_step import CompiledTrainStep
 
 LEVELS = (("nn", "plan"), ("step", "kernel"), ("lowered", "plan"), ("fused", "kernel"))
@@ -34,7 +35,7 @@ def check_train_step(case: Program, device: str) -> None:
     references = Torch(case)
     references.check("the first step", eager[0], 1)
     references.check("the third step", eager[2], 3)
-    counters = {name: value for name, value in eager[0].items() if name.endswith(".step")}
+    counters = {name: value for name, value in eager[0].items() if name.rpartition(".")[2] in COUNTERS}
     for level in levels:
         updated = run_text(step.ir(level), arguments)
         others = eager[0] if level == "nn" else {**parameters, **counters}  # the forward pass updates nothing

@@ -16,13 +16,13 @@ from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.nn.rows.row import FLOATS, NUMBERS
 from aicf_mlir.dialects.nn.shape import ReshapeOp
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES
 from aicf_mlir.ir.expect import Value, broadcast_shapes, expect_element, with_shape
 from aicf_mlir.ir.formula import Scalar, row_sum, trace
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface
 from aicf_mlir.ir.properties import bool_attr, ints_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type

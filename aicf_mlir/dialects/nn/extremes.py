@@ -14,13 +14,13 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import reduced_type
 from aicf_mlir.dialects.nn.common import NNOp, ValueOp
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.nn.reductions import extreme, first
 from aicf_mlir.dialects.nn.rows.row import NUMBERS
 from aicf_mlir.dialects.nn.shape import ReshapeOp
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.expect import Value, expect_element, expect_float, expect_type
 from aicf_mlir.ir.formula import Scalar, row_max, row_min, select, trace
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, NotDifferentiable
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type

@@ -18,11 +18,11 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.extremes import AtIndexOp
-from aicf_mlir.dialects.nn.generated import Argument, GeneratedInterface
 from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.expect import Value, expect_element, expect_float, expect_rank, expect_type, with_shape
 from aicf_mlir.ir.formula import Scalar, row_max, select, trace
+from aicf_mlir.ir.generated import Argument, GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.ir.properties import ints_attr

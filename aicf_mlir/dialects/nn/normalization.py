@@ -26,13 +26,13 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
 from aicf_mlir.dialects.nn.common import NNOp
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.nn.pointwise import MulOp, SubOp
 from aicf_mlir.dialects.nn.shape import as_element
 from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.expect import Value, expect_float, expect_type
 from aicf_mlir.ir.formula import Scalar, row_sum, sqrt, trace
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, NotDifferentiable
 from aicf_mlir.ir.properties import float_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type

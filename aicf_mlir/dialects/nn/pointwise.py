@@ -21,7 +21,6 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.nn.gradient_rows import PASSES, body_of, gradients
 from aicf_mlir.dialects.nn.made import attributes_of, make_class, parameters_of
 from aicf_mlir.dialects.nn.rows import ROWS, Row
@@ -30,6 +29,7 @@ from aicf_mlir.dialects.nn.shape import ConstantOp
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES
 from aicf_mlir.ir.expect import Value, broadcast_shapes, expect_element, expect_one_of
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 

@@ -15,11 +15,11 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.generated import Argument, GeneratedInterface
 from aicf_mlir.dialects.nn.rows.row import ALL, NUMBERS
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.expect import Value, expect_element, expect_rank, with_shape
 from aicf_mlir.ir.formula import Scalar, row_max, row_sum, select, trace
+from aicf_mlir.ir.generated import Argument, GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type

@@ -12,11 +12,11 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.generated import Argument, GeneratedInterface
 from aicf_mlir.dialects.nn.shape import ConstantOp
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.expect import Value, expect_rank, with_shape
 from aicf_mlir.ir.formula import Scalar, select, trace
+from aicf_mlir.ir.generated import Argument, GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface
 from aicf_mlir.ir.properties import float_attr, ints_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type

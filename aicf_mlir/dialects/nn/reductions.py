@@ -17,7 +17,6 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import ReductionOp, reduced_type
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.nn.made import attributes_of, make_class, parameters_of
 from aicf_mlir.dialects.nn.pointwise import DivOp
 from aicf_mlir.dialects.nn.rows.functions import sign
@@ -40,6 +39,7 @@ from aicf_mlir.ir.formula import (
     sqrt,
     trace,
 )
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import ints_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type

@@ -15,11 +15,11 @@ from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.expect import Value, is_float, with_shape
 from aicf_mlir.ir.formula import Scalar, trace
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import float_attr, ints_attr
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type

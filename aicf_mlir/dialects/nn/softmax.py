@@ -11,11 +11,11 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, traits_def
 
 from aicf_mlir.dialects.nn.common import UnaryOp, ValueOp
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.nn.rows.row import Formula
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.expect import Value, expect_float, expect_type
 from aicf_mlir.ir.formula import Scalar, exp, log, row_max, row_sum, trace
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import NotDifferentiable
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 

@@ -17,10 +17,10 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import LoweringError
 from aicf_mlir.ir.expect import is_float
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.names import name_after_op
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.lower import elementwise, linear_algebra, optimizers, same, shape

@@ -8,12 +8,12 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.nn.generated import GeneratedInterface
 from aicf_mlir.dialects.nn.gradient_rows import with_arguments
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.body import Body, Line
 from aicf_mlir.ir.expect import with_shape
+from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.layouts import Layout, dense_strides, with_layout
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 
@@ -41,12 +41,18 @@ def lower_generated(op: GeneratedInterface, bodies: Bodies) -> list[Operation]:
     views: list[Operation] = []
     arguments = op.arguments
     tables_last = sorted(range(len(arguments)), key=lambda number: arguments[number][1] is None)
-    operands = [_operand(value, dims, domain, order, views) for value, dims in arguments if dims is not None]
+    operands = [
+        _operand(value, dims, domain, order, views)
+        if (index := op.picked.get(number)) is None
+        else _picked(value, index, domain, views)
+        for number, (value, dims) in enumerate(arguments)
+        if dims is not None
+    ]
     tables = [value for value, dims in arguments if dims is None]
     body = _renumbered(op.body(), order)
     if tables_last != sorted(tables_last):
         body = with_arguments(body, tables_last)
-    symbol = bodies.symbol(body, op.name.rpartition(".")[2])
+    symbol = bodies.symbol(body, op.title)
     types = [
         TensorType(element_type(result), shape if whole else kept)
         for result, whole in zip(op.results, op.whole_results, strict=True)
@@ -96,6 +102,13 @@ def _operand(
         views.append(kernel.ReshapeOp.build_op([value], [with_shape(value, layout.shape)]))
     else:
         views.append(kernel.ViewOp.build_op([value], [with_layout(tensor_type(value), layout)]))
+    return views[-1].results[0]
+
+
+def _picked(value: SSAValue, index: int, domain: Sequence[int], views: list[Operation]) -> SSAValue:
+    """One element of a vector, at each point of the domain."""
+    layout = Layout(tuple(domain), (0,) * len(domain), index)
+    views.append(kernel.ViewOp.build_op([value], [with_layout(tensor_type(value), layout)]))
     return views[-1].results[0]
 
 

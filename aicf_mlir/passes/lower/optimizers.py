@@ -1,4 +1,4 @@
-"""The one rule for the ops of an optimizer: one launch a tensor; fuse makes one of all."""
+"""The one rule for the ops of an optimizer with a kernel: one launch a tensor; fuse makes one of all."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation
 
-from aicf_mlir.optimizers import OPS
-from aicf_mlir.optimizers.op import OptimOp
+from aicf_mlir.optimizers import LAUNCHED_OPS
+from aicf_mlir.optimizers.op import LaunchedOp
 from aicf_mlir.passes.lower.same import BY_NAME
 
 
-def lower_update(op: OptimOp) -> Sequence[Operation]:
+def lower_update(op: LaunchedOp) -> Sequence[Operation]:
     """The launch that the op is: operands, results and flags by the names of the schema."""
     results = {name: value.type for name, value in op.outs().items()}
     return [BY_NAME[f"kernel.{op.LAUNCH}"].launch(op.ins(), results, **op.launch_attributes())]
 
 
-RULES = dict.fromkeys(OPS, lower_update)
+RULES = dict.fromkeys(LAUNCHED_OPS, lower_update)

@@ -44,7 +44,13 @@ NN_SAMPLES: Sequence[Sample] = (
     *checks.check_finite(),
 )
 
-OPTIM_SAMPLES: Sequence[Sample] = (*updates.advance(), *updates.sgd(), *updates.adam())
+OPTIM_SAMPLES: Sequence[Sample] = (
+    *updates.advance(),
+    *updates.sgd(),
+    *updates.adam(),
+    *updates.scalars(),
+    *updates.updates(),
+)
 
 SAMPLES: Sequence[Sample] = (*NN_SAMPLES, *OPTIM_SAMPLES)
 

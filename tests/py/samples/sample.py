@@ -81,7 +81,7 @@ class Sample:
 
     name: str
     operands: tuple[str, ...]
-    """Operand types such as "4x8xf32"; "4x1xcompute" is of the type that the elements are computed in."""
+    """Operand types such as "4x8xf32"; "4x1xcompute" is of the type that the elements are computed in, "3xsingle" always f32."""
     build: Callable[..., Operation]
     """The op from its operand values."""
     torch: Callable[..., Any]
@@ -101,7 +101,7 @@ class Sample:
         """The operand types, with `element` in the place of f32 if given."""
         compute = "f64" if element == "f64" else "f32"
         written = [text.replace("f32", element or "f32") for text in self.operands]
-        return [parse_type(text.replace("compute", compute)) for text in written]
+        return [parse_type(text.replace("compute", compute).replace("single", "f32")) for text in written]
 
     def block(self, element: str | None = None) -> Block:
         """A block of the operands."""

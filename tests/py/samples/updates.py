@@ -7,11 +7,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
+from models import OPTIMIZERS
+from xdsl.dialects.builtin import f64
 from xdsl.ir import Operation
 
+from aicf_mlir.frontend.group_values import hyperparameters, switches
+from aicf_mlir.interpreters.body import evaluate
+from aicf_mlir.optimizers import CLASSES
+from aicf_mlir.optimizers.adagrad import Adagrad
 from aicf_mlir.optimizers.adam import AdamOp
 from aicf_mlir.optimizers.advance import AdvanceOp
+from aicf_mlir.optimizers.asgd import Asgd
+from aicf_mlir.optimizers.pointwise import PointwiseRule, ScalarsOp, UpdateOp, scalar_body
 from aicf_mlir.optimizers.sgd import SgdOp
 from samples.sample import (
     Sample,
@@ -155,4 +164,97 @@ def adam() -> list[Sample]:
         if beta1 != HYPERPARAMETERS["beta1"]:
             name, fills = f"beta1-{beta1}", fills | {1: value(1e-5), 2: value(3e3)}
         samples.append(Sample(name, types, build, reference, fills))
+    return samples
+
+
+def scalars() -> list[Sample]:
+    """What updates read of a group, beside the same formulas; the first step and a later one."""
+
+    def of_adagrad(step: Any, lr: Any, lr_decay: Any, eps: Any, weight_decay: Any) -> Any:
+        rate = lr / (1 + step.double() * lr_decay)
+        return step + 1, rate, eps.expand(2), weight_decay.expand(2)
+
+    def of_asgd(
+        step: Any, eta: Any, mu: Any, lr: Any, lambd: Any, alpha: Any, t0: Any, weight_decay: Any
+    ) -> Any:
+        new, first = step.double() + 1, step == 0
+        rate = torch.where(first, lr.float(), eta).double()
+        return (
+            step + 1,
+            (lr / (1 + lambd * lr * new) ** alpha).float(),
+            (1 / (new - t0).clamp(min=1.0)).float(),
+            rate,
+            1 - lambd * rate,
+            torch.where(first, 1.0, mu.double()),
+            weight_decay.expand(2),
+        )
+
+    step = value_by_index(0.0, STEP - 1.0)
+    rows: list[tuple[PointwiseRule, Any, dict[int, Any]]] = [
+        (Adagrad(), of_adagrad, dict(enumerate((step, *map(value, (0.1, 0.2, 0.3, 0.4)))))),
+        (Asgd(), of_asgd, dict(enumerate((step, *map(value, (0.25, 0.5, 0.1, 0.2, 0.75, 1.0, 0.3)))))),
+    ]
+    return [
+        Sample(
+            rule.KIND,
+            ("2xsingle",) * len(rule.counters) + ("f64",) * len(rule.hyperparameters),
+            lambda *operands, rule=rule: ScalarsOp(rule, operands, f64),
+            reference,
+            fills,
+        )
+        for rule, reference, fills in rows
+    ]
+
+
+def small(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    """Of a mean whose square is less than the mean of squares."""
+    return 0.1 * rng.standard_normal(shape)
+
+
+FILLS = {"exp_avg": None, "momentum_buffer": None, "prev": None, "ax": None, "grad_avg": small}
+"""Of states; the others are positive."""
+NUMBERS = {"mu_product": 0.5, "eta": 0.25, "mu": 0.5}
+"""Of the state of each parameter, beside the step."""
+
+
+def updates() -> list[Sample]:
+    """One step of each optimizer that is a formula, with the scalars that the first of the two ops gives."""
+    samples: list[Sample] = []
+    for config in OPTIMIZERS:
+        rule_type = next(rule for torch_class, rule in CLASSES if torch_class.title == config.kind.__name__)
+        if not issubclass(rule_type, PointwiseRule):
+            continue
+        group = config(torch.nn.Linear(1, 1)).param_groups[0]
+        rule = rule_type(**switches(rule_type, group))
+        settings = hyperparameters(rule_type, group)
+        numbers = {name: NUMBERS[name] for name in rule.VECTORS}
+        given = [STEP - 1.0, *numbers.values(), *(settings[name] for name in rule.hyperparameters)]
+        body, _ = scalar_body(rule, "f64")
+        made = evaluate(body, [np.array([x]) for x in given], (1,), (), [(1,)] * len(body.results))
+
+        def build(*operands: Any, rule: PointwiseRule = rule) -> Operation:
+            return UpdateOp(rule, operands, INDEX)
+
+        def reference(
+            p: Any,
+            g: Any,
+            *rest: Any,
+            rule: PointwiseRule = rule,
+            config: Any = config,
+            numbers: Any = numbers,
+        ) -> Any:
+            state = dict(zip(rule.states, rest, strict=False))
+            state |= {name: torch.tensor(number) for name, number in numbers.items()}
+            state["step"] = torch.tensor(STEP - 1.0)
+            after, state = one_step(lambda params: config.kind(params, **config.options), p, g, state)
+            return after, *(state[name] for name in rule.states)
+
+        scalars = [float(value[0]) for value in made[len(rule.counters) :]]
+        tensors = 2 + len(rule.states)
+        fills = {tensors + at: value_by_index(0.0, number) for at, number in enumerate(scalars)}
+        for at, name in enumerate(rule.states):
+            fill = FILLS.get(name, positive)
+            fills |= {} if fill is None else {2 + at: fill}
+        types = ("3x5xf32",) * tensors + ("2xcompute",) * len(scalars)
+        samples.append(Sample(str(config), types, build, reference, fills, units=4.0))
     return samples

@@ -180,3 +180,80 @@
 %h, %e, %c = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf64>)
 // expected-error@below {{expected bc2_inv of type tensor<3xf64>, got tensor<f64>}}
 %p1, %m1, %v1 = optim.adam %p, %p, %p, %p, %h, %h, %h, %h, %h, %c, %h {index = 0} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf64>, tensor<f64>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+
+// -----
+
+%p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
+// expected-error@below {{expected rule to be one of adadelta, adagrad, adamax, asgd, nadam, radam, rmsprop, rprop, got sgd}}
+%a, %b, %c, %d = optim.scalars %step, %h, %h, %h, %h {rule = "sgd"} : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>)
+
+// -----
+
+%p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
+// expected-error@below {{expected flags among maximize, got centered}}
+%a, %b, %c, %d = optim.scalars %step, %h, %h, %h, %h {rule = "adagrad", flags = ["centered"]} : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>)
+
+// -----
+
+%p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
+// expected-error@below {{expected (step, lr, lr_decay, eps, weight_decay) -> (step, clr, eps, weight_decay), got 2 operands and 1 results}}
+%a = optim.scalars %step, %h {rule = "adagrad"} : (tensor<3xf32>, tensor<f64>) -> tensor<3xf32>
+
+// -----
+
+%p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
+// expected-error@below {{expected eps of type tensor<f64>, got tensor<f32>}}
+%a, %b, %c, %d = optim.scalars %step, %h, %h, %e, %h {rule = "adagrad"} : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f32>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>)
+
+// -----
+
+%p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
+// expected-error@below {{expected clr of one element of f32, or all of f64, for each of tensor<3xf32>, got tensor<3xf64>}}
+%a, %b, %c, %d = optim.scalars %step, %h, %h, %h, %h {rule = "adagrad"} : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf64>, tensor<3xf32>, tensor<3xf32>)
+
+// -----
+
+%p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
+// expected-error@below {{expected (p, g, sum, clr, eps, weight_decay) -> (p, sum), got 3 operands and 1 results}}
+%a = optim.update %p, %p, %p {index = 0, rule = "adagrad"} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+
+// -----
+
+%p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
+// expected-error@below {{expected sum of type tensor<4x8xf32>, got tensor<8x4xf32>}}
+%a, %b = optim.update %p, %p, %q, %step, %step, %step {index = 0, rule = "adagrad"} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<8x4xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+
+// -----
+
+%p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
+// expected-error@below {{expected sum' of type tensor<4x8xf32>, got tensor<8x4xf32>}}
+%a, %b = optim.update %p, %p, %p, %step, %step, %step {index = 0, rule = "adagrad"} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<8x4xf32>)
+
+// -----
+
+%p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
+// expected-error@below {{expected clr of type tensor<nxf32> or tensor<nxf64>, got tensor<f64>}}
+%a, %b = optim.update %p, %p, %p, %h, %h, %h {index = 0, rule = "adagrad"} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+
+// -----
+
+%p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
+// expected-error@below {{expected eps of type tensor<3xf32>, got tensor<3xf64>}}
+%a, %b = optim.update %p, %p, %p, %step, %wide, %step {index = 0, rule = "adagrad"} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<3xf32>, tensor<3xf64>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)
+
+// -----
+
+%p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
+%h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
+// expected-error@below {{expected index of an element of clr tensor<3xf32>, got 3}}
+%a, %b = optim.update %p, %p, %p, %step, %step, %step {index = 3, rule = "adagrad"} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)

@@ -38,3 +38,12 @@
 // CHECK-NEXT: tensor<f64>, tensor<f64>, tensor<3xf64>, tensor<3xf64>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>,
 // CHECK-NEXT: tensor<4x8xf32>, tensor<4x8xf32>)
 %p4, %m4, %v4, %vmax4 = optim.adam %p, %g, %m, %v, %h, %h, %h, %h, %h, %bc1, %bc2, %vmax {index = 2, amsgrad = true, maximize = true} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<3xf64>, tensor<3xf64>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>)
+
+// Rules that are formulas: the scalars of a group from the counters and the hyperparameters, and the update of one parameter
+// CHECK: %step3, %clr, %eps, %decay = optim.scalars %step, %h, %h, %h, %h {rule = "adagrad"}
+// CHECK-NEXT: : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf32>,
+// CHECK-NEXT: tensor<3xf32>, tensor<3xf32>)
+// GENERIC: %step3, %clr, %eps, %decay = "optim.scalars"(%step, %h, %h, %h, %h) <{rule = "adagrad", flags = []}> :
+%step3, %clr, %eps, %decay = optim.scalars %step, %h, %h, %h, %h {rule = "adagrad"} : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>)
+// CHECK: %p5, %sum5 = optim.update %p, %g, %v, %clr, %eps, %decay {index = 1, rule = "adagrad", flags = ["maximize"]}
+%p5, %sum5 = optim.update %p, %g, %v, %clr, %eps, %decay {index = 1, rule = "adagrad", flags = ["maximize"]} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>)

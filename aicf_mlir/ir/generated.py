@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xdsl.ir import Operation, SSAValue
 
@@ -49,6 +49,16 @@ class GeneratedInterface(Operation, abc.ABC):
         """What the body takes: by default each operand once, from the last dimension of the domain on."""
         rank = len(self.domain)
         return [(operand, range(rank - len(shape_of(operand)), rank)) for operand in self.operands]
+
+    @property
+    def picked(self) -> Mapping[int, int]:
+        """The arguments that are one element of a vector, by number: which. They have no dimension of the domain."""
+        return {}
+
+    @property
+    def title(self) -> str:
+        """What the body is called."""
+        return self.name.rpartition(".")[2]
 
     @property
     def compute_types(self) -> tuple[str, ...]:

@@ -1,0 +1,17 @@
+"""What the formulas of several optimizers share, in the scalar language."""
+
+from __future__ import annotations
+
+from aicf_mlir.ir.formula import Scalar, absolute, select
+
+
+def descent(p: Scalar, g: Scalar, weight_decay: Scalar, maximize: bool) -> Scalar:
+    """The gradient as it is followed down: of the negated objective to maximize it, with weight decay as in torch.optim.SGD."""
+    g = -g if maximize else g
+    return select(weight_decay.differs(0.0), g + weight_decay * p, g)
+
+
+def lerp(start: Scalar, end: Scalar, weight: Scalar) -> Scalar:
+    """torch.lerp: computed from the nearer end, so that a small `end` survives beside a large `start`."""
+    near = absolute(weight) < 0.5
+    return select(near, start, end) + select(near, weight, weight - 1.0) * (end - start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +16,8 @@ FOLDERS = ("cu13/lib", "cuda_nvrtc/lib")
 """Of the package `nvidia`, where the wheels that torch for CUDA requires put it."""
 OPTIONS = ("-std=c++17", "--ptxas-options=-v")
 """No fast math. The assembler's report goes to the log."""
+CAREFUL = "--ptxas-options=-O1"
+"""For what spills: ptxas 13.0 has been seen to give two values that live at once one place in memory, with registers to spare."""
 SINCE = {"--no-cache": (12, 9)}
 """Options that only these versions and later know. NVRTC keeps a cache of its own: what it takes from there has no
 report, and our cache looks at what it reads."""
@@ -38,7 +40,17 @@ def compile_cuda(source: str, target: str) -> bytes:
 
 
 def compile_with_report(source: str, target: str) -> tuple[bytes, str]:
-    """The cubin, and what the assembler says of registers and spills."""
+    """The cubin, and what the assembler says of registers and spills; of a second attempt where the first one spills."""
+    image, report = _compiled(source, target, OPTIONS)
+    return _compiled(source, target, (*OPTIONS, CAREFUL)) if spills(report) else (image, report)
+
+
+def spills(report: str) -> bool:
+    """Whether a kernel keeps values in memory for want of registers."""
+    return any(int(count) for count in re.findall(r"(\d+) bytes spill (?:stores|loads)", report))
+
+
+def _compiled(source: str, target: str, wanted: Sequence[str]) -> tuple[bytes, str]:
     library = nvrtc()
     program = _P()
     _check(
@@ -47,7 +59,7 @@ def compile_with_report(source: str, target: str) -> tuple[bytes, str]:
     )
     try:
         late = (option for option, since in SINCE.items() if _version() >= since)
-        options = [option.encode() for option in (f"-arch={target}", *OPTIONS, *late)]
+        options = [option.encode() for option in (f"-arch={target}", *wanted, *late)]
         status = library.nvrtcCompileProgram(
             program, len(options), (ctypes.c_char_p * len(options))(*options)
         )

@@ -136,7 +136,7 @@ def _origin(plan: BoundPlan, module: ModuleOp, function: func.FuncOp, value: SSA
 
 
 def _read(plan: BoundPlan, label: Label) -> Array:
-    slot = next(s for s in plan.program.slots.values() if (s.role, s.name) == (label.role, label.name))
+    slot = next(s for s in plan.bound.slots.values() if (s.role, s.name) == (label.role, label.name))
     data = plan.arenas[slot.arena].read(slot.offset, slot.nbytes)
     return np.frombuffer(data, NUMPY_TYPES[slot.dtype]).reshape(slot.shape)
 

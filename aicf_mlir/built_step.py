@@ -66,6 +66,13 @@ class BuiltStep:
         """One of "created", "warmed", "captured", "reset" and "closed"."""
         return self._state
 
+    def seed(self, seed: int) -> None:
+        """Draw random numbers from this seed on, as if no step had been taken. Raises BindError where the step draws none."""
+        with self._session:
+            if not self._request.random.is_drawn_from:
+                raise BindError(f"{self.name}: the step draws no random numbers")
+            self._request.random.seed(seed)
+
     @property
     def device(self) -> torch.device:
         """Where the step runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.model import unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
+from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.special import special
 from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.runtime.binding import Built, bind_step
@@ -51,6 +52,7 @@ def compile_train_step(
     keep_gradients: bool = False,
     meta: Sequence[str] = (),
     check_finite: bool = False,
+    seed: int | None = None,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
 
@@ -63,6 +65,8 @@ def compile_train_step(
     that is NaN or infinite, with `NonFiniteError`. On CUDA the error comes with the next call that sees it, and nothing trains
     in between.
     `meta` names Python numbers that the step reads (`"model.alpha"`, as `guards()` lists them) and that may change between steps.
+    Random numbers, as of dropout, follow from `seed`, the step and the place in the model, with the same bits on both devices;
+    without a `seed` one is drawn from torch's generator. `step.seed(n)` begins anew.
 
     Steps over the same model or optimizer share parameters and state: each sees the others' updates, and they run one at a time.
 
@@ -82,6 +86,7 @@ def compile_train_step(
         keep_gradients,
         tuple(meta),
         check_finite,
+        RandomState(seed),
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
     vars(optimizer)["_aicf_step"] = weakref.ref(step)
@@ -101,13 +106,25 @@ def compile_eval_step(
     dtype: torch.dtype | None = None,
     name: str = "eval",
     meta: Sequence[str] = (),
+    seed: int | None = None,
 ) -> CompiledEvalStep:
     """Compile the loss of `model` alone: the step computes it and trains nothing.
 
     The arguments are those of `compile_train_step`. The model's mode counts: call `model.eval()` first, and before each call.
     """
     request = Request(
-        model, None, loss_fn, _shapes_of(example), B, D, device, dtype, name, False, tuple(meta)
+        model,
+        None,
+        loss_fn,
+        _shapes_of(example),
+        B,
+        D,
+        device,
+        dtype,
+        name,
+        False,
+        tuple(meta),
+        random=RandomState(seed),
     )
     return CompiledEvalStep(request, request.build(), warmup_required=False)
 
@@ -128,6 +145,7 @@ class Request:
     keep_gradients: bool
     meta: tuple[str, ...]
     check_finite: bool = False
+    random: RandomState = field(default_factory=RandomState)
 
     @one_at_a_time
     def trace(self, host_values: Mapping[str, HostValue]) -> list[Traced]:
@@ -145,6 +163,7 @@ class Request:
                     D=self.D,
                     dtype=self.dtype or _dtype(self.model),
                     host_values=names,
+                    random=self.random,
                 )
                 for batch, size in _shape_groups(self.example, self.B)
             ]

@@ -36,7 +36,7 @@ from aicf_mlir.optimizers.advance import AdvanceOp
 from aicf_mlir.optimizers.op import HYPERPARAMETER, OptimOp
 from aicf_mlir.optimizers.pointwise import ScalarsOp
 
-_STRUCTURE = ("workspace", "index")
+_STRUCTURE = ("workspace", "index", "site")
 """Integer properties that are sizes and positions, no part of what an op computes."""
 
 

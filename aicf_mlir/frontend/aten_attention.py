@@ -11,8 +11,8 @@ from xdsl.ir import SSAValue
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.reductions import REDUCTIONS
+from aicf_mlir.frontend.aten_random import drop
 from aicf_mlir.frontend.call import Call
-from aicf_mlir.frontend.refused import Forbidden
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import element_type, shape_of
@@ -29,10 +29,8 @@ def attention(call: Call) -> SSAValue:
     """softmax(query · keyᵀ * scale + mask) · value, with scores in float32 for half precision.
 
     Queries [.., H, L, E], keys [.., H or G, S, E], values [.., H or G, S, V]; with `enable_gqa` H / G heads of queries
-    share one of keys. A row that is masked everywhere gives 0.
+    share one of keys. A row that is masked everywhere gives 0. With dropout of the weights all of them are kept.
     """
-    if call["dropout_p"] > 0:
-        raise Forbidden(f"attention with dropout (dropout_p={call['dropout_p']}); use 0.0")
     return whole(call) if is_whole(call) else composed(call)
 
 
@@ -46,7 +44,8 @@ def serves(call: Call) -> bool:
     query, key, value = (shape_of(call.value(name)) for name in ("query", "key", "value"))
     grouped = query[:-3] == key[:-3] and key[:-2] == value[:-2]
     return (
-        not call.needs_gradient("attn_mask")
+        call["dropout_p"] == 0
+        and not call.needs_gradient("attn_mask")
         and query[-1] > 0
         and max(query[-1], value[-1]) <= LARGEST
         and (grouped or not call["enable_gqa"])
@@ -124,6 +123,7 @@ def composed(call: Call) -> SSAValue:
     scores = call.emit.insert(nn.MatmulOp(query, key, trans_b=True))
     shape = (*heads, length, sources)
     weights = softmax(call, call.emit.reshape(scores, shape), wide)
+    weights = drop(call, weights, float(call["dropout_p"]))
     weights = call.emit.reshape(weights, shape_of(scores))
     result = call.emit.insert(nn.MatmulOp(weights, value))
     return call.emit.cast(call.emit.reshape(result, call.shape), call.expected.dtype)

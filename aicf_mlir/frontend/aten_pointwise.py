@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.rows import ROWS
 from aicf_mlir.frontend.call import Call, Row, Value
-from aicf_mlir.frontend.refused import Forbidden, Refused
+from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.types import element_of, is_supported
 from aicf_mlir.ir.tensor_op import shape_of
 
@@ -147,14 +147,6 @@ def parametric_relu(call: Call) -> SSAValue:
     if len(shape_of(weight)) <= 1 and rank > 1:
         weight = call.emit.reshape(weight, (1, channels, *[1] * (rank - 2)))
     return applied(call, "prelu", [x, weight])
-
-
-def random_relu(call: Call) -> SSAValue:
-    """In evaluation mode the slope is the mean of the two."""
-    if call["training"]:
-        raise Forbidden("random slopes (rrelu in training mode); call model.eval()")
-    slope = (float(call["lower"]) + float(call["upper"])) / 2
-    return applied(call, "leaky_relu", [call["self"]], negative_slope=slope)
 
 
 def log_sigmoid_forward(call: Call) -> Value:

@@ -10,6 +10,7 @@ from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.frontend.aten_random import drop
 from aicf_mlir.frontend.aten_slices import part
 from aicf_mlir.frontend.call import Call, Row, Value
 from aicf_mlir.frontend.refused import Forbidden
@@ -97,8 +98,6 @@ def recurrent(cell: Cell, states: int) -> Row:
 def unrolled(call: Call, x: SSAValue, initial: Sequence[SSAValue], cell: Cell) -> Value:
     """Layer by layer; within one first all inputs' products, then the steps, backwards for a second direction."""
     directions, layers = 2 if call["bidirectional"] else 1, int(call["num_layers"])
-    if call["dropout"] > 0 and call["train"] and layers > 1:
-        raise Forbidden(f"random dropout between layers (p={call['dropout']}); use dropout=0 or model.eval()")
     if len({shape_of(each)[-1] for each in initial}) > 1:
         raise Forbidden("an LSTM with proj_size; apply a Linear layer to its output")
     weights = read_weights(call, directions * layers)
@@ -115,6 +114,8 @@ def unrolled(call: Call, x: SSAValue, initial: Sequence[SSAValue], cell: Cell) -
             outputs.append(steps)
             last.append(state)
         x = outputs[0] if directions == 1 else call.emit.insert(nn.ConcatOp(outputs, 2))
+        if call["train"] and layer < layers - 1:
+            x = drop(call, x, float(call["dropout"]))
     if call["batch_first"]:
         x = call.emit.transpose(x, (1, 0, 2))
     return x, *(stacked(call, [state[n] for state in last]) for n in range(len(initial)))

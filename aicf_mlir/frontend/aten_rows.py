@@ -136,18 +136,6 @@ def detach(call: Call) -> Value:
     return call.emit.insert(nn.DetachOp(call.value("self"))) if call.carries_gradient else identity(call)
 
 
-def dropout(call: Call) -> Value:
-    """Off in evaluation mode and for p = 0."""
-    if call["p"] > 0 and call["train"] is not False:
-        raise Forbidden(f"random dropout (p={call['p']} in training mode); call model.eval() or use p=0")
-    return identity(call)
-
-
-def native_dropout(call: Call) -> Value:
-    """Dropout whose second result, the mask, is of no use here."""
-    return dropout(call), None
-
-
 def mse_loss(call: Call) -> SSAValue:
     """Mean or sum of squared differences, or the squares themselves."""
     mode = REDUCTIONS[call["reduction"]]

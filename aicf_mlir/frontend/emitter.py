@@ -23,15 +23,21 @@ from aicf_mlir.ir.tensor_op import element_type, shape_of
 class Emitter:
     """Writes to the end of `block`; `location` is given to every op that follows.
 
-    `first_status` makes the status that the first check takes.
+    `first_status` makes the status that the first check takes, `first_random` what random numbers are drawn from.
     """
 
-    def __init__(self, block: Block, first_status: Callable[[], SSAValue]):
+    def __init__(
+        self, block: Block, first_status: Callable[[], SSAValue], first_random: Callable[[], SSAValue]
+    ):
         self._builder = Builder(InsertPoint.at_end(block))
         self.location: SourceLocation | None = None
         self.status: SSAValue | None = None
         """What the checks so far have found; None before the first."""
         self._first_status = first_status
+        self.random: SSAValue | None = None
+        """What random numbers are drawn from; None before the first."""
+        self._first_random = first_random
+        self._sites = 0
         self._checks = 0
         self.checked: dict[tuple[SSAValue, int, bool], SSAValue] = {}
         """By an index, the size of what it indexes, and whether negative ones wrap: the index that has been checked."""
@@ -74,6 +80,13 @@ class Emitter:
         self._checks += 1
         before = self._first_status() if self.status is None else self.status
         self.status = self.insert(nn.CheckIndexOp(before, target, classes, self._checks, ignore_index))
+
+    def draw(self) -> tuple[SSAValue, int]:
+        """What a random op takes: [seed, steps taken], and a site of its own."""
+        if self.random is None:
+            self.random = self._first_random()
+        self._sites += 1
+        return self.random, self._sites - 1
 
     def cast(self, value: SSAValue, dtype: torch.dtype) -> SSAValue:
         """`value` in the type `dtype`."""

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, Modul
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.shape import MOST_EXACT
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.bindings import Binding, Bindings
@@ -22,6 +23,7 @@ from aicf_mlir.frontend.emitter import Emitter, tensor_type
 from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep, Update
 from aicf_mlir.frontend.model import free_name
+from aicf_mlir.frontend.random_state import RANDOM, RandomState
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import is_supported
@@ -46,7 +48,12 @@ class Importer:
     """
 
     def __init__(
-        self, exported: ExportedStep, bindings: Bindings, inputs: Mapping[str, TensorSpec], name: str
+        self,
+        exported: ExportedStep,
+        bindings: Bindings,
+        inputs: Mapping[str, TensorSpec],
+        name: str,
+        random: RandomState,
     ):
         self.bound: list[Binding] = []
         self.loss_has_gradient = False
@@ -55,7 +62,8 @@ class Importer:
         self._bindings = bindings
         self._name = name
         self._block = Block()
-        self._emit = Emitter(self._block, self._status_argument)
+        self._emit = Emitter(self._block, self._status_argument, self._random_argument)
+        self._random = random
         self._device = next(iter(inputs.values())).device
         self._labels: list[DictionaryAttr] = []
         self._values: dict[Node, Value] = {**bindings.literals}
@@ -86,6 +94,10 @@ class Importer:
     def _status_argument(self) -> BlockArgument:
         return self._append_argument(STATUS_LABEL.role, STATUS_LABEL.name, STATUS_TYPE)
 
+    def _random_argument(self) -> SSAValue:
+        name = free_name(RANDOM, [binding.name for binding in self.bound])
+        return self._bind(Binding("buffer", name, self._random.on(self._device), is_updated=True))
+
     def _append_argument(self, role: str, name: str, type: Attribute) -> BlockArgument:
         argument = self._block.insert_arg(type, len(self._block.args))
         argument.name_hint = name_hint(role, name)
@@ -103,7 +115,8 @@ class Importer:
         self.loss_has_gradient = self._exported.result in self._carriers
         loss = self._value(self._exported.result)
         loss.name_hint = "loss"
-        return self._function(loss, [self._update(update) for update in self._exported.updates])
+        updates = [self._update(update) for update in self._exported.updates]
+        return self._function(loss, [*updates, *self._next_random()])
 
     def _value(self, node: Node) -> SSAValue:
         value = self._values[node]
@@ -123,6 +136,16 @@ class Importer:
         if isinstance(value, OpResult) and value.name_hint != "loss":
             value.name_hint = f"{name_hint(binding.role, binding.name)}.next"
         return value, Label("update", binding.name, target_role=binding.role)
+
+    def _next_random(self) -> list[tuple[SSAValue, Label]]:
+        """The count of steps, where random numbers are drawn."""
+        if (random := self._emit.random) is None:
+            return []
+        self._emit.location = self._exported.fallback
+        value = self._emit.insert(nn.NextRandomOp(random))
+        value.name_hint = f"{random.name_hint}.next"
+        name = next(binding.name for binding in self.bound if binding.tensor is self._random.on(self._device))
+        return [(value, Label("update", name, target_role="buffer"))]
 
     def _like(self, binding: Binding, value: SSAValue) -> SSAValue:
         """`value` as torch writes it to a tensor: cast, and repeated."""

@@ -26,6 +26,7 @@ from aicf_mlir.frontend.importer import Importer
 from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hooks, tensor_names, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, trained_parameters
+from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read, named_modules
 from aicf_mlir.frontend.source import trace_error
@@ -67,6 +68,7 @@ def trace(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     host_values: Mapping[torch.Tensor, str] | None = None,
+    random: RandomState | None = None,
 ) -> Traced:
     """
     Write down forward and loss of one train step of `model`, as a function called `name`.
@@ -76,7 +78,7 @@ def trace(
     batch, of which names, shapes and dtypes matter. With `B` and `D` instead, "x" is [B, D] of `dtype` (by
     default the model's) and "t" is like the model's output, or for CrossEntropyLoss its class indices.
     `device` is for a model without tensors; any other model says itself where it lies. `host_values` names 0-d tensors that
-    stand in place of Python numbers.
+    stand in place of Python numbers. `random` is where random numbers come from; by default a state of its own.
 
     A parameter is trained if it requires a gradient and, where there is an `optimizer`, is in one of its
     param groups; the function then also says how each group is updated. Nothing runs, and nothing of the
@@ -100,11 +102,12 @@ def trace(
     else:
         raise TraceError("give the shapes once: either example=, or B= and D=")
 
+    random_state = random or RandomState()
     exported = export(model, function, specs, caller)
     check_loss(exported, function)
 
     def build(step: ExportedStep) -> tuple[Importer, ModuleOp]:
-        importer = Importer(step, bind(step, names, trained), specs, symbol(name))
+        importer = Importer(step, bind(step, names, trained), specs, symbol(name), random_state)
         return importer, importer.run()
 
     importer, module = with_decompositions(exported, build)

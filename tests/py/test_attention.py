@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from beside_torch import assert_trains, compiled
+from beside_torch import assert_trains
 from torch import nn
 
-from aicf_mlir import TraceError
 from aicf_mlir.frontend import aten_attention
 
 Attend = Callable[[Any, Any, Any, Any], Any]
@@ -238,9 +237,3 @@ def test_a_decoder_trains_as_torch() -> None:
     layer = nn.TransformerDecoderLayer(SIZE, 2, 16, dropout=0.0, batch_first=True)
     model = Layer(nn.TransformerDecoder(layer, 1), lambda m, b: m(b["x"], b["x"].flip(1), tgt_mask=causal()))
     assert_trains(model, loss, batch(), tolerance=1e-4)
-
-
-def test_dropout_is_refused_by_name() -> None:
-    model = Attention(lambda q, k, v, b: sdpa(q, k, v, dropout_p=0.25))
-    with pytest.raises(TraceError, match="attention with dropout"):
-        compiled(model, loss, batch())

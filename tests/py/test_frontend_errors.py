@@ -93,11 +93,6 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
         "h.erfc()",
         r"aten\.erfc\.default.*is not supported",
     ),
-    "random slopes": (
-        lambda m, h: F.rrelu(h, training=True),
-        "rrelu",
-        r"random slopes \(rrelu in training mode\); call model\.eval\(\)",
-    ),
     "bias without weight": (
         lambda m, h: F.layer_norm(h, (4,), None, m.count),
         "F.layer_norm(h",
@@ -136,12 +131,7 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
     "gradient hook": (lambda m, h: hook(h), "register_hook", r"registers a gradient hook"),
     "backward": (lambda m, h: h.sum().backward() or h, "backward()", r"calls `backward\(\)`"),
     "own backward": (lambda m, h: Straight.apply(h), "@staticmethod", r"'Straight' has its own backward"),
-    "dropout": (
-        lambda m, h: F.dropout(h, 0.5),
-        "dropout",
-        r"random dropout \(p=0\.5 in training mode\).*model\.eval",
-    ),
-    "random numbers": (lambda m, h: h + torch.randn(4), "randn", r"aten\.randn.*draws random numbers"),
+    "random order": (lambda m, h: h + torch.randperm(4), "randperm", r"aten\.randperm.*draws random numbers"),
     "shapes that do not fit": (
         lambda m, h: h @ torch.zeros(3, 3),
         "zeros(3, 3)",

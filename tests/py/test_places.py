@@ -220,7 +220,7 @@ def strings(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-HOMONYMS = {"alpha", "eps", "momentum", "sum"}
+HOMONYMS = {"alpha", "eps", "lambd", "momentum", "sum"}
 """Words that torch has for arguments of other functions too."""
 
 

@@ -41,9 +41,8 @@ OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
     lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
     lambda p: torch.optim.Adam(p, lr=0.02),
     lambda p: torch.optim.AdamW(p, lr=0.02, amsgrad=True),
-    lambda p: torch.optim.NAdam(p, lr=0.02, weight_decay=0.01),
+    lambda p: torch.optim.Adamax(p, lr=0.02, weight_decay=0.01),
     lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9, centered=True, eps=1e-3),
-    lambda p: torch.optim.ASGD(p, lr=0.05, lambd=0.1, t0=2),
 ]
 
 

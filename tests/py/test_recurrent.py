@@ -121,7 +121,6 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Recurrent(nn.LSTM(SIZE, HIDDEN, proj_size=2, batch_first=True)),
         "with proj_size;",
     ),
-    "dropout": (lambda: Recurrent(nn.GRU(SIZE, HIDDEN, 2, dropout=0.5, batch_first=True)), "between layers"),
     "packed": (lambda: Packed(nn.GRU(SIZE, HIDDEN, batch_first=True)), "a packed sequence .pad it"),
 }
 

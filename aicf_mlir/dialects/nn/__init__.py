@@ -23,6 +23,7 @@ from aicf_mlir.dialects.nn.linear_algebra import *
 from aicf_mlir.dialects.nn.losses import *
 from aicf_mlir.dialects.nn.normalization import *
 from aicf_mlir.dialects.nn.pointwise import PointwiseOp
+from aicf_mlir.dialects.nn.randomness import *
 from aicf_mlir.dialects.nn.ranking import *
 from aicf_mlir.dialects.nn.rearranging import *
 from aicf_mlir.dialects.nn.reductions import *

@@ -95,8 +95,8 @@
 // ADAMW-NEXT:      : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<f64>, tensor<f64>, tensor<f64>,
 // ADAMW:         func.return %loss, %dw, %db, %step.next,
 
-// MISFIT:   error: {{.*}}expected neither momentum nor nesterov for kind=adam
-// NESTEROV: error: {{.*}}expected momentum=true with nesterov=true, and no amsgrad, for kind=sgd
+// MISFIT:   error: {{.*}}expected neither momentum, nesterov, centered nor decoupled for kind=adam
+// NESTEROV: error: {{.*}}expected momentum=true with nesterov=true, and neither amsgrad, centered nor decoupled, for kind=sgd
 func.func @options(
     %w: tensor<4x8xf32> {aicf.role = "param", aicf.name = "0.weight"},
     %b: tensor<8xbf16> {aicf.role = "param", aicf.name = "0.bias"},

@@ -1,0 +1,245 @@
+"""Random numbers as functions: of a key, the step, the place in the model and the place of an element; so that eager steps,
+replays, both devices and a backward pass that computes them again all see the same.
+
+The generator is Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011). `random` is the vector
+[seed, steps taken]. The key is the seed; the counter is [element, element >> 32, site, step], each of 32 bits, where the
+element counts in row-major order and each random op of a step has a `site` of its own.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Mapping, Sequence
+
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import DenseArrayBase, FloatAttr, IntegerAttr, StringAttr, TensorType, f64, i64
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
+from aicf_mlir.ir.expect import Value, expect_float, expect_one_of, expect_type
+from aicf_mlir.ir.formula import Scalar, cos, log, select, sqrt, trace
+from aicf_mlir.ir.generated import Argument, GeneratedInterface
+from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.ir.properties import float_attr, ints_attr
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
+
+__all__ = ["DropoutOp", "NextRandomOp", "RandomOp"]
+
+RANDOM: AnyTensor = TensorType(i64, [2])
+"""The type of [seed, steps taken]."""
+
+ROUNDS = 10
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+WORD = (1 << 32) - 1
+
+Words = tuple[Scalar, Scalar, Scalar, Scalar]
+
+
+def philox(counter: Words, key: tuple[Scalar, Scalar]) -> Words:
+    """Four random words; all words are of 32 bits, in an i64."""
+    a, b, c, d = counter
+    left, right = key
+    for number in range(ROUNDS):
+        if number:
+            left, right = (left + WEYL[0]) & WORD, (right + WEYL[1]) & WORD
+        first, second = a * MULTIPLIERS[0], c * MULTIPLIERS[1]
+        a, b, c, d = high(second) ^ b ^ left, second & WORD, high(first) ^ d ^ right, first & WORD
+    return a, b, c, d
+
+
+def high(x: Scalar) -> Scalar:
+    """The upper of two words."""
+    return x.apply("arith.shrui", 32)
+
+
+def words(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> Words:
+    """Those of the element at hand, of a tensor of this shape."""
+    element = seed.of(0)
+    for dim, size in enumerate(shape):
+        at = seed.builder.index(dim)
+        element = at if dim == 0 else element * size + at
+    counter = (element & WORD, high(element), seed.of(site), step & WORD)
+    return philox(counter, (seed & WORD, high(seed)))
+
+
+class RandomizedOp(ValueOp, GeneratedInterface, abc.ABC):
+    """An op that draws from `random`."""
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        return shape_of(self.results[0])
+
+    @property
+    @abc.abstractmethod
+    def random_vector(self) -> SSAValue:
+        """[seed, steps taken]."""
+
+    @property
+    def picked(self) -> Mapping[int, int]:
+        first = len(self.operands) - 1
+        return {first: 0, first + 1: 1}
+
+    @property
+    def arguments(self) -> Sequence[Argument]:
+        rest: list[Argument] = [(self.random_vector, ()), (self.random_vector, ())]
+        return [*((value, range(len(self.domain))) for value in self.operands[:-1]), *rest]
+
+
+def expect_site(site: int) -> None:
+    """Refuse a site that is no word."""
+    if not 0 <= site <= WORD:
+        raise VerifyException(f"expected site of 32 bits, got {site}")
+
+
+@irdl_op_definition
+class DropoutOp(RandomizedOp, DifferentiableInterface):
+    """
+    x / (1 - p), or 0 with probability p, each element by itself; everywhere 0 for p = 1.
+
+    As in torch a NaN stays one. The gradient is the same op of the cotangent: the mask is drawn again, not kept.
+    """
+
+    name = "nn.dropout"
+
+    x = operand_def(TensorType)
+    random = operand_def(TensorType)
+    p = prop_def(FloatAttr.constr(f64))
+    site = prop_def(IntegerAttr.constr(i64))
+
+    def __init__(self, x: Value, random: Value, p: float, site: int):
+        super().__init__(
+            operands=[x, random],
+            properties={"p": float_attr(p), "site": IntegerAttr(site, i64)},
+            result_types=[tensor_type(x)],
+        )
+
+    @property
+    def random_vector(self) -> SSAValue:
+        return self.random
+
+    def inferred_type(self) -> AnyTensor:
+        expect_float("x", self.x)
+        expect_type("random", self.random, RANDOM)
+        expect_site(self.site.value.data)
+        if not 0.0 <= self.p.value.data <= 1.0:
+            raise VerifyException(f"expected p between 0 and 1, got {self.p.value.data}")
+        return tensor_type(self.x)
+
+    def body(self) -> Body:
+        p, site = self.p.value.data, self.site.value.data
+
+        def element(x: Scalar, seed: Scalar, step: Scalar) -> Scalar:
+            kept = words(seed, step, site, self.domain)[0] >= round(p * (WORD + 1))
+            return x * select(kept, x.of(1.0 / (1.0 - p) if p < 1.0 else 0.0), 0.0)
+
+        return trace(self.compute_types, element)
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        again = DropoutOp(cotangents[0], self.random, self.p.value.data, self.site.value.data)
+        return [builder.insert(again).result, None]
+
+
+FRACTION = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
+"""Binary digits of a uniform number, so that none is rounded to 1."""
+LAWS = ("uniform", "normal", "word")
+
+
+@irdl_op_definition
+class RandomOp(RandomizedOp):
+    """
+    A tensor of `shape`: uniform in [0, 1), of the standard normal distribution (Box and Muller, 1958), or a word of 32 bits.
+
+    A word is an i64, the others are of floating point. There is no gradient.
+    """
+
+    name = "nn.random"
+
+    traits = traits_def(Pure(), NotDifferentiable("random numbers do not depend on anything"))
+
+    random = operand_def(TensorType)
+    law = prop_def(StringAttr)
+    element = prop_def(StringAttr)
+    shape = prop_def(DenseArrayBase.constr(i64))
+    site = prop_def(IntegerAttr.constr(i64))
+
+    def __init__(self, random: Value, law: str, element: str, shape: Sequence[int], site: int):
+        super().__init__(
+            operands=[random],
+            properties={
+                "law": StringAttr(law),
+                "element": StringAttr(element),
+                "shape": ints_attr(shape),
+                "site": IntegerAttr(site, i64),
+            },
+            result_types=[TensorType(ELEMENT_TYPES[element], list(shape))],
+        )
+
+    @property
+    def random_vector(self) -> SSAValue:
+        return self.random
+
+    def inferred_type(self) -> AnyTensor:
+        expect_type("random", self.random, RANDOM)
+        expect_site(self.site.value.data)
+        expect_one_of("law", self.law, LAWS)
+        legal = ("i64",) if self.law.data == "word" else tuple(FRACTION)
+        expect_one_of("element", self.element, legal)
+        shape = self.shape.get_values()
+        if min(shape, default=0) < 0:
+            raise VerifyException(f"expected sizes of at least 0, got {list(shape)}")
+        return TensorType(ELEMENT_TYPES[self.element.data], list(shape))
+
+    def body(self) -> Body:
+        law, name, site = self.law.data, element_name(element_type(self.results[0])), self.site.value.data
+        compute = "f64" if name == "f64" else "f32"
+
+        def fraction(one: Scalar, other: Scalar, digits: int) -> Scalar:
+            """A whole number of so many digits, of two words."""
+            if digits <= 32:
+                return one.apply("arith.shrui", 32 - digits).cast("i32").cast(compute)
+            most = one.apply("arith.shrui", 5) * (1 << 26)
+            return (most + other.apply("arith.shrui", 6)).cast(compute)
+
+        def element(seed: Scalar, step: Scalar) -> Scalar:
+            a, b, c, d = words(seed, step, site, self.domain)
+            if law == "word":
+                return a
+            if law == "uniform":
+                digits = FRACTION[name]
+                return fraction(a, b, digits) * 2.0**-digits
+            digits = FRACTION[compute]
+            radius = sqrt(-2.0 * log((fraction(a, b, digits) + 1.0) * 2.0**-digits))
+            return radius * cos(fraction(c, d, digits) * (2.0**-digits * 2.0 * math.pi))
+
+        return trace(self.compute_types, element)
+
+
+@irdl_op_definition
+class NextRandomOp(ValueOp, GeneratedInterface):
+    """[seed, steps taken] after one more step."""
+
+    name = "nn.next_random"
+
+    traits = traits_def(Pure(), NotDifferentiable("it counts steps"))
+
+    random = operand_def(TensorType)
+
+    def __init__(self, random: Value):
+        super().__init__(operands=[random], result_types=[RANDOM])
+
+    def inferred_type(self) -> AnyTensor:
+        expect_type("random", self.random, RANDOM)
+        return RANDOM
+
+    def body(self) -> Body:
+        def element(x: Scalar) -> Scalar:
+            return x + x.builder.index(0)
+
+        return trace(self.compute_types, element)

@@ -1,0 +1,31 @@
+"""Philox4x32-10 in NumPy, for the tests of what compiled steps draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+WORD = np.uint64(0xFFFFFFFF)
+HALF = np.uint64(32)
+Words = npt.NDArray[np.uint64]
+
+
+def words_of(seed: int, step: int, site: int, shape: Sequence[int]) -> tuple[Words, Words, Words, Words]:
+    """The four words of each element."""
+    element = np.arange(int(np.prod(shape)), dtype=np.uint64).reshape(shape)
+    key = seed & 0xFFFFFFFFFFFFFFFF
+    left, right = np.uint64(key & 0xFFFFFFFF), np.uint64(key >> 32)
+    a, b = element & WORD, element >> HALF
+    c, d = np.full_like(a, site), np.full_like(a, step)
+    for _ in range(10):
+        first, second = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
+        a, b, c, d = (second >> HALF) ^ b ^ left, second & WORD, (first >> HALF) ^ d ^ right, first & WORD
+        left, right = (left + np.uint64(0x9E3779B9)) & WORD, (right + np.uint64(0xBB67AE85)) & WORD
+    return a, b, c, d
+
+
+def kept(seed: int, step: int, site: int, shape: Sequence[int], p: float) -> npt.NDArray[np.float64]:
+    """Where dropout keeps an element: 1, elsewhere 0."""
+    return np.asarray(words_of(seed, step, site, shape)[0] >= np.uint64(round(p * 2**32)), np.float64)

@@ -291,3 +291,17 @@ func.func @mean_of_halves(%w: tensor<100000xf16> {aicf.role = "param", aicf.name
   %loss = nn.mean %w {dims = array<i64: 0>} : (tensor<100000xf16>) -> tensor<f16>
   func.return %loss : tensor<f16>
 }
+
+// -----
+
+// The mask of a dropout is drawn again
+// CHECK-LABEL: func.func @dropout
+// CHECK:         %b = nn.dropout %a, %r {p = 0.1, site = 3}
+// CHECK:         %da = nn.dropout %db, %r {p = 0.1, site = 3}
+// CHECK-NEXT:    nn.matmul %x, %da {trans_a = true}
+func.func @dropout(%x: tensor<8x4xf32> {aicf.role = "input", aicf.name = "x"}, %w: tensor<4x6xf32> {aicf.role = "param", aicf.name = "w"}, %r: tensor<2xi64> {aicf.role = "buffer", aicf.name = "random"}) -> (tensor<f32> {aicf.role = "loss", aicf.name = "loss"}) {
+  %a = nn.matmul %x, %w : (tensor<8x4xf32>, tensor<4x6xf32>) -> tensor<8x6xf32>
+  %b = nn.dropout %a, %r {p = 0.1, site = 3} : (tensor<8x6xf32>, tensor<2xi64>) -> tensor<8x6xf32>
+  %l = nn.sum %b {dims = array<i64: 0, 1>} : (tensor<8x6xf32>) -> tensor<f32>
+  func.return %l : tensor<f32>
+}

@@ -70,7 +70,7 @@ class BuiltStep:
         """Draw random numbers from this seed on, as if no step had been taken. Raises BindError where the step draws none."""
         with self._session:
             if not self._request.random.is_drawn_from:
-                raise BindError(f"{self.name}: the step draws no random numbers")
+                raise BindError(f"{self.name}: the step draws no random numbers; there is nothing to seed")
             self._request.random.seed(seed)
 
     @property

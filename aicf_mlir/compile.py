@@ -65,8 +65,8 @@ def compile_train_step(
     that is NaN or infinite, with `NonFiniteError`. On CUDA the error comes with the next call that sees it, and nothing trains
     in between.
     `meta` names Python numbers that the step reads (`"model.alpha"`, as `guards()` lists them) and that may change between steps.
-    Random numbers, as of dropout, follow from `seed`, the step and the place in the model, with the same bits on both devices;
-    without a `seed` one is drawn from torch's generator. `step.seed(n)` begins anew.
+    Random numbers, as of dropout, follow from `seed`, the step and the place in the model; masks, uniform and whole numbers have
+    the same bits on both devices. Without a `seed` one is drawn from torch's generator. `step.seed(n)` begins anew.
 
     Steps over the same model or optimizer share parameters and state: each sees the others' updates, and they run one at a time.
 

@@ -14,7 +14,7 @@ from aicf_mlir.frontend.call import Call, Value
 from aicf_mlir.frontend.refused import Forbidden
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.dtypes import element_name
-from aicf_mlir.ir.tensor_op import shape_of
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 SELU_MINIMUM = -1.7580993408473766
 """Where torch.nn.SELU ends: its alpha times its scale, negative."""
@@ -41,7 +41,7 @@ def calculated(call: Call, name: str, *operands: SSAValue | float) -> SSAValue:
     """A pointwise op of tensors and numbers, in the type of the first."""
     first = operands[0]
     assert isinstance(first, SSAValue)
-    dtype = next(each for each, type_ in ELEMENT_TYPES.items() if type_ == first.type.element_type)  # pyright: ignore
+    dtype = next(each for each, type_ in ELEMENT_TYPES.items() if type_ == element_type(first))
     return call.emit.insert(CLASSES[name](*(call.of(each, dtype) for each in operands)))
 
 

@@ -11,6 +11,18 @@ def descent(p: Scalar, g: Scalar, weight_decay: Scalar, maximize: bool) -> Scala
     return select(weight_decay.differs(0.0), g + weight_decay * p, g)
 
 
+def decay_of(lr: Scalar, weight_decay: Scalar, decoupled: bool) -> Scalar:
+    """What `decayed` takes."""
+    return 1.0 - lr * weight_decay if decoupled else weight_decay
+
+
+def decayed(p: Scalar, g: Scalar, decay: Scalar, decoupled: bool, maximize: bool) -> tuple[Scalar, Scalar]:
+    """The weight and the gradient under weight decay, `decoupled` as in torch.optim.AdamW."""
+    if decoupled:
+        return p * decay, -g if maximize else g
+    return p, descent(p, g, decay, maximize)
+
+
 def lerp(start: Scalar, end: Scalar, weight: Scalar) -> Scalar:
     """torch.lerp: computed from the nearer end, so that a small `end` survives beside a large `start`."""
     near = absolute(weight) < 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aicf_mlir.ir.formula import Scalar, power, select, sqrt
-from aicf_mlir.optimizers.arithmetic import descent, lerp
+from aicf_mlir.optimizers.arithmetic import decay_of, decayed, lerp
 from aicf_mlir.optimizers.pointwise import PointwiseRule
 from aicf_mlir.optimizers.rule import Flag, Setting, TorchClass
 
@@ -40,7 +40,7 @@ def combined(
         "one_minus_beta2": 1.0 - beta2,
         "correction": 1.0 - power(beta2, step),
         "eps": eps,
-        "decay": 1.0 - lr * weight_decay if decoupled else weight_decay,
+        "decay": decay_of(lr, weight_decay, decoupled),
     }
 
 
@@ -62,10 +62,7 @@ def updated(
     maximize: bool,
 ) -> dict[str, Scalar]:
     """A step of one element."""
-    if decoupled:
-        p, g = p * decay, -g if maximize else g
-    else:
-        g = descent(p, g, decay, maximize)
+    p, g = decayed(p, g, decay, decoupled, maximize)
     exp_avg = lerp(exp_avg, g, one_minus_beta1)
     exp_avg_sq = beta2 * exp_avg_sq + one_minus_beta2 * g * g
     denominator = sqrt(exp_avg_sq / correction) + eps

@@ -24,6 +24,7 @@ from aicf_mlir.ir.formula import Scalar, select
 from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.ir.tensor_op import tensor_type
 from aicf_mlir.optimizers.advance import Array
+from aicf_mlir.optimizers.arithmetic import descent
 from aicf_mlir.optimizers.launched import Bounded, LaunchedRule
 from aicf_mlir.optimizers.op import LaunchedOp, expect_index, expect_step
 from aicf_mlir.optimizers.rule import Flag, Setting, TorchClass
@@ -139,9 +140,7 @@ def sgd_updated(
     maximize: bool = False,
 ) -> dict[str, Scalar]:
     """That rule on one element."""
-    if maximize:
-        g = -g
-    g = select(weight_decay.differs(0.0), g + weight_decay * p, g)
+    g = descent(p, g, weight_decay, maximize)
     if buf is None or momentum is None or one_minus_dampening is None or step is None:
         return {"p": p - lr * g}
     buf = select(step.equal(1.0), g, momentum * buf + one_minus_dampening * g)

@@ -217,7 +217,9 @@ def _check_numbers(bound: BoundParameter, saved: Mapping[str, Any]) -> None:
     for key in bound.vectors:
         value = saved.get(key)
         if value is None and float(saved[STEP]) > 0:
-            raise BindError(f"optimizer state {key!r} of parameter {bound.name!r} is missing")
+            raise BindError(
+                f"optimizer state {key!r} of parameter {bound.name!r} is missing; load a state_dict with it, or clear the state"
+            )
         if value is not None and not (isinstance(value, (int, float)) or _is_number(value)):
             raise BindError(
                 f"optimizer state {key!r} of parameter {bound.name!r}: expected a number, got {value!r}"

@@ -1,5 +1,5 @@
 """Random numbers as functions: of a key, the step, the place in the model and the place of an element; so that eager steps,
-replays, both devices and a backward pass that computes them again all see the same.
+replays and a backward pass that computes them again all see the same, and both devices the same words.
 
 The generator is Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011). `random` is the vector
 [seed, steps taken]. The key is the seed; the counter is [element, element >> 32, site, step], each of 32 bits, where the

@@ -65,17 +65,17 @@ def matmul_plus(left: str, right: str) -> Row:
     """`beta * self + alpha * (left · right)`."""
 
     def row(call: Call) -> SSAValue:
-        result = call.emit.reshape(product(call, call.value(left), call.value(right)), call.shape)
-        addend = call.operand("self", call.dtype)
-        if call["alpha"] != 1:
-            scale = call.emit.constant(call.number("alpha", call.wide_dtype), call.dtype)
-            result = call.emit.insert(nn.MulOp(result, scale))
         if call["beta"] == 0:
             raise Forbidden("beta=0, which keeps a tensor and ignores it; leave it out: left @ right")
-        if call["beta"] != 1:
-            scale = call.emit.constant(call.number("beta", call.wide_dtype), call.dtype)
-            addend = call.emit.insert(nn.MulOp(addend, scale))
-        return call.emit.insert(nn.AddOp(result, addend))
+        plain = call["alpha"] == 1 and call["beta"] == 1
+        wide = call.dtype if plain else call.wide_dtype  # rounded once, behind the sum
+        result = product(call, call.operand(left, wide), call.operand(right, wide))
+        terms = [call.emit.reshape(result, call.shape), call.operand("self", wide)]
+        for i, name in enumerate(("alpha", "beta")):
+            if call[name] != 1:
+                scale = call.of(call.number(name, wide), wide)
+                terms[i] = call.emit.insert(nn.MulOp(terms[i], scale))
+        return call.emit.cast(call.emit.insert(nn.AddOp(*terms)), call.dtype)
 
     return row
 

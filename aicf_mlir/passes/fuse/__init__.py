@@ -2,7 +2,8 @@
 
 Each fusion is legal by itself and never loses a value that something else uses. In f16 and bf16 an epilogue
 works on the f32 accumulators: a fused result is rounded once, unfused ones after each launch. Both are within
-the tolerance of the ops; the fused one is closer to the exact result.
+the tolerance of the ops; the fused one is closer to the exact result. What is cast, and what there is once a
+row, is rounded to its own type first.
 """
 
 from __future__ import annotations

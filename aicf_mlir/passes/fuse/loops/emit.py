@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from xdsl.dialects.func import FuncOp
@@ -68,6 +68,7 @@ class Emission:
         ordered = sorted(operands, key=lambda key: is_table(operands[key][0]))  # scalars, then tables
         builder = Builder([operands[key][0] for key in ordered])
         number = {key: at for at, key in enumerate(ordered)}
+        exact = {at: element_name(element_type(key[0])) for key, at in number.items() if key[1] is not None}
         values: dict[SSAValue, int] = {}
         for member in cluster.members:
             args: list[int] = []
@@ -79,7 +80,11 @@ class Emission:
                     args.append(builder.constant(constant, type_).value)
                 else:
                     args.append(number[self.key(cluster, member, access)])
-            values |= zip(member.results, self.inline(cluster, builder, member, args), strict=True)
+            made = self.inline(cluster, builder, member, args, exact)
+            values |= {
+                result: rounded(builder, result, at) if result in cluster.narrow else at
+                for result, at in zip(member.results, made, strict=True)
+            }
         kept = [
             value
             for value in values
@@ -131,15 +136,27 @@ class Emission:
             result.name_hint = value.name_hint
         return made
 
-    def inline(self, cluster: Cluster, builder: Builder, member: Member, args: Sequence[int]) -> list[int]:
-        """The results of the body of `member`; its dimensions are those of the cluster."""
+    def inline(
+        self,
+        cluster: Cluster,
+        builder: Builder,
+        member: Member,
+        args: Sequence[int],
+        exact: Mapping[int, str],
+    ) -> list[int]:
+        """The results of the body of `member`; its dimensions are those of the cluster. `exact` has what needs no rounding to a type."""
         shift = (
             cluster.head.reduced if id(member) in cluster.narrow_members and cluster.kind == "colwise" else 0
         )
-        values = list(args)
+        values, same = list(args), set[int]()
         columns = member.kind == "colwise" and cluster.kind == "rowwise"
         for line in member.body.lines:
             attr, op = line.attr, COLUMN_SUM if columns and line.op == "scalar.sum" else line.op
+            if line.op == "arith.truncf" and exact.get(values[line.args[0]]) == line.type:
+                same.add(len(values))  # it was read from a tensor of that type
+            if len(values) in same or (line.op == "arith.extf" and line.args[0] in same):
+                values.append(values[line.args[0]])
+                continue
             if line.op == "scalar.index":
                 assert isinstance(attr, int)
                 attr = attr + shift
@@ -189,6 +206,12 @@ class Emission:
                 op.detach()
                 self.block.insert_op_before(op, anchor)
                 self.sink(op.results[0], anchor)
+
+
+def rounded(builder: Builder, value: SSAValue, at: int) -> int:
+    """A result that there is once a row, rounded as a tensor of its type: that costs nothing there, and all elements depend on it."""
+    element = element_name(element_type(value))
+    return builder.scalar(at).rounded(element).value if element in ("f16", "bf16") else at
 
 
 def type_of(access: Access) -> str:

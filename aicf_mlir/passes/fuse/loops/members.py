@@ -157,12 +157,17 @@ def repeated(access: Access, domain: Sequence[int]) -> Access:
 
 
 def _cast(op: KernelOp) -> Member | None:
-    """A copy to another element type; one that only moves elements is none: its readers look through it."""
+    """
+    A copy to another element type; one that only moves elements is none: its readers look through it.
+
+    What is written as f16 or bf16 and then cast is rounded, whoever computes it: casts are the user's own words.
+    """
     source, target = tensor_spec(op.operands[0])[0], tensor_spec(op.results[0])[0]
     if source == target:
         return None
 
     def cast(x: Scalar) -> Scalar:
+        x = x.rounded(source) if source in ("f16", "bf16") else x
         return x.rounded(target) if is_float(COMPUTE[target]) else x.cast(target)
 
     body = trace([COMPUTE[source]], cast)

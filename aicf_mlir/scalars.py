@@ -165,7 +165,7 @@ def _flags(function: func.FuncOp) -> Iterator[Scalar]:
     if OPTIMIZER not in function.attributes:
         return
     for index, group in enumerate(parse_groups(function.attributes[OPTIMIZER])):
-        for flag, value in vars(group.rule).items():
+        for flag, value in group.rule.flags.items():
             name = f"param_groups[{index}].{flag}"
             yield Scalar(name, str(value).lower(), "guarded", "the optimizer", (group.rule.KIND,))
 

@@ -9,14 +9,13 @@ It says which update is compiled in; what may change between steps is a meta arg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.hints import isa
 
-from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.optimizers import KINDS
 from aicf_mlir.optimizers.rule import UpdateRule
 
@@ -40,7 +39,7 @@ class Group:
             "kind": StringAttr(self.rule.KIND),
             "params": ArrayAttr([StringAttr(name) for name in self.params]),
         }
-        return DictionaryAttr(entries | {flag: bool_attr(value) for flag, value in asdict(self.rule).items()})
+        return DictionaryAttr(entries | self.rule.attributes())
 
 
 def parse_groups(attribute: Attribute) -> list[Group]:
@@ -69,16 +68,8 @@ def parse_group(index: int, attribute: DictionaryAttr) -> Group:
         raise VerifyException(f"{where}: expected kind to be one of {', '.join(KINDS)}, got {kind}")
     if not isa(params, ArrayAttr[StringAttr]):
         raise VerifyException(f"{where}: expected params to be the names of arguments, got {params}")
-    rule = KINDS[kind.data]
-    legal = [field.name for field in fields(rule)]
-    flags: dict[str, bool] = {}
-    for flag, value in entries.items():
-        if flag not in legal:
-            raise VerifyException(f"{where}: expected the flags {', '.join(legal)}, got {flag}")
-        if not isa(value, BoolAttr):
-            raise VerifyException(f"{where}: expected {flag} to be true or false, got {value}")
-        flags[flag] = is_true(value)
-    update = rule(**flags)
-    if lacking := update.lacks():
-        raise VerifyException(f"{where}: expected {lacking[1]} = true beside {lacking[0]} = true")
-    return Group(update, tuple(name.data for name in params))
+    try:
+        rule = KINDS[kind.data].of_attributes(entries)
+    except VerifyException as error:
+        raise VerifyException(f"{where}: {error}") from None
+    return Group(rule, tuple(name.data for name in params))

@@ -99,6 +99,8 @@ def whole(name: str) -> Row:
 def power(call: Call) -> SSAValue:
     """By a number: of a tensor, products for small exponents."""
     exponent = call["exponent"]
+    if isinstance(exponent, SSAValue):
+        return applied(call, "pow", [call["self"], exponent], widely=True)
     if exponent in (1, 2, 3, 4) and call.expected.dtype.is_floating_point:
         wide = call.expected.dtype if exponent <= 2 else call.wide_dtype
         x = call.of(call["self"], wide)
@@ -114,6 +116,15 @@ def power(call: Call) -> SSAValue:
 def square(call: Call) -> SSAValue:
     """The square: x · x."""
     return applied(call, "mul", [call["self"], call["self"]])
+
+
+def bounded(call: Call) -> SSAValue:
+    """Between two numbers; each may be absent, or known to the step only."""
+    given = {name: call.arguments.get(name) for name in ("min", "max")}
+    if any(isinstance(each, SSAValue) for each in given.values()):
+        return clamped(call)
+    bounds: dict[str, Any] = {name: float(value) for name, value in given.items() if value is not None}
+    return applied(call, "clamp", [call["self"]], **bounds)
 
 
 def clamped(call: Call) -> SSAValue:

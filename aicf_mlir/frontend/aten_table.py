@@ -58,7 +58,7 @@ OF_ONE = (
     *("reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "sinc"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("relu", "gelu", "silu", "sigmoid", "mish", "hardswish", "hardsigmoid", "hardtanh", "hardshrink"),
-    *("leaky_relu", "elu", "celu", "softplus", "softshrink", "threshold", "neg", "abs", "sign", "clamp"),
+    *("leaky_relu", "elu", "celu", "softplus", "softshrink", "threshold", "neg", "abs", "sign"),
     "logit",
     *("isnan", "isinf", "isfinite", "bitwise_not"),
 )
@@ -80,7 +80,7 @@ POINTWISE: dict[str, Row] = {
     **rows(pointwise("maximum"), "maximum.default", "max.other"),
     **rows(pointwise("minimum"), "minimum.default", "min.other"),
     **rows(aten_pointwise.clamped, "clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor"),
-    **rows(pointwise("clamp"), "clamp_min.default", "clamp_max.default"),
+    **rows(aten_pointwise.bounded, "clamp.default", "clamp_min.default", "clamp_max.default"),
     **rows(aten_pointwise.power, "pow.Tensor_Scalar"),
     **rows(pointwise("pow", "self", "exponent"), "pow.Tensor_Tensor"),
     **rows(pointwise("scalar_pow", "exponent", base="self"), "pow.Scalar"),

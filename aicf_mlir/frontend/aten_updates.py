@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.frontend.call import Call
 
 
@@ -17,8 +18,21 @@ def lerp(call: Call) -> SSAValue:
     """Between `self` and `end`, from the nearer of the two on, as torch computes it."""
     weight, wide = call["weight"], call.wide_dtype
     start, end = call.operand("self", wide), call.operand("end", wide)
+    if isinstance(weight, SSAValue):
+        return call.emit.cast(_of_value(call, start, end, call.operand("weight", wide)), call.dtype)
     near = abs(weight) < 0.5
     factor = call.emit.constant(weight if near else 1 - weight, wide)
     part = call.emit.insert(nn.MulOp(call.emit.insert(nn.SubOp(end, start)), factor))
     result = nn.AddOp(start, part) if near else nn.SubOp(end, part)
     return call.emit.cast(call.emit.insert(result), call.dtype)
+
+
+def _of_value(call: Call, start: SSAValue, end: SSAValue, weight: SSAValue) -> SSAValue:
+    """The same with a weight that is known to the step only."""
+    one, half = (call.emit.constant(number, call.wide_dtype) for number in (1.0, 0.5))
+    way = call.emit.insert(nn.SubOp(end, start))
+    from_start = call.emit.insert(nn.AddOp(start, call.emit.insert(nn.MulOp(way, weight))))
+    rest = call.emit.insert(nn.SubOp(one, weight))
+    from_end = call.emit.insert(nn.SubOp(end, call.emit.insert(nn.MulOp(way, rest))))
+    near = call.emit.insert(CLASSES["lt"](call.emit.insert(CLASSES["abs"](weight)), half))
+    return call.emit.insert(CLASSES["where"](near, from_start, from_end))

@@ -106,7 +106,11 @@ class Call:
 
     @staticmethod
     def holds(value: Any, dtype: torch.dtype) -> bool:
-        """Whether it is a tensor, or a number that a float dtype holds exactly."""
+        """Whether it is a tensor, or a number that a float dtype holds exactly: of a wider 0-d tensor, nobody knows."""
+        if isinstance(value, SSAValue):
+            tensor = cast(SSAValue, value)
+            own = next(each for each, type_ in ELEMENT_TYPES.items() if type_ == element_type(tensor))
+            return bool(shape_of(tensor)) or own.itemsize <= dtype.itemsize
         return not isinstance(value, (int, float)) or torch.tensor(value, dtype=dtype).item() == value
 
     def of(self, value: Any, dtype: torch.dtype) -> SSAValue:
@@ -123,9 +127,11 @@ class Call:
         """As torch numbers the reductions of a loss: none, the mean, the sum."""
         return loss if reduction == 0 else self.emit.insert((nn.MeanOp if reduction == 1 else nn.SumOp)(loss))
 
-    def number(self, name: str, dtype: torch.dtype) -> float:
-        """The number `name`; refused, as by torch, where it is beyond the range of `dtype`."""
+    def number(self, name: str, dtype: torch.dtype) -> Any:
+        """The number `name`, or the 0-d value of one; refused, as by torch, where it is beyond the range of `dtype`."""
         number = self.arguments[name]
+        if isinstance(number, SSAValue):
+            return cast(SSAValue, number)
         if math.isfinite(number) and not math.isfinite(torch.tensor(float(number), dtype=dtype).item()):
             kind = str(dtype).removeprefix("torch.")
             raise Forbidden(f"{name}={number:g} is beyond the range of {kind}")

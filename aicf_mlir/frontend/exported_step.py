@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.export import ExportedProgram
@@ -57,6 +57,10 @@ class ExportedStep:
     """Attributes of modules that the step read."""
     fallback: SourceLocation | None
     """The line that asked for the trace: where an op has no line of its own."""
+
+    def with_program(self, program: ExportedProgram) -> Self:
+        """The same step as another graph."""
+        return replace(self, program=program)
 
     @cached_property
     def result(self) -> Node:

@@ -34,14 +34,14 @@ def hyperparameter(group: Mapping[str, Any], key: str) -> float:
     return real(_entry(group, key), f"the optimizer's {key}")
 
 
-def pair(group: Mapping[str, Any], key: str) -> tuple[float, float]:
-    """The two numbers `key` of a param group, such as betas."""
+def numbers(group: Mapping[str, Any], key: str, places: Sequence[int]) -> tuple[float, ...]:
+    """The numbers at these places of the entry `key` of a param group, such as betas."""
     value: object = _entry(group, key)
     items = cast(Sequence[object], value) if isinstance(value, (tuple, list)) else ()
-    if len(items) != 2:
-        raise BindError(f"the optimizer's {key} must be two numbers, got {_shown(_entry(group, key))}")
-    first, second = items
-    return real(first, f"the optimizer's {key}[0]"), real(second, f"the optimizer's {key}[1]")
+    if (places and len(items) <= max(places)) or (list(places) == [0, 1] and len(items) != 2):
+        count = "two" if len(places) == 2 else max(places) + 1
+        raise BindError(f"the optimizer's {key} must be {count} numbers, got {_shown(_entry(group, key))}")
+    return tuple(real(items[place], f"the optimizer's {key}[{place}]") for place in places)
 
 
 def flag(group: Mapping[str, Any], key: str) -> bool:
@@ -53,10 +53,11 @@ def hyperparameters(rule: type[UpdateRule], group: Mapping[str, Any]) -> dict[st
     """The settings of a param group, by the names of the hyperparameters that they are."""
     values: dict[str, float] = {}
     for setting in rule.SETTINGS:
-        if len(setting.slots) == 1:
+        if setting.members is None:
             values[setting.slots[0]] = hyperparameter(group, setting.key)
         else:
-            values |= zip(setting.slots, pair(group, setting.key), strict=True)
+            found = numbers(group, setting.key, list(setting.members.values()))
+            values |= zip(setting.slots, found, strict=True)
     return values
 
 

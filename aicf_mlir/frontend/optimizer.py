@@ -31,8 +31,9 @@ def describe(
     `names` holds the trained parameters of the step; a parameter that the step does not read is left out, as
     torch leaves it alone. Raises TraceError for an optimizer whose update cannot be compiled.
     """
-    torch_class, rule = _rule(optimizer)
-    _refuse_custom_update(optimizer, torch_class)
+    if (found := rule_of(optimizer)) is None:
+        raise trace_error(f"no rule describes {type(optimizer).__name__}")
+    torch_class, rule = found
     groups: list[DictionaryAttr] = []
     for index, group in enumerate(optimizer.param_groups):
         for key, reason in rule.REFUSED.items():
@@ -48,40 +49,27 @@ def describe(
     return ArrayAttr(groups)
 
 
-def _rule(optimizer: torch.optim.Optimizer) -> tuple[TorchClass, type[UpdateRule]]:
-    """The most derived class that is supported, and its rule."""
-    for base in type(optimizer).__mro__:
-        for torch_class, rule in CLASSES:
-            if base is _loaded(torch_class):
-                return torch_class, rule
-    raise trace_error(
-        f"the optimizer {type(optimizer).__name__} is not supported; use {_titles('or')} of torch.optim or"
-        " aicf_mlir.optim"
-    )
+def rule_of(optimizer: torch.optim.Optimizer) -> tuple[TorchClass, type[UpdateRule]] | None:
+    """
+    The most derived class that a rule describes, and the rule; None for an optimizer with a step of its own.
 
-
-def _loaded(torch_class: TorchClass) -> type[torch.optim.Optimizer]:
-    return getattr(import_module(torch_class.module), torch_class.title)
-
-
-def _titles(word: str) -> str:
-    """The supported classes, as a list in words."""
-    *titles, last = [torch_class.title for torch_class, _ in CLASSES]
-    return f"{', '.join(titles)} {word} {last}"
-
-
-def _refuse_custom_update(optimizer: torch.optim.Optimizer, torch_class: TorchClass) -> None:
-    """Raise TraceError for a subclass with a `step` of its own, or for hooks around it."""
-    if inspect.unwrap(type(optimizer).step) is not inspect.unwrap(_loaded(torch_class).step):
-        raise trace_error(
-            f"{type(optimizer).__name__} replaces the step of {torch_class.title}; only the updates of"
-            f" {_titles('and')} can be compiled"
-        )
+    Raises TraceError for hooks around the step.
+    """
     for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
         if getattr(optimizer, hooks, None):
             raise trace_error(
                 f"the optimizer has step hooks ({hooks.strip('_')}), which a compiled step does not run"
             )
+    for base in type(optimizer).__mro__:
+        for torch_class, rule in CLASSES:
+            if base is (known := _loaded(torch_class)):
+                is_own = inspect.unwrap(type(optimizer).step) is not inspect.unwrap(known.step)
+                return None if is_own else (torch_class, rule)
+    return None
+
+
+def _loaded(torch_class: TorchClass) -> type[torch.optim.Optimizer]:
+    return getattr(import_module(torch_class.module), torch_class.title)
 
 
 def trained_parameters(

@@ -8,7 +8,7 @@ import functools
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -68,6 +68,20 @@ def collect(
         walk.visit(value, path)
     for path, module, name in attributes:
         walk.attribute(module, name, f"{path}.{name}")
+    return walk.reads
+
+
+def collect_object(value: Any, names: Iterable[str], path: str) -> list[Read]:
+    """Every place behind the attributes `names` of an object, its own and those of its class, methods among them."""
+    walk = Walk()
+    kind: type = value.__class__
+    found = [(name, class_attribute(kind, name)) for name in names]
+    for _, each in found:
+        walk.mention(each)
+    for name, each in found:
+        if each is not ABSENT:
+            walk.visit(each, f"{path}.{name}")
+        walk.attribute(value, name, f"{path}.{name}")
     return walk.reads
 
 

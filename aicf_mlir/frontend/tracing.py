@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER
 from aicf_mlir.errors import TraceError
@@ -25,15 +25,17 @@ from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.importer import Importer
 from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hooks, tensor_names, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
-from aicf_mlir.frontend.optimizer import describe, trained_parameters
+from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read, named_modules
 from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.traced_optimizer import OptimizerTrace, trace_optimizer, with_gradient
 from aicf_mlir.frontend.types import describe as describe_tensor
 from aicf_mlir.frontend.unsupported import with_decompositions
 from aicf_mlir.ir.locations import SourceLocation
 from aicf_mlir.ir.printing import to_text
+from aicf_mlir.ir.signature import steps
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Traced:
     """By name: what every batch must look like."""
     reads: list[Read]
     """Every place in the user's Python that the step depends on."""
+    optimizer: OptimizerTrace | None = None
+    """Of an optimizer that no rule describes."""
 
     def __str__(self) -> str:
         return to_text(self.module)
@@ -114,19 +118,26 @@ def trace(
     parameters = {b.name: b.tensor for b in importer.bound if isinstance(b.tensor, torch.nn.Parameter)}
     parameters = {name: tensor for name, tensor in parameters.items() if tensor in trained}
     buffers = {b.name: b.tensor for b in importer.bound if b.name not in parameters}
+    traced: OptimizerTrace | None = None
     if optimizer is not None:
         if not parameters or not importer.loss_has_gradient:
             cut = "; every gradient is cut by detach or no_grad" if parameters else ""
             raise trace_error(f"the loss depends on no parameter that the optimizer trains{cut}", caller)
         read: dict[torch.Tensor, str] = {tensor: name for name, tensor in parameters.items()}
-        for function_op in module.ops:
-            function_op.attributes[OPTIMIZER] = describe(optimizer, read)
+        (step,) = steps(module)
+        if rule_of(optimizer) is not None:
+            step.attributes[OPTIMIZER] = describe(optimizer, read)
+        else:
+            traced = trace_optimizer(optimizer, with_gradient(step, read), f"{symbol(name)}_update", where)
+            step.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in traced.groups])
+            module.body.block.add_op(traced.function)
     paths = {
         id(part): f"{path}.{name}".strip(".")
         for path, root in modules.items()
         for name, part in named_modules(root)
     }
-    return Traced(module, parameters, buffers, specs, collect(model, function, exported.reads, paths))
+    reads = collect(model, function, exported.reads, paths)
+    return Traced(module, parameters, buffers, specs, reads + (traced.reads if traced else []), traced)
 
 
 def refuse_autocast(caller: SourceLocation | None) -> None:

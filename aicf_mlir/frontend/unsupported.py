@@ -4,23 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch._decomp import get_decompositions  # pyright: ignore[reportUnknownVariableType]
-from torch.export import default_decompositions
+from torch.export import ExportedProgram, default_decompositions
 from torch.fx import Node
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.export import decompose, is_functional
-from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.types import describe
 from aicf_mlir.ir.locations import SourceLocation
 
 Result = TypeVar("Result")
+
+
+class OfProgram(Protocol):
+    """Something around an exported program."""
+
+    @property
+    def program(self) -> ExportedProgram:
+        """The program."""
+        ...
+
+    def with_program(self, program: ExportedProgram) -> Self:
+        """The same around another program."""
+        ...
+
+
+Graph = TypeVar("Graph", bound=OfProgram)
 
 aten: Any = torch.ops.aten
 
@@ -49,7 +63,7 @@ class UnsupportedNode(Exception):
         return trace_error(f"{self.what} is not supported{quoted(self.location)}: {why}", self.location)
 
 
-def with_decompositions(exported: ExportedStep, build: Callable[[ExportedStep], Result]) -> Result:
+def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Result:
     """
     `build(exported)`, of the graph as exported where it can be: that is several times faster.
 
@@ -60,7 +74,7 @@ def with_decompositions(exported: ExportedStep, build: Callable[[ExportedStep], 
     if is_functional(exported.program):
         with suppress(UnsupportedNode):
             return build(exported)
-    exported = replace(exported, program=decompose(exported.program, {}))
+    exported = exported.with_program(decompose(exported.program, {}))
     refused: list[UnsupportedNode] = []
     while True:
         try:
@@ -71,7 +85,7 @@ def with_decompositions(exported: ExportedStep, build: Callable[[ExportedStep], 
         rules = decompositions() if refused[-1].may_decompose else {}
         if target not in rules or target in [before.target for before in refused[:-1]]:
             raise explain(refused)
-        exported = replace(exported, program=decompose(exported.program, {target: rules[target]}))
+        exported = exported.with_program(decompose(exported.program, {target: rules[target]}))
 
 
 def decompositions() -> dict[Any, Any]:

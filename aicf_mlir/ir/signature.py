@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     DictionaryAttr,
     FunctionType,
+    ModuleOp,
     StringAttr,
     TensorType,
     UnitAttr,
@@ -171,6 +172,19 @@ def return_op(function: func.FuncOp) -> func.ReturnOp:
         message = f"expected @{function.sym_name.data} to be one block that ends in func.return"
         function.emit_error(message, VerifyException(message))
     return last
+
+
+def steps(module: ModuleOp) -> list[func.FuncOp]:
+    """The functions of `module` that have a body and are there for others: a private one belongs to one of these."""
+    functions = [op for op in module.ops if isinstance(op, func.FuncOp)]
+    return [f for f in functions if not f.is_declaration and f.sym_visibility != StringAttr("private")]
+
+
+def private_function(module: ModuleOp, symbol: str) -> func.FuncOp | None:
+    """The private function @`symbol`, which belongs to a step beside it."""
+    functions = [op for op in module.ops if isinstance(op, func.FuncOp) and not op.is_declaration]
+    private = StringAttr("private")
+    return next((f for f in functions if f.sym_name.data == symbol and f.sym_visibility == private), None)
 
 
 def append_argument(function: func.FuncOp, type: Attribute, label: Label) -> BlockArgument:

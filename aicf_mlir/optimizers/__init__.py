@@ -19,6 +19,7 @@ from aicf_mlir.optimizers.launched import LaunchedRule
 from aicf_mlir.optimizers.op import LaunchedOp, OptimOp
 from aicf_mlir.optimizers.pointwise import ScalarsOp, UpdateOp
 from aicf_mlir.optimizers.rule import TorchClass, UpdateRule
+from aicf_mlir.optimizers.traced import TracedRule
 
 
 def rules_of(modules: Iterable[str]) -> tuple[type[UpdateRule], ...]:
@@ -54,9 +55,9 @@ def _check(rule: type[UpdateRule], others: Iterable[type[UpdateRule]]) -> None:
         )
 
 
-RULES = rules_of(f"{__name__}.{module.name}" for module in iter_modules(__path__))
+RULES = rules_of(f"{__name__}.{module.name}" for module in iter_modules(__path__) if module.name != "traced")
 
-KINDS = {rule.KIND: rule for rule in RULES}
+KINDS: dict[str, type[UpdateRule]] = {rule.KIND: rule for rule in (*RULES, TracedRule)}
 """By the `kind` in `aicf.optimizer`."""
 
 LAUNCHED = tuple(rule for rule in RULES if issubclass(rule, LaunchedRule))

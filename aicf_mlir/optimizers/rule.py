@@ -12,9 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
+from xdsl.dialects.builtin import BoolAttr
 from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.hints import isa
 
 from aicf_mlir.ir.formula import Scalar
+from aicf_mlir.ir.properties import bool_attr, is_true
 from aicf_mlir.optimizers.advance import Correction
 from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 
@@ -41,17 +45,26 @@ class Setting:
     key: str
     examples: Mapping[str, float]
     """By hyperparameter, for tools that have no optimizer. Two, for an entry that is a pair."""
+    places: tuple[int, ...] = ()
+    """Where in the entry they are, if it has other members too."""
 
     @property
     def slots(self) -> tuple[str, ...]:
         """The hyperparameters, in the order of the entry."""
         return tuple(self.examples)
 
+    @property
+    def members(self) -> Mapping[str, int] | None:
+        """By hyperparameter, its place in the entry; None for an entry that is the number itself."""
+        if len(self.examples) == 1 and not self.places:
+            return None
+        return dict(zip(self.slots, self.places or range(len(self.examples)), strict=True))
+
     def replaced(self, entry: Any, name: str, value: float) -> Any:
         """The entry with another value of one hyperparameter."""
-        if len(self.examples) == 1:
+        if self.members is None:
             return value
-        return tuple(value if slot == name else old for slot, old in zip(self.slots, entry, strict=True))
+        return tuple(value if i == self.members[name] else old for i, old in enumerate(entry))
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,35 @@ class UpdateRule(abc.ABC):
     """Of states that are not zero in the beginning: the entry of the optimizer's defaults that they are full of."""
 
     # ---- what there is of it ----
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        """What is compiled in of its options."""
+        return {row.name: getattr(self, row.name) for row in fields(self)}
+
+    def attributes(self) -> dict[str, Attribute]:
+        """The entries that say it in `aicf.optimizer`, beside the kind and the parameters."""
+        return {name: bool_attr(value) for name, value in self.flags.items()}
+
+    @classmethod
+    def of_attributes(cls, entries: Mapping[str, Attribute]) -> Self:
+        """The rule that `attributes` describes. Raises VerifyException for anything malformed."""
+        legal = [row.name for row in fields(cls)]
+        flags: dict[str, bool] = {}
+        for flag, value in entries.items():
+            if flag not in legal:
+                raise VerifyException(f"expected the flags {', '.join(legal)}, got {flag}")
+            if not isa(value, BoolAttr):
+                raise VerifyException(f"expected {flag} to be true or false, got {value}")
+            flags[flag] = is_true(value)
+        rule = cls(**flags)
+        if lacking := rule.lacks():
+            raise VerifyException(f"expected {lacking[1]} = true beside {lacking[0]} = true")
+        return rule
+
+    def described(self) -> dict[str, Any]:
+        """What a checkpoint says of it, as JSON has it."""
+        return {"kind": self.KIND, **self.flags}
 
     @classmethod
     def complete(cls) -> Self:

@@ -12,7 +12,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType, f32, f64
 from xdsl.ir import Attribute, OpResult, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import InsertPoint
+from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
 from aicf_mlir.dialects import nn
@@ -25,15 +25,19 @@ from aicf_mlir.ir.signature import (
     append_argument,
     argument_labels,
     label_arguments,
+    private_function,
     result_labels,
     return_op,
     set_results,
+    steps,
 )
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.optimizers import CLASSES, OPTIONS
+from aicf_mlir.optimizers.inlined import inline_update
 from aicf_mlir.optimizers.op import HYPERPARAMETER
 from aicf_mlir.optimizers.rule import UpdateRule
 from aicf_mlir.optimizers.slots import OptimizerSlot
+from aicf_mlir.optimizers.traced import TracedRule
 
 CHOICES = {torch_class.option: (torch_class, rule) for torch_class, rule in CLASSES}
 """By the option `kind`."""
@@ -62,7 +66,8 @@ class ApplyOptimizerPass(_Chosen):
     parameters follows from the options. New arguments follow the existing ones, group by group: its metas,
     then its states. So do the updates among the results. A parameter without a gradient is left alone: no
     state, no update, and no place in the step counters and bias corrections, which have an element for each
-    updated parameter of the group. Group k > 0 marks its metas and counters with `.k`.
+    updated parameter of the group. Group k > 0 marks its metas and counters with `.k`. For groups of kind "traced", the
+    private function that they name is put in its place, and is gone.
 
     Options, all but the last for functions without the attribute:
       kind: the optimizer, called as its class in torch: "sgd", "adam", "adamw"
@@ -77,9 +82,11 @@ class ApplyOptimizerPass(_Chosen):
     check_finite: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in op.ops:
-            if isinstance(function, func.FuncOp) and not function.is_declaration:
-                self.update(function)
+        for function in steps(op):
+            self.update(function)
+        for symbol in {symbol for step in steps(op) for symbol in traced_by(self.groups(step, []))}:
+            if (function := private_function(op, symbol)) is not None:
+                Rewriter.erase_op(function)
 
     def update(self, function: func.FuncOp) -> None:
         """Complete one function."""
@@ -96,8 +103,13 @@ class ApplyOptimizerPass(_Chosen):
         if self.check_finite:
             returned = with_finite_check(function, returned)
         results = [entry for entry in returned if self.keep_grads or entry[1].role != "grad"]
+        for symbol in (traced := traced_by(groups)):
+            try:
+                results += inline_update(function, symbol, gradients)
+            except VerifyException as error:
+                refuse(function, str(error))
         for index, group in enumerate(groups):
-            if group.params:
+            if group.params and not traced:
                 results += GroupUpdate(function, index, group.rule).emit(group.params, gradients)
         function.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in groups])
         set_results(function, results)
@@ -204,6 +216,11 @@ class GroupUpdate:
             if hint := self.arguments[key].name_hint:
                 result.name_hint = f"{hint}.next"
         return [(result, Label("update", name, target_role=role)) for result, (role, name) in pairs]
+
+
+def traced_by(groups: Sequence[Group]) -> set[str]:
+    """The private functions that update the parameters of traced optimizers."""
+    return {group.rule.function for group in groups if isinstance(group.rule, TracedRule)}
 
 
 def status_argument(function: func.FuncOp) -> SSAValue:

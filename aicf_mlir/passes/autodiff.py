@@ -23,14 +23,14 @@ from aicf_mlir.ir.interfaces import (
     NotDifferentiable,
 )
 from aicf_mlir.ir.names import name_after_op, name_gradient
-from aicf_mlir.ir.signature import Label, argument_labels, result_labels, return_op, set_results
+from aicf_mlir.ir.signature import Label, argument_labels, result_labels, return_op, set_results, steps
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 
 
 @dataclass(frozen=True)
 class AutodiffPass(ModulePass):
     """
-    Append the gradient of the result with the role "loss" to the results of every function.
+    Append the gradient of the result with the role "loss" to the results of every function that is not private.
 
     One result {aicf.role = "grad", aicf.name = NAME} per argument with the role "param" that reaches the
     loss, in argument order. New ops carry the location of the op that they differentiate; the gradient of %x is %dx.
@@ -40,9 +40,8 @@ class AutodiffPass(ModulePass):
     name = "autodiff"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in op.ops:
-            if isinstance(function, func.FuncOp) and not function.is_declaration:
-                differentiate(function)
+        for function in steps(op):
+            differentiate(function)
 
 
 def differentiate(function: func.FuncOp) -> None:

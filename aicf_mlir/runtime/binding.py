@@ -5,17 +5,25 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.optimizer_groups import Group
 from aicf_mlir.frontend import Traced
+from aicf_mlir.frontend.traced_optimizer import OptimizerTrace
 from aicf_mlir.optimizers.slots import STEP
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.hyperparameters import Hyperparameters
-from aicf_mlir.runtime.optimizer_state import BoundGroup, BoundParameter, OptimizerState, shared_views
+from aicf_mlir.runtime.optimizer_state import (
+    Beginning,
+    BoundGroup,
+    BoundParameter,
+    OptimizerState,
+    shared_views,
+)
 from aicf_mlir.runtime.program import Program
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.stages import Snapshots
@@ -62,10 +70,15 @@ def bind_step(
     store = Store(programs[0], str(device), {**trained, **frozen}, shared)
     with store.session:
         plans = [BoundPlan(program, store, index) for index, program in enumerate(programs)]
-        hyperparameters = Hyperparameters(optimizer, groups, store, device, host_values)
+        traced = traces[0].optimizer
+        allowed = (lambda: None) if traced is None else traced.check
+        hyperparameters = Hyperparameters(optimizer, groups, store, device, host_values, allowed)
         state = None
         if optimizer is not None:
-            bound = [_bind_group(optimizer, k, group, parameters, store) for k, group in enumerate(groups)]
+            bound = [
+                _bind_group(optimizer, k, group, parameters, store, traces[0].optimizer)
+                for k, group in enumerate(groups)
+            ]
             state = OptimizerState(
                 optimizer, bound, store, on_adopt=weakref.WeakMethod(hyperparameters.follow_steps)
             )
@@ -79,11 +92,18 @@ def _bind_group(
     group: Group,
     parameters: Mapping[str, torch.nn.Parameter],
     store: Store,
+    traced: OptimizerTrace | None,
 ) -> BoundGroup:
     rule = group.rule
     counters = {slot.name: slot.key for slot in rule.group_slots(index) if slot.counts}
     columns = {name: list(store.view(*key)) for name, key in counters.items() if key in store.slots}
     counts = columns.pop(STEP, [None] * len(group.params))
+
+    def beginning(name: str) -> Beginning:
+        if traced is not None:
+            return partial(traced.beginning, name)
+        return lambda key: float(optimizer.defaults[rule.INITIAL[key]]) if key in rule.INITIAL else 0.0
+
     bound = [
         BoundParameter(
             name,
@@ -92,7 +112,10 @@ def _bind_group(
             shared_views(optimizer, parameters[name]),
             count,
             {key: column[number] for key, column in columns.items()},
-            {key: float(optimizer.defaults[entry]) for key, entry in rule.INITIAL.items()},
+            beginning(name),
+            {}
+            if traced is None
+            else {key: kind for (owner, key), kind in traced.numbers.items() if owner == name},
         )
         for number, (name, count) in enumerate(zip(group.params, counts, strict=True))
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -195,7 +195,7 @@ def _names_of(store: Store, host_values: Mapping[str, HostValue]) -> set[str]:
 
 def describe_groups(groups: Sequence[Group]) -> list[Any]:
     """What is compiled in of each param group: kind, flags, and the names of its parameters in their order."""
-    return [{"kind": g.rule.KIND, **asdict(g.rule), "params": list(g.params)} for g in groups]
+    return [{**group.rule.described(), "params": list(group.params)} for group in groups]
 
 
 def _other_groups(name: str, theirs: list[Any], ours: list[Any]) -> NoReturn:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from operator import itemgetter
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -51,7 +51,9 @@ class Hyperparameters(MutableMapping[str, float]):
         store: Store,
         device: torch.device,
         host_values: Mapping[str, HostValue],
+        check: Callable[[], None],
     ):
+        """`check` raises GuardError for values that the step was not compiled for."""
         self._optimizer = optimizer
         self._device = device
         self._session = store.session
@@ -63,15 +65,14 @@ class Hyperparameters(MutableMapping[str, float]):
             for slot in group.rule.group_slots(k)
             if slot.key in store.slots
         }
-        self._getters: list[Callable[[dict[str, Any]], tuple[Any, ...]]] = [
-            itemgetter(*rule.entries()) for rule in self._rules
-        ]
+        self._getters = [partial(_entries, rule.entries()) for rule in self._rules]
         self._structure = [
             switches(rule, group) for rule, group in zip(self._rules, self._groups, strict=True)
         ]
         self._members = [list(group["params"]) for group in self._groups]
         self._seen: list[tuple[Any, ...] | None] = [None] * len(groups)
         self._host_values = host_values
+        self._check = check
         self.refresh: Callable[[], Callable[[], None] | None] = lambda: None
         """Gives what to call before a value of the device is read: it takes up what `optimizer.state` holds by now."""
         self.watched = Watched()
@@ -117,9 +118,13 @@ class Hyperparameters(MutableMapping[str, float]):
                 raise GuardError(
                     f"the optimizer has {hooks.removeprefix('_optimizer_')} now, which a compiled step does not run; remove them"
                 )
+        changed = False
         for k, group in enumerate(groups):
             values = self._getters[k](group)
             if not _same(values, self._seen[k]):
+                if not changed:
+                    self._check()
+                changed = True
                 self._obey(k, group)
                 self._seen[k] = values if _is_immutable(values) else None
         self._rewatch()
@@ -276,6 +281,11 @@ class Hyperparameters(MutableMapping[str, float]):
 
     def __repr__(self) -> str:
         return f"Hyperparameters({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+
+def _entries(keys: Sequence[str], group: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a param group holds under these keys."""
+    return tuple(group[key] for key in keys)
 
 
 def _is_immutable(values: tuple[Any, ...]) -> bool:

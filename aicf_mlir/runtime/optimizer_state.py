@@ -27,6 +27,9 @@ from aicf_mlir.runtime.watched import Watched
 Views = dict[str, torch.Tensor]
 """Torch's state key → view of the arena."""
 
+Beginning = Callable[[str], float | torch.Tensor]
+"""Of a state: a number everywhere, or all of it."""
+
 _views: weakref.WeakKeyDictionary[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
 """The state of every optimizer that a compiled step trains with: its steps share it."""
 
@@ -54,8 +57,10 @@ class BoundParameter:
     """Steps taken, 0-d f32, a view of this step's counters; None for SGD without momentum."""
     vectors: Views
     """Further numbers of its state, as `count` is one."""
-    initial: Mapping[str, float]
-    """What states are full of that are not zero in the beginning."""
+    beginning: Beginning
+    """What a state is before the first step, by its key."""
+    numbers: Mapping[str, type[int | float]]
+    """The states that the optimizer itself keeps as Python numbers."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class OptimizerState:
             (bound, group.counts_in_state)
             for group in groups
             for bound in group.parameters
-            if bound.count is not None
+            if bound.slots or bound.count is not None
         ]
         for bound, _ in self._bound:
             for key in bound.slots:
@@ -96,10 +101,16 @@ class OptimizerState:
         follow = weakref.WeakMethod(self.refresh)  # torch's hooks must not keep this step alive
         hook = optimizer.register_load_state_dict_post_hook(lambda _: (call := follow()) and call())
         self._unhook = weakref.finalize(self, hook.remove)
+        saved = weakref.WeakMethod(self._with_numbers)
+        written = optimizer.register_state_dict_post_hook(lambda _, state: (call := saved()) and call(state))
+        self._unhook_written = weakref.finalize(self, written.remove)
 
     def close(self, arenas: Collection[_C.Arena]) -> None:
-        """Stop following `load_state_dict`, and forget the views of `arenas`."""
+        """Stop following `load_state_dict`, and forget the views of `arenas`: what were numbers are numbers again."""
         self._unhook()
+        self._unhook_written()
+        for bound, _ in self._bound:
+            self._put_numbers(bound, self._optimizer.state.get(bound.parameter))
         for bound, _ in self._bound:
             for key, view in list(bound.views.items()):
                 if lies_in(view, arenas):
@@ -128,18 +139,21 @@ class OptimizerState:
 
     def _adopt(self, bound: BoundParameter, counted: bool, saved: dict[str, Any]) -> None:
         """Copy in what is foreign, put the view in its place; zero what is missing."""
-        assert bound.count is not None
         for key in bound.slots:
             value, target, view = saved.get(key), self._fresh(bound, key), bound.views[key]
             is_view = place(view) == place(target)
             if not is_view:  # `.data = …` has given it other memory
                 bound.views[key] = target
             if value is None:
-                target.fill_(bound.initial.get(key, 0.0))
+                target.copy_(torch.as_tensor(bound.beginning(key)))
                 continue
             if not is_view or value is not view:
-                target.copy_(value.detach().clone())  # it may lie in the same memory, in another order
+                target.copy_(
+                    torch.as_tensor(value).detach().clone()
+                )  # it may lie in the same memory, in another order
             saved[key] = bound.views[key]
+        if bound.count is None:
+            return
         if not counted:
             present = any(saved.get(key) is not None for key in bound.slots)
             if bool(bound.count > 0) != present:
@@ -163,6 +177,23 @@ class OptimizerState:
             return
         with suppress(StateError), self._store.session, held():
             self.watched.check()
+
+    def _put_numbers(self, bound: BoundParameter, entries: Any) -> None:
+        """Python numbers in the place of their views."""
+        for key, kind in bound.numbers.items():
+            if entries and isinstance(value := entries.get(key), torch.Tensor):
+                entries[key] = kind(value.item())
+
+    def _with_numbers(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """A state_dict as the optimizer would write it: torch casts tensors to the type of their parameter when it loads them."""
+        order = {id(p): i for i, p in enumerate(p for g in self._optimizer.param_groups for p in g["params"])}
+        for bound, _ in self._bound:
+            number = order.get(id(bound.parameter))
+            if bound.numbers and number in state_dict["state"]:
+                entries = dict(state_dict["state"][number])
+                self._put_numbers(bound, entries)
+                state_dict["state"] = {**state_dict["state"], number: entries}
+        return state_dict
 
     def names(self) -> tuple[str, ...]:
         """The trained parameters that have an entry in `optimizer.state`."""
@@ -231,6 +262,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_same(name: str, key: str, value: Any, target: torch.Tensor) -> None:
+    if isinstance(value, (int, float)) and not target.dim():
+        return
     if not isinstance(value, torch.Tensor) or value.shape != target.shape:
         got = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
         raise BindError(

@@ -20,6 +20,7 @@ from aicf_mlir.ir.roles import ROLES
 from aicf_mlir.ir.signature import STATUS, Key
 from aicf_mlir.optimizers import EXAMPLES
 from aicf_mlir.optimizers.slots import plain_name
+from aicf_mlir.optimizers.traced import EXAMPLE
 
 
 def check_memory(nbytes: int, what: str) -> None:
@@ -76,7 +77,7 @@ def random_value(tensor: Tensor, seed: int, shown: str | None = None) -> Array:
         high = 2 if tensor.dtype == "i1" else max(1, tensor.classes)
         return generator.integers(0, high, shape).astype(dtype)
     if tensor.role == "meta":
-        return np.full(shape, EXAMPLES.get(plain_name(tensor.name), 0.0)).astype(dtype)
+        return np.full(shape, EXAMPLES.get(plain_name(tensor.name), EXAMPLE)).astype(dtype)
     if tensor.role == "state":
         return np.zeros(shape, dtype)
     values = generator.standard_normal(shape)

@@ -1,4 +1,4 @@
-"""A cast from f16 or bf16 sees what such a tensor holds, whoever has computed it: fusion may not let the unrounded value through."""
+"""A cast from f16 or bf16 sees what such a tensor holds, whoever has computed it: fusion lets no unrounded value through."""
 
 from __future__ import annotations
 

@@ -131,11 +131,8 @@ def hooked(parameters: Any) -> torch.optim.Optimizer:
 
 
 REFUSED: dict[str, tuple[Callable[[Any], torch.optim.Optimizer], str]] = {
-    "class": (
-        lambda p: torch.optim.LBFGS(p),
-        "the optimizer LBFGS is not supported; use SGD, Adam, AdamW, Adadelta,",
-    ),
-    "step": (lambda p: OwnStep(p, lr=0.1), "OwnStep replaces the step of SGD"),
+    "class": (lambda p: torch.optim.LBFGS(p), "no rule describes LBFGS"),
+    "step": (lambda p: OwnStep(p, lr=0.1), "no rule describes OwnStep"),
     "hooks": (hooked, "step hooks"),
     "differentiable": (lambda p: torch.optim.Adam(p, differentiable=True), "group 0 has differentiable=True"),
 }

@@ -144,7 +144,11 @@ class Emission:
         args: Sequence[int],
         exact: Mapping[int, str],
     ) -> list[int]:
-        """The results of the body of `member`; its dimensions are those of the cluster. `exact` has what needs no rounding to a type."""
+        """
+        The results of the body of `member`; its dimensions are those of the cluster.
+
+        `exact` has the types to which a value needs no rounding.
+        """
         shift = (
             cluster.head.reduced if id(member) in cluster.narrow_members and cluster.kind == "colwise" else 0
         )
@@ -209,7 +213,7 @@ class Emission:
 
 
 def rounded(builder: Builder, value: SSAValue, at: int) -> int:
-    """A result that there is once a row, rounded as a tensor of its type: that costs nothing there, and all elements depend on it."""
+    """A result that there is once a row, rounded as a tensor of its type: all elements depend on it, and it costs nothing."""
     element = element_name(element_type(value))
     return builder.scalar(at).rounded(element).value if element in ("f16", "bf16") else at
 

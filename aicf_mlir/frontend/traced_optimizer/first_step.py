@@ -1,0 +1,243 @@
+"""The first step of an optimizer beside a later one: they must be the same function, and that says how each state begins.
+
+The first step makes its states, and the later one is given them. So both graphs are walked from their results at once, and each
+state of the later one stands for what the first one has in that place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.traced_optimizer.graph import Number, OptimizerGraph, StateKey
+
+aten: Any = torch.ops.aten
+COPIES = (aten.clone.default, aten.alias.default, aten.lift_fresh_copy.default, aten.detach.default)
+"""Ops whose result is their argument."""
+FACTORIES = tuple(
+    getattr(aten, name).default
+    for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+)
+"""Ops that take no more of a tensor than its shape and its type."""
+READS = (aten.item.default, aten._local_scalar_dense.default)
+
+Initial = Callable[[Sequence[torch.Tensor]], torch.Tensor]
+"""How a state begins, of the parameters."""
+
+
+class Different(Exception):
+    """The two steps are not the same function; at a node of the later one, if one is known."""
+
+    def __init__(self, node: object):
+        super().__init__()
+        self.node = node if isinstance(node, Node) else None
+
+
+@dataclass
+class Comparison:
+    """Of the first step `first` with the step `later`, whose states are called `keys` in the order of its inputs."""
+
+    first: OptimizerGraph
+    later: OptimizerGraph
+    keys: Sequence[StateKey]
+    beginnings: dict[Node, Any] = field(default_factory=dict[Node, Any])
+    """By input of the later step: what the first step has in its place."""
+    numbers: dict[Node, Number] = field(default_factory=dict[Node, Number])
+    """The same of states that are Python numbers."""
+    _computed: list[tuple[Any, Node]] = field(default_factory=list[tuple[Any, Node]])
+    """Numbers of the first step, and what must be the same in the later one."""
+
+    def run(self) -> dict[StateKey, Initial]:
+        """How each state begins. Raises TraceError where the steps differ, or where a state begins with what is in the batch."""
+        count = self.later.module.count
+        inputs, others = self.later.inputs, self.first.inputs
+        states = inputs[2 * count : 2 * count + len(self.keys)]
+        same = [*inputs[: 2 * count], *inputs[2 * count + len(self.keys) :]]
+        self._inputs = dict(zip(same, others, strict=True))
+        self._states = dict(zip(states, self.keys, strict=True))
+        try:
+            self._guess_numbers()
+            self._compare_results()
+        except Different as different:
+            where = self.later.location(different.node) if different.node is not None else self.later.fallback
+            raise self._error("its first step does something else than the next ones", where) from None
+        return {key: self._initial(node, key) for node, key in self._states.items()}
+
+    def number_types(self) -> dict[StateKey, type[Number]]:
+        """Of states that are Python numbers: what they are behind the first step."""
+        literals = self.first.module.record.literals
+        numbers = self.first.module.record.numbers | self.later.module.record.numbers
+        return {key: type(literals.get(key, 0.0)) for key in numbers}
+
+    def _error(self, what: str, where: Any) -> Exception:
+        title = type(self.later.module.optimizer).__name__
+        return trace_error(
+            f"{title}.step cannot be compiled: {what}; begin with states that make them the same, as zeros",
+            where,
+        )
+
+    def _results(self, graph: OptimizerGraph) -> dict[StateKey, Node]:
+        return dict(zip(graph.module.record.keys, graph.results[graph.module.count :], strict=True))
+
+    def _guess_numbers(self) -> None:
+        """A Python number that is known behind the first step was one that leads there: 0 that is counted up to 1."""
+        later = self._results(self.later)
+        for node, key in self._states.items():
+            if key not in self.first.module.record.literals:
+                continue
+            end = self.first.module.record.literals[key]
+            if key not in later:
+                self.numbers[node] = end
+                continue
+            for guess in (0, end, end - 1, 1):
+                self.numbers[node] = guess
+                if self._known(later[key]) == end:
+                    break
+            else:
+                raise Different(later[key])
+
+    def _compare_results(self) -> None:
+        count = self.later.module.count
+        pairs: list[tuple[Any, Any]] = list(
+            zip(self.first.results[:count], self.later.results[:count], strict=True)
+        )
+        first, later = self._results(self.first), self._results(self.later)
+        literals = self.first.module.record.literals
+        if {*first, *literals} != {*later, *self.later.module.record.literals}:
+            raise Different(None)
+        for key, node in later.items():
+            pairs.append((literals[key] if key in literals else first[key], node))
+        seen: set[tuple[int, int]] = set()
+        while pairs:
+            a, b = pairs.pop()
+            if (id(a), id(b)) in seen:
+                continue
+            seen.add((id(a), id(b)))
+            pairs += self._parts(a, b)
+        for number, node in self._computed:
+            if not _equal(number, self._known(node)):
+                raise Different(node)
+
+    def _parts(self, a: Any, b: Any) -> list[tuple[Any, Any]]:
+        """What must be the same for `a` of the first step and `b` of the later one to be. Raises Different."""
+        if isinstance(b, Node):
+            b = source_of(b)
+            if b in self._states and b not in self.numbers:
+                if not isinstance(a, Node) or self.beginnings.setdefault(b, source_of(a)) is not source_of(a):
+                    raise Different(b)
+                return []
+            if not isinstance(a, Node):  # Python has computed it already
+                self._computed.append((a, b))
+                return []
+            a = source_of(a)
+            if b in self._inputs:
+                if self._inputs[b] is not a:
+                    raise Different(b)
+                return []
+            if a.op != "call_function" or a.target is not b.target or set(a.kwargs) != set(b.kwargs):
+                raise Different(b)
+            return [(a.args, b.args), *((a.kwargs[name], b.kwargs[name]) for name in b.kwargs)]
+        if isinstance(b, (tuple, list)):
+            if not isinstance(a, (tuple, list)) or len(cast("list[Any]", a)) != len(cast("list[Any]", b)):
+                raise Different(None)
+            return list(zip(cast("list[Any]", a), cast("list[Any]", b), strict=True))
+        if not _equal(a, b):
+            raise Different(None)
+        return []
+
+    def _known(self, node: Any) -> Any:
+        """The value of a node that depends on numbers only. Raises Different."""
+        if not isinstance(node, Node):
+            return node
+        if node in self.numbers:
+            return self.numbers[node]
+        if node in self.beginnings:
+            return self._evaluated(self.beginnings[node], {})
+        value = node.meta.get("val")
+        if node.op != "call_function" or (isinstance(value, torch.Tensor) and value.numel() != 1):
+            raise Different(node)
+        args = [self._known(each) for each in node.args]
+        if node.target in READS:
+            return args[0].item() if isinstance(args[0], torch.Tensor) else args[0]
+        if node.target is aten.scalar_tensor.default:
+            return args[0]
+        function: Any = node.target
+        try:
+            return function(*args, **{name: self._known(each) for name, each in node.kwargs.items()})
+        except (ArithmeticError, RuntimeError, TypeError, ValueError):
+            raise Different(node) from None
+
+    def _evaluated(self, node: Node, given: Mapping[Node, torch.Tensor]) -> torch.Tensor:
+        """The value of a node of the first step, of the inputs that are `given` and of constants. Raises Different."""
+        signature, constants = self.first.program.graph_signature, self.first.program.constants
+        names = {str(spec.arg.name): str(spec.target) for spec in signature.input_specs if spec.target}
+        values: dict[Node, Any] = {**given}
+        for each in ancestors(node):
+            if each in values:
+                continue
+            if each.op == "placeholder":
+                if each.name not in names:
+                    raise Different(each)
+                values[each] = constants[names[each.name]]
+                continue
+            like: Any = _of_shape if each.target in FACTORIES else values.__getitem__
+            args, kwargs = map_arg((each.args, each.kwargs), like)  # pyright: ignore
+            target: Any = each.target
+            values[each] = target(*args, **kwargs)
+        return values[node].detach().clone()
+
+    def _initial(self, node: Node, key: StateKey) -> Initial:
+        if node in self.numbers:
+            number = torch.tensor(float(self.numbers[node]), dtype=torch.float64)
+            return lambda _: number
+        if node not in self.beginnings:  # nothing reads it: whatever it is, it stays
+            first = self._results(self.first)
+            if key not in first:
+                raise self._error(f"nothing says how its state {key[1]!r} begins", self.later.fallback)
+            self.beginnings[node] = first[key]
+        beginning, inputs = self.beginnings[node], self.first.inputs[: self.first.module.count]
+        needed = {each for each in ancestors(beginning) if each.op == "placeholder"}
+        if needed & set(self.first.inputs[self.first.module.count :]):
+            raise self._error(
+                f"its state {key[1]!r} begins with a gradient or a hyperparameter",
+                self.later.location(beginning),
+            )
+        return lambda params: self._evaluated(beginning, dict(zip(inputs, params, strict=True)))
+
+
+def ancestors(node: Node) -> list[Node]:
+    """What a node depends on, and the node, each behind its operands."""
+    found: dict[Node, None] = {}
+    pending = [node]
+    while pending:
+        each = pending[-1]
+        operands = [] if each.target in FACTORIES else each.all_input_nodes
+        missing = [operand for operand in operands if operand not in found]
+        pending += missing
+        if not missing:
+            found[pending.pop()] = None
+    return list(found)
+
+
+def _of_shape(node: Node) -> torch.Tensor:
+    value: torch.Tensor = node.meta["val"]
+    return torch.empty(value.shape, dtype=value.dtype)
+
+
+def source_of(node: Node) -> Node:
+    """What a node is a copy of."""
+    while node.op == "call_function" and node.target in COPIES[:2] and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float) and a != a:
+        return b != b
+    return bool(a == b) if isinstance(a, Mapping) or not isinstance(a, torch.Tensor) else a is b

@@ -1,0 +1,182 @@
+"""The graph of one step of an optimizer: of parameters, gradients, states and numbers, as torch.export sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, cast
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from aicf_mlir.errors import AicfError
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.quiet import quiet
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.torch_errors import explained
+from aicf_mlir.frontend.traced_optimizer.numbers import Condition, LiveNumber, TracedCalls, python_functions
+from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings
+from aicf_mlir.frontend.traced_optimizer.shadow import Run, run_double, step_line
+from aicf_mlir.ir.locations import SourceLocation
+
+StateKey = tuple[int, str]
+"""Which of the parameters, and torch's key."""
+Number = int | float | bool
+
+
+@dataclass
+class Record:
+    """What a run of the module has left behind beside its results; torch.export puts back the lists of the module itself."""
+
+    conditions: list[Condition] = field(default_factory=list[Condition])
+    literals: dict[StateKey, Number] = field(default_factory=dict[StateKey, Number])
+    """States that are plain numbers behind the step."""
+    numbers: set[StateKey] = field(default_factory=set[StateKey])
+    """States that are Python numbers behind the step."""
+    keys: list[StateKey] = field(default_factory=list[StateKey])
+    """Of the results behind the parameters."""
+    attributes: dict[str, None] = field(default_factory=dict[str, None])
+    """Of the optimizer: those that were read."""
+
+
+class OptimizerModule(torch.nn.Module):
+    """`step` of `optimizer` as a module: of parameters, gradients, states and the numbers of the groups to what it changes."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        members: Sequence[Sequence[int]],
+        settings: Sequence[GroupSettings],
+        states: Sequence[tuple[StateKey, bool]],
+    ):
+        """`members` are the positions of each group's parameters; `states` says of each that is there if it is a number."""
+        super().__init__()
+        self.optimizer = optimizer
+        self.members = members
+        self.settings = settings
+        self.states = states
+        self.count = sum(map(len, members))
+        """Of the parameters."""
+        self.record = Record()
+
+    def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """The parameters, then the states of `keys`."""
+        given = list(tensors)
+        params = [tensor.clone() for tensor in given[: self.count]]
+        for param, gradient in zip(params, given[self.count : 2 * self.count], strict=True):
+            param.grad = gradient
+        rest = given[2 * self.count :]
+        state: dict[torch.Tensor, dict[str, Any]] = {}
+        for ((index, key), is_number), tensor in zip(self.states, rest, strict=False):
+            entries = state.setdefault(params[index], {})
+            entries[key] = tensor.item() if is_number else tensor.clone()
+        self.record.__init__()
+        groups = self._groups(rest[len(self.states) :], params)
+        with python_functions(), TracedCalls(), torch.no_grad():
+            run = run_double(self.optimizer, groups, state)
+        self.record.attributes |= run.attributes
+        results = list(params)
+        for index, param in enumerate(params):
+            for key, value in run.state.get(param, {}).items():
+                made = self._result(index, key, value)
+                if made is not None:
+                    self.record.keys.append((index, key))
+                    results.append(made)
+        self._refuse_foreign(run, params)
+        return results
+
+    def _groups(
+        self, tensors: Sequence[torch.Tensor], params: Sequence[torch.Tensor]
+    ) -> list[dict[str, Any]]:
+        names = [name for settings in self.settings for name in settings.slots]
+        values = {name: value for settings in self.settings for name, value in settings.values.items()}
+        live: dict[str, Any] = {}
+        for name, tensor in zip(names, tensors, strict=True):
+            node: Any = cast(Any, tensor.item()).node
+            live[name] = LiveNumber(
+                node, lambda given, name=name: given[name], values, self.record.conditions
+            )
+        return [
+            {**settings.entries(live), "params": [params[index] for index in members]}
+            for settings, members in zip(self.settings, self.members, strict=True)
+        ]
+
+    def _result(self, index: int, key: str, value: Any) -> torch.Tensor | None:
+        if isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, torch.SymFloat):
+            self.record.numbers.add((index, key))
+            return torch.scalar_tensor(value, dtype=torch.float64)  # pyright: ignore[reportArgumentType]
+        if isinstance(value, (int, float)):
+            self.record.numbers.add((index, key))
+            self.record.literals[index, key] = value
+            return None
+        raise trace_error(
+            f"{type(self.optimizer).__name__}.step keeps {type(value).__name__} {key!r} in the state of a parameter; a compiled"
+            " step keeps tensors and numbers",
+            step_line(self.optimizer),
+        )
+
+    def _refuse_foreign(self, run: Run, params: Sequence[torch.Tensor]) -> None:
+        known = {id(param) for param in params}
+        for owner in run.state:
+            if id(owner) not in known:
+                raise trace_error(
+                    f"{type(self.optimizer).__name__}.step keeps state of {owner!r:.40}, no parameter with a gradient;"
+                    " keep it in self.state[p]",
+                    step_line(self.optimizer),
+                )
+
+
+@dataclass(frozen=True)
+class OptimizerGraph:
+    """A functional graph of ATen ops, and what its inputs and results stand for."""
+
+    program: ExportedProgram
+    module: OptimizerModule
+    fallback: SourceLocation | None
+
+    def with_program(self, program: ExportedProgram) -> Self:
+        """The same step as another graph."""
+        return replace(self, program=program)
+
+    def location(self, node: Node) -> SourceLocation | None:
+        """The user's line of `node`."""
+        return source.of_stack_trace(node.meta.get("stack_trace")) or self.fallback
+
+    @property
+    def inputs(self) -> list[Node]:
+        """Parameters, gradients, states, numbers."""
+        names = list(map(str, self.program.graph_signature.user_inputs))
+        by_name = {node.name: node for node in self.program.graph.find_nodes(op="placeholder")}
+        return [by_name[name] for name in names]
+
+    @property
+    def results(self) -> list[Node]:
+        """Parameters, then the states of `module.record.keys`."""
+        (given,) = self.program.graph.output_node().args
+        return list(cast("Sequence[Node]", given))[-(self.module.count + len(self.module.record.keys)) :]
+
+
+def export_step(
+    module: OptimizerModule, tensors: Sequence[torch.Tensor], fallback: SourceLocation | None
+) -> OptimizerGraph:
+    """One step for parameters, gradients, states and numbers like `tensors`. Raises TraceError for what cannot be traced."""
+    title = type(module.optimizer).__name__
+    try:
+        with quiet(), torch.no_grad():
+            program = torch.export.export(module, tuple(tensors), strict=False)
+            program = program.run_decompositions({})  # pyright: ignore[reportUnknownMemberType]
+    except AicfError:
+        raise
+    except Exception as error:
+        location = source.of_traceback(error.__traceback__) or fallback
+        if "DataDependent" in type(error).__name__:
+            raise trace_error(
+                f"{title}.step looks at a number that changes from step to step{source.quoted(location)}, and a compiled step"
+                " is the same each time; write it as arithmetic on tensors (torch.where, max, min)",
+                location,
+            ) from error
+        raise explained(error, location) from error
+    return OptimizerGraph(program, module, fallback)

@@ -1,0 +1,250 @@
+"""Python numbers that stay alive while an optimizer's step is traced: arithmetic on them becomes part of the step.
+
+A number of a param group stands for whatever the group will hold: what is computed from it is computed by the step. Where the
+optimizer asks for its value instead, to compare it or to count with it, the answer is a condition of the trace.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from aicf_mlir.frontend import source
+from aicf_mlir.ir.locations import SourceLocation
+
+_python: Any = operator
+_torch: Any = torch
+Values = Mapping[str, float]
+"""The numbers of all param groups, by the names of their slots."""
+Expression = Callable[[Values], float]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What the trace has found out about the numbers, and what therefore must stay so."""
+
+    expression: Callable[[Values], object]
+    outcome: object
+    where: SourceLocation | None
+
+    def holds(self, values: Values) -> bool:
+        """Whether it is still so."""
+        try:
+            return self.expression(values) == self.outcome
+        except ArithmeticError:
+            return False
+
+
+class LiveNumber(torch.SymFloat):
+    """A number of a param group, or what Python makes of such numbers."""
+
+    def __init__(self, node: Any, expression: Expression, values: Values, conditions: list[Condition]):
+        super().__init__(node)
+        self._expression = expression
+        self._values = values
+        self._conditions = conditions
+
+    def computed(self, name: str, function: Callable[..., Any], *others: Any) -> Any:
+        """The result of a method of SymFloat that is `function` of this number and others."""
+        made = getattr(torch.SymFloat, name)(self, *others)
+        if any(isinstance(other, torch.SymFloat) and not isinstance(other, LiveNumber) for other in others):
+            return made  # what is on the device has no value here
+        return self.of(made, function, *others)
+
+    def of(self, made: Any, function: Callable[..., Any], *others: Any) -> Any:
+        """`made` as a number that is `function` of this one and others."""
+        parts = [expression_of(part) for part in (self, *others)]
+        if not isinstance(made, torch.SymFloat):
+            return made
+        symbol: Any = vars(made)["node"]
+        return LiveNumber(
+            symbol,
+            lambda values: function(*(part(values) for part in parts)),
+            self._values,
+            self._conditions,
+        )
+
+    def found(self, function: Callable[..., Any], *others: Any) -> Any:
+        """The value of `function` of this number and others, which is a condition from here on."""
+        parts = [expression_of(part) for part in (self, *others)]
+
+        def expression(values: Values) -> object:
+            return function(*(part(values) for part in parts))
+
+        outcome = expression(self._values)
+        self._conditions.append(Condition(expression, outcome, source.here()))
+        return outcome
+
+    def evaluate(self, values: Values) -> float:
+        """What it is with these numbers in the groups."""
+        return self._expression(values)
+
+    def __bool__(self) -> bool:
+        return self.found(bool)
+
+    def __float__(self) -> float:
+        return self.found(float)
+
+    def __int__(self) -> Any:
+        return self.found(int)
+
+    def __index__(self) -> int:
+        return self.found(_python.index)
+
+    def __hash__(self) -> int:
+        return self.found(hash)
+
+    def __repr__(self) -> str:
+        return self.found(repr)
+
+    def __pow__(self, other: Any) -> Any:
+        return self.computed("__float_pow__", _python.pow, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self.computed("__rfloat_pow__", swapped(_python.pow), other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.computed("__float_truediv__", _python.truediv, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self.computed("__rfloat_truediv__", swapped(_python.truediv), other)
+
+
+def expression_of(part: Any) -> Expression:
+    """What a number is, of the numbers of the groups."""
+    return part.evaluate if isinstance(part, LiveNumber) else lambda _: part
+
+
+def swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """With its arguments the other way around."""
+    return lambda a, b: function(b, a)
+
+
+def _arithmetic(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: LiveNumber, *others: Any) -> Any:
+        if not all(isinstance(other, (int, float, torch.SymFloat, torch.SymInt)) for other in others):
+            return NotImplemented
+        return self.computed(name, function, *others)
+
+    return method
+
+
+def _comparison(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: LiveNumber, other: Any) -> Any:
+        if isinstance(other, torch.SymFloat) and not isinstance(other, LiveNumber):
+            return getattr(torch.SymFloat, name)(self, other)
+        if not isinstance(other, (int, float, LiveNumber)):
+            return NotImplemented
+        return self.found(function, other)
+
+    return method
+
+
+for _name, _function in (
+    *((word, getattr(operator, word)) for word in ("add", "sub", "mul")),
+    ("sym_min", min),
+    ("sym_max", max),
+):
+    setattr(LiveNumber, f"__{_name}__", _arithmetic(f"__{_name}__", _function))
+    if not _name.startswith("sym"):
+        setattr(LiveNumber, f"__r{_name}__", _arithmetic(f"__r{_name}__", swapped(_function)))
+for _name, _function in (("__neg__", _python.neg), ("__abs__", abs)):
+    setattr(LiveNumber, _name, _arithmetic(_name, _function))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(LiveNumber, f"__{_name}__", _comparison(f"__{_name}__", getattr(operator, _name)))
+
+
+def _least(sym: Callable[[Any, Any], Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """`min` or `max` of numbers, some of them alive."""
+
+    def function(*given: Any, **options: Any) -> Any:
+        if options or len(given) < 2 or not any(isinstance(each, torch.SymFloat) for each in given):
+            return plain(*given, **options)
+        result = given[0]
+        for each in given[1:]:
+            result = sym(result, each)
+        return result
+
+    return function
+
+
+def _of_tensor(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of `math` by that of torch: SymFloat has none."""
+
+    def function(x: Any, *rest: Any) -> Any:
+        if rest or not isinstance(x, torch.SymFloat):
+            return plain(x, *rest)
+        made: Any = getattr(_torch.scalar_tensor(x, dtype=torch.float64), name)().item()
+        return x.of(made, plain) if isinstance(x, LiveNumber) else made
+
+    return function
+
+
+@contextmanager
+def python_functions() -> Generator[None]:
+    """Python's own functions of numbers take such numbers too, in whatever thread; for all others they are what they were."""
+    names = ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tanh", "atan")
+    replaced: list[tuple[Any, str, Any]] = [
+        (builtins, "min", _least(_torch.sym_min, min)),
+        (builtins, "max", _least(_torch.sym_max, max)),
+        (math, "pow", _power(math.pow)),
+        *((math, name, _of_tensor(name, getattr(math, name))) for name in names),
+    ]
+    before = [(where, name, getattr(where, name)) for where, name, _ in replaced]
+    try:
+        for where, name, function in replaced:
+            setattr(where, name, function)
+        yield
+    finally:
+        for where, name, function in before:
+            setattr(where, name, function)
+
+
+LOOKING = ("addmm", "addmv", "addbmm", "baddbmm", "addr")
+"""Functions of torch that decide by their scalars what they are."""
+
+DATA: Any = vars(torch._C.TensorBase)["data"]  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType, reportAttributeAccessIssue]
+
+
+class TracedCalls(TorchFunctionMode):
+    """
+    What a trace cannot take as it is written, in other words.
+
+    A function that looks at a live number, as addmm at beta, gets its value, which is a condition from there on. `p.data` is the
+    tensor, whose gradient nobody asks for here, and to assign to it is to copy.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given: dict[str, Any] = kwargs or {}
+        name: str = getattr(func, "__name__", "")
+        if func == DATA.__get__:
+            return args[0].detach()
+        if func == DATA.__set__ and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype:
+            return args[0].copy_(args[1])
+        if name.rstrip("_") in ("sub", "subtract") and isinstance(given.get("alpha"), torch.SymFloat):
+            add: Any = getattr(torch.Tensor, name.replace("subtract", "add").replace("sub", "add"))
+            return add(*args, **{**given, "alpha": -given["alpha"]})
+        if name.rstrip("_") not in LOOKING:
+            return func(*args, **given)
+        return func(*map(_frozen, args), **{key: _frozen(each) for key, each in given.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return float(value) if isinstance(value, LiveNumber) else value
+
+
+def _power(plain: Callable[[float, float], float]) -> Callable[[Any, Any], Any]:
+    def function(base: Any, exponent: Any) -> Any:
+        if isinstance(base, torch.SymFloat) or isinstance(exponent, torch.SymFloat):
+            return base**exponent
+        return plain(base, exponent)
+
+    return function

@@ -1,0 +1,86 @@
+"""The numbers of a param group: which there are, what their slots are called, and the entries that they make up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aicf_mlir.frontend.group_values import real
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.optimizers.slots import OptimizerSlot
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number that a step takes from the host."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def sequence(value: Any) -> list[Any]:
+    """The members of a tuple or a list; none of anything else."""
+    return list(value) if isinstance(value, (tuple, list)) else []  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """Of one param group."""
+
+    index: int
+    group: Mapping[str, Any]
+    """The user's own."""
+
+    @property
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """By entry: the hyperparameters in it, "" for a member that is no number."""
+        found: dict[str, tuple[str, ...]] = {}
+        for key, value in self.group.items():
+            if key == "params":
+                continue
+            parts = sequence(value)
+            if is_number(value):
+                found[key] = (key,)
+            elif any(map(is_number, parts)):
+                stem = "beta" if key == "betas" else f"{key}_"
+                found[key] = tuple(
+                    f"{stem}{i + 1}" if is_number(each) else "" for i, each in enumerate(parts)
+                )
+        return found
+
+    @property
+    def slots(self) -> list[str]:
+        """The names of the meta slots, all different among the groups."""
+        return [self.slot(name) for names in self.members.values() for name in names if name]
+
+    def slot(self, name: str) -> str:
+        """The name of the slot of a hyperparameter."""
+        return OptimizerSlot(self.index, name).slot
+
+    @property
+    def values(self) -> dict[str, float]:
+        """By slot: what is there now. Raises BindError for nan."""
+        found: dict[str, float] = {}
+        for key, names in self.members.items():
+            entry = self.group[key]
+            for name, value in zip(names, sequence(entry) or [entry], strict=True):
+                if name:
+                    real(value, f"the optimizer's {key}")
+                    found[self.slot(name)] = value
+        return found
+
+    def entries(self, live: Mapping[str, Any]) -> dict[str, Any]:
+        """The group with the numbers of `live` in the place of its own. Raises TraceError for a tensor."""
+        made = dict(self.group)
+        for key, value in self.group.items():
+            if isinstance(value, torch.Tensor):
+                raise trace_error(
+                    f"param group {self.index} has the tensor {key!r}, which a traced optimizer does not follow; use a number"
+                )
+        for key, names in self.members.items():
+            if not (parts := sequence(self.group[key])):
+                made[key] = live[self.slot(key)]
+                continue
+            now = [live[self.slot(name)] if name else each for name, each in zip(names, parts, strict=True)]
+            made[key] = self.group[key].__class__(now)
+        return made

@@ -1,0 +1,144 @@
+"""A double of the user's optimizer whose parameters, state and numbers are those of a trace; the optimizer stays as it is."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.ir.locations import SourceLocation
+
+OWN = ("state", "param_groups", "defaults", "step")
+"""What the trace replaces, or does not ask for."""
+
+
+@dataclass
+class Run:
+    """What one run of the double has left behind."""
+
+    groups: list[dict[str, Any]]
+    state: dict[torch.Tensor, Any]
+    attributes: dict[str, None] = field(default_factory=dict[str, None])
+    """Of the optimizer: those that were read."""
+
+
+def run_double(
+    optimizer: torch.optim.Optimizer,
+    groups: Sequence[Mapping[str, Any]],
+    state: Mapping[torch.Tensor, Mapping[str, Any]],
+) -> Run:
+    """Take a step of a double with these param groups and this state. Raises TraceError for a step that changes more."""
+    entries: dict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
+    entries |= {owner: dict(kept) for owner, kept in state.items()}
+    run = Run([dict(group) for group in groups], entries)
+    double, own = _double(optimizer, run.attributes)
+    own |= {"param_groups": run.groups, "state": run.state}
+    before = [dict(group) for group in run.groups]
+    values = {name: _members(value) for name, value in own.items() if name not in OWN}
+    with _foreach_one_by_one():
+        type(optimizer).step(double)
+    title, where = type(optimizer).__name__, step_line(optimizer)
+    for index, (group, given) in enumerate(zip(run.groups, before, strict=True)):
+        changed = [key for key in {**group, **given} if group.get(key) is not given.get(key)]
+        if changed:
+            raise trace_error(
+                f"{title}.step changes param_groups[{index}][{changed[0]!r}], which only the host may set; keep what it counts in"
+                " self.state[p]",
+                where,
+            )
+    for name in own:
+        if name not in OWN and (name not in values or not _same(values[name], _members(own[name]))):
+            raise trace_error(
+                f"{title}.step changes self.{name}, which a compiled step would not; keep what it counts in self.state[p]",
+                where,
+            )
+    return run
+
+
+def step_line(optimizer: torch.optim.Optimizer) -> SourceLocation | None:
+    """Where the user's step begins, whatever is wrapped around it; None for one of torch's own."""
+    return source.of_function(inspect.unwrap(type(optimizer).step))
+
+
+def _double(optimizer: torch.optim.Optimizer, read: dict[str, None]) -> tuple[Any, dict[str, Any]]:
+    """An object of a class that is the optimizer's, but for noting what is read; and its attributes."""
+    kind: Any = type(optimizer)
+    plain: Callable[[Any, str], Any] = kind.__getattribute__
+
+    def observed(self: Any, name: str) -> Any:
+        read[name] = None
+        return plain(self, name)
+
+    double: Any = type(kind.__name__, (kind,), {"__getattribute__": observed, "__module__": kind.__module__})
+    made = object.__new__(double)
+    own: dict[str, Any] = object.__getattribute__(made, "__dict__")
+    own.update({name: value for name, value in vars(optimizer).items() if name != "step"})
+    return made, own
+
+
+def _members(value: Any) -> tuple[Any, list[Any]]:
+    """A value and, of a container, what is in it now: members, or keys and values in turns."""
+    if isinstance(value, (list, tuple, set)):
+        return cast(Any, value), list(cast("list[Any]", value))
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return cast(Any, value), [each for item in items for each in item]
+    return value, []
+
+
+def _same(a: tuple[Any, list[Any]], b: tuple[Any, list[Any]]) -> bool:
+    plain = isinstance(a[0], (int, float, str)) and a[0] == b[0]
+    if not plain and a[0] is not b[0]:
+        return False
+    return len(a[1]) == len(b[1]) and all(x is y for x, y in zip(a[1], b[1], strict=True))
+
+
+@contextmanager
+def _foreach_one_by_one() -> Generator[None]:
+    """`torch._foreach_add_(xs, ys)` is `x.add_(y)` for each of them: the loop that it stands for."""
+    of_torch: Any = torch
+    before = {name: getattr(of_torch, name) for name in dir(of_torch) if name.startswith("_foreach_")}
+    try:
+        for name, function in before.items():
+            setattr(of_torch, name, _one_by_one(name.removeprefix("_foreach_"), function))
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(of_torch, name, function)
+
+
+def _one_by_one(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    of_torch: Any = torch
+    stem = name.removesuffix("_")
+    single: Any = {"norm": of_torch.linalg.vector_norm, "copy_": torch.Tensor.copy_}.get(name)
+    single = single or getattr(of_torch, stem, None) or getattr(torch.Tensor, stem, None)
+    if single is None:
+        return plain
+
+    def function(*given: Any, **options: Any) -> Any:
+        if stem in ("addcmul", "addcdiv") and len(given) == 4:
+            given, options = given[:3], {"value": given[3]}
+        count = next(len(cast("list[Any]", each)) for each in given if isinstance(each, (list, tuple)))
+
+        def at(each: Any, i: int) -> Any:
+            return cast("list[Any]", each)[i] if isinstance(each, (list, tuple)) else each
+
+        made: list[Any] = [
+            single(*(at(each, i) for each in given), **{key: at(each, i) for key, each in options.items()})
+            for i in range(count)
+        ]
+        if name == stem:
+            return made
+        for target, value in zip(given[0], made, strict=True):
+            if target is not value:
+                target.copy_(value)
+        return None
+
+    return function

@@ -1,0 +1,239 @@
+"""From an optimizer of the user's to a function of the nn dialect: traced twice, from no state and from the state that it makes.
+
+Both steps must be one function, the state apart; then it is every step. What the step reads of the param groups stays alive as
+meta slots, what it compares them with are conditions, and the state is bound as torch's own is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+
+from aicf_mlir.dialects.optimizer_groups import Group
+from aicf_mlir.errors import BindError, GuardError
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.reached import collect_object
+from aicf_mlir.frontend.reads import Read
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.traced_optimizer.first_step import Comparison, Initial, StateKey
+from aicf_mlir.frontend.traced_optimizer.graph import Number, OptimizerGraph, OptimizerModule, export_step
+from aicf_mlir.frontend.traced_optimizer.importer import Argument, UpdateImporter
+from aicf_mlir.frontend.traced_optimizer.numbers import Condition
+from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings
+from aicf_mlir.frontend.traced_optimizer.shadow import step_line
+from aicf_mlir.frontend.unsupported import with_decompositions
+from aicf_mlir.ir.signature import Label, argument_labels, result_labels, steps
+from aicf_mlir.optimizers.rule import Setting
+from aicf_mlir.optimizers.slots import OptimizerSlot
+from aicf_mlir.optimizers.traced import TracedRule, setting
+from aicf_mlir.passes.autodiff import differentiate
+
+
+@dataclass(frozen=True)
+class OptimizerTrace:
+    """What is known of a traced optimizer beside its param groups."""
+
+    function: func.FuncOp
+    """Private: what a step does to parameters and states."""
+    groups: list[Group]
+    optimizer: torch.optim.Optimizer
+    parameters: list[torch.Tensor]
+    beginnings: Mapping[tuple[str, str], tuple[Initial, Sequence[torch.Tensor]]]
+    """By parameter and key: how a state begins, of these parameters."""
+    numbers: Mapping[tuple[str, str], type[Number]]
+    """The states that are Python numbers to the optimizer."""
+    conditions: Sequence[Condition]
+    reads: list[Read]
+
+    def beginning(self, param: str, key: str) -> torch.Tensor:
+        """The state of a parameter that has taken no step."""
+        initial, parameters = self.beginnings[param, key]
+        return initial([parameter.detach() for parameter in parameters])
+
+    def check(self) -> None:
+        """Raise GuardError if the numbers of the param groups have become such that the step would be another one."""
+        settings = [GroupSettings(k, group) for k, group in enumerate(self.optimizer.param_groups)]
+        values = {name: value for each in settings for name, value in each.values.items()}
+        for condition in self.conditions:
+            if not condition.holds(values):
+                where = (
+                    f" at {condition.where.file_and_line}{source.quoted(condition.where)}"
+                    if condition.where
+                    else ""
+                )
+                raise GuardError(
+                    f"{type(self.optimizer).__name__}.step decides{where} by a number of its param groups, and would decide"
+                    " otherwise now; call recompile()"
+                )
+
+
+def trace_optimizer(
+    optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str], function: str, device: torch.device
+) -> OptimizerTrace:
+    """
+    Trace the step of `optimizer` for the parameters in `names`, those with a gradient, as the function `function`.
+
+    Raises TraceError for a step that cannot be compiled, with the user's line.
+    """
+    fallback = step_line(optimizer) or source.here()
+    own: Any = vars(optimizer).get("step")
+    if own is not None and not getattr(own, "_wrapped_by_lr_sched", False):
+        raise trace_error(
+            f"{type(optimizer).__name__} has a step of its own in the object; define it in the class",
+            fallback,
+        )
+    params = [p for group in optimizer.param_groups for p in group["params"] if p in names]
+    at = {id(p): i for i, p in enumerate(params)}
+    members = [[at[id(p)] for p in group["params"] if p in names] for group in optimizer.param_groups]
+    try:
+        settings = [GroupSettings(k, group) for k, group in enumerate(optimizer.param_groups)]
+        numbers = [
+            torch.tensor(float(v), dtype=torch.float64) for each in settings for v in each.values.values()
+        ]
+    except BindError as error:
+        raise trace_error(str(error), fallback) from None
+    like = [torch.zeros(p.shape, dtype=p.dtype) for p in (*params, *params)]
+    first = _export(optimizer, members, settings, [], [*like, *numbers], fallback)
+    keys = [
+        *first.module.record.keys,
+        *(key for key in first.module.record.literals if key not in first.module.record.keys),
+    ]
+    keys.sort(key=lambda key: key[0])
+    made = dict(zip(first.module.record.keys, first.results[len(params) :], strict=True))
+    states = [(key, key in first.module.record.numbers) for key in keys]
+    tensors = [
+        torch.tensor(0.0, dtype=torch.float64)
+        if is_number
+        else torch.zeros_like(made[key].meta["val"], device="cpu")
+        for key, is_number in states
+    ]
+    later = _export(optimizer, members, settings, states, [*like, *tensors, *numbers], fallback)
+    comparison = Comparison(first, later, keys)
+    beginnings = comparison.run()
+
+    located = dict(zip(_slots(settings), _numbers_read(later, len(keys)), strict=True))
+    arguments = _arguments(params, names, states, beginnings, settings, members)
+    rules = [
+        (
+            TracedRule.with_settings(_settings(each, located)),
+            {names[params[i]]: tuple(key for index, key in keys if index == i) for i in inside},
+        )
+        for each, inside in zip(settings, members, strict=True)
+    ]
+    groups = [Group(rule(type(optimizer).__name__, function, kept), tuple(kept)) for rule, kept in rules]
+
+    def build(graph: OptimizerGraph) -> func.FuncOp:
+        return UpdateImporter(graph, arguments, function, device).run()
+
+    return OptimizerTrace(
+        _without_unused(with_decompositions(later, build)),
+        groups,
+        optimizer,
+        params,
+        {(names[params[i]], key): (beginnings[i, key], params) for i, key in keys},
+        {(names[params[i]], key): kind for (i, key), kind in comparison.number_types().items()},
+        list(later.module.record.conditions),
+        _reads(later, located),
+    )
+
+
+def with_gradient(step: func.FuncOp, names: Mapping[torch.Tensor, str]) -> dict[torch.Tensor, str]:
+    """Those of the parameters in `names` that the loss of a step gives a gradient: an optimizer passes over the others."""
+    module = ModuleOp([step.clone()])
+    (copy,) = steps(module)
+    differentiate(copy)
+    reached = {label.name for label in result_labels(copy) if label.role == "grad"}
+    return {tensor: name for tensor, name in names.items() if name in reached}
+
+
+def _export(
+    optimizer: torch.optim.Optimizer,
+    members: Sequence[Sequence[int]],
+    settings: Sequence[GroupSettings],
+    states: Sequence[tuple[StateKey, bool]],
+    tensors: Sequence[torch.Tensor],
+    fallback: Any,
+) -> OptimizerGraph:
+    return export_step(OptimizerModule(optimizer, members, settings, states), tensors, fallback)
+
+
+def _slots(settings: Sequence[GroupSettings]) -> list[str]:
+    return [name for each in settings for name in each.slots]
+
+
+def _numbers_read(graph: OptimizerGraph, states: int) -> list[bool]:
+    """Of each number, whether a result depends on it."""
+    live, pending = set[Node](), list(graph.results)
+    while pending:
+        node = pending.pop()
+        if node not in live:
+            live.add(node)
+            pending += node.all_input_nodes
+    return [node in live for node in graph.inputs[2 * graph.module.count + states :]]
+
+
+def _settings(each: GroupSettings, read: Mapping[str, bool]) -> list[Setting]:
+    """The entries that hold a number which the step reads."""
+    rows: list[Setting] = []
+    for key, members in each.members.items():
+        names = [name if name and read[each.slot(name)] else "" for name in members]
+        if any(names):
+            rows.append(setting(key, names if isinstance(each.group[key], (tuple, list)) else names[0]))
+    return rows
+
+
+def _arguments(
+    params: Sequence[torch.Tensor],
+    names: Mapping[torch.Tensor, str],
+    states: Sequence[tuple[StateKey, bool]],
+    beginnings: Mapping[StateKey, Initial],
+    settings: Sequence[GroupSettings],
+    members: Sequence[Sequence[int]],
+) -> list[Argument]:
+    group_of = {i: k for k, inside in enumerate(members) for i in inside}
+    zeros = [torch.zeros(p.shape, dtype=p.dtype) for p in params]
+    found = [
+        Argument(Label(role, names[p]), tuple(p.shape), p.dtype)
+        for role in ("param", "input")
+        for p in params
+    ]
+    for (index, key), _ in states:
+        begins = beginnings[index, key](zeros)
+        slot = OptimizerSlot(group_of[index], key, names[params[index]])
+        found.append(Argument(Label(*slot.key), tuple(begins.shape), begins.dtype))
+    return found + [Argument(Label("meta", name), (), torch.float64) for name in _slots(settings)]
+
+
+def _without_unused(function: func.FuncOp) -> func.FuncOp:
+    """The function without the metas that it does not read."""
+    labels = argument_labels(function)
+    block = function.body.block
+    for argument, label in reversed(list(zip(block.args, labels, strict=True))):
+        if label.role == "meta" and not argument.uses:
+            labels.pop(argument.index)
+            block.erase_arg(argument)
+    function.arg_attrs = ArrayAttr([label.to_attribute() for label in labels])
+    function.update_function_type()
+    return function
+
+
+def _reads(graph: OptimizerGraph, read: Mapping[str, bool]) -> list[Read]:
+    """What the step reads beside live numbers: other entries of the groups, the optimizer's attributes, what its code reaches."""
+    module = graph.module
+    title = type(module.optimizer).__name__
+    entries = [
+        Read(f"{title}.param_groups[{each.index}][{key!r}]", "item", each.group, key)
+        for each in module.settings
+        for key in each.group
+        if key != "params" and not any(name and read[each.slot(name)] for name in each.members.get(key, ()))
+    ]
+    plain = torch.optim.SGD([torch.zeros(1)])
+    known = {*dir(torch.optim.Optimizer), *vars(plain)} - {"defaults", "step"}
+    names = [name for name in module.record.attributes if name not in known]
+    return entries + collect_object(module.optimizer, names, title)

@@ -1,0 +1,344 @@
+"""Optimizers whose own step is traced: right beside torch, nothing frozen, or refused with the reason."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from models import Batch, mlp, mse, regression, to_device
+from oracle import same_bits
+from written_optimizers import REFUSED, RIGHT, AdaBelief, Config, Lion, PlainAdam
+
+from aicf_mlir import compile_train_step
+from aicf_mlir.errors import BindError, GuardError, TraceError
+
+STEPS = 50
+
+every = pytest.mark.parametrize("config", RIGHT.values(), ids=RIGHT.keys())
+
+
+def groups_of(model: torch.nn.Module) -> list[dict[str, Any]]:
+    """Two: the weights, and the biases at half the rate."""
+    weights = [p for p in model.parameters() if p.dim() > 1]
+    return [{"params": weights}, {"params": [p for p in model.parameters() if p.dim() < 2]}]
+
+
+class Pair:
+    """A model in our hands and the same in torch's."""
+
+    def __init__(self, config: Config, device: str, double: bool = False):
+        torch.manual_seed(0)
+        self.model = mlp(8, 17, 8).to(device)
+        self.model = self.model.double() if double else self.model
+        self.other = copy.deepcopy(self.model)
+        self.ours, self.theirs = config(groups_of(self.model)), config(groups_of(self.other))
+        self.optimizers = (self.ours, self.theirs)
+
+    def set(self, key: str, value: Any, group: int = 0) -> None:
+        """An entry of a param group of both."""
+        for optimizer in self.optimizers:
+            optimizer.param_groups[group][key] = value
+
+    def in_torch(self, batch: Batch) -> None:
+        """A step of torch."""
+        self.theirs.zero_grad()
+        mse(self.other, batch).backward()
+        self.theirs.step()
+
+    def assert_equal(self, tolerance: float) -> None:
+        """Parameters and states are the same."""
+        for p, q in zip(self.model.parameters(), self.other.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=tolerance, atol=tolerance)
+            ours, theirs = self.ours.state[p], self.theirs.state[q]
+            assert set(ours) == set(theirs)
+            for key in theirs:
+                ones = torch.as_tensor(ours[key]).detach().cpu().double()
+                others = torch.as_tensor(theirs[key]).detach().cpu().double()
+                torch.testing.assert_close(ones, others, rtol=tolerance, atol=tolerance)
+
+
+def batches(device: str, count: int, double: bool = False) -> list[Batch]:
+    given = [to_device(regression(seed=number), device) for number in range(count)]
+    return [{name: t.double() for name, t in batch.items()} for batch in given] if double else given
+
+
+@every
+def test_fifty_steps_equal_torch(config: Config, device: str) -> None:
+    pair = Pair(config, device, double=True)
+    given = batches(device, STEPS, double=True)
+    schedules = [
+        torch.optim.lr_scheduler.OneCycleLR(each, [0.02, 0.01], total_steps=STEPS + 1, cycle_momentum=False)
+        for each in pair.optimizers
+    ]
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=given[0], device=device)
+    for number, batch in enumerate(given):
+        if number == STEPS // 2:
+            step.capture(batch)
+        (step.train_step if number < STEPS // 2 else lambda batch: step.replay(inputs=batch))(batch)
+        pair.in_torch(batch)
+        for schedule in schedules:
+            schedule.step()
+    pair.assert_equal(1e-9)
+
+
+@every
+def test_replay_equals_eager_bit_for_bit(config: Config, device: str) -> None:
+    (batch,) = batches(device, 1)
+    results: list[list[torch.Tensor]] = []
+    for replayed in (False, True):
+        pair = Pair(config, device)
+        step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device=device)
+        step.train_step(batch)
+        if replayed:
+            step.capture(batch)
+            step.replay(6)
+        else:
+            for _ in range(6):
+                step.train_step(batch)
+        states = [t for p in pair.model.parameters() for t in pair.ours.state[p].values()]
+        results.append([p.detach().clone() for p in (*pair.model.parameters(), *states)])
+    for eager, replay in zip(*results, strict=True):
+        assert same_bits(eager, replay)
+
+
+@every
+def test_state_goes_both_ways(config: Config, device: str) -> None:
+    pair = Pair(config, device, double=True)
+    given = batches(device, 9, double=True)
+    for batch in given[:3]:
+        pair.in_torch(batch)
+    pair.model.load_state_dict(pair.other.state_dict())
+    pair.ours.load_state_dict(copy.deepcopy(pair.theirs.state_dict()))
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=given[0], device=device)
+    for batch in given[3:6]:
+        step.train_step(batch)
+        pair.in_torch(batch)
+    pair.assert_equal(1e-10)
+    pair.theirs.load_state_dict(copy.deepcopy(pair.ours.state_dict()))
+    for batch in given[6:]:
+        step.train_step(batch)
+        pair.in_torch(batch)
+    pair.assert_equal(1e-10)
+
+
+@every
+def test_certificate(config: Config, device: str) -> None:
+    (batch,) = batches(device, 1)
+    pair = Pair(config, device)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device=device)
+    step.train_step(batch)
+    certificate = step.capture(batch, verify="bitwise")
+    assert certificate.equal, certificate
+    assert {row.kind for row in step.scalars()} <= {"meta", "guarded", "literal", "computed", "default"}
+    assert "lr" in step.meta
+
+
+@pytest.mark.parametrize(("config", "reason"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused_with_the_reason(config: Config, reason: str) -> None:
+    torch.manual_seed(0)
+    model = mlp(8, 17, 8)
+    optimizer = config(model.parameters())
+    before, held = copy.deepcopy(model.state_dict()), dict(vars(optimizer))
+    with pytest.raises(TraceError, match=reason):
+        compile_train_step(model, optimizer, loss_fn=mse, example=regression(), device="cpu")
+    assert not optimizer.state
+    assert vars(optimizer) == held
+    for name, value in model.state_dict().items():
+        assert same_bits(value, before[name])
+
+
+def test_refusal_names_the_line() -> None:
+    config, _ = REFUSED["rectified"]
+    model = mlp(8, 17, 8)
+    with pytest.raises(TraceError, match=r'written_optimizers.py:\d+: .*state\["step"\] > 5'):
+        compile_train_step(model, config(model.parameters()), loss_fn=mse, example=regression(), device="cpu")
+
+
+def test_a_number_that_it_decides_by(device: str) -> None:
+    pair = Pair(RIGHT["plain-adam-decay"], device, double=True)
+    (batch,) = batches(device, 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device=device)
+    for decay in (0.1, 0.2):
+        pair.set("weight_decay", decay)
+        step.train_step(batch)
+        pair.in_torch(batch)
+    pair.assert_equal(1e-10)
+    pair.set("weight_decay", 0.0)
+    before = [p.detach().clone() for p in pair.model.parameters()]
+    with pytest.raises(GuardError, match=r"PlainAdam.step decides at .*weight_decay.* call recompile"):
+        step.train_step(batch)
+    for p, old in zip(pair.model.parameters(), before, strict=True):
+        assert same_bits(p.detach(), old)
+    step.recompile()
+    step.train_step(batch)
+    pair.in_torch(batch)
+    pair.assert_equal(1e-10)
+
+
+def test_a_number_that_was_only_compared() -> None:
+    pair = Pair(RIGHT["plain-adam"], "cpu")
+    (batch,) = batches("cpu", 1)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device="cpu")
+    step.train_step(batch)
+    pair.set("weight_decay", 0.3)
+    with pytest.raises(GuardError, match="weight_decay"):
+        step.train_step(batch)
+    pair.set("weight_decay", 0.0)
+    step.train_step(batch)
+
+
+def test_cleared_state_begins_anew(device: str) -> None:
+    pair = Pair(RIGHT["plain-adam"], device, double=True)
+    (batch,) = batches(device, 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device=device)
+    assert not pair.ours.state
+    for number in range(6):
+        if number == 3:
+            for optimizer in pair.optimizers:
+                optimizer.state.clear()
+        step.train_step(batch)
+        pair.in_torch(batch)
+    pair.assert_equal(1e-10)
+
+
+def test_slow_weights_begin_as_the_weights_are_then() -> None:
+    pair = Pair(RIGHT["lookahead"], "cpu", double=True)
+    (batch,) = batches("cpu", 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device="cpu")
+    with torch.no_grad():
+        for model in (pair.model, pair.other):
+            for p in model.parameters():
+                p.mul_(2.0)
+    for _ in range(3):
+        step.train_step(batch)
+        pair.in_torch(batch)
+    pair.assert_equal(1e-10)
+
+
+def test_checkpoint_and_warmup(tmp_path: Any) -> None:
+    pair = Pair(RIGHT["adabelief"], "cpu", double=True)
+    given = batches("cpu", 4, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=given[0], device="cpu")
+    step.train_step(given[0])
+    step.save(tmp_path / "saved")
+    kept = [p.detach().clone() for p in pair.model.parameters()]
+    step.warmup(given[1])
+    for batch in given[1:]:
+        step.train_step(batch)
+    step.load(tmp_path / "saved")
+    for p, old in zip(pair.model.parameters(), kept, strict=True):
+        assert same_bits(p.detach(), old)
+        assert float(pair.ours.state[p]["step"]) == 1.0
+    for batch in given:
+        pair.in_torch(batch)
+    for batch in given[1:]:
+        step.train_step(batch)
+    pair.assert_equal(1e-10)
+
+
+def test_numbers_are_numbers_where_torch_keeps_them() -> None:
+    pair = Pair(RIGHT["plain-adam"], "cpu")
+    (batch,) = batches("cpu", 1)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device="cpu")
+    for _ in range(3):
+        step.train_step(batch)
+    first = next(iter(pair.model.parameters()))
+    assert float(pair.ours.state[first]["step"]) == 3.0
+    written = pair.ours.state_dict()["state"][0]["step"]
+    assert (type(written), written) == (int, 3)
+    step.close()
+    assert (type(pair.ours.state[first]["step"]), pair.ours.state[first]["step"]) == (int, 3)
+
+
+def test_a_subclass_with_a_step_of_its_own(device: str) -> None:
+    class Clamped(torch.optim.SGD):
+        """Keeps the weights in a box."""
+
+        limit = 0.2
+
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.sub_(p.grad * group["lr"]).clamp_(-self.limit, self.limit)
+
+    pair = Pair(lambda groups: Clamped(groups, lr=0.5), device, double=True)
+    (batch,) = batches(device, 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device=device)
+    for _ in range(3):
+        step.train_step(batch)
+        pair.in_torch(batch)
+    pair.assert_equal(1e-10)
+    Clamped.limit = 0.1
+    with pytest.raises(GuardError, match="limit"):
+        step.train_step(batch)
+    step.recompile()
+    step.train_step(batch)
+    pair.in_torch(batch)
+    pair.assert_equal(1e-10)
+
+
+def test_a_step_put_into_the_object_is_refused() -> None:
+    model = mlp(8, 17, 8)
+    optimizer = RIGHT["lion"](model.parameters())
+    vars(optimizer)["step"] = lambda: None
+    with pytest.raises(TraceError, match="step of its own in the object"):
+        compile_train_step(model, optimizer, loss_fn=mse, example=regression(), device="cpu")
+
+
+def test_a_parameter_without_a_gradient_is_passed_over() -> None:
+    torch.manual_seed(0)
+    model: Any = torch.nn.ModuleDict({"used": torch.nn.Linear(8, 8), "idle": torch.nn.Linear(8, 8)})
+    optimizer = AdaBelief(model.parameters(), lr=0.1, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.1)
+    batch = regression()
+
+    def loss(model: Any, batch: Batch) -> torch.Tensor:
+        return (model["used"](batch["x"]) - batch["t"]).square().mean() + 0.0 * model[
+            "idle"
+        ].weight.detach().sum()
+
+    step = compile_train_step(model, optimizer, loss_fn=loss, example=batch, device="cpu")
+    before = model["idle"].weight.detach().clone()
+    step.train_step(batch)
+    assert same_bits(model["idle"].weight.detach(), before)
+    assert model["idle"].weight not in optimizer.state
+
+
+def test_a_state_of_another_shape_is_refused() -> None:
+    pair = Pair(RIGHT["lion"], "cpu")
+    (batch,) = batches("cpu", 1)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device="cpu")
+    step.train_step(batch)
+    first = next(iter(pair.model.parameters()))
+    pair.ours.state[first]["exp_avg"] = torch.zeros(3)
+    with pytest.raises(BindError, match="exp_avg"):
+        step.train_step(batch)
+
+
+def test_numbers_of_the_process_are_as_before() -> None:
+    before = (builtins.min, builtins.max, math.sqrt, vars(torch)["_foreach_add_"])
+    for name in ("plain-adam", "foreach"):
+        model = mlp(8, 17, 8)
+        compile_train_step(
+            model, RIGHT[name](model.parameters()), loss_fn=mse, example=regression(), device="cpu"
+        )
+    assert before == (builtins.min, builtins.max, math.sqrt, vars(torch)["_foreach_add_"])
+
+
+def test_the_text_says_it_and_runs(tmp_path: Any) -> None:
+    from aicf_mlir.frontend import trace
+    from aicf_mlir.tools.aicf_opt import main
+
+    model = mlp(8, 17, 8)
+    for optimizer in (
+        Lion(model.parameters(), lr=0.1, betas=(0.9, 0.99), weight_decay=0.1),
+        PlainAdam(model.parameters(), lr=0.1, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.1),
+    ):
+        file = tmp_path / "step.mlir"
+        file.write_text(str(trace(model, mse, regression(), optimizer=optimizer)))
+        assert "func.func private @step_update" in file.read_text()
+        assert main([str(file), "--stage", "plan", "--target", "sm_90"]) == 0

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from aicf_mlir import nn, optim
     from aicf_mlir.compile import compile_eval_step, compile_train_step, default_device
     from aicf_mlir.frontend import trace
+    from aicf_mlir.frontend.surveying import Survey, survey
     from aicf_mlir.train_step import CompiledEvalStep, CompiledTrainStep
 
 __version__ = "0.1.0"
@@ -59,6 +60,7 @@ __all__ = [
     "PlanError",
     "SelectionError",
     "StateError",
+    "Survey",
     "TraceError",
     "VerifyError",
     "compile_eval_step",
@@ -67,6 +69,7 @@ __all__ = [
     "nn",
     "op_call",
     "optim",
+    "survey",
     "trace",
 ]
 
@@ -79,6 +82,8 @@ _LAZY = {
     "default_device": ("aicf_mlir.compile", "default_device"),
     "CompiledEvalStep": ("aicf_mlir.train_step", "CompiledEvalStep"),
     "CompiledTrainStep": ("aicf_mlir.train_step", "CompiledTrainStep"),
+    "Survey": ("aicf_mlir.frontend.surveying", "Survey"),
+    "survey": ("aicf_mlir.frontend.surveying", "survey"),
     "trace": ("aicf_mlir.frontend", "trace"),
 }
 

@@ -1,5 +1,12 @@
 """One hierarchy for everything AICF refuses. Each message says what was expected, what was got, and what to do next."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aicf_mlir.ir.locations import SourceLocation
+
 
 class AicfError(Exception):
     """Base of every error that AICF raises for bad input or a refused request."""
@@ -7,6 +14,13 @@ class AicfError(Exception):
 
 class TraceError(AicfError):
     """The model or the loss uses something that the front end cannot express; names the op, its shapes and the user's line."""
+
+    def __init__(self, text: str, location: SourceLocation | None = None, reason: str = ""):
+        super().__init__(text)
+        self.location = location
+        """The user's line and layer, where they are known."""
+        self.reason = reason or text
+        """The text without them."""
 
 
 class VerifyError(AicfError):

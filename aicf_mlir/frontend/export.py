@@ -34,12 +34,18 @@ from aicf_mlir.ir.locations import SourceLocation
 class StepModule(torch.nn.Module):
     """`function(model, batch)` as a module of the batch's tensors, in the order of `names`."""
 
-    def __init__(self, model: torch.nn.Module, function: Callable[..., Any], names: Sequence[str]):
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        function: Callable[..., Any],
+        names: Sequence[str],
+        recorder: Recorder | None = None,
+    ):
         super().__init__()
         self.model = model
         self.function = function
         self.names = names
-        self.recorder = Recorder()
+        self.recorder = recorder or Recorder()
         self.reads = ModuleReads()
         self.held = Buffers(self)
 
@@ -64,14 +70,15 @@ def export(
     function: LossFunction,
     specs: Mapping[str, TensorSpec],
     fallback: SourceLocation | None,
+    recorder: Recorder | None = None,
 ) -> ExportedStep:
     """
     The step `function(model, batch)` for batches of `specs`; `fallback` is the line for ops without one.
 
-    Raises TraceError, with the user's file and line, for whatever the model, the loss or torch.export
+    Raises TraceError, with the user's file and line, for whatever the model, the loss, the `recorder` or torch.export
     objects to.
     """
-    step = StepModule(model, function, list(specs))
+    step = StepModule(model, function, list(specs), recorder)
     try:
         with quiet(), without_mask_hints(), _attributes_restored(step), step.held.once(), torch.enable_grad():
             program = torch.export.export(step, tuple(zeros(specs).values()), strict=False)

@@ -92,14 +92,17 @@ class Importer(NodeImporter):
 
     def run(self) -> ModuleOp:
         """The module with the function; UnsupportedNode at the first node that has no form in nn."""
-        for node in self._exported.program.graph.nodes:
-            if node.op == "call_function" and node in self._exported.live:
-                self.emit_node(node)
-        self.loss_has_gradient = self._exported.result in self._carriers
+        self._import_nodes()
         loss = self._value(self._exported.result)
         loss.name_hint = "loss"
         updates = [self._update(update) for update in self._exported.updates]
         return self._function(loss, [*updates, *self._next_random()])
+
+    def _import_nodes(self) -> None:
+        for node in self._exported.program.graph.nodes:
+            if node.op == "call_function" and node in self._exported.live:
+                self.emit_node(node)
+        self.loss_has_gradient = self._exported.result in self._carriers
 
     def _update(self, update: Update) -> tuple[SSAValue, Label]:
         """A new value for a buffer, under the label that says of which."""

@@ -135,4 +135,4 @@ def trace_error(message: str, location: SourceLocation | None = None) -> TraceEr
     if location is None:
         return TraceError(message)
     layer = f"; in layer {location.layer}" if location.layer else ""
-    return TraceError(f"{location.file_and_line}: {message}{layer}")
+    return TraceError(f"{location.file_and_line}: {message}{layer}", location, message)

@@ -12,6 +12,7 @@ from torch.export import ExportedProgram, default_decompositions
 from torch.fx import Node
 
 from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend.advice import advice_for
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.export import decompose, is_functional
 from aicf_mlir.frontend.source import quoted, trace_error
@@ -41,6 +42,9 @@ aten: Any = torch.ops.aten
 UNLISTED = (aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec)
 """Ops that torch decomposes, but leaves whole in an export by default; others of their kind are in its list."""
 
+NO_FORM = "there is no such op here yet"
+"""Of an op that no row of the table is for, where there is more to say than what is supported."""
+
 RANDOM = "it draws random numbers; pass random tensors in the batch instead"
 
 
@@ -49,18 +53,24 @@ class UnsupportedNode(Exception):
 
     def __init__(self, node: Node, reason: str, forbidden: bool, location: SourceLocation | None):
         super().__init__(reason)
+        self.node = node
         self.target: Any = node.target
+        self.advice = advice_for(op_name(node))
         self.reason = reason or (RANDOM if is_random(node) else "")
         self.may_decompose = not forbidden and not is_random(node)
         self.location = location
-        operands = ", ".join(describe(operand.meta.get("val")) for operand in node.all_input_nodes)
-        self.what = f"{op_name(node)}({operands})"
+        self.operands = ", ".join(describe(operand.meta.get("val")) for operand in node.all_input_nodes)
+        self.what = f"{op_name(node)}({self.operands})"
 
     def error(self, reason: str = "") -> TraceError:
-        """What the user is told: the op, its shapes, the line, and why, or what is supported."""
+        """What the user is told: the op, its shapes, the line, why, and what to write instead or what is supported."""
         supported = sorted({name.split(".")[1] for name in TABLE if not name.startswith("aten._")})
-        why = self.reason or reason or f"supported are {', '.join(supported)}"
-        return trace_error(f"{self.what} is not supported{quoted(self.location)}: {why}", self.location)
+        others = NO_FORM if self.advice else f"supported are {', '.join(supported)}"
+        why = self.reason or reason or others
+        instead = f"; write instead: {self.advice}" if self.advice else ""
+        return trace_error(
+            f"{self.what} is not supported{quoted(self.location)}: {why}{instead}", self.location
+        )
 
 
 def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Result:
@@ -97,9 +107,12 @@ def explain(refused: list[UnsupportedNode]) -> TraceError:
     """The error for the last refused op, or for the op that the user wrote if that was decomposed."""
     last = refused[-1]
     written = next(node for node in refused if node.location == last.location)
-    if written is last or written.reason:
-        return written.error()
-    return written.error(f"torch decomposes it into {last.what}, which is not supported either")
+    return written.error("" if written is last else decomposed_into(last.what))
+
+
+def decomposed_into(what: str) -> str:
+    """The reason that is left where torch's rule for an op leads to another that is not supported."""
+    return f"torch decomposes it into {what}, which is not supported either"
 
 
 def op_name(node: Node) -> str:

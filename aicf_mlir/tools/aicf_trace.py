@@ -1,4 +1,4 @@
-"""`aicf-trace FILE.py:FUNCTION -o model.mlir`: write what the front end sees of a train step."""
+"""`aicf-trace FILE.py:FUNCTION -o model.mlir`: write what the front end sees of a train step, or what it refuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from aicf_mlir.ir.printing import to_text
-from aicf_mlir.tools.command_line import OK, ToolParser, VersionAction, guarded
+from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.source import write_output
 
 DESCRIPTION = """\
@@ -14,11 +14,16 @@ Write forward and loss of a train step as text, before any pass.
 
   aicf-trace examples/mlp.py:mlp
   aicf-trace examples/mlp.py:mlp | aicf-opt --stage kernel -
+  aicf-trace --survey examples/mlp.py:mlp
 
 FUNCTION takes no arguments and returns a dictionary: "model", "batch" (an example), and optionally
 "optimizer" and "loss_fn" (a function of model and batch; default: mean squared error of model(batch["x"])
 against batch["t"]).
 """
+
+
+FORMS = ("text", "json")
+"""Of `--survey`; text by itself."""
 
 
 def build_parser() -> ToolParser:
@@ -31,6 +36,11 @@ def build_parser() -> ToolParser:
     parser.add_argument("--name", default="step", help="the name of the function (default: step)")
     parser.add_argument(
         "--locations", action="store_true", help="print the user's file, line and layer of every op"
+    )
+    parser.add_argument(
+        "--survey",
+        choices=FORMS,
+        help="instead of the step, list everything in it that is not supported; exit code 1 if there is any",
     )
     parser.add_argument("--debug", action="store_true", help="show the Python traceback of an internal error")
     parser.add_argument("--version", action=VersionAction)
@@ -49,11 +59,27 @@ def trace_to_text(function: str, name: str = "step", locations: bool = False) ->
     return to_text(traced.module, locations=locations) + "\n"
 
 
+def survey_of(function: str, form: str) -> tuple[str, bool]:
+    """What of the step that `function` builds is not supported, as `form`, and whether all is. Raises TraceError."""
+    from aicf_mlir.frontend.source import call_at
+    from aicf_mlir.frontend.surveying import survey
+    from aicf_mlir.tools.user_function import load_user_step
+
+    user = load_user_step(function)
+    found = call_at(user.location, survey, user.model, user.loss_fn, user.batch, optimizer=user.optimizer)
+    return f"{found.to_json() if form == 'json' else found}\n", found.supported
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit code."""
-    options = build_parser().parse(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = build_parser().parse([f"--survey={FORMS[0]}" if each == "--survey" else each for each in given])
 
     def run() -> int:
+        if options.survey:
+            text, supported = survey_of(options.function, options.survey)
+            write_output(options.output, text)
+            return OK if supported else FAILED
         write_output(options.output, trace_to_text(options.function, options.name, options.locations))
         return OK
 

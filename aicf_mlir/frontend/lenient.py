@@ -1,0 +1,160 @@
+"""The trace of a step that goes on past what it refuses, for a survey: nothing of it is compiled.
+
+What reads the values of a tensor gets a value that is made up, and an op without a form in nn a result of its type.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend.call import Value
+from aicf_mlir.frontend.export import decompose
+from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.importer import Importer
+from aicf_mlir.frontend.recorder import Recorder, function_name, tensors
+from aicf_mlir.frontend.types import is_supported
+from aicf_mlir.frontend.unsupported import UnsupportedNode, decomposed_into, decompositions, op_name
+from aicf_mlir.ir.locations import SourceLocation
+
+
+def one(tensor: torch.Tensor) -> float:
+    """1 as a Python number of the tensor's kind."""
+    return 1.0 if tensor.is_floating_point() else 1
+
+
+MADE_UP: dict[str, Callable[[torch.Tensor], Any]] = {
+    **dict.fromkeys(("__bool__", "__contains__", "equal", "allclose"), lambda tensor: True),
+    **dict.fromkeys(("__int__", "__index__"), lambda tensor: 1),
+    "item": one,
+    "__float__": lambda tensor: 1.0,
+    "__format__": lambda tensor: "1",
+    "tolist": lambda tensor: np.full(tuple(tensor.shape), one(tensor)).tolist(),
+    **dict.fromkeys(("detach_", "requires_grad_"), lambda tensor: tensor),
+}
+"""Functions of `recorder.READS_VALUES` and `BESIDE_THE_GRAPH` after which the user's code can go on, and what it is given."""
+
+AGAIN = 100
+"""How often one line is given a value that is made up: a loop until something converges would not end."""
+
+
+class LenientRecorder(Recorder):
+    """Notes an error and goes on where `MADE_UP` has a value; any other ends the trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[TraceError] = []
+        self._times = Counter[SourceLocation | None]()
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        try:
+            return super().__torch_function__(func, types, args, kwargs)
+        except TraceError as error:
+            made_up = MADE_UP.get(function_name(func))
+            self._times[error.location] += 1
+            if made_up is None or self._times[error.location] > AGAIN:
+                raise
+            self.errors.append(error)
+            return made_up(next(tensors((args, kwargs or {}))))
+
+
+class LenientImporter(Importer):
+    """Notes each node that it cannot import, and goes on with an argument of the node's type in its place."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.unsupported: list[UnsupportedNode] = []
+        self.errors: list[TraceError] = []
+        self._unknown = set[Node]()
+        """Nodes whose results are of no type that nn has; what is made of them is not looked at."""
+
+    def survey(self) -> None:
+        """Import every node, and the new values of buffers."""
+        self._import_nodes()
+        for update in self._exported.updates:
+            try:
+                if update.value not in self._unknown:
+                    self._update(update)
+            except TraceError as error:
+                self.errors.append(error)
+
+    def _import(self, node: Node) -> Value:
+        value: Value = None
+        if not any(operand in self._unknown for operand in node.all_input_nodes):
+            try:
+                value = super()._import(node)
+            except UnsupportedNode as unsupported:
+                self.unsupported.append(unsupported)
+                value = self._like_result(node.meta.get("val"))
+            except TraceError as error:
+                self.errors.append(error)
+                value = self._like_result(node.meta.get("val"))
+        if value is None:
+            self._unknown.add(node)
+        return value
+
+    def _like_result(self, result: object) -> Value:
+        """An argument for each tensor that a node returns; None for what no argument can be."""
+        if isinstance(result, (list, tuple)):
+            return tuple(self._like_result(each) for each in cast(Sequence[object], result))
+        if not isinstance(result, torch.Tensor) or not is_supported(result.dtype):
+            return None
+        return self._argument("buffer", "unsupported", tuple(result.shape), result.dtype)
+
+
+def unsupported_ops(
+    exported: ExportedStep, importer_of: Callable[[ExportedStep], LenientImporter]
+) -> tuple[list[tuple[UnsupportedNode, str]], list[TraceError]]:
+    """
+    Every op, as the user wrote it, that is not supported even when torch takes it apart, each with its reason; in the order of
+    the graph. Then what else the import objects to.
+
+    Raises TraceError where torch cannot take the step apart, or a tensor of the step cannot be an argument.
+    """
+    written = dict[str, UnsupportedNode]()
+    taken_apart = set[Any]()
+    rules: dict[Any, Any] = {}
+    while True:
+        exported = replace(exported, program=decompose(exported.program, rules))
+        importer = importer_of(exported)
+        importer.survey()
+        for each in importer.unsupported:
+            written.setdefault(origin(each.node), each)
+        known = decompositions()
+        wanted = {each.target for each in importer.unsupported if each.may_decompose and each.target in known}
+        if not (wanted := wanted - taken_apart):
+            break
+        taken_apart |= wanted
+        rules = {target: known[target] for target in wanted}
+    left = dict[str, UnsupportedNode]()
+    for each in importer.unsupported:
+        left.setdefault(origin(each.node), each)
+    return [(written[name], reason(written[name], last)) for name, last in left.items()], importer.errors
+
+
+def reason(written: UnsupportedNode, last: UnsupportedNode) -> str:
+    """Why an op is not supported, where torch's rules lead to the op `last`; empty if that is all there is to say."""
+    if written.reason or written.target == last.target:
+        return written.reason
+    return decomposed_into(op_name(last.node))
+
+
+def origin(node: Node) -> str:
+    """The name that the graph had, before torch took any op apart, for the node that this one was made from."""
+    name, sources = node.name, node.meta.get("from_node")
+    while sources:
+        name, sources = sources[-1].name, sources[-1].from_node
+    return name

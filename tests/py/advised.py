@@ -1,0 +1,167 @@
+"""Ops that are not supported, and what `aicf_mlir.frontend.advice` says to write instead: `test_advice.py` trains both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+IMAGE, SEQUENCE, MATRIX = (2, 3, 6, 8), (2, 3, 9), (4, 6)
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Normal numbers, always the same."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+SIGNAL_KERNEL, IMAGE_KERNEL, BIAS = drawn(4, 3, 3), drawn(4, 3, 3, 3), drawn(4)
+BOUNDARIES = torch.tensor([-1.0, -0.25, 0.5])
+OTHER, EXPONENTS = drawn(*MATRIX), torch.tensor([1.0, 2.0, -1.0, 0.0, 3.0, -2.0])
+LEFT, RIGHT = drawn(5, 4, 3), drawn(5, 3, 6)
+
+
+def windows(x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
+    return x.unfold(2, kernel, stride).unfold(3, kernel, stride)
+
+
+CASES: dict[str, tuple[tuple[int, ...], Function, Function]] = {
+    # op: the shape of x, as one would write it, and as is advised
+    "aten.conv1d": (
+        SEQUENCE,
+        lambda x: F.conv1d(x, SIGNAL_KERNEL, BIAS, stride=2, padding=1),
+        lambda x: (
+            torch.einsum("nclk,ock->nol", F.pad(x, (1, 1)).unfold(2, 3, 2), SIGNAL_KERNEL) + BIAS[:, None]
+        ),
+    ),
+    "aten.conv2d": (
+        IMAGE,
+        lambda x: F.conv2d(x, IMAGE_KERNEL, BIAS, stride=2, padding=1),
+        lambda x: (
+            torch.einsum("nchwij,ocij->nohw", windows(F.pad(x, (1, 1, 1, 1)), 3, 2), IMAGE_KERNEL)
+            + BIAS[:, None, None]
+        ),
+    ),
+    "aten.max_pool1d": (
+        SEQUENCE,
+        lambda x: F.max_pool1d(x, 3, 2, padding=1),
+        lambda x: F.pad(x, (1, 1), value=-math.inf).unfold(2, 3, 2).max(-1).values,
+    ),
+    "aten.max_pool2d": (
+        IMAGE,
+        lambda x: F.max_pool2d(x, 3, 2, padding=1),
+        lambda x: windows(F.pad(x, (1, 1, 1, 1), value=-math.inf), 3, 2).flatten(-2).max(-1).values,
+    ),
+    "aten.avg_pool1d": (
+        SEQUENCE,
+        lambda x: F.avg_pool1d(x, 3, 2, padding=1),
+        lambda x: F.pad(x, (1, 1)).unfold(2, 3, 2).mean(-1),
+    ),
+    "aten.avg_pool2d": (
+        IMAGE,
+        lambda x: F.avg_pool2d(x, 3, 2, padding=1),
+        lambda x: windows(F.pad(x, (1, 1, 1, 1)), 3, 2).mean((-2, -1)),
+    ),
+    "aten.adaptive_avg_pool1d": (
+        SEQUENCE,
+        lambda x: F.adaptive_avg_pool1d(x, 3),
+        lambda x: x.unflatten(2, (3, -1)).mean(-1),
+    ),
+    "aten.adaptive_avg_pool2d": (
+        IMAGE,
+        lambda x: F.adaptive_avg_pool2d(x, (3, 2)),
+        lambda x: x.unflatten(3, (2, -1)).mean(-1).unflatten(2, (3, -1)).mean(-2),
+    ),
+    "aten.adaptive_max_pool1d": (
+        SEQUENCE,
+        lambda x: F.adaptive_max_pool1d(x, 3),
+        lambda x: x.unflatten(2, (3, -1)).max(-1).values,
+    ),
+    "aten.adaptive_max_pool2d": (
+        IMAGE,
+        lambda x: F.adaptive_max_pool2d(x, (3, 2)),
+        lambda x: x.unflatten(3, (2, -1)).max(-1).values.unflatten(2, (3, -1)).max(-2).values,
+    ),
+    "aten.addbmm": (
+        MATRIX,
+        lambda x: torch.addbmm(x, LEFT, RIGHT),
+        lambda x: x + (LEFT @ RIGHT).sum(0),
+    ),
+    "aten.bucketize": (
+        MATRIX,
+        lambda x: x * torch.bucketize(x, BOUNDARIES),
+        lambda x: x * (x[..., None] > BOUNDARIES).sum(-1),
+    ),
+    "aten.cumprod": (
+        MATRIX,
+        lambda x: (x * x + 0.5).cumprod(1),
+        lambda x: (x * x + 0.5).log().cumsum(1).exp(),
+    ),
+    "aten.dist": (MATRIX, lambda x: torch.dist(x, OTHER), lambda x: torch.linalg.vector_norm(x - OTHER)),
+    "aten.erfc": (MATRIX, torch.erfc, lambda x: 1 - torch.erf(x)),
+    "aten.fmax": (
+        MATRIX,
+        lambda x: torch.fmax(x, OTHER),
+        lambda x: torch.where(x.isnan() | (x < OTHER), OTHER, x),
+    ),
+    "aten.fmin": (
+        MATRIX,
+        lambda x: torch.fmin(x, OTHER),
+        lambda x: torch.where(x.isnan() | (x > OTHER), OTHER, x),
+    ),
+    "aten.hypot": (MATRIX, lambda x: torch.hypot(x, OTHER), lambda x: (x * x + OTHER * OTHER).sqrt()),
+    "aten.ldexp": (MATRIX, lambda x: torch.ldexp(x, EXPONENTS), lambda x: x * 2.0**EXPONENTS),
+    "aten.median": (
+        MATRIX,
+        lambda x: x.median(),
+        lambda x: x.flatten().kthvalue((x.numel() + 1) // 2).values,
+    ),
+    "aten.pdist": (
+        MATRIX,
+        F.pdist,
+        lambda x: torch.cdist(x, x)[torch.triu_indices(4, 4, 1).unbind()],
+    ),
+    "aten.randperm": (MATRIX, lambda x: x[torch.randperm(4)], lambda x: x[torch.rand(4).argsort()]),
+    "aten.searchsorted": (
+        MATRIX,
+        lambda x: x * torch.searchsorted(BOUNDARIES, x),
+        lambda x: x * (x[..., None] > BOUNDARIES).sum(-1),
+    ),
+    "aten.signbit": (
+        MATRIX,
+        lambda x: x * torch.signbit(x),
+        lambda x: x * (torch.copysign(torch.ones_like(x), x) < 0),
+    ),
+}
+
+OF_THE_ROWS = ("aten.randperm",)
+"""Random ones: the sum over the rows of x does not depend on what is drawn, and is compared."""
+
+
+class Applied(torch.nn.Module):
+    """A function of a parameter of the given shape; the batch scales it."""
+
+    def __init__(self, function: Function, shape: tuple[int, ...], reduce: Function):
+        super().__init__()
+        self.x = torch.nn.Parameter(drawn(*shape, seed=5))
+        self.function, self.reduce = function, reduce
+
+    def forward(self, scale: torch.Tensor) -> torch.Tensor:
+        return self.reduce(self.function(self.x * scale))
+
+
+def weighted(result: torch.Tensor) -> torch.Tensor:
+    """A loss that every element enters with a weight of its own."""
+    weights = torch.linspace(0.5, 1.5, result.numel()).reshape(result.shape)
+    return (result * weights).sum()
+
+
+def applied(name: str, advised: bool) -> Applied:
+    """The model of a row."""
+    shape, written, instead = CASES[name]
+    reduce: Any = (lambda result: result.sum(0).square().sum()) if name in OF_THE_ROWS else weighted
+    return Applied(instead if advised else written, shape, reduce)

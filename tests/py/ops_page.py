@@ -1,58 +1,34 @@
-"""Writes docs/ops.md from the tables of the compiler and from what trains: `python tests/py/ops_page.py`."""
+"""Writes docs/ops.md from the tables of the compiler: `python tests/py/ops_page.py`."""
 
 from __future__ import annotations
 
-import copy
+import ast
+import inspect
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
-import torch
-from torch import nn
-from torch_layers import LAYERS, LOSSES, OPTIMIZERS, Wrapped, input_of, optimizer_of, target_of
-
-from aicf_mlir import _C
-from aicf_mlir.compile import compile_train_step
-from aicf_mlir.errors import TraceError
-from aicf_mlir.frontend.aten_table import TABLE
+from aicf_mlir import _C, frontend
+from aicf_mlir.frontend import aten_recurrent, aten_table
+from aicf_mlir.frontend.call import Row
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 
 PAGE = Path(__file__).parents[2] / "docs" / "ops.md"
 TEXT = """\
-# What can be compiled
+# The ops of a step
 
-Written by `python tests/py/ops_page.py` from the tables of the compiler and from steps that ran beside torch;
-`tests/py/test_ops_page.py` holds this page to them. A step is compiled whole or refused whole: an op that is
-missing is named with its shapes and the line, and nothing of the model has changed.
+Written by `python tests/py/ops_page.py` from the tables of the compiler; `tests/py/test_ops_page.py` holds this page to them.
+[What of PyTorch can be trained](support.md) says it of layers, losses and optimizers. These are the ATen ops that functions and
+methods of tensors are; one that is not here is taken apart by torch's own rule for it, and tried again.
 
-## Layers of torch.nn
+{ops}
 
-Train as in torch: {layers}.
+## What is refused of them
 
-Not yet: {missing_layers}.
-
-A module of your own is what its `forward` calls: see the ops below.
-
-## Losses
-
-Train as in torch: {losses}, and any function of (model, batch) that returns a 0-d float tensor made of the ops below.
-
-Not yet: {missing_losses}.
-
-## Optimizers
-
-Train as in torch: {optimizers} of torch.optim and of `aicf_mlir.optim`, with param groups, weight decay,
-`maximize`, `amsgrad`, `momentum`, `dampening` and `nesterov`. Not with `differentiable=True`, step hooks, or a
-subclass that replaces `step`.
-
-Not yet: {missing_optimizers}.
-
-## Ops
-
-{ops}.
-
-An op outside of this list is taken apart by torch's own rule for it, and tried again.
+{refused}
 
 ## Element types
 
@@ -74,67 +50,69 @@ are computed exactly in their own types. Numbers in the code of a model are exac
 """
 
 
-def trains(
-    model: nn.Module, loss: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor], optimizer: str
-) -> bool:
-    """Whether a step compiles; it must then do what torch does."""
-    twin = copy.deepcopy(model)
-    ours, theirs = optimizer_of(optimizer, model), optimizer_of(optimizer, twin)
-    try:
-        step = compile_train_step(model, ours, loss_fn=loss, example=batch, device="cpu")
-    except TraceError:
-        return False
-    got = step.train_step(batch)
-    expected = loss(twin, batch)
-    if not torch.equal(expected, loss(twin, batch)):
-        return bool(got.isfinite())  # it is random
-    torch.autograd.backward(expected)
-    theirs.step()
-    torch.testing.assert_close(got, expected)
-    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(p, q)
-    return True
+DOTS = "…"
+
+FAMILIES: dict[str, Mapping[str, Row]] = {
+    "Element by element": aten_table.POINTWISE,
+    "Along dimensions": aten_table.REDUCTIONS,
+    "By index": aten_table.INDEXING,
+    "Rearranging": aten_table.REARRANGING,
+    "Recurrent layers": aten_recurrent.ROWS,
+}
 
 
-def layer_trains(name: str) -> bool:
-    """Behind a Linear, with the mean of squares as loss."""
-    make, shape = LAYERS[name]
-    return trains(
-        Wrapped(make(), shape), lambda m, b: m(b["x"]).square().mean(), {"x": input_of(shape)}, "SGD"
-    )
+def families() -> dict[str, set[str]]:
+    """The names of the ops of each family, without their overloads."""
+    named = {name for family in FAMILIES.values() for name in family}
+    others = {name: row for name, row in aten_table.TABLE.items() if name not in named}
+    whole: dict[str, Mapping[str, Row]] = {**FAMILIES, "Products, shapes, random numbers, losses": others}
+    ops = {
+        title: {name.split(".")[1] for name in family if not name.startswith("aten._")}
+        for title, family in whole.items()
+    }
+    return {title: names for title, names in ops.items() if names}
 
 
-def loss_trains(name: str) -> bool:
-    """Of probabilities in (0, 1)."""
-    loss, x = LOSSES[name](), input_of((3, 4))
-    model = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid())
-    batch = {"x": x, "t": target_of(loss, x.shape)}
-    return trains(model, lambda m, b: loss(m(b["x"]), b["t"]), batch, "SGD")
+def forbidden() -> list[str]:
+    """The reasons of every `raise Forbidden` in the rows of the table; dots for what it fills in."""
+    found: list[str] = []
+    for name in sorted(each.name for each in iter_modules(frontend.__path__)):
+        module = import_module(f"{frontend.__name__}.{name}")
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            call = node.exc if isinstance(node, ast.Raise) else None
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Forbidden":
+                found.append(reason_of(call.args[0], vars(module)))
+    return list(dict.fromkeys(reason for reason in found if reason and reason.count(DOTS) < 3))
 
 
-def optimizer_trains(name: str) -> bool:
-    """Of the weight of a Linear."""
-    return trains(nn.Linear(4, 4), lambda m, b: m(b["x"]).square().mean(), {"x": input_of((3, 4))}, name)
+def reason_of(text: ast.expr, names: Mapping[str, Any]) -> str:
+    """A string of the source, or the constant of that name; empty for a local one."""
+    if isinstance(text, ast.Name):
+        return str(names.get(text.id, ""))
+    parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+    return "".join(filled_in(part, names) for part in parts)
 
 
-def split(names: Iterable[str], works: Callable[[str], bool]) -> tuple[str, str]:
-    """The names that work and those that do not, each as a list in prose: a name a line, so that lines stay."""
-    sides: dict[bool, list[str]] = {True: [], False: []}
-    for name in names:
-        sides[works(name)].append(f"`{name}`" if name.isidentifier() else name)
-    return ",\n".join(sides[True]), ",\n".join(sides[False])
+def filled_in(part: ast.expr, names: Mapping[str, Any]) -> str:
+    """A piece of a string: itself, the value of a constant, or dots."""
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    value = part.value if isinstance(part, ast.FormattedValue) else part
+    return str(names[value.id]) if isinstance(value, ast.Name) and value.id in names else DOTS
 
 
 def render() -> str:
     """The page."""
     values: dict[str, Any] = {"rank": _C.MAX_RANK}
-    values["layers"], values["missing_layers"] = split(LAYERS, layer_trains)
-    values["losses"], values["missing_losses"] = split(LOSSES, loss_trains)
-    values["optimizers"], values["missing_optimizers"] = split(OPTIMIZERS, optimizer_trains)
-    ops = sorted({name.removeprefix("aten.").partition(".")[0] for name in TABLE})
-    values["ops"] = ",\n".join(f"`{name}`" for name in ops if not name.startswith("_"))
+    values["ops"] = "\n\n".join(f"## {title}\n\n{listed(names)}." for title, names in families().items())
+    values["refused"] = "\n".join(f"- {reason}" for reason in forbidden())
     values["dtypes"] = ", ".join(f"`{str(dtype).removeprefix('torch.')}`" for dtype in ELEMENT_TYPES)
     return "\n\n".join(map(filled, TEXT.split("\n\n"))).format(**values).rstrip() + "\n"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in prose, a name a line, so that lines stay."""
+    return ",\n".join(f"`{name}`" for name in sorted(names))
 
 
 def filled(paragraph: str) -> str:

@@ -15,7 +15,7 @@ from torch import nn
 
 import aicf_mlir
 from aicf_mlir.errors import TraceError
-from aicf_mlir.frontend.advice import ADVICE
+from aicf_mlir.frontend.advice import advice_for
 from aicf_mlir.frontend.surveying import INCOMPLETE, Survey
 from aicf_mlir.tools.aicf_trace import main
 
@@ -77,9 +77,9 @@ def test_everything_is_found_at_once() -> None:
     by_name = {finding.what: finding for finding in found.findings}
     conv, erfc, ndtr = (by_name[f"aten.{name}.default"] for name in ("conv2d", "erfc", "special_log_ndtr"))
     assert conv.reason == "torch decomposes it into aten.convolution.default, which is not supported either"
-    assert conv.instead == ADVICE["aten.conv2d"]
+    assert conv.instead == advice_for("aten.conv2d.default")
     assert conv.operands == "float32[2, 4, 5, 5], float32[4, 4, 3, 3], float32[4]"
-    assert (erfc.reason, erfc.instead) == ("there is no such op here yet", ADVICE["aten.erfc"])
+    assert (erfc.reason, erfc.instead) == ("there is no such op here yet", advice_for("aten.erfc.default"))
     assert ndtr.reason == "torch decomposes it into aten.special_erfcx.default, which is not supported either"
     assert ndtr.instead == ""
 
@@ -97,7 +97,7 @@ def test_the_table() -> None:
         "loss: the loss must be a 0-d float tensor, got float32[2, 4, 3]; reduce it"
     )
     assert said.splitlines()[1].startswith("aten.conv1d.default: torch decomposes it into")
-    assert said.splitlines()[2] == f"  write instead: {ADVICE['aten.conv1d']}"
+    assert said.splitlines()[2] == f"  write instead: {advice_for('aten.conv1d.default')}"
 
 
 def test_a_step_without_findings() -> None:
@@ -257,7 +257,7 @@ def test_the_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "line": 8,
         "layer": "conv: Conv1d",
         "reason": "torch decomposes it into aten.convolution.default, which is not supported either",
-        "instead": ADVICE["aten.conv1d"],
+        "instead": advice_for("aten.conv1d.default"),
     }
 
 

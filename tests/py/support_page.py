@@ -1,0 +1,181 @@
+"""Writes docs/support.md from the tables and from steps that ran beside torch: `python tests/py/support_page.py`."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import torch
+from ops_page import filled
+from torch import nn
+from torch_layers import (
+    LAYERS,
+    LOSSES,
+    ON_SEVERAL_DEVICES,
+    OPTIMIZERS,
+    OTHER_CALLS,
+    Wrapped,
+    input_of,
+    optimizer_of,
+    target_of,
+)
+
+import aicf_mlir
+from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend.advice import ADVICE, Advice
+from aicf_mlir.optimizers import CLASSES
+from aicf_mlir.optimizers.rule import UpdateRule
+
+PAGE = Path(__file__).parents[2] / "docs" / "support.md"
+TEXT = """\
+# What of PyTorch can be trained
+
+Written by `python tests/py/support_page.py` from steps that ran beside torch and from the tables of the compiler;
+`tests/py/test_support_page.py` holds this page to them. A step is compiled whole or refused whole: what is missing is named
+with its shapes and the line, and nothing of the model has changed. [`aicf-trace --survey`](tools.md#what-stands-in-the-way)
+lists at once all that stands in the way of a model of yours; what functions and methods of tensors become is in
+[the list of ops](ops.md), with element types and limits.
+
+## Layers of torch.nn
+
+Train as in torch, each behind a linear layer: {layers}.
+
+A `Lazy…` layer is what it has become, once the model has run. Containers are what they hold, and a module of your own is what
+its `forward` calls.
+
+Refused:
+
+{refused_layers}
+
+## Losses
+
+Train as in torch: {losses}, and any function of (model, batch) that returns a 0-d float tensor.
+
+Refused:
+
+{refused_losses}
+
+## Optimizers
+
+Of torch.optim and of `aicf_mlir.optim`. Whether what is in bold is on is compiled in, and a number is on where it is not 0; all
+values may change between two steps, by a scheduler or by hand.
+
+{optimizers}
+
+Param groups may differ in all of it. `foreach`, `fused` and `capturable` change nothing. Not with `differentiable=True`, step
+hooks, or a subclass that replaces `step`.
+
+Refused: {refused_optimizers}.
+
+## What to write instead
+
+{advice}
+"""
+
+Reason = str
+"""Why something is refused; empty for what trains."""
+
+
+def refusal(
+    model: nn.Module, loss: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor], optimizer: str
+) -> Reason:
+    """Empty where a step compiles, which must then do what torch does; else what stands in its way."""
+    twin = copy.deepcopy(model)
+    ours, theirs = optimizer_of(optimizer, model), optimizer_of(optimizer, twin)
+    random = torch.get_rng_state()
+    expected = loss(twin, batch)
+    is_random = not torch.equal(torch.get_rng_state(), random)
+    try:
+        step = aicf_mlir.compile_train_step(model, ours, loss_fn=loss, example=batch, device="cpu")
+    except TraceError:
+        found = aicf_mlir.survey(model, loss, batch, optimizer=ours)
+        return "; ".join(dict.fromkeys(short(finding.what, finding.reason) for finding in found.findings))
+    got = step.train_step(batch)
+    if is_random:
+        assert got.isfinite()
+        return ""
+    torch.autograd.backward(expected)
+    theirs.step()
+    torch.testing.assert_close(got, expected)
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+    return ""
+
+
+def short(what: str, reason: Reason) -> str:
+    """The op; for what is none, why, up to what to do."""
+    return (
+        f"`{what.rpartition('.')[0]}`" if what.startswith("aten.") else reason.split("; ")[0].split(" (`")[0]
+    )
+
+
+def layer(name: str) -> Reason:
+    """Behind a Linear, with the mean of squares as loss."""
+    make, shape = LAYERS[name]
+    model = Wrapped(make(), shape)
+    return refusal(model, lambda m, b: m(b["x"]).square().mean(), {"x": input_of(shape)}, "SGD")
+
+
+def loss(name: str) -> Reason:
+    """Of probabilities in (0, 1), behind a linear layer."""
+    module, x = LOSSES[name](), input_of((3, 4))
+    call = OTHER_CALLS.get(type(module), lambda module, y, t: module(y, t))
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid())
+    batch = {"x": x, "t": target_of(module, x.shape)}
+    return refusal(model, lambda m, b: call(module, m(b["x"]), b["t"]), batch, "SGD")
+
+
+def optimizer(name: str) -> Reason:
+    """Of the weight of a Linear."""
+    return refusal(nn.Linear(4, 4), lambda m, b: m(b["x"]).square().mean(), {"x": input_of((3, 4))}, name)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in prose, a name a line, so that lines stay."""
+    return ",\n".join(f"`{name}`" if name.isidentifier() else name for name in names)
+
+
+def table(head: tuple[str, str], rows: Mapping[str, str]) -> str:
+    """Of Markdown."""
+    lines = [head, ("---", "---"), *((f"`{name}`", text.replace("|", "\\|")) for name, text in rows.items())]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def said(advice: Advice) -> str:
+    """The code, and what there is to say of it."""
+    return f"`{advice.code}`, {advice.note}" if advice.note else f"`{advice.code}`"
+
+
+def options_of(rule: type[UpdateRule]) -> str:
+    """The entries of a param group, those that are switches in bold."""
+    switches = [flag.key for flag in rule.FLAGS]
+    return ", ".join(f"**`{key}`**" if key in switches else f"`{key}`" for key in rule.entries())
+
+
+def render() -> str:
+    """The page."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, about its own layers
+        layers = {name: layer(name) for name in LAYERS} | dict.fromkeys(
+            ON_SEVERAL_DEVICES, "a step runs on one device"
+        )
+        losses = {name: loss(name) for name in LOSSES}
+        optimizers = {name: optimizer(name) for name in OPTIMIZERS}
+    rules = {torch_class.title: options_of(rule) for torch_class, rule in CLASSES}
+    assert sorted(rules) == sorted(name for name, reason in optimizers.items() if not reason)
+    values = {
+        "layers": listed(name for name, reason in layers.items() if not reason),
+        "refused_layers": table(("layer", "because of"), {n: r for n, r in layers.items() if r}),
+        "losses": listed(name for name, reason in losses.items() if not reason),
+        "refused_losses": table(("loss", "because of"), {n: r for n, r in losses.items() if r}),
+        "optimizers": table(("optimizer", "options"), rules),
+        "refused_optimizers": listed(name for name, reason in optimizers.items() if reason),
+        "advice": table(("instead of", "write"), {op: said(advice) for op, advice in ADVICE.items()}),
+    }
+    return "\n\n".join(map(filled, TEXT.split("\n\n"))).format(**values).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())

@@ -14,6 +14,7 @@ from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.guards import Guard, Guards
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
+from aicf_mlir.runtime.outputs import Outputs
 from aicf_mlir.runtime.retrace import Retrace
 from aicf_mlir.runtime.tensors import current_stream
 from aicf_mlir.runtime.watched import Watched
@@ -91,6 +92,15 @@ class BuiltStep:
     def gradients(self) -> dict[str, torch.Tensor]:
         """Gradients of the last step by parameter name, when compiled with `keep_gradients=True`: views, rewritten each step."""
         return dict(self._active.gradients)
+
+    @property
+    def outputs(self) -> Outputs:
+        """What `loss_fn` returned beside the loss, `(loss, {name: tensor})`, in the last step that ran, a warm-up's too.
+
+        Each look is a copy. Of a step that a failed check has skipped, it is what that step computed.
+        """
+        with self._session:
+            return Outputs(self.name, self._active)
 
     def planned_kernels(self) -> list[str]:
         """The kernel ids of the plan, in order."""

@@ -57,6 +57,7 @@ def compile_train_step(
     """Compile the whole train step of `model` under `optimizer`.
 
     `loss_fn(model, batch)` returns a 0-d loss; the default is the mean squared error of `model(batch["x"])` against `batch["t"]`.
+    It may return `(loss, {name: tensor})`: those are then `step.outputs` after each step; only the loss is differentiated.
     The shapes come from `example` (a batch, or one per shape group), or from `B` (one batch size or several) and `D` (features of
     "x"; "t" has the shape of the model's output). Parameters become views into memory of their own on `device` (default: CUDA
     where usable, else the CPU) and keep their values; the model and the optimizer stay ordinary torch objects.

@@ -10,12 +10,16 @@ import torch
 from torch.nn.modules.loss import _Loss as TorchLoss  # pyright: ignore[reportPrivateUsage]
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.names import expect_name
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
 from aicf_mlir.frontend.types import is_supported, supported_dtypes
 
-LossFunction = Callable[[torch.nn.Module, Mapping[str, torch.Tensor]], torch.Tensor]
-"""`loss_fn(model, batch) -> loss`, a 0-d float tensor."""
+LossFunction = Callable[
+    [torch.nn.Module, Mapping[str, torch.Tensor]],
+    torch.Tensor | tuple[torch.Tensor, Mapping[str, torch.Tensor]],
+]
+"""`loss_fn(model, batch) -> loss`, a 0-d float tensor; or `(loss, {name: tensor})`, with outputs beside it."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,8 @@ def batch_specs(batch: object, device: torch.device) -> dict[str, TensorSpec]:
         raise trace_error('the batch is empty; expected a dictionary such as {"x": x, "t": t}')
     specs = dict[str, TensorSpec]()
     for name, tensor in entries.items():
-        if not isinstance(name, str) or not name:
-            raise trace_error(f"the names of batch entries must be strings that are not empty, got {name!r}")
-        if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
-            raise trace_error(f"batch entry {name!r} has a name that is no text: half of a surrogate pair")
-        specs[name] = _spec(name, tensor, device)
+        expect_name("batch entries", "batch entry", name)
+        specs[str(name)] = _spec(str(name), tensor, device)
     return specs
 
 

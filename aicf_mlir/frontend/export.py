@@ -23,6 +23,7 @@ from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.example import Batch, LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.mask_hints import without_mask_hints
+from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder, value_read
@@ -48,9 +49,11 @@ class StepModule(torch.nn.Module):
         self.recorder = recorder or Recorder()
         self.reads = ModuleReads()
         self.held = Buffers(self)
+        self.outputs: list[str] = []
+        """The names of what the function returned beside the loss."""
 
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """The result of the function; refused if it is no tensor, or if its gradient would be lost."""
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
         function, model, names, reads = self.function, self.model, self.names, self.reads
         with (
             self.held.traced(reads, source.of_function(type(model).forward)),
@@ -58,11 +61,10 @@ class StepModule(torch.nn.Module):
             reads.recording(),
         ):
             result = function(model, Batch(zip(names, tensors, strict=True)))
-        if not isinstance(result, torch.Tensor):
-            location = source.of_function(self.function)
-            raise trace_error(f"expected one tensor as the result, got {type(result).__name__}", location)
-        refuse_custom_backward(result)
-        return result
+        loss, outputs = outcome(result, source.of_function(function))
+        refuse_custom_backward(loss)
+        self.outputs[:] = outputs
+        return loss, *outputs.values()
 
 
 def export(
@@ -94,7 +96,9 @@ def export(
         for named in (step.named_parameters, step.named_buffers)
         for path, tensor in named(remove_duplicate=False)
     }
-    return ExportedStep(program, tuple(specs), tensors, step.recorder, step.reads, fallback)
+    return ExportedStep(
+        program, tuple(specs), tuple(step.outputs), tensors, step.recorder, step.reads, fallback
+    )
 
 
 def result_of(
@@ -122,7 +126,7 @@ def result_of(
         ):
             held = [*step.named_parameters(), *step.named_buffers()]
             tensors: dict[str, torch.Tensor] = {path: fake.from_tensor(tensor) for path, tensor in held}
-            return torch.func.functional_call(step, tensors, tuple(zeros(specs).values()))
+            return torch.func.functional_call(step, tensors, tuple(zeros(specs).values()))[0]
     except Exception:  # noqa: BLE001 - whatever it is, torch.export meets it too
         return export(model, function, specs, fallback).result.meta["val"]
 

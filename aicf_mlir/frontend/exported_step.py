@@ -50,6 +50,8 @@ class ExportedStep:
     program: ExportedProgram
     names: tuple[str, ...]
     """Entries of the batch, in order."""
+    output_names: tuple[str, ...]
+    """What the step returns beside the loss, in order."""
     tensors: Mapping[str, torch.Tensor]
     """Parameters and buffers of the exported module by path."""
     recorder: Recorder
@@ -62,15 +64,27 @@ class ExportedStep:
         """The same step as another graph."""
         return replace(self, program=program)
 
-    @cached_property
+    @property
     def result(self) -> Node:
-        """The node whose value the step returns; TraceError if the step changes its batch."""
+        """The node whose value is the loss; TraceError if the step changes its batch."""
+        return self._returned[0]
+
+    @property
+    def outputs(self) -> dict[str, Node]:
+        """The nodes of what the step returns beside the loss, by name."""
+        return dict(zip(self.output_names, self._returned[1:], strict=True))
+
+    @cached_property
+    def _returned(self) -> list[Node]:
+        found: list[Node] = []
         for spec, node in self._outputs:
             if spec.kind is OutputKind.USER_OUTPUT:
-                return node
-            if spec.kind not in UPDATES:
+                found.append(node)
+            elif spec.kind not in UPDATES:
                 raise self._mutation(spec, node)
-        raise trace_error("the step returns nothing", self.fallback)
+        if not found:
+            raise trace_error("the step returns nothing", self.fallback)
+        return found
 
     @cached_property
     def updates(self) -> list[Update]:
@@ -99,8 +113,8 @@ class ExportedStep:
 
     @cached_property
     def live(self) -> set[Node]:
-        """The nodes that the result and the updates depend on."""
-        live, pending = set[Node](), [self.result]
+        """The nodes that the loss, the outputs and the updates depend on."""
+        live, pending = set[Node](), list(self._returned)
         pending += [node for update in self.updates for node in (update.placeholder, update.value)]
         while pending:
             node = pending.pop()

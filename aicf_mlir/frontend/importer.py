@@ -95,14 +95,19 @@ class Importer(NodeImporter):
         self._import_nodes()
         loss = self._value(self._exported.result)
         loss.name_hint = "loss"
+        outputs = [self._output(name, node) for name, node in self._exported.outputs.items()]
         updates = [self._update(update) for update in self._exported.updates]
-        return self._function(loss, [*updates, *self._next_random()])
+        return self._function(loss, outputs, [*updates, *self._next_random()])
 
     def _import_nodes(self) -> None:
         for node in self._exported.program.graph.nodes:
             if node.op == "call_function" and node in self._exported.live:
                 self.emit_node(node)
         self.loss_has_gradient = self._exported.result in self._carriers
+
+    def _output(self, name: str, node: Node) -> tuple[SSAValue, Label]:
+        self._emit.location = self._exported.location(node)
+        return self._value(node), Label("output", name)
 
     def _update(self, update: Update) -> tuple[SSAValue, Label]:
         """A new value for a buffer, under the label that says of which."""
@@ -134,7 +139,12 @@ class Importer(NodeImporter):
         tensor = binding.tensor
         return self._emit.broadcast(self._emit.cast(value, tensor.dtype), tuple(tensor.shape))
 
-    def _function(self, loss: SSAValue, updates: Sequence[tuple[SSAValue, Label]]) -> ModuleOp:
+    def _function(
+        self,
+        loss: SSAValue,
+        outputs: Sequence[tuple[SSAValue, Label]],
+        updates: Sequence[tuple[SSAValue, Label]],
+    ) -> ModuleOp:
         status = [] if self._emit.status is None else [(self._emit.status, STATUS_LABEL)]
         returned = func.ReturnOp(loss)
         returned.location = location_attribute(self._emit.location)
@@ -145,7 +155,7 @@ class Importer(NodeImporter):
             Region(self._block),
             arg_attrs=ArrayAttr(self._labels),
         )
-        set_results(function, [(loss, Label("loss", "loss")), *status, *updates])
+        set_results(function, [(loss, Label("loss", "loss")), *outputs, *status, *updates])
         function.location = location_attribute(self._exported.fallback)
         return ModuleOp([function])
 

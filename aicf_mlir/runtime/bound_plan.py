@@ -40,10 +40,10 @@ class BoundPlan:
         inputs = by_role.get("input", [])
         self.inputs = {slot.name: self._view(slot) for slot in inputs}
         self.gradients = {slot.name: self._view(slot) for slot in by_role.get("grad", [])}
-        outputs = {slot.name: self._view(slot) for slot in by_role.get("output", [])}
-        if "loss" not in outputs:
+        self.outputs = {slot.name: self._view(slot) for slot in by_role.get("output", [])}
+        if "loss" not in self.outputs:
             raise PlanError("the plan has no output named 'loss'")
-        self.loss = outputs["loss"]
+        self.loss = self.outputs.pop("loss")
         self.losses = FreshTensors(self.loss)
         self.bound = store.rebased(program)
         """The program with the addresses that it really has: those of other steps, where it shares memory with them."""

@@ -13,6 +13,7 @@ from aicf_mlir.compile import compile_train_step, default_device
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction, loss_function
 from aicf_mlir.frontend.model import modules_of, tensor_names
+from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.user_function import UserStep, load_user_step
 
@@ -116,7 +117,7 @@ class Eager:
     def step(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Run one step; the loss, and every gradient and parameter by name."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = loss_function(self.loss)(self.model, batch)
+        loss, _ = outcome(loss_function(self.loss)(self.model, batch), None)
         torch.autograd.backward(loss)
         parameters = trainable(self.model, self.loss)
         values = {"loss": loss.detach().clone()}

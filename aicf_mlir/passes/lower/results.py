@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
@@ -46,5 +46,13 @@ def _copy_results(function: FuncOp) -> None:
             continue
         copy = kernel.CopyOp.launch([value], [value.type])
         copy.location = terminator.location
-        function.body.block.insert_op_before(copy, terminator)
+        function.body.block.insert_op_before(copy, _place_of_copy(value, terminator))
         terminator.operands[index] = copy.results[0]
+
+
+def _place_of_copy(value: SSAValue, terminator: Operation) -> Operation:
+    """What the copy of `value` stands before: of an argument it is made first, and so the update may take its place."""
+    if not isinstance(kernel.block_of(value), BlockArgument):
+        return terminator
+    following = value.owner.next_op if isinstance(value.owner, Operation) else value.owner.first_op
+    return following or terminator

@@ -33,8 +33,11 @@ def fault(ours: Array, expected: Array, runs: Sequence[Array]) -> str | None:
     """Why `ours` is not `expected` up to rounding, or None; `runs` are the results of perturbed runs."""
     if (ours.dtype, ours.shape) != (expected.dtype, expected.shape):
         return f"{ours.dtype}{list(ours.shape)}, expected {expected.dtype}{list(expected.shape)}"
-    if expected.dtype.kind in "iub":
-        return None if np.array_equal(ours, expected) else "other integers"
+    if (
+        expected.dtype.kind in "iub"
+    ):  # where rounding decides, as the place of a largest element, any is right
+        decided = [run == expected for run in runs]
+        return None if np.all((ours == expected) | ~np.logical_and.reduce(decided)) else "other integers"
     a, b = widen(ours), widen(expected)
     finite = np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():

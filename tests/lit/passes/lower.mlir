@@ -156,7 +156,7 @@ func.func @updates(%p: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %lr:
 // -----
 
 // Every result has memory of its own: an argument, a constant and what is returned already are copied, also through
-// a reshape, but not an argument that stays as it is.
+// a reshape, but not an argument that stays as it is. Arguments are copied first, so that updates may take their places.
 // CHECK-LABEL: func.func @results
 // CHECK-NEXT:      %x: tensor<2x2xf32> {aicf.role = "input", aicf.name = "x"},
 // CHECK-NEXT:      %p: tensor<2x2xf32> {aicf.role = "param", aicf.name = "p"},
@@ -170,14 +170,14 @@ func.func @updates(%p: tensor<4xf32>, %g: tensor<4xf32>, %m: tensor<4xf32>, %lr:
 // CHECK-NEXT:      tensor<2x2xf32> {aicf.role = "update", aicf.name = "p"},
 // CHECK-NEXT:      tensor<2x2xf32> {aicf.role = "update", aicf.name = "q"}
 // CHECK-NEXT:    ) {
+// CHECK-NEXT:    %[[OTHER:.*]] = kernel.copy x(%p) : tensor<2x2xf32>
+// CHECK-NEXT:    %[[ARGUMENT:.*]] = kernel.copy x(%x) : tensor<2x2xf32>
 // CHECK-NEXT:    %c = kernel.constant {value = 1.0}
 // CHECK-NEXT:    %y = kernel.relu x(%x)
 // CHECK-NEXT:    %flat = kernel.reshape %x
-// CHECK-NEXT:    %[[ARGUMENT:.*]] = kernel.copy x(%x) : tensor<2x2xf32>
-// CHECK-NEXT:    %[[CONSTANT:.*]] = kernel.copy x(%c) : tensor<f32>
 // CHECK-NEXT:    %[[ALIAS:.*]] = kernel.copy x(%flat) : tensor<4xf32>
+// CHECK-NEXT:    %[[CONSTANT:.*]] = kernel.copy x(%c) : tensor<f32>
 // CHECK-NEXT:    %[[SECOND:.*]] = kernel.copy x(%y) : tensor<2x2xf32>
-// CHECK-NEXT:    %[[OTHER:.*]] = kernel.copy x(%p) : tensor<2x2xf32>
 // CHECK-NEXT:    func.return %[[ARGUMENT]], %[[CONSTANT]], %[[ALIAS]], %y, %[[SECOND]], %p, %[[OTHER]]
 func.func @results(
     %x: tensor<2x2xf32> {aicf.role = "input", aicf.name = "x"},

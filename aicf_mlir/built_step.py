@@ -9,6 +9,7 @@ import torch
 
 from aicf_mlir import _C, describe
 from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
@@ -23,8 +24,6 @@ from aicf_mlir.sources import source_of
 
 if TYPE_CHECKING:
     from aicf_mlir.compile import Request
-
-Batch = Mapping[str, torch.Tensor]
 
 
 class BuiltStep:
@@ -42,6 +41,7 @@ class BuiltStep:
         self._store = built.store
         self._session = built.store.session
         self._plans = built.plans
+        self._structure = built.traces[0].structure
         self._optimizer_state = built.optimizer_state
         self._device = built.plans[0].loss.device
         self._is_cuda = self._device.type == "cuda"
@@ -162,24 +162,20 @@ class BuiltStep:
     def _stream(self) -> int:
         return current_stream(self._device) if self._is_cuda else 0
 
-    def _select(self, batch: Batch) -> BoundPlan:
-        _check_batch(self.name, batch)
+    def _select(self, batch: Batch) -> tuple[BoundPlan, Mapping[str, Any]]:
+        """The plan for a batch, and the entries of the batch by name."""
+        entries = self._structure.names(self.name, batch)
         for plan in self._plans:
-            if len(self._plans) == 1 or _fits(plan, batch):
-                return plan
+            if len(self._plans) == 1 or _fits(plan, entries):
+                return plan, entries
         groups = "; ".join(_shapes(plan.inputs) for plan in self._plans)
         raise BindError(
-            f"{self.name}: no shape group for {_shapes(batch)}; compiled: {groups}. "
+            f"{self.name}: no shape group for {_shapes(entries)}; compiled: {groups}. "
             "Pass drop_last=True to the DataLoader, or compile with this batch size too, B=(…)"
         )
 
 
-def _check_batch(name: str, batch: object) -> None:
-    if not isinstance(batch, Mapping):
-        raise BindError(f"{name}: a batch is a dict of tensors, got {type(batch).__name__}")
-
-
-def _fits(plan: BoundPlan, batch: Batch) -> bool:
+def _fits(plan: BoundPlan, batch: Mapping[str, Any]) -> bool:
     return all(
         isinstance(t := batch.get(name), torch.Tensor) and t.shape == s.shape
         for name, s in plan.inputs.items()

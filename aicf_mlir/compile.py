@@ -6,7 +6,6 @@ import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from xdsl.dialects import func
@@ -19,13 +18,13 @@ from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.model import unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.random_state import RandomState
-from aicf_mlir.frontend.special import special
+from aicf_mlir.frontend.structure import Batch, expect_one, several, shapes_of
 from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.stages import Snapshots, make_context, run_stages
-from aicf_mlir.train_step import Batch, CompiledEvalStep, CompiledTrainStep
+from aicf_mlir.train_step import CompiledEvalStep, CompiledTrainStep
 
 log = logging.getLogger("aicf")
 
@@ -58,9 +57,12 @@ def compile_train_step(
 
     `loss_fn(model, batch)` returns a 0-d loss; the default is the mean squared error of `model(batch["x"])` against `batch["t"]`.
     It may return `(loss, {name: tensor})`: those are then `step.outputs` after each step; only the loss is differentiated.
-    The shapes come from `example` (a batch, or one per shape group), or from `B` (one batch size or several) and `D` (features of
-    "x"; "t" has the shape of the model's output). Parameters become views into memory of their own on `device` (default: CUDA
-    where usable, else the CPU) and keep their values; the model and the optimizer stay ordinary torch objects.
+    A batch is a dictionary, tuple or list of tensors, nested as one likes, and `loss_fn` gets it as the step does. Its tensors
+    have names: the keys, or the numbers of the places, with dots between the levels ("x", "0", "inputs.ids").
+    The shapes come from `example` (a batch, or several, one per shape group, in a list without a tensor at its top), or from `B`
+    (one batch size or several) and `D` (features of "x"; "t" has the shape of the model's output). Parameters become views into
+    memory of their own on `device` (default: CUDA where usable, else the CPU) and keep their values; the model and the optimizer
+    stay ordinary torch objects.
     `warmup_inputs` warms up at once, `warmup_runs` times each. `keep_gradients` keeps every gradient readable after a step.
     A class index out of range skips the whole step and raises `OutOfRangeError`; with `check_finite` so does a loss or a gradient
     that is NaN or infinite, with `NonFiniteError`. On CUDA the error comes with the next call that sees it, and nothing trains
@@ -78,7 +80,7 @@ def compile_train_step(
         model,
         optimizer,
         loss_fn,
-        _shapes_of(example),
+        shapes_of(example),
         B,
         D,
         device,
@@ -91,7 +93,7 @@ def compile_train_step(
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
     vars(optimizer)["_aicf_step"] = weakref.ref(step)
-    for batch in _batches(warmup_inputs):
+    for batch in several(warmup_inputs):
         step.warmup(batch, warmup_runs)
     return step
 
@@ -117,7 +119,7 @@ def compile_eval_step(
         model,
         None,
         loss_fn,
-        _shapes_of(example),
+        shapes_of(example),
         B,
         D,
         device,
@@ -182,6 +184,7 @@ class Request:
             dtype = torch.float64 if _dtype(self.model) is torch.float64 else torch.float32
             host_values = find_host_values(self.meta, reads, where, dtype)
             traces = self.trace(host_values)
+        expect_one([traced.structure for traced in traces])
         target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
         modules = [traced.module.clone() for traced in traces]
         stages = [self._run_pipeline(traced, target) for traced in traces]
@@ -240,7 +243,7 @@ def _shape_groups(
     if example is not None:
         if B is not None:
             raise BindError("give the shapes once: either example= or B= and D=")
-        batches = _batches(example)
+        batches = several(example)
         if not batches:
             raise BindError("example= is an empty list; give at least one batch")
         return [(batch, None) for batch in batches]
@@ -249,29 +252,6 @@ def _shape_groups(
             raise BindError("B= is an empty list; give at least one batch size")
         return [(None, size) for size in B]
     return [(None, B)]
-
-
-def _shapes_of(example: Batch | Sequence[Batch] | None) -> Batch | Sequence[Batch] | None:
-    """`example` as it is now, for later traces, without the memory of its tensors; what no step can hold is left as it is."""
-    if isinstance(example, Mapping):
-        entries: Mapping[Any, Any] = example
-        return {name: _shape_of(value) for name, value in entries.items()}
-    if isinstance(example, (list, tuple)):
-        batches: Sequence[Any] = example
-        return [_shapes_of(batch) for batch in batches]  # pyright: ignore[reportReturnType]
-    return example
-
-
-def _shape_of(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor) or special(value) is not None:
-        return value
-    return value.detach().new_empty(()).expand(value.shape)
-
-
-def _batches(given: Batch | Sequence[Batch] | None) -> list[Batch]:
-    if given is None:
-        return []
-    return [given] if isinstance(given, Mapping) else list(given)
 
 
 def _optimizer_groups(module: ModuleOp) -> list[Group]:

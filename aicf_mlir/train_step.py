@@ -16,8 +16,9 @@ from typing import Any, Literal, overload
 
 import torch
 
-from aicf_mlir.built_step import Batch, BuiltStep
+from aicf_mlir.built_step import BuiltStep
 from aicf_mlir.errors import BindError, DataError, GuardError, StateError
+from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_request
@@ -51,10 +52,10 @@ class CompiledTrainStep(BuiltStep):
         parameter was moved.
         """
         with self._session:
-            plan = self._select(batch)
+            plan, entries = self._select(batch)
             self._refuse_autocast()
             self._prepare()
-            addresses, _owners = plan.stage(batch)
+            addresses, _owners = plan.stage(entries)
             with self._range("train_step"):
                 failed = self._advance(plan, partial(plan.executor.run, self._stream, addresses))
             if failed:
@@ -69,10 +70,10 @@ class CompiledTrainStep(BuiltStep):
     def _warmup(self, batch: Batch, runs: int) -> None:
         if runs < 1:
             raise StateError(f"warmup needs at least one run, got runs={runs}")
-        plan = self._select(batch)
+        plan, entries = self._select(batch)
         self._refuse_autocast()
         self._prepare()
-        addresses, _owners = plan.stage(batch)
+        addresses, _owners = plan.stage(entries)
         with held():
             before = self._snapshot()
             try:
@@ -111,12 +112,12 @@ class CompiledTrainStep(BuiltStep):
                 )
             if batch is None and self._session.active < 0:
                 raise StateError(f"{self.name}: capture() has no inputs yet; pass a batch")
-            plan = self._active if batch is None else self._select(batch)
+            plan, entries = (self._active, None) if batch is None else self._select(batch)
             if self._state in ("created", "reset") and batch is not None:
                 self._warmup(batch, 1)
             self._refuse_autocast()
             self._prepare()
-            addresses, _owners = plan.stage(batch) if batch is not None else ((), [])
+            addresses, _owners = plan.stage(entries) if entries is not None else ((), [])
             log.info("%s: capture begins", self.name)
             with held(), self._range("capture"):
                 plan.executor.capture()
@@ -132,7 +133,7 @@ class CompiledTrainStep(BuiltStep):
         Ctrl-C ends it between two steps.
         """
         with self._session:
-            plan = self._active if inputs is None else self._select(inputs)
+            plan, entries = (self._active, None) if inputs is None else self._select(inputs)
             if self._state != "captured" or not plan.executor.captured:
                 raise self._not_captured()
             if n.__class__ is not int or n < 1:
@@ -141,7 +142,7 @@ class CompiledTrainStep(BuiltStep):
             if not steady or self._changed() >= 0 or self.meta.polled:
                 self._prepare()
                 steady = self._is_steady
-            addresses, _owners = ((), None) if inputs is None else plan.stage(inputs)
+            addresses, _owners = ((), None) if entries is None else plan.stage(entries)
             if not self._is_cuda:
                 loss = plan.losses.take()
                 self._replay(plan, n, addresses, loss.data_ptr(), steady)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch.nn.modules.loss import _Loss as TorchLoss  # pyright: ignore[reportPrivateUsage]
 
-from aicf_mlir.frontend import source
-from aicf_mlir.frontend.names import expect_name
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
+from aicf_mlir.frontend.structure import EXPECTED, Structure, named
 from aicf_mlir.frontend.types import is_supported, supported_dtypes
 
 LossFunction = Callable[
-    [torch.nn.Module, Mapping[str, torch.Tensor]],
-    torch.Tensor | tuple[torch.Tensor, Mapping[str, torch.Tensor]],
+    [torch.nn.Module, Any], torch.Tensor | tuple[torch.Tensor, Mapping[str, torch.Tensor]]
 ]
-"""`loss_fn(model, batch) -> loss`, a 0-d float tensor; or `(loss, {name: tensor})`, with outputs beside it."""
+"""`loss_fn(model, batch)` returns a 0-d float tensor, or `(loss, {name: tensor})`; the batch is nested as the step gets it."""
 
 
 @dataclass(frozen=True)
@@ -31,52 +29,51 @@ class TensorSpec:
     device: torch.device
 
 
-class Batch(dict[str, torch.Tensor]):
-    """The batch as the loss function sees it: a missing key says which there are."""
-
-    def __missing__(self, key: object) -> torch.Tensor:
-        present = ", ".join(repr(name) for name in self)
-        raise trace_error(f"the loss asks for batch[{key!r}], but the batch has {present}", source.here())
+def default_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+    """Mean squared error of `model(x)` against `t`: batch["x"] and batch["t"], or the two members of a tuple or list."""
+    x, t = input_and_target(batch)
+    return torch.nn.functional.mse_loss(model(x), t)
 
 
-def default_loss(model: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Mean squared error of `model(batch["x"])` against `batch["t"]`."""
-    return torch.nn.functional.mse_loss(model(batch["x"]), batch["t"])
+def input_and_target(batch: Any) -> tuple[Any, Any]:
+    """What a loss without a function of the user's compares."""
+    if isinstance(batch, Mapping):
+        entries = cast(Mapping[str, Any], batch)
+        return entries["x"], entries["t"]
+    if len(batch) != 2:
+        raise trace_error(f"expected a batch of two, (x, t), got {len(batch)} entries; pass loss_fn=")
+    return batch[0], batch[1]
 
 
 def loss_function(loss_fn: object) -> LossFunction:
     """`loss_fn` as a function of (model, batch).
 
-    None is the default loss; a torch loss module (`MSELoss()`, `CrossEntropyLoss()`) compares
-    `model(batch["x"])` with `batch["t"]`.
+    None is the default loss; a torch loss module (`MSELoss()`, `CrossEntropyLoss()`) compares the same two.
     """
     if loss_fn is None:
         return default_loss
     if isinstance(loss_fn, TorchLoss):
-        return lambda model, batch: loss_fn(model(batch["x"]), batch["t"])
+
+        def compared(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+            x, t = input_and_target(batch)
+            return loss_fn(model(x), t)
+
+        return compared
     if not callable(loss_fn):
         raise trace_error(f"loss_fn must be a function of (model, batch), got {type(loss_fn).__name__}")
     return cast(LossFunction, loss_fn)
 
 
-def batch_specs(batch: object, device: torch.device) -> dict[str, TensorSpec]:
+def batch_specs(batch: object, device: torch.device) -> tuple[dict[str, TensorSpec], Structure]:
     """
-    What the step will expect of a batch like `batch`, on `device`.
+    What the step will expect of a batch like `batch`, on `device`, by name; and how it is nested.
 
-    Raises TraceError unless it is a dictionary of supported, non-empty tensors.
+    Raises TraceError unless it has supported, non-empty tensors in dictionaries, tuples and lists.
     """
-    if not isinstance(batch, Mapping):
-        raise trace_error(
-            f'the batch must be a dictionary such as {{"x": x, "t": t}}, got {type(batch).__name__}'
-        )
-    entries = cast(Mapping[object, object], batch)
+    entries, structure = named(batch)
     if not entries:
-        raise trace_error('the batch is empty; expected a dictionary such as {"x": x, "t": t}')
-    specs = dict[str, TensorSpec]()
-    for name, tensor in entries.items():
-        expect_name("batch entries", "batch entry", name)
-        specs[str(name)] = _spec(str(name), tensor, device)
-    return specs
+        raise trace_error(f"the batch is empty; expected {EXPECTED}")
+    return {name: _spec(name, tensor, device) for name, tensor in entries.items()}, structure
 
 
 def _spec(name: str, tensor: object, device: torch.device) -> TensorSpec:

@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.buffers import Buffers
-from aicf_mlir.frontend.example import Batch, LossFunction, TensorSpec, zeros
+from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.mask_hints import without_mask_hints
 from aicf_mlir.frontend.outcome import outcome
@@ -28,6 +28,7 @@ from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder, value_read
 from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.structure import Structure
 from aicf_mlir.frontend.torch_errors import explained
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -40,12 +41,14 @@ class StepModule(torch.nn.Module):
         model: torch.nn.Module,
         function: Callable[..., Any],
         names: Sequence[str],
+        structure: Structure | None = None,
         recorder: Recorder | None = None,
     ):
         super().__init__()
         self.model = model
         self.function = function
         self.names = names
+        self.structure = structure or Structure.plain(names)
         self.recorder = recorder or Recorder()
         self.reads = ModuleReads()
         self.held = Buffers(self)
@@ -55,12 +58,13 @@ class StepModule(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
         function, model, names, reads = self.function, self.model, self.names, self.reads
+        structure = self.structure
         with (
             self.held.traced(reads, source.of_function(type(model).forward)),
             self.recorder,
             reads.recording(),
         ):
-            result = function(model, Batch(zip(names, tensors, strict=True)))
+            result = function(model, structure.rebuilt(dict(zip(names, tensors, strict=True))))
         loss, outputs = outcome(result, source.of_function(function))
         refuse_custom_backward(loss)
         self.outputs[:] = outputs
@@ -72,15 +76,17 @@ def export(
     function: LossFunction,
     specs: Mapping[str, TensorSpec],
     fallback: SourceLocation | None,
+    structure: Structure | None = None,
     recorder: Recorder | None = None,
 ) -> ExportedStep:
     """
     The step `function(model, batch)` for batches of `specs`; `fallback` is the line for ops without one.
 
+    The batch is nested as `structure` says; without one it is a dictionary of tensors.
     Raises TraceError, with the user's file and line, for whatever the model, the loss, the `recorder` or torch.export
     objects to.
     """
-    step = StepModule(model, function, list(specs), recorder)
+    step = StepModule(model, function, list(specs), structure, recorder)
     try:
         with quiet(), without_mask_hints(), _attributes_restored(step), step.held.once(), torch.enable_grad():
             program = torch.export.export(step, tuple(zeros(specs).values()), strict=False)

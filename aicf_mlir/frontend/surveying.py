@@ -208,7 +208,7 @@ class _Surveyor:
         recorder = LenientRecorder()
         with self.noted("code"):
             try:
-                exported = export(model, function, specs, caller, recorder)
+                exported = export(model, function, specs, caller, recorder=recorder)
             except TraceError as error:
                 self.complete = False
                 if recorder.errors and error.__cause__ is not None:

@@ -30,6 +30,7 @@ from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read, named_modules
 from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.structure import Batch, Structure
 from aicf_mlir.frontend.traced_optimizer import OptimizerTrace, trace_optimizer, with_gradient
 from aicf_mlir.frontend.types import describe as describe_tensor
 from aicf_mlir.frontend.unsupported import with_decompositions
@@ -50,6 +51,8 @@ class Traced:
     """By name: frozen parameters, buffers and other tensors that the step reads or updates."""
     inputs: dict[str, TensorSpec]
     """By name: what every batch must look like."""
+    structure: Structure
+    """How every batch is nested."""
     reads: list[Read]
     """Every place in the user's Python that the step depends on."""
     optimizer: OptimizerTrace | None = None
@@ -63,7 +66,7 @@ class Traced:
 def trace(
     model: torch.nn.Module,
     loss_fn: LossFunction | torch.nn.Module | None = None,
-    example: Mapping[str, torch.Tensor] | None = None,
+    example: Batch | None = None,
     *,
     optimizer: torch.optim.Optimizer | None = None,
     name: str = "step",
@@ -79,7 +82,7 @@ def trace(
 
     `loss_fn(model, batch)` returns a 0-d float tensor; by default it is the mean squared error of
     `model(batch["x"])` against `batch["t"]`, and a torch loss module compares the same two. `example` is a
-    batch, of which names, shapes and dtypes matter. With `B` and `D` instead, "x" is [B, D] of `dtype` (by
+    batch, of which nesting, names, shapes and dtypes matter. With `B` and `D` instead, "x" is [B, D] of `dtype` (by
     default the model's) and "t" is like the model's output, or for CrossEntropyLoss its class indices.
     `device` is for a model without tensors; any other model says itself where it lies. `host_values` names 0-d tensors that
     stand in place of Python numbers. `random` is where random numbers come from; by default a state of its own.
@@ -101,13 +104,14 @@ def trace(
     where = device_of(names, device)
     if example is None:
         specs = specs_of_sizes(model, loss_fn, B, D, dtype or dtype_of(names), where, caller)
+        structure = Structure.plain(specs)
     elif B is None and D is None:
-        specs = batch_specs(example, where)
+        specs, structure = batch_specs(example, where)
     else:
         raise TraceError("give the shapes once: either example=, or B= and D=")
 
     random_state = random or RandomState()
-    exported = export(model, function, specs, caller)
+    exported = export(model, function, specs, caller, structure)
     check_loss(exported, function)
 
     def build(step: ExportedStep) -> tuple[Importer, ModuleOp]:
@@ -137,7 +141,8 @@ def trace(
         for name, part in named_modules(root)
     }
     reads = collect(model, function, exported.reads, paths)
-    return Traced(module, parameters, buffers, specs, reads + (traced.reads if traced else []), traced)
+    reads += traced.reads if traced else []
+    return Traced(module, parameters, buffers, specs, structure, reads, traced)
 
 
 def refuse_autocast(caller: SourceLocation | None) -> None:

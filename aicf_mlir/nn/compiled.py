@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from aicf_mlir.errors import StateError
+from aicf_mlir.frontend.structure import Batch
 
 if TYPE_CHECKING:
     from aicf_mlir.runtime.snapshot import Snapshot
     from aicf_mlir.train_step import CompiledTrainStep
-
-Batch = Mapping[str, torch.Tensor]
 
 _STEP = "_aicf_step"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction, loss_function
 from aicf_mlir.frontend.model import modules_of, tensor_names
 from aicf_mlir.frontend.outcome import outcome
+from aicf_mlir.frontend.structure import Batch, mapped
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.user_function import UserStep, load_user_step
 
@@ -68,14 +69,14 @@ def check(user: UserStep, device: str, steps: int) -> tuple[list[Row], float]:
         raise TraceError(f"{user.location}: nothing to check without an optimizer; return one as 'optimizer'")
     if steps < 1:
         raise TraceError(f"--steps must be at least 1, got {steps}")
-    batch = {key: value.to(device) for key, value in user.batch.items()}
+    batch = mapped(lambda tensor: tensor.to(device), user.batch)
     model, optimizer, loss = user.model.to(device), user.optimizer, on_device(user.loss_fn, device)
     theirs, exact = (Eager(*copy.deepcopy((model, optimizer, loss))) for _ in range(2))
     exact.to_float64()
     dtype = next((p.dtype for p in model.parameters()), torch.float32)
-    exact_batch = {k: v.double() if v.is_floating_point() else v for k, v in batch.items()}
+    exact_batch = mapped(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor, batch)
     step = compile_train_step(
-        model, optimizer, loss_fn=loss, example=batch, device=device, name="check", keep_gradients=True
+        model, optimizer, loss_fn=loss, example=[batch], device=device, name="check", keep_gradients=True
     )
     parameters = trainable(model, loss)
     rows: dict[str, Row] = {}
@@ -114,7 +115,7 @@ class Eager:
             if isinstance(part, torch.nn.Module):
                 part.double()
 
-    def step(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def step(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Run one step; the loss, and every gradient and parameter by name."""
         self.optimizer.zero_grad(set_to_none=True)
         loss, _ = outcome(loss_function(self.loss)(self.model, batch), None)

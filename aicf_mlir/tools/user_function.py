@@ -3,7 +3,7 @@
 FUNCTION takes no arguments and returns a dictionary:
 
     "model"      a torch.nn.Module
-    "batch"      an example batch: a dictionary of tensors
+    "batch"      an example batch: a dictionary, tuple or list of tensors
     "optimizer"  a torch.optim SGD, Adam or AdamW (optional)
     "loss_fn"    a function of (model, batch), or a torch loss module (optional: MSE of model(x) against t)
 """
@@ -24,9 +24,15 @@ import torch
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import LossFunction, source
 from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.ir.locations import SourceLocation
 
 CONTRACT = 'it must return a dictionary {"model": ..., "batch": ..., "optimizer": ..., "loss_fn": ...}'
+
+REQUIRED = {
+    "model": (torch.nn.Module, "a Module"),
+    "batch": ((Mapping, tuple, list), "a Mapping, a tuple or a list"),
+}
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class UserStep:
     """What FUNCTION returned."""
 
     model: torch.nn.Module
-    batch: dict[str, torch.Tensor]
+    batch: Batch
     optimizer: torch.optim.Optimizer | None
     loss_fn: LossFunction | None
     location: SourceLocation
@@ -104,13 +110,13 @@ def _user_step(result: object, name: str, location: SourceLocation) -> UserStep:
     known = ("model", "batch", "optimizer", "loss_fn")
     if unknown := [str(key) for key in entries if key not in known]:
         raise trace_error(f"{name}() returned the unknown entries {', '.join(unknown)}; {CONTRACT}", location)
-    for key, kind in (("model", torch.nn.Module), ("batch", Mapping)):
+    for key, (kind, wanted) in REQUIRED.items():
         if not isinstance(entries.get(key), kind):
             got = type(entries[key]).__name__ if key in entries else "nothing"
-            raise trace_error(f"{name}() must return a {kind.__name__} as {key!r}, got {got}", location)
+            raise trace_error(f"{name}() must return {wanted} as {key!r}, got {got}", location)
     optimizer = entries.get("optimizer")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise trace_error(
             f"{name}() must return a torch optimizer as 'optimizer', got {type(optimizer).__name__}", location
         )
-    return UserStep(entries["model"], dict(entries["batch"]), optimizer, entries.get("loss_fn"), location)
+    return UserStep(entries["model"], entries["batch"], optimizer, entries.get("loss_fn"), location)

@@ -65,7 +65,10 @@ FILES: dict[str, tuple[str, str]] = {
     ),
     "entries": ("def step():\n    return {'net': 1}\n", r"unknown entries net; it must return"),
     "model": ("def step():\n    return {'batch': {}}\n", r"must return a Module as 'model', got nothing"),
-    "batch": (HEADER + "def step():\n    return {'model': nn.ReLU()}\n", r"must return a Mapping as 'batch'"),
+    "batch": (
+        HEADER + "def step():\n    return {'model': nn.ReLU()}\n",
+        r"must return a Mapping, a tuple or a list as 'batch'",
+    ),
     "optimizer": (
         HEADER + "def step():\n    return {'model': nn.ReLU(), 'batch': x, 'optimizer': 1}\n",
         r"user\.py:4: step\(\) must return a torch optimizer as 'optimizer', got int",
@@ -110,4 +113,5 @@ def test_a_file_sees_its_own_folder(tmp_path: Path) -> None:
     )
     user = load_user_step(f"{tmp_path / 'user.py'}:step")
     assert (user.optimizer, user.loss_fn, user.location.line) == (None, None, 3)
+    assert isinstance(user.batch, dict)
     assert user.batch["x"].shape == (3, 4)

@@ -206,9 +206,13 @@ def test_refused_losses(name: str) -> None:
 
 
 BATCHES: dict[str, tuple[Any, str]] = {
-    "tuple": ((torch.zeros(2),), r'must be a dictionary such as \{"x": x, "t": t\}, got tuple'),
+    "tensor": (
+        torch.zeros(2),
+        r'must be a dictionary such as \{"x": x, "t": t\}, a tuple or a list of tensors, got Tensor',
+    ),
+    "tuple of one": ((torch.zeros(2),), r"expected a batch of two, \(x, t\), got 1 entries; pass loss_fn="),
     "empty": ({}, r"the batch is empty; expected a dictionary"),
-    "list inside": ({"x": [1.0]}, r"entry 'x' must be a torch\.Tensor, got list"),
+    "list inside": ({"x": [1.0]}, r"entry 'x\.0' must be a torch\.Tensor, got float"),
     "number as name": (
         {0: torch.zeros(2)},
         r"names of batch entries must be strings that are not empty, got 0",

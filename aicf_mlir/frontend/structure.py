@@ -1,0 +1,193 @@
+"""How a batch is nested. A loss function sees dictionaries, tuples and lists of tensors; a plan sees tensors by name.
+
+{"x": x, "t": t}                  x, t
+(x, t)                            0, 1
+[{"ids": i, "mask": m}, labels]   0.ids, 0.mask, 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias, cast
+
+import torch
+
+from aicf_mlir.errors import BindError
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.names import expect_name
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.special import special
+
+Batch: TypeAlias = Mapping[str, Any] | Sequence[Any]
+"""Tensors in dictionaries, tuples, named tuples and lists."""
+
+DEEPEST = 32
+"""Levels of nesting; more is a container that contains itself."""
+
+EXPECTED = 'a dictionary such as {"x": x, "t": t}, a tuple or a list of tensors'
+
+
+class Entries(dict[str, Any]):
+    """A dictionary of a batch as the loss function sees it: a missing key says which there are."""
+
+    def __missing__(self, key: object) -> Any:
+        present = ", ".join(repr(name) for name in self)
+        raise trace_error(f"the loss asks for batch[{key!r}], but the batch has {present}", source.here())
+
+
+@dataclass(frozen=True)
+class Structure:
+    """One level: what kind of container it is, and what each member is; None for a tensor."""
+
+    kind: type
+    """dict for every mapping, list, tuple, or the class of a named tuple."""
+    members: tuple[tuple[str, Structure | None], ...]
+    """By the key or the number of each, in order."""
+
+    @staticmethod
+    def plain(names: Iterable[str]) -> Structure:
+        """A dictionary of tensors."""
+        return Structure(dict, tuple((name, None) for name in names))
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether it is a dictionary of tensors: its names are its keys."""
+        return self.kind is dict and all(inner is None for _, inner in self.members)
+
+    def rebuilt(self, tensors: Mapping[str, torch.Tensor], path: str = "") -> Any:
+        """The batch of these tensors, by name."""
+        members = {
+            key: tensors[path + key] if inner is None else inner.rebuilt(tensors, f"{path}{key}.")
+            for key, inner in self.members
+        }
+        return Entries(members) if self.kind is dict else _made(self.kind, members)
+
+    def names(self, step: str, batch: object) -> Mapping[str, Any]:
+        """The entries of a batch by name. BindError, with the name of the step, for one that is nested otherwise."""
+        if self.is_plain:
+            if isinstance(batch, Mapping):
+                return cast(Mapping[str, Any], batch)
+            raise BindError(f"{step}: a batch is a dict of tensors, got {type(batch).__name__}")
+        found = dict[str, Any]()
+        self._collect(step, batch, "", found)
+        return found
+
+    def _collect(self, step: str, batch: object, path: str, found: dict[str, Any]) -> None:
+        entries = _members(batch)
+        if entries is None or _kind(batch) is not self.kind or entries.keys() != dict(self.members).keys():
+            raise BindError(f"{step}: the batch{_at(path)} is {_described(batch)}, compiled for {self}")
+        for key, inner in self.members:
+            if inner is None:
+                found[path + key] = entries[key]
+            else:
+                inner._collect(step, entries[key], f"{path}{key}.", found)
+
+    def __str__(self) -> str:
+        keys = [key for key, _ in self.members]
+        return f"a dict with {keys}" if self.kind is dict else f"a {self.kind.__name__} of {len(keys)}"
+
+
+def named(batch: object, path: str = "", depth: int = 0) -> tuple[dict[str, Any], Structure]:
+    """The entries of an example batch by name, and its structure. TraceError for what is no batch."""
+    if depth == DEEPEST:
+        raise trace_error(f"the batch is nested more than {DEEPEST} levels deep{_at(path)}")
+    if (entries := _members(batch)) is None:
+        raise trace_error(f"the batch must be {EXPECTED}, got {type(batch).__name__}")
+    found, members = dict[str, Any](), list[tuple[str, Structure | None]]()
+    for key, entry in entries.items():
+        expect_name("batch entries", "batch entry", key)
+        inner, structure = {path + key: entry}, None
+        if _members(entry) is not None:
+            inner, structure = named(entry, f"{path}{key}.", depth + 1)
+        if twice := sorted(inner.keys() & found.keys()):
+            raise trace_error(
+                f"two entries of the batch would be called {twice[0]!r}; rename one of the keys"
+            )
+        found |= inner
+        members.append((key, structure))
+    return found, Structure(_kind(batch), tuple(members))
+
+
+def several(given: Batch | Sequence[Batch] | None) -> list[Batch]:
+    """The batches in an argument that is one batch or several: a list or a tuple is several if no member is a tensor."""
+    if given is None:
+        return []
+    if isinstance(given, (list, tuple)) and not _is_named(type(given)):
+        members = list(cast(Sequence[Any], given))
+        if not any(isinstance(member, torch.Tensor) for member in members):
+            return members
+    return [cast(Batch, given)]
+
+
+def mapped(function: Callable[[Any], Any], batch: Any, depth: int = 0) -> Any:
+    """The batch with `function` of each entry that is no container in its place."""
+    entries = _members(batch)
+    if entries is None or depth == DEEPEST:
+        return function(batch)
+    return _made(_kind(batch), {key: mapped(function, entry, depth + 1) for key, entry in entries.items()})
+
+
+def shapes_of(batch: Any) -> Any:
+    """A batch as it is now, for later traces, without the memory of its tensors; what no step can hold is left as it is."""
+    return mapped(_shape_of, batch)
+
+
+def _shape_of(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or special(value) is not None:
+        return value
+    return value.detach().new_empty(()).expand(value.shape)
+
+
+def expect_one(structures: Sequence[Structure]) -> None:
+    """Raise BindError where the example batches of several shape groups are nested differently."""
+    for number, structure in enumerate(structures):
+        if _shape(structure) != _shape(structures[0]):
+            raise BindError(
+                f"example {number} is {structure}, example 0 is {structures[0]}; all must be nested in the same way"
+            )
+
+
+def _shape(structure: Structure | None) -> object:
+    """Equal for batches that differ in the order of their keys only."""
+    if structure is None:
+        return None
+    return structure.kind, frozenset((key, _shape(inner)) for key, inner in structure.members)
+
+
+def _members(batch: object) -> dict[str, Any] | None:
+    """What is in a container of a batch, by key or number; None for anything else."""
+    if isinstance(batch, Mapping):
+        return dict(cast(Mapping[str, Any], batch))
+    if isinstance(batch, (list, tuple)):
+        return {str(number): member for number, member in enumerate(cast(Sequence[Any], batch))}
+    return None
+
+
+def _kind(batch: object) -> type:
+    own: type = type(batch)
+    if isinstance(batch, tuple):
+        return own if _is_named(own) else tuple
+    return list if isinstance(batch, list) else dict
+
+
+def _made(kind: type, members: dict[str, Any]) -> Any:
+    if kind is dict:
+        return members
+    return kind(*members.values()) if _is_named(kind) else kind(members.values())
+
+
+def _is_named(kind: type) -> bool:
+    return tuple in kind.__mro__ and hasattr(kind, "_fields")
+
+
+def _at(path: str) -> str:
+    return f" at {path.rstrip('.')!r}" if path else ""
+
+
+def _described(batch: object) -> str:
+    entries = _members(batch)
+    if entries is None:
+        return f"a {type(batch).__name__}"
+    return str(Structure(_kind(batch), tuple((key, None) for key in entries)))

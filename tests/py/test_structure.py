@@ -1,0 +1,230 @@
+"""Batches as DataLoaders make them: tuples, lists, dictionaries and named tuples, nested; each trains as its flat one does."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from models import mlp, values
+from oracle import assert_same_bits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from aicf_mlir import BindError, TraceError, compile_eval_step, compile_train_step, trace
+from aicf_mlir.frontend.structure import DEEPEST
+from aicf_mlir.ir.locations import SourceLocation
+from aicf_mlir.tools.aicf_check import check
+from aicf_mlir.tools.user_function import UserStep
+from aicf_mlir.train_step import CompiledTrainStep
+
+D = 6
+
+
+class Pair(NamedTuple):
+    """A batch as a named tuple."""
+
+    x: torch.Tensor
+    t: torch.Tensor
+
+
+def tensors(size: int, device: str, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(size, D, generator=generator).to(device) for _ in range(2))  # pyright: ignore[reportReturnType]
+
+
+NESTED: dict[str, tuple[Callable[..., Any], Callable[[Any], tuple[Any, Any]], list[str]]] = {
+    "tuple": (lambda x, t: (x, t), lambda b: b, ["0", "1"]),
+    "list": (lambda x, t: [x, t], lambda b: b, ["0", "1"]),
+    "named tuple": (Pair, lambda b: (b.x, b.t), ["0", "1"]),
+    "dictionary in a dictionary": (
+        lambda x, t: {"in": {"ids": x}, "t": t},
+        lambda b: (b["in"]["ids"], b["t"]),
+        ["in.ids", "t"],
+    ),
+    "dictionary in a list": (lambda x, t: [{"ids": x}, t], lambda b: (b[0]["ids"], b[1]), ["0.ids", "1"]),
+    "tuple in a list": (lambda x, t: [(x, t), t], lambda b: b[0], ["0.0", "0.1", "1"]),
+    "ordered": (
+        lambda x, t: OrderedDict(a=[x, [t]], b={}),
+        lambda b: (b["a"][0], b["a"][1][0]),
+        ["a.0", "a.1.0"],
+    ),
+}
+"""How a batch is made of x and t, how a loss takes it apart, and the names of its tensors."""
+
+
+def made(
+    device: str, loss_fn: Any, example: Any, compile: Callable[..., Any] = compile_train_step
+) -> tuple[nn.Module, torch.optim.Optimizer, CompiledTrainStep]:
+    model = mlp(D, 9, D).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    first = (model,) if compile is compile_eval_step else (model, optimizer)
+    return model, optimizer, compile(*first, loss_fn=loss_fn, example=example, device=device)
+
+
+def flat(device: str) -> tuple[nn.Module, torch.optim.Optimizer, CompiledTrainStep]:
+    x, t = tensors(5, device)
+    return made(device, None, {"x": x, "t": t})
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_nested_batch_trains_as_a_flat_one(name: str, device: str) -> None:
+    make, apart, names = NESTED[name]
+    seen: list[type] = []
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        seen.append(type(batch))
+        x, t = apart(batch)
+        return F.mse_loss(model(x), t)
+
+    batches = [make(*tensors(5, device, seed)) for seed in range(3)]
+    model, optimizer, step = made(device, loss, [batches[0]])
+    assert issubclass(seen[0], type(batches[0]) if name != "ordered" else dict)
+    other, its, plain = flat(device)
+    for number in range(3):
+        x, t = tensors(5, device, number)
+        ours = step.train_step(batches[number])
+        assert_same_bits({"loss": ours}, {"loss": plain.train_step({"x": x, "t": t})})
+    step.warmup(batches[1])
+    step.capture(batches[1])
+    ours = step.replay(2, inputs=batches[2])
+    x, t = tensors(5, device, 2)
+    plain.train_step({"x": x, "t": t})
+    assert_same_bits({"loss": ours}, {"loss": plain.train_step({"x": x, "t": t})})
+    assert_same_bits(values(model, optimizer), values(other, its))
+    assert [n for n in names if f'aicf.role = "input", aicf.name = "{n}"' in step.ir("nn")] == names
+    step.recompile()
+    step.train_step(batches[0])
+
+
+def test_the_batches_of_a_data_loader(device: str) -> None:
+    x, t = tensors(12, device)
+    model, optimizer, step = made(device, None, next(iter(DataLoader(TensorDataset(x, t), batch_size=4))))
+    other, its, plain = made(device, None, {"x": x[:4], "t": t[:4]})
+    for batch in DataLoader(TensorDataset(x, t), batch_size=4):
+        plain.train_step({"x": batch[0], "t": batch[1]})
+        step.train_step(batch)
+    assert_same_bits(values(model, optimizer), values(other, its))
+
+
+def test_losses_of_torch_and_evaluation_take_pairs(device: str) -> None:
+    x, t = tensors(5, device)
+    model, _, step = made(device, nn.L1Loss(), (x, t), compile_eval_step)
+    torch.testing.assert_close(step.train_step((x, t)), F.l1_loss(model(x), t).detach())
+
+
+def test_a_list_of_batches_is_several_shape_groups(device: str) -> None:
+    groups: list[Any] = [tensors(size, device) for size in (3, 5)]
+    _, _, step = made(device, None, groups)
+    for group in groups:
+        step.train_step(group)
+    with pytest.raises(BindError, match=r"no shape group for 0 \[4, 6\], 1 \[4, 6\]; compiled: 0 \[3, 6\]"):
+        step.train_step(tensors(4, device))
+    dictionaries = [{"x": x, "t": t} for x, t in groups]
+    _, _, step = made(device, None, tuple(dictionaries))
+    for group in dictionaries:
+        step.train_step(group)
+
+
+def test_the_keys_may_come_in_any_order(device: str) -> None:
+    x, t = tensors(5, device)
+    loss = lambda m, b: F.mse_loss(m(b["in"]["x"]), b["in"]["t"])  # noqa: E731
+    _, _, step = made(device, loss, {"in": {"x": x, "t": t}})
+    expected = step.eval_step if hasattr(step, "eval_step") else step.train_step
+    before = step.snapshot()
+    first = expected({"in": {"x": x, "t": t}})
+    step.restore(before)
+    assert_same_bits({"loss": expected({"in": {"t": t, "x": x}})}, {"loss": first})
+
+
+X = torch.zeros(5, D)
+
+OTHERWISE: dict[str, tuple[Any, str]] = {
+    "list for a tuple": (
+        [{"a": X, "b": [X]}, X],
+        "step: the batch is a list of 2, compiled for a tuple of 2",
+    ),
+    "one too few": (({"a": X, "b": [X]},), "the batch is a tuple of 1, compiled for a tuple of 2"),
+    "named": (Pair(X, X), "the batch is a Pair of 2, compiled for a tuple of 2"),
+    "a dictionary": ({"x": X, "t": X}, r"the batch is a dict with \['x', 't'\], compiled for a tuple of 2"),
+    "a tensor": (X, "the batch is a Tensor, compiled for a tuple of 2"),
+    "a tensor inside": ((X, X), r"the batch at '0' is a Tensor, compiled for a dict with \['a', 'b'\]"),
+    "another key": (
+        ({"a": X, "c": [X]}, X),
+        r"at '0' is a dict with \['a', 'c'\], compiled for .*\['a', 'b'\]",
+    ),
+    "a key more": (({"a": X, "b": [X], "c": X}, X), r"at '0' is a dict with \['a', 'b', 'c'\]"),
+    "deep": (({"a": X, "b": [X, X]}, X), r"at '0\.b' is a list of 2, compiled for a list of 1"),
+    "no tensor": (({"a": X, "b": [3]}, X), r"input '0\.b\.0': expected a torch\.Tensor, got int"),
+    "a list for a tensor": (({"a": [X], "b": [X]}, X), r"input '0\.a': expected a torch\.Tensor, got list"),
+    "a shape": (({"a": X, "b": [X[:3]]}, X), r"input '0\.b\.0': expected float32\[5, 6\]"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_a_batch_that_is_nested_otherwise_changes_nothing(name: str) -> None:
+    batch, message = OTHERWISE[name]
+    good = ({"a": X + 1, "b": [X]}, X + 2)
+    model, optimizer, step = made("cpu", lambda m, b: F.mse_loss(m(b[0]["a"]) + b[0]["b"][0], b[1]), good)
+    step.train_step(good)
+    before = {key: value.clone() for key, value in values(model, optimizer).items()}
+    for call in (step.train_step, step.warmup, step.capture):
+        with pytest.raises(BindError, match=message):
+            call(batch)
+    assert_same_bits(values(model, optimizer), before)
+
+
+def endless() -> list[Any]:
+    """A list that contains itself."""
+    batch: list[Any] = [X]
+    batch.append(batch)
+    return batch
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "a name twice": ({"a.b": X, "a": {"b": X}}, "two entries of the batch would be called 'a.b'; rename"),
+    "a number as a key": ((X, {0: X}), "names of batch entries must be strings that are not empty, got 0"),
+    "a text": ((X, "t"), "batch entry '1' must be a torch.Tensor, got str"),
+    "nothing": ((X, None), "batch entry '1' must be a torch.Tensor, got NoneType"),
+    "empty": ((), "the batch is empty; expected a dictionary .* a tuple or a list of tensors"),
+    "endless": (endless(), f"the batch is nested more than {DEEPEST} levels deep"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_batch(name: str) -> None:
+    batch, message = WRONG[name]
+    with pytest.raises(TraceError, match=message):
+        trace(mlp(D, D), None, batch)
+
+
+def test_examples_must_be_nested_alike() -> None:
+    examples: list[Any] = [(X, X), [X, X]]
+    with pytest.raises(
+        BindError, match="example 1 is a list of 2, example 0 is a tuple of 2; all must be nested"
+    ):
+        made("cpu", None, examples)
+    made("cpu", None, [{"x": X, "t": X}, {"t": X[:3], "x": X[:3]}])
+
+
+def test_a_missing_key_says_which_there_are() -> None:
+    with pytest.raises(TraceError, match=r"batch\['idz'\], but the batch has 'ids'"):
+        made("cpu", lambda m, b: m(b[0]["idz"]).mean(), ({"ids": X}, X))
+
+
+def test_aicf_check_takes_them() -> None:
+    model = mlp(D, D)
+    user = UserStep(
+        model, [(X + 1, X)], torch.optim.Adam(model.parameters()), first_pair, SourceLocation("u.py", 1)
+    )
+    rows, floor = check(user, "cpu", 2)
+    assert all(row.passes(floor) for row in rows)
+
+
+def first_pair(model: Any, batch: Any) -> torch.Tensor:
+    """A loss of a batch of pairs."""
+    (x, t), *_ = batch
+    return F.mse_loss(model(x), t)

@@ -301,7 +301,7 @@ class CompiledTrainStep(BuiltStep):
     def _certify(self, plan: BoundPlan, steps: int) -> Certificate:
         stages = self._built.stages[self._plans.index(plan)]
         modules = {name: stages[name] for name in stages}
-        text = self._store.rebased(load_program(modules["plan"]))
+        text = plan.placement(load_program(modules["plan"]))
         arenas, device = plan.arenas, self._store.device
         return certify(
             Subject(self.name, plan.bound, text, modules, arenas, plan.executor, device, self._stream), steps

@@ -32,8 +32,10 @@ from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.lenient import LenientImporter, LenientRecorder, unsupported_ops
 from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hooks, tensor_names, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
-from aicf_mlir.frontend.optimizer import describe, trained_parameters
+from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
 from aicf_mlir.frontend.random_state import RandomState
+from aicf_mlir.frontend.structure import Structure
+from aicf_mlir.frontend.traced_optimizer import trace_optimizer
 from aicf_mlir.frontend.tracing import check_loss, refuse_autocast, specs_of_sizes, trace
 from aicf_mlir.frontend.unsupported import NO_FORM, op_name
 from aicf_mlir.garbage import cycles_collected
@@ -199,16 +201,21 @@ class _Surveyor:
             with self.noted("optimizer", ends=False):
                 trained = trained_parameters(optimizer, names)
             with self.noted("optimizer", ends=False):
-                describe(optimizer, {tensor: name for tensor, name in names.items() if tensor in trained})
+                read = {tensor: name for tensor, name in names.items() if tensor in trained}
+                if rule_of(optimizer) is not None:
+                    describe(optimizer, read)
+                else:
+                    trace_optimizer(optimizer, read, "survey_update", device_of(names, None))
         where = device_of(names, None)
         if example is None:
             specs = specs_of_sizes(model, loss_fn, B, D, dtype or dtype_of(names), where, caller)
+            structure = Structure.plain(specs)
         else:
-            specs = batch_specs(example, where)
+            specs, structure = batch_specs(example, where)
         recorder = LenientRecorder()
         with self.noted("code"):
             try:
-                exported = export(model, function, specs, caller, recorder=recorder)
+                exported = export(model, function, specs, caller, structure, recorder)
             except TraceError as error:
                 self.complete = False
                 if recorder.errors and error.__cause__ is not None:

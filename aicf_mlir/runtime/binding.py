@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from aicf_mlir.dialects.optimizer_groups import Group
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.traced_optimizer import OptimizerTrace
+from aicf_mlir.ir.signature import literal_names
 from aicf_mlir.optimizers.slots import STEP
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.host_values import HostValue
@@ -67,9 +68,13 @@ def bind_step(
         for slot in group.rule.state_slots(k, name)
         if slot.name in views
     }
-    store = Store(programs[0], str(device), {**trained, **frozen}, shared)
+    literals = [literals_of(*each) for each in zip(traces, traced_modules, strict=True)]
+    store = Store(programs[0], str(device), {**trained, **frozen}, shared, literals[0])
     with store.session:
-        plans = [BoundPlan(program, store, index) for index, program in enumerate(programs)]
+        plans = [
+            BoundPlan(program, store, index, literals[index] if index else None)
+            for index, program in enumerate(programs)
+        ]
         traced = traces[0].optimizer
         allowed = (lambda: None) if traced is None else traced.check
         hyperparameters = Hyperparameters(optimizer, groups, store, device, host_values, allowed)
@@ -84,6 +89,11 @@ def bind_step(
             )
             hyperparameters.refresh = weakref.WeakMethod(state.refresh)
     return Built(traces, traced_modules, stages, store, plans, hyperparameters, optimizer, state, host_values)
+
+
+def literals_of(traced: Traced, module: ModuleOp) -> dict[str, torch.Tensor]:
+    """The tensors of literals of a trace, by name; `module` is what came from the front end."""
+    return {name: traced.buffers[name] for name in literal_names(module.ops)}
 
 
 def _bind_group(

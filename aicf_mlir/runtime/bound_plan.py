@@ -11,6 +11,7 @@ from aicf_mlir import _C
 from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.ir.roles import SHARED_ROLES
 from aicf_mlir.runtime.homes import note_update
+from aicf_mlir.runtime.placement import Placement, literal_memory, shared_slots
 from aicf_mlir.runtime.program import Program, Slot
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import FreshTensors, view
@@ -22,16 +23,22 @@ Staged = tuple[int, ...]
 class BoundPlan:
     """A plan with its arenas: the shared ones of a `Store`, its own for inputs, constants, temporaries and outputs."""
 
-    def __init__(self, program: Program, store: Store, index: int):
-        """`index`: the number of this plan among those of its step."""
-        store.check_matches(program)
+    def __init__(
+        self, program: Program, store: Store, index: int, literals: Mapping[str, torch.Tensor] | None = None
+    ):
+        """`index`: the number of this plan among those of its step; `literals`: those that it does not share, by name."""
+        planned = shared_slots(program)
+        store.check_matches(planned, store.literals if literals is None else literals)
+        own_slots, own_arenas = literal_memory(store.device, planned, literals or {})
+        self.placement = Placement(planned, {**store.slots, **own_slots})
+        """Where the shared slots are: those of other steps, where it shares memory with them."""
         self.program = program
         own = {
             role: _C.Arena(store.device, size)
             for role, size in program.arenas.items()
             if role not in SHARED_ROLES
         }
-        self.arenas = {**store.arenas, **own}
+        self.arenas = {**store.arenas, **own, **own_arenas}
         by_role: dict[str, list[Slot]] = {}
         for slot in program.slots.values():
             by_role.setdefault(slot.role, []).append(slot)
@@ -45,8 +52,8 @@ class BoundPlan:
             raise PlanError("the plan has no output named 'loss'")
         self.loss = self.outputs.pop("loss")
         self.losses = FreshTensors(self.loss)
-        self.bound = store.rebased(program)
-        """The program with the addresses that it really has: those of other steps, where it shares memory with them."""
+        self.bound = self.placement(program)
+        """The program with the addresses that it really has."""
         for launch in self.bound.launches:
             for arena, offset, *_ in launch["outputs"]:
                 if arena in store.arenas:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 
 from aicf_mlir import _C
 from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.frontend.shared_memory import warn_of_aliases
-from aicf_mlir.ir.roles import SHARED_ROLES, STATUS
+from aicf_mlir.ir.roles import STATUS
 from aicf_mlir.runtime.homes import Home, home_of, is_only_user, register, use
-from aicf_mlir.runtime.program import Place, Program, Slot
+from aicf_mlir.runtime.placement import Key, shared_slots
+from aicf_mlir.runtime.program import Program, Slot
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, view
 from aicf_mlir.runtime.watched import HOOKS, Watched
-
-if TYPE_CHECKING:
-    from aicf_mlir._C import Launch
-
-Key = tuple[str, str]
-"""Role and name of a slot."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +40,15 @@ class Store:
         device: str,
         tensors: Mapping[Key, torch.Tensor],
         shared_state: Mapping[Key, torch.Tensor],
+        literals: Collection[str] = (),
     ):
-        """`tensors` are the user's, by role and name; `shared_state` has the optimizer state that other steps keep already."""
+        """`tensors` are the user's, by role and name; `shared_state` has the optimizer state that other steps keep already.
+
+        `literals` are the names of the buffers that the program has to itself.
+        """
+        self.literals = literals
         self.device = device
-        self.planned = _shared_slots(program)
+        self.planned = shared_slots(program)
         used = {key: tensor for key, tensor in tensors.items() if key in self.planned}
         for key, tensor in used.items():
             _check(key[1], tensor, self.planned[key])
@@ -103,55 +100,18 @@ class Store:
             tensor.data = target
         return Bound(*key, tensor)
 
-    def placed(self, place: Place) -> Place:
-        """An operand of a launch where it really is."""
-        arena, offset, *spec = place
-        if arena not in SHARED_ROLES or self.planned == self.slots:
-            return place
-        starts, slots = self._planned_order[arena]
-        key = slots[bisect_right(starts, offset) - 1]
-        planned, slot = self.planned[key], self.slots[key]
-        return slot.arena, slot.offset + offset - planned.offset, *spec  # pyright: ignore[reportReturnType]
-
-    def rebased(self, program: Program) -> Program:
-        """`program` with its shared slots where they really are; itself where nothing has moved."""
-        if self.planned == self.slots:
-            return program
-        launches: list[Launch] = [
-            {
-                **launch,
-                "inputs": [self.placed(place) for place in launch["inputs"]],  # pyright: ignore[reportArgumentType]
-                "outputs": [self.placed(place) for place in launch["outputs"]],  # pyright: ignore[reportArgumentType]
-            }
-            for launch in program.launches
-        ]
-        slots = {
-            symbol: self.slots.get((slot.role, slot.name), slot) for symbol, slot in program.slots.items()
-        }
-        return replace(program, launches=launches, slots=slots)
-
     def release(self) -> list[_C.Arena]:
         """Stop using all arenas; those that no other step uses."""
         arenas = [arena for arena in self.arenas.values() if is_only_user(arena, self)]
         self.arenas.clear()
         return arenas
 
-    @cached_property
-    def _planned_order(self) -> dict[str, tuple[list[int], list[Key]]]:
-        """By arena of the plan: the offsets of its slots in order, and their keys."""
-        order: dict[str, tuple[list[int], list[Key]]] = {}
-        for key, slot in sorted(self.planned.items(), key=lambda item: item[1].offset):
-            starts, keys = order.setdefault(slot.arena, ([], []))
-            starts.append(slot.offset)
-            keys.append(key)
-        return order
-
-    def check_matches(self, program: Program) -> None:
-        """Refuse a plan that lays out the shared slots in another way."""
-        if _layout(self.planned) != _layout(_shared_slots(program)):
+    def check_matches(self, planned: Mapping[Key, Slot], literals: Collection[str]) -> None:
+        """Refuse the shared slots of a plan with others than these, its literals apart."""
+        if _specs(self.planned, self.literals) != _specs(planned, literals):
             raise PlanError(
-                "the plans of two batch shapes place the shared parameters or states differently; "
-                "the loss must use the same parameters for every batch shape"
+                "the plans of two batch shapes have different parameters, buffers or states; "
+                "the loss must use the same for every batch shape"
             )
 
     def watch(self, watched: Watched, optimized: Collection[int]) -> None:
@@ -203,12 +163,12 @@ def moved_error(name: str) -> BindError:
     )
 
 
-def _shared_slots(program: Program) -> dict[Key, Slot]:
-    return {(slot.role, slot.name): slot for slot in program.slots.values() if slot.role in SHARED_ROLES}
-
-
-def _layout(slots: dict[Key, Slot]) -> dict[Key, tuple[object, ...]]:
-    return {key: (slot.arena, slot.offset, slot.dtype, slot.shape) for key, slot in slots.items()}
+def _specs(slots: Mapping[Key, Slot], literals: Collection[str]) -> dict[Key, tuple[object, ...]]:
+    return {
+        key: (slot.dtype, slot.shape)
+        for key, slot in slots.items()
+        if key[0] != "buffer" or key[1] not in literals
+    }
 
 
 def _check(name: str, tensor: torch.Tensor, slot: Slot) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from models import compiled, mlp, regression, to_device, values
@@ -81,3 +83,39 @@ def test_examples_instead_of_sizes(device: str) -> None:
     assert step.state == "warmed"
     for batch in batches:
         step.train_step(batch)
+
+
+class ByTheBatch(nn.Module):
+    """Computes with numbers that are known while tracing and depend on the size of the batch, in value and in shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(D, 3)
+        self.register_buffer("offset", torch.arange(3.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x) * (torch.arange(3, device=x.device) * x.shape[0]) + self.offset
+        return y[torch.arange(x.shape[0], device=x.device), torch.arange(x.shape[0], device=x.device) % 3]
+
+
+def test_constants_that_depend_on_the_size_are_those_of_the_size(device: str) -> None:
+    torch.manual_seed(0)
+    model = ByTheBatch().to(device)
+    batches = [{"x": torch.randn(size, D, device=device)} for size in SIZES]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    step = compile_train_step(
+        model, optimizer, loss_fn=lambda m, b: m(b["x"]).square().mean(), example=batches, device=device
+    )
+    twin = copy.deepcopy(model)
+    theirs = torch.optim.Adam(twin.parameters(), lr=0.01)
+    for number in (2, 0, 1, 1, 0, 2):
+        theirs.zero_grad()
+        expected = twin(batches[number]["x"]).square().mean()
+        expected.backward()
+        theirs.step()
+        torch.testing.assert_close(step.train_step(batches[number]), expected.detach())
+    for ours, parameter in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours, parameter)
+    for batch in batches:
+        certificate = step.capture(batch, verify="bitwise")
+        assert certificate.equal, certificate

@@ -1,0 +1,96 @@
+"""Where the slots that plans share really are: a plan is laid out alone, and then moved to the memory there is."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from aicf_mlir import _C
+from aicf_mlir.ir.roles import SHARED_ROLES
+from aicf_mlir.runtime.program import Place, Program, Slot
+from aicf_mlir.runtime.tensors import view
+
+if TYPE_CHECKING:
+    from aicf_mlir._C import Launch
+
+Key = tuple[str, str]
+"""Role and name of a slot."""
+
+LITERALS = "literals"
+"""The arena of a plan's own literals."""
+
+ALIGNMENT = 256
+"""Bytes: what every slot of a plan is aligned to."""
+
+
+def shared_slots(program: Program) -> dict[Key, Slot]:
+    """The slots that outlive a step, by role and name."""
+    return {(slot.role, slot.name): slot for slot in program.slots.values() if slot.role in SHARED_ROLES}
+
+
+class Placement:
+    """The shared slots of one plan, and where each of them is."""
+
+    def __init__(self, planned: Mapping[Key, Slot], slots: Mapping[Key, Slot]):
+        """`planned`: as the plan has them; `slots`: at least those, where they are."""
+        self._planned = planned
+        self._slots = {key: slots[key] for key in planned}
+        self._moves = self._planned != self._slots
+        self._order: dict[str, tuple[list[int], list[Key]]] = {}
+        """By arena of the plan: the offsets of its slots in order, and their keys."""
+        for key, slot in sorted(planned.items(), key=lambda item: item[1].offset):
+            starts, keys = self._order.setdefault(slot.arena, ([], []))
+            starts.append(slot.offset)
+            keys.append(key)
+
+    def __call__(self, program: Program) -> Program:
+        """`program` with its shared slots where they really are; itself where nothing has moved."""
+        if not self._moves:
+            return program
+        launches: list[Launch] = [
+            {
+                **launch,
+                "inputs": [self._placed(place) for place in launch["inputs"]],  # pyright: ignore[reportArgumentType]
+                "outputs": [self._placed(place) for place in launch["outputs"]],  # pyright: ignore[reportArgumentType]
+            }
+            for launch in program.launches
+        ]
+        slots = {
+            symbol: self._slots.get((slot.role, slot.name), slot) for symbol, slot in program.slots.items()
+        }
+        return replace(program, launches=launches, slots=slots)
+
+    def _placed(self, place: Place) -> Place:
+        """An operand of a launch where it really is."""
+        arena, offset, *spec = place
+        if arena not in SHARED_ROLES:
+            return place
+        starts, keys = self._order[arena]
+        key = keys[bisect_right(starts, offset) - 1]
+        planned, slot = self._planned[key], self._slots[key]
+        return slot.arena, slot.offset + offset - planned.offset, *spec  # pyright: ignore[reportReturnType]
+
+
+def literal_memory(
+    device: str, planned: Mapping[Key, Slot], literals: Mapping[str, torch.Tensor]
+) -> tuple[dict[Key, Slot], dict[str, _C.Arena]]:
+    """Memory with the literals of one plan: where each lies, and the arena by name; none where there are none.
+
+    What a shape group computes while it is traced, such as torch.arange(batch size), is not what another one does.
+    """
+    slots: dict[Key, Slot] = {}
+    end = 0
+    for name in (name for name in literals if ("buffer", name) in planned):
+        slot = planned["buffer", name]
+        slots["buffer", name] = replace(slot, arena=LITERALS, offset=end)
+        end += -(-slot.nbytes // ALIGNMENT) * ALIGNMENT
+    if not slots:
+        return {}, {}
+    arena = _C.Arena(device, end)
+    for (_, name), slot in slots.items():
+        view(arena, slot.offset, slot.dtype, slot.shape).copy_(literals[name])
+    return slots, {LITERALS: arena}

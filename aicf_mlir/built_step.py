@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,9 @@ from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.further_sizes import FurtherSizes, is_further, with_further
 from aicf_mlir.runtime.guards import Guard, Guards
+from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
 from aicf_mlir.runtime.outputs import Outputs
 from aicf_mlir.runtime.retrace import Retrace
@@ -36,17 +39,23 @@ class BuiltStep:
         self._install(built)
 
     def _install(self, built: Built) -> None:
-        self._built = built
         self.meta = built.hyperparameters
         self._store = built.store
         self._session = built.store.session
-        self._plans = built.plans
+        self._request = replace(self._request, groups=None)
+        self._sizes = FurtherSizes(self._request.further_sizes, len(built.plans))
         self._structure = built.traces[0].structure
         self._optimizer_state = built.optimizer_state
         self._device = built.plans[0].loss.device
         self._is_cuda = self._device.type == "cuda"
         self._state = "created"
         self._begun = False
+        self._adopt(built)
+
+    def _adopt(self, built: Built) -> None:
+        """Take the plans of `built`, and watch what they were compiled for."""
+        self._built = built
+        self._plans = built.plans
         live = {value.read.place: value.follow for value in built.host_values.values()}
         retrace = Retrace(self._request, built)
         self._guards = Guards(
@@ -162,17 +171,45 @@ class BuiltStep:
     def _stream(self) -> int:
         return current_stream(self._device) if self._is_cuda else 0
 
-    def _select(self, batch: Batch) -> tuple[BoundPlan, Mapping[str, Any]]:
-        """The plan for a batch, and the entries of the batch by name."""
+    def _select(self, batch: Batch, *, grow: bool = True) -> tuple[BoundPlan, Mapping[str, Any]]:
+        """The plan for a batch, compiled now where `grow` allows it; and the entries of the batch by name."""
         entries = self._structure.names(self.name, batch)
-        for plan in self._plans:
-            if len(self._plans) == 1 or _fits(plan, entries):
+        alone = len(self._plans) == 1 and not self._sizes.most
+        for index, plan in enumerate(self._plans):
+            if alone or _fits(plan, entries):
+                self._sizes.use(index)
                 return plan, entries
+        if self._sizes.most and is_further(self._plans[0], entries):
+            if not grow:
+                raise StateError(NOT_CAPTURED.format(self.name))
+            return self._grow(batch, entries), entries
+        if len(self._plans) == 1:
+            return self._plans[0], entries  # which says what it expects
         groups = "; ".join(_shapes(plan.inputs) for plan in self._plans)
         raise BindError(
             f"{self.name}: no shape group for {_shapes(entries)}; compiled: {groups}. "
-            "Pass drop_last=True to the DataLoader, or compile with this batch size too, B=(…)"
+            "Pass drop_last=True to the DataLoader, or compile with this batch size too, B=(…), or with further_sizes=1"
         )
+
+    def _grow(self, batch: Batch, entries: Mapping[str, Any]) -> BoundPlan:
+        """Compile a plan for `batch`, load the batch, and let the least recently used further plan go for it."""
+        if self._changed() >= 0:
+            self._watched.check()
+        index = self._sizes.next_index(len(self._plans))
+        request, built = with_further(self._request, self._built, batch, index)
+        plan = built.plans[index]
+        addresses, _owners = plan.stage(entries)
+        if self._is_cuda:
+            torch.cuda.synchronize(self._device)  # a plan that goes may still run
+        with held():
+            plan.executor.load(addresses, self._stream)
+            self._request = request
+            self._adopt(built)
+            self._sizes.use(index)
+        return plan
+
+
+NOT_CAPTURED = "{}: these batch shapes are not captured yet; call capture(batch) with them"
 
 
 def _fits(plan: BoundPlan, batch: Mapping[str, Any]) -> bool:

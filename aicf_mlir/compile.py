@@ -21,6 +21,7 @@ from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.structure import Batch, expect_one, several, shapes_of
 from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.runtime.binding import Built, bind_step
+from aicf_mlir.runtime.further_sizes import expect_further_sizes
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.stages import Snapshots, make_context, run_stages
@@ -52,6 +53,7 @@ def compile_train_step(
     meta: Sequence[str] = (),
     check_finite: bool = False,
     seed: int | None = None,
+    further_sizes: int = 0,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
 
@@ -70,6 +72,9 @@ def compile_train_step(
     `meta` names Python numbers that the step reads (`"model.alpha"`, as `guards()` lists them) and that may change between steps.
     Random numbers, as of dropout, follow from `seed`, the step and the place in the model; masks, uniform and whole numbers have
     the same bits on both devices. Without a `seed` one is drawn from torch's generator. `step.seed(n)` begins anew.
+
+    With `further_sizes=N` a batch that differs in leading sizes alone, as the last of an epoch does, is compiled when it comes.
+    Up to N are kept beside those named here; the least recently used makes room.
 
     Steps over the same model or optimizer share parameters and state: each sees the others' updates, and they run one at a time.
 
@@ -90,6 +95,7 @@ def compile_train_step(
         tuple(meta),
         check_finite,
         RandomState(seed),
+        expect_further_sizes(further_sizes),
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
     vars(optimizer)["_aicf_step"] = weakref.ref(step)
@@ -110,6 +116,7 @@ def compile_eval_step(
     name: str = "eval",
     meta: Sequence[str] = (),
     seed: int | None = None,
+    further_sizes: int = 0,
 ) -> CompiledEvalStep:
     """Compile the loss of `model` alone: the step computes it and trains nothing.
 
@@ -128,8 +135,13 @@ def compile_eval_step(
         False,
         tuple(meta),
         random=RandomState(seed),
+        further_sizes=expect_further_sizes(further_sizes),
     )
     return CompiledEvalStep(request, request.build(), warmup_required=False)
+
+
+ShapeGroup = tuple[Batch | None, int | None]
+"""What a plan is compiled for: a batch, or a size of "x" and "t"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,10 +161,20 @@ class Request:
     meta: tuple[str, ...]
     check_finite: bool = False
     random: RandomState = field(default_factory=RandomState)
+    further_sizes: int = 0
+    groups: tuple[ShapeGroup, ...] | None = None
+    """The shape groups, once they are no more those that were asked for at first."""
+
+    @property
+    def shape_groups(self) -> Sequence[ShapeGroup]:
+        """What is compiled for."""
+        return _shape_groups(self.example, self.B) if self.groups is None else self.groups
 
     @one_at_a_time
-    def trace(self, host_values: Mapping[str, HostValue]) -> list[Traced]:
-        """One trace per shape group, with tensors in place of the numbers among `host_values`."""
+    def trace(
+        self, host_values: Mapping[str, HostValue], groups: Sequence[ShapeGroup] | None = None
+    ) -> list[Traced]:
+        """One trace per shape group, all or the given ones, with tensors in place of the numbers among `host_values`."""
         names = {value.tensor: name for name, value in host_values.items()}
         with cycles_collected(), in_place_of_numbers(list(host_values.values())):
             return [
@@ -163,12 +185,12 @@ class Request:
                     optimizer=self.optimizer,
                     name=self.name,
                     B=size,
-                    D=self.D,
+                    D=self.D if batch is None else None,
                     dtype=self.dtype or _dtype(self.model),
                     host_values=names,
                     random=self.random,
                 )
-                for batch, size in _shape_groups(self.example, self.B)
+                for batch, size in (self.shape_groups if groups is None else groups)
             ]
 
     @cycles_collected()
@@ -185,15 +207,17 @@ class Request:
             host_values = find_host_values(self.meta, reads, where, dtype)
             traces = self.trace(host_values)
         expect_one([traced.structure for traced in traces])
-        target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
         modules = [traced.module.clone() for traced in traces]
-        stages = [self._run_pipeline(traced, target) for traced in traces]
+        stages = [self.lower(traced, str(where)) for traced in traces]
         programs = [load_program(snapshots["plan"]) for snapshots in stages]
-        log.info("%s: compiled %d shape group(s) for %s", self.name, len(programs), target)
+        log.info("%s: compiled %d shape group(s) for %s", self.name, len(programs), where)
         groups = [] if self.optimizer is None else _optimizer_groups(stages[0]["step"])
         return bind_step(traces, modules, stages, programs, self.optimizer, groups, where, host_values)
 
-    def _run_pipeline(self, traced: Traced, target: str) -> Snapshots:
+    def lower(self, traced: Traced, device: str) -> Snapshots:
+        """Every stage of one shape group."""
+        where = torch.device(device)
+        target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
         stages, context = Snapshots(), make_context()
         if self.optimizer is None:  # lowered as it is: neither differentiated nor updated
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)
@@ -237,9 +261,7 @@ def _check_dtype(model: torch.nn.Module, dtype: torch.dtype | None) -> None:
             )
 
 
-def _shape_groups(
-    example: Batch | Sequence[Batch] | None, B: int | Sequence[int] | None
-) -> list[tuple[Batch | None, int | None]]:
+def _shape_groups(example: Batch | Sequence[Batch] | None, B: int | Sequence[int] | None) -> list[ShapeGroup]:
     if example is not None:
         if B is not None:
             raise BindError("give the shapes once: either example= or B= and D=")

@@ -11,12 +11,13 @@ import logging
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
 
 import torch
 
-from aicf_mlir.built_step import BuiltStep
+from aicf_mlir.built_step import NOT_CAPTURED, BuiltStep
 from aicf_mlir.errors import BindError, DataError, GuardError, StateError
 from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.runtime import checkpoint
@@ -133,7 +134,7 @@ class CompiledTrainStep(BuiltStep):
         Ctrl-C ends it between two steps.
         """
         with self._session:
-            plan, entries = (self._active, None) if inputs is None else self._select(inputs)
+            plan, entries = (self._active, None) if inputs is None else self._select(inputs, grow=False)
             if self._state != "captured" or not plan.executor.captured:
                 raise self._not_captured()
             if n.__class__ is not int or n < 1:
@@ -179,9 +180,7 @@ class CompiledTrainStep(BuiltStep):
 
     def _not_captured(self) -> StateError:
         if self._state == "captured":
-            return StateError(
-                f"{self.name}: these batch shapes are not captured yet; call capture(batch) with them"
-            )
+            return StateError(NOT_CAPTURED.format(self.name))
         hint = (
             "call capture(batch)"
             if self._state == "warmed"
@@ -216,10 +215,11 @@ class CompiledTrainStep(BuiltStep):
     def recompile(self) -> None:
         """Compile again what is there now: layers, modes, values, param groups. Parameters, state and counters stay.
 
-        The step is "created" afterwards. If it cannot be compiled, the error says why and the step is as before.
+        The step is "created" afterwards, for the batch sizes that were named. If it cannot be compiled, the error says why and
+        the step is as before.
         """
         with self._session:  # refuses a forked child, and another thread; binding takes the lock again
-            request = self._request
+            request = replace(self._request, groups=None)
         built = request.build()
         with built.store.session, held():
             self._install(built)

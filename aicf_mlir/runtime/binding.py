@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +11,7 @@ import torch
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.optimizer_groups import Group
+from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.traced_optimizer import OptimizerTrace
 from aicf_mlir.ir.signature import literal_names
@@ -69,6 +70,8 @@ def bind_step(
         if slot.name in views
     }
     literals = [literals_of(*each) for each in zip(traces, traced_modules, strict=True)]
+    for traced, own in zip(traces, literals, strict=True):
+        expect_same_tensors(traces[0], traced, own)
     store = Store(programs[0], str(device), {**trained, **frozen}, shared, literals[0])
     with store.session:
         plans = [
@@ -94,6 +97,16 @@ def bind_step(
 def literals_of(traced: Traced, module: ModuleOp) -> dict[str, torch.Tensor]:
     """The tensors of literals of a trace, by name; `module` is what came from the front end."""
     return {name: traced.buffers[name] for name in literal_names(module.ops)}
+
+
+def expect_same_tensors(first: Traced, traced: Traced, literals: Collection[str]) -> None:
+    """Raise BindError where a name of the first trace is another tensor of the user's in this one; literals may differ."""
+    known = {**first.parameters, **first.buffers}
+    for name, tensor in {**traced.parameters, **traced.buffers}.items():
+        if name in known and known[name] is not tensor and name not in literals:
+            raise BindError(
+                f"{name!r} is one tensor for one batch size and another for another; let the loss read both at every size"
+            )
 
 
 def _bind_group(

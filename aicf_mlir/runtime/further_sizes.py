@@ -1,0 +1,90 @@
+"""Batch sizes that nobody named beforehand: a shape group is compiled when the first batch of its size comes.
+
+Groups that were compiled at first stay; of the further ones so many are kept, and the least recently used makes room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from aicf_mlir.errors import BindError
+from aicf_mlir.frontend.structure import Batch, expect_one, shapes_of
+from aicf_mlir.runtime.binding import Built, expect_same_tensors, literals_of
+from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.program import load_program
+
+if TYPE_CHECKING:
+    from aicf_mlir.compile import Request
+
+
+class FurtherSizes:
+    """Which plans of a step were used last, and so which one makes room."""
+
+    def __init__(self, most: int, first: int):
+        """At most `most` plans beside the `first` ones."""
+        self.most = most
+        self._first = first
+        self._used: list[int] = []
+        """Numbers of the further plans, the most recently used last."""
+
+    def use(self, index: int) -> None:
+        """Note that the plan with this number is used now."""
+        if index >= self._first:
+            if index in self._used:
+                self._used.remove(index)
+            self._used.append(index)
+
+    def next_index(self, count: int) -> int:
+        """The number that one more plan gets, of `count` so far: a new one, or that of the least recently used."""
+        return count if count < self._first + self.most else self._used[0]
+
+
+def expect_further_sizes(most: object) -> int:
+    """`most`, if it can be how many further plans are kept. BindError for anything else."""
+    if type(most) is not int or most < 0:
+        raise BindError(f"further_sizes needs a whole number of at least 0, got {most!r}")
+    return most
+
+
+def is_further(plan: BoundPlan, entries: Mapping[str, Any]) -> bool:
+    """Whether a batch differs from that of `plan` in the sizes of leading dimensions alone, and is not empty."""
+    if entries.keys() != plan.inputs.keys():
+        return False
+    for name, expected in plan.inputs.items():
+        tensor = entries[name]
+        if not isinstance(tensor, torch.Tensor) or not tensor.numel() or tensor.dim() != expected.dim():
+            return False
+        if (tensor.shape[1:], tensor.dtype, tensor.device) != (
+            expected.shape[1:],
+            expected.dtype,
+            expected.device,
+        ):
+            return False
+    return True
+
+
+def with_further(request: Request, built: Built, batch: Batch, index: int) -> tuple[Request, Built]:
+    """The step with a shape group for `batch` at `index`, over the same memory. Nothing has changed where this raises."""
+    group = (shapes_of(batch), None)
+    (traced,) = request.trace(built.host_values, [group])
+    expect_one([built.traces[0].structure, traced.structure])
+    module = traced.module.clone()
+    literals = literals_of(traced, module)
+    expect_same_tensors(built.traces[0], traced, literals)
+    stages = request.lower(traced, built.store.device)
+    plan = BoundPlan(load_program(stages["plan"]), built.store, index, literals)
+
+    def put(members: list[Any], member: Any) -> list[Any]:
+        return [*members[:index], member, *members[index + 1 :]]
+
+    return replace(request, groups=tuple(put(list(request.shape_groups), group))), replace(
+        built,
+        traces=put(built.traces, traced),
+        traced_modules=put(built.traced_modules, module),
+        stages=put(built.stages, stages),
+        plans=put(built.plans, plan),
+    )

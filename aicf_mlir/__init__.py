@@ -37,6 +37,7 @@ from aicf_mlir.op_call import OpKind, op_call
 
 if TYPE_CHECKING:
     from aicf_mlir import nn, optim
+    from aicf_mlir.clipping import ClipGradNorm
     from aicf_mlir.compile import compile_eval_step, compile_train_step, default_device
     from aicf_mlir.frontend import trace
     from aicf_mlir.frontend.surveying import Survey, survey
@@ -48,6 +49,7 @@ __all__ = [
     "BindError",
     "CaptureError",
     "CheckpointError",
+    "ClipGradNorm",
     "CompiledEvalStep",
     "CompiledTrainStep",
     "DataError",
@@ -77,6 +79,7 @@ __all__ = [
 _LAZY = {
     "nn": ("aicf_mlir.nn", ""),
     "optim": ("aicf_mlir.optim", ""),
+    "ClipGradNorm": ("aicf_mlir.clipping", "ClipGradNorm"),
     "compile_eval_step": ("aicf_mlir.compile", "compile_eval_step"),
     "compile_train_step": ("aicf_mlir.compile", "compile_train_step"),
     "default_device": ("aicf_mlir.compile", "default_device"),

@@ -111,6 +111,18 @@ class BuiltStep:
         with self._session:
             return Outputs(self.name, self._active)
 
+    @property
+    def grad_norm(self) -> torch.Tensor:
+        """The norm of the gradients in the last step, before `clip_grad_norm` limited it: 0-d, or with an element for each limit.
+
+        Raises BindError for a step compiled without, StateError before the first step.
+        """
+        with self._session:
+            norm = self._request.clipping.norm_in(self._active.outputs)
+            if not self._begun:
+                raise StateError(f"{self.name}: no step has been taken yet, so no gradient has a norm")
+            return norm
+
     def planned_kernels(self) -> list[str]:
         """The kernel ids of the plan, in order."""
         return [launch["kernel_id"] for launch in self._active.program.launches]

@@ -12,6 +12,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
+from aicf_mlir.clipping import ClipGradNorm, Clipping
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import LossFunction, Traced, trace
@@ -54,6 +55,8 @@ def compile_train_step(
     check_finite: bool = False,
     seed: int | None = None,
     further_sizes: int = 0,
+    clip_grad_norm: float | Sequence[float] | ClipGradNorm | None = None,
+    clip_grad_value: float | None = None,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
 
@@ -72,6 +75,10 @@ def compile_train_step(
     `meta` names Python numbers that the step reads (`"model.alpha"`, as `guards()` lists them) and that may change between steps.
     Random numbers, as of dropout, follow from `seed`, the step and the place in the model; masks, uniform and whole numbers have
     the same bits on both devices. Without a `seed` one is drawn from torch's generator. `step.seed(n)` begins anew.
+    `clip_grad_value` brings each element of the gradients between its negative and itself, then `clip_grad_norm` limits their
+    norm, as the functions of torch.nn.utils do: of all gradients together, or with a sequence that of each param group;
+    `ClipGradNorm(1.0, math.inf)` another norm than 2. The limits are meta slots, `step.meta["clip_grad_norm"] = 0.5`, and
+    `step.grad_norm` is the norm that there was. `check_finite` looks at gradients before, `keep_gradients` keeps limited ones.
 
     With `further_sizes=N` a batch that differs in leading sizes alone, as the last of an epoch does, is compiled when it comes.
     Up to N are kept beside those named here; the least recently used makes room.
@@ -95,7 +102,8 @@ def compile_train_step(
         tuple(meta),
         check_finite,
         RandomState(seed),
-        expect_further_sizes(further_sizes),
+        further_sizes=expect_further_sizes(further_sizes),
+        clipping=Clipping.of(clip_grad_norm, clip_grad_value),
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
     vars(optimizer)["_aicf_step"] = weakref.ref(step)
@@ -161,6 +169,7 @@ class Request:
     meta: tuple[str, ...]
     check_finite: bool = False
     random: RandomState = field(default_factory=RandomState)
+    clipping: Clipping = field(default_factory=Clipping)
     further_sizes: int = 0
     groups: tuple[ShapeGroup, ...] | None = None
     """The shape groups, once they are no more those that were asked for at first."""
@@ -197,6 +206,7 @@ class Request:
     def build(self) -> Built:
         """Trace, lower, plan and bind. Nothing is bound unless everything before has succeeded."""
         unwrapped(self.model)
+        self.clipping.check(self.optimizer)
         where = _device(self.device)
         _check_dtype(self.model, self.dtype)
         host_values: dict[str, HostValue] = {}
@@ -212,7 +222,17 @@ class Request:
         programs = [load_program(snapshots["plan"]) for snapshots in stages]
         log.info("%s: compiled %d shape group(s) for %s", self.name, len(programs), where)
         groups = [] if self.optimizer is None else _optimizer_groups(stages[0]["step"])
-        return bind_step(traces, modules, stages, programs, self.optimizer, groups, where, host_values)
+        return bind_step(
+            traces,
+            modules,
+            stages,
+            programs,
+            self.optimizer,
+            groups,
+            where,
+            host_values,
+            self.clipping.numbers,
+        )
 
     def lower(self, traced: Traced, device: str) -> Snapshots:
         """Every stage of one shape group."""
@@ -223,9 +243,11 @@ class Request:
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)
             run_stages(traced.module, context, target=target, first="lowered", after_each=stages)
             return stages
-        flags = (("keep-grads", self.keep_gradients), ("check-finite", self.check_finite))
-        wanted = [flag for flag, on in flags if on]
-        options = {"apply-optimizer": " ".join(wanted)} if wanted else {}
+        options = {
+            **({"check-finite": ""} if self.check_finite else {}),
+            **self.clipping.passes,
+            **({"apply-optimizer": "keep-grads"} if self.keep_gradients else {}),
+        }
         run_stages(traced.module, context, target=target, after_each=stages, options=options)
         return stages
 

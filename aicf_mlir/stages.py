@@ -36,16 +36,19 @@ class Stage:
 
     name: str
     passes: tuple[str, ...]
-    """Passes with options, as on the command line; `$target` stands for the target."""
+    """Passes with options, as on the command line; `$target` stands for the target. One with `?` runs where it is asked for."""
     dialects: frozenset[str]
     meaning: str
 
     def pass_list(self, target: str, options: Mapping[str, str] | None = None) -> str:
-        """The passes as one text for `-p`; `options` adds to a pass: {"apply-optimizer": "keep-grads"}."""
-        texts: list[str] = []
+        """The passes as one text for `-p`; `options` adds to a pass, and asks for it: {"apply-optimizer": "keep-grads"}."""
+        asked, texts = options or {}, list[str]()
         for text in self.passes:
             name, _, given = text.removesuffix("}").partition("{")
-            given = f"{given} {(options or {}).get(name, '')}".strip().replace("$target", f'"{target}"')
+            if name.endswith("?") and name[:-1] not in asked:
+                continue
+            name = name.removesuffix("?")
+            given = f"{given} {asked.get(name, '')}".strip().replace("$target", f'"{target}"')
             texts.append(f"{name}{{{given}}}" if given else name)
         return ",".join(texts)
 
@@ -60,7 +63,10 @@ STAGES: tuple[Stage, ...] = (
     Stage("nn", ("canonicalize", "cse", "dce"), TENSORS, "the model and its loss, as traced"),
     Stage("grad", ("autodiff",), TENSORS, "with the gradient of the loss"),
     Stage(
-        "step", ("apply-optimizer", "canonicalize", "cse", "dce"), UPDATES, "the whole train step, still pure"
+        "step",
+        ("check-finite?", "clip-gradients?", "apply-optimizer", "canonicalize", "cse", "dce"),
+        UPDATES,
+        "the whole train step, still pure",
     ),
     Stage("lowered", ("decompose", "lower"), KERNELS, "one op, one launch"),
     Stage(

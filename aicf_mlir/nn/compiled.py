@@ -24,8 +24,8 @@ class CompiledMethods(torch.nn.Module):
         Compile the whole train step of this module under `optimizer`.
 
         Every option of `compile_train_step` is accepted: loss_fn, example, B, D, device, dtype,
-        warmup_inputs, warmup_runs, warmup_required, name, keep_gradients, check_finite, further_sizes. Without `optimizer`
-        this is `torch.nn.Module.compile`.
+        warmup_inputs, warmup_runs, warmup_required, name, keep_gradients, check_finite, …. Without `optimizer` this is
+        `torch.nn.Module.compile`.
         """
         if optimizer is None:
             super().compile(*args, **options)  # pyright: ignore[reportUnknownMemberType]

@@ -14,6 +14,8 @@ from xdsl.passes import ModulePass
 
 FLAGS = (
     "autodiff",
+    "check-finite",
+    "clip-gradients",
     "apply-optimizer",
     "verify-host-meta",
     "decompose",

@@ -15,14 +15,9 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
-from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
 from aicf_mlir.ir.signature import (
-    STATUS,
-    STATUS_LABEL,
-    STATUS_TYPE,
     Label,
-    append_argument,
     argument_labels,
     label_arguments,
     private_function,
@@ -73,13 +68,11 @@ class ApplyOptimizerPass(_Chosen):
       kind: the optimizer, called as its class in torch: "sgd", "adam", "adamw"
       the flags of its rule in `aicf_mlir.optimizers`, such as momentum, amsgrad, maximize
       keep-grads: keep the gradients among the results
-      check-finite: a loss or a gradient that is not finite fails the status, and so nothing is updated
     """
 
     name = "apply-optimizer"
 
     keep_grads: bool = False
-    check_finite: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in steps(op):
@@ -100,8 +93,6 @@ class ApplyOptimizerPass(_Chosen):
             group.with_params([name for name in group.params if name in gradients])
             for group in self.groups(function, list(gradients))
         ]
-        if self.check_finite:
-            returned = with_finite_check(function, returned)
         results = [entry for entry in returned if self.keep_grads or entry[1].role != "grad"]
         for symbol in (traced := traced_by(groups)):
             try:
@@ -221,32 +212,6 @@ class GroupUpdate:
 def traced_by(groups: Sequence[Group]) -> set[str]:
     """The private functions that update the parameters of traced optimizers."""
     return {group.rule.function for group in groups if isinstance(group.rule, TracedRule)}
-
-
-def status_argument(function: func.FuncOp) -> SSAValue:
-    """A new status argument."""
-    argument = append_argument(function, STATUS_TYPE, STATUS_LABEL)
-    argument.name_hint = STATUS_LABEL.name
-    return argument
-
-
-def with_finite_check(
-    function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]
-) -> list[tuple[SSAValue, Label]]:
-    """`results` with the status after one more check: of the loss and all gradients, before any update."""
-    losses = [value for value, label in results if label.role == "loss"]
-    gradients = [value for value, label in results if label.role == "grad"]
-    given = [value for value, label in results if label.role == STATUS]
-    status = given[0] if given else status_argument(function)
-    code = 1 + max((op.codes[-1] for op in function.walk() if isinstance(op, nn.CheckOp)), default=0)
-    check = nn.CheckFiniteOp(status, [*losses, *gradients], code)
-    if losses and isinstance(losses[0], OpResult):
-        check.location = losses[0].op.location
-    Builder(InsertPoint.before(return_op(function))).insert(check)
-    check.result.name_hint = "check_finite"
-    if not given:
-        return [*results, (check.result, STATUS_LABEL)]
-    return [(check.result if label.role == STATUS else value, label) for value, label in results]
 
 
 def refuse(function: func.FuncOp, message: str) -> NoReturn:

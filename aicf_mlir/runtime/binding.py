@@ -27,6 +27,7 @@ from aicf_mlir.runtime.optimizer_state import (
     shared_views,
 )
 from aicf_mlir.runtime.program import Program
+from aicf_mlir.runtime.step_numbers import StepNumber
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.stages import Snapshots
 
@@ -56,6 +57,7 @@ def bind_step(
     groups: Sequence[Group],
     device: torch.device,
     host_values: Mapping[str, HostValue],
+    numbers: Mapping[str, StepNumber],
 ) -> Built:
     """Bind one plan per shape group to the tensors of the first trace."""
     parameters = traces[0].parameters
@@ -80,7 +82,7 @@ def bind_step(
         ]
         traced = traces[0].optimizer
         allowed = (lambda: None) if traced is None else traced.check
-        hyperparameters = Hyperparameters(optimizer, groups, store, device, host_values, allowed)
+        hyperparameters = Hyperparameters(optimizer, groups, store, device, host_values, allowed, numbers)
         state = None
         if optimizer is not None:
             bound = [

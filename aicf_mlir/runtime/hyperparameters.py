@@ -23,6 +23,7 @@ from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.program import Slot
+from aicf_mlir.runtime.step_numbers import StepNumber
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import current_stream, view
 from aicf_mlir.runtime.watched import Watched
@@ -52,6 +53,7 @@ class Hyperparameters(MutableMapping[str, float]):
         device: torch.device,
         host_values: Mapping[str, HostValue],
         check: Callable[[], None],
+        numbers: Mapping[str, StepNumber],
     ):
         """`check` raises GuardError for values that the step was not compiled for."""
         self._optimizer = optimizer
@@ -73,6 +75,8 @@ class Hyperparameters(MutableMapping[str, float]):
         self._seen: list[tuple[Any, ...] | None] = [None] * len(groups)
         self._host_values = host_values
         self._check = check
+        self._numbers = {name: number for name, number in numbers.items() if ("meta", name) in store.slots}
+        self._number_places = {name: store.slots["meta", name] for name in self._numbers}
         self.refresh: Callable[[], Callable[[], None] | None] = lambda: None
         """Gives what to call before a value of the device is read: it takes up what `optimizer.state` holds by now."""
         self.watched = Watched()
@@ -91,6 +95,8 @@ class Hyperparameters(MutableMapping[str, float]):
         for slot in self._shown.values():
             if slot in self._corrections:
                 self._write(self._pin(slot), math.nan)
+        for name, number in self._numbers.items():
+            self._fill(self._number_places[name], number.value)
         self.synchronize()
 
     @property
@@ -162,7 +168,9 @@ class Hyperparameters(MutableMapping[str, float]):
 
     def _write(self, slot: OptimizerSlot, value: float) -> None:
         """Set every element of a slot."""
-        place = self._places[slot]
+        self._fill(self._places[slot], value)
+
+    def _fill(self, place: Slot, value: float) -> None:
         data = struct.pack("d", value) * math.prod(place.shape)
         self._arenas[place.arena].write(place.offset, data, current_stream(self._device))
 
@@ -189,6 +197,8 @@ class Hyperparameters(MutableMapping[str, float]):
     def __getitem__(self, name: str) -> float:
         if name in self._host_values:
             return float(self._host_values[name].read.value())
+        if name in self._numbers:
+            return self._numbers[name].value
         return self._value(self._require(name))
 
     def __setitem__(self, name: str, value: float | None) -> None:
@@ -200,6 +210,9 @@ class Hyperparameters(MutableMapping[str, float]):
             if value is None:
                 raise BindError(f"meta slot {name!r}: expected a number, got None")
             self._host_values[name].write(value)
+            return
+        if name in self._numbers:
+            self._set_number(name, value)
             return
         slot = self._require(name)
         if value is None:
@@ -218,6 +231,12 @@ class Hyperparameters(MutableMapping[str, float]):
         else:
             self._set_group(slot, number)
             self.synchronize()
+
+    def _set_number(self, name: str, value: object) -> None:
+        number = self._numbers[name]
+        checked = number.check(value, f"meta slot {name!r}")
+        self._fill(self._number_places[name], checked)
+        number.value = checked
 
     def _set_group(self, slot: OptimizerSlot, value: float) -> None:
         rule, settings = self._rules[slot.group], self._groups[slot.group]
@@ -254,30 +273,34 @@ class Hyperparameters(MutableMapping[str, float]):
             self._tensor(slot).copy_(row.free(beta, steps))
 
     def settings(self) -> list[dict[str, Any]]:
-        """What the param groups hold now, for a snapshot."""
+        """What the param groups hold now, and behind them the numbers of the step itself, for a snapshot."""
+        own = [{name: number.value for name, number in self._numbers.items()}] if self._numbers else []
         return [
             {
                 key: value.clone() if isinstance(value := group[key], torch.Tensor) else value
                 for key in rule.entries()
             }
             for rule, group in zip(self._rules, self._groups, strict=True)
-        ]
+        ] + own
 
     def restore_settings(self, settings: list[dict[str, Any]]) -> None:
         """Put back what `settings` returned; the device slots were restored with their arena."""
-        for k, (group, saved) in enumerate(zip(self._groups, settings, strict=True)):
+        count = len(self._rules)
+        for k, (group, saved) in enumerate(zip(self._groups, settings[:count], strict=True)):
             group.update(saved)
             self._seen[k] = None
+        for name, value in (item for own in settings[count:] for item in own.items()):
+            self._numbers[name].value = value
         self.synchronize()
 
     def __delitem__(self, name: str) -> None:
         raise BindError("meta slots cannot be deleted")
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._shown, *self._host_values])
+        return iter([*self._shown, *self._host_values, *self._numbers])
 
     def __len__(self) -> int:
-        return len(self._shown) + len(self._host_values)
+        return len(self._shown) + len(self._host_values) + len(self._numbers)
 
     def __repr__(self) -> str:
         return f"Hyperparameters({', '.join(f'{name}={value!r}' for name, value in self.items())})"

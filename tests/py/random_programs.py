@@ -14,6 +14,8 @@ import torch
 from models import OPTIMIZERS, Batch, MakeOptimizer
 from torch import nn
 
+from aicf_mlir import ClipGradNorm
+
 SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 127, 129)
 """One below, at and above what kernels are tiled and vectorised by."""
 
@@ -297,10 +299,11 @@ class Program:
     loss: Loss
     optimizer: MakeOptimizer
     batches: list[Batch]
+    options: Options
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name} {list(t.shape)}" for name, t in self.batches[0].items())
-        return f"{self.make_model()!r}\n{self.loss}, {self.optimizer}, {self.dtype}, {shapes}"
+        return f"{self.make_model()!r}\n{self.loss}, {self.optimizer}, {self.options}, {self.dtype}, {shapes}"
 
 
 @dataclass(frozen=True)
@@ -317,6 +320,28 @@ class InGroups:
 
     def __str__(self) -> str:
         return f"{self.config} in two groups"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What else is asked of the step, and the same in torch."""
+
+    clip_grad_norm: ClipGradNorm | None = None
+    clip_grad_value: float | None = None
+
+    def apply(self, model: nn.Module) -> None:
+        """Clip the gradients of `model`."""
+        parameters = [p for p in model.parameters() if p.grad is not None]
+        if self.clip_grad_value is not None:
+            nn.utils.clip_grad_value_(parameters, self.clip_grad_value)
+        if (clip := self.clip_grad_norm) is not None:
+            nn.utils.clip_grad_norm_(parameters, clip.max_norm, clip.norm_type)  # pyright: ignore[reportArgumentType]
+
+
+def _options(draw: Draw) -> Options:
+    norm = ClipGradNorm(draw.choice((0.01, 1.0, 100.0)), draw.choice((2.0, 2.0, math.inf)))
+    value = draw.choice((0.01, 0.3))
+    return Options(norm if draw.random() < 0.3 else None, value if draw.random() < 0.15 else None)
 
 
 def _loss(draw: Draw, classes: int) -> Loss:
@@ -385,6 +410,5 @@ def program(seed: int) -> Program:
         else:
             t = torch.randn((*leading, widths[-1]), generator=generator).to(dtype)
         batches.append({"x": x, "t": t})
-    return Program(
-        seed, dtype, make_model, loss, InGroups(optimizer) if draw.random() < 0.25 else optimizer, batches
-    )
+    grouped = InGroups(optimizer) if draw.random() < 0.25 else optimizer
+    return Program(seed, dtype, make_model, loss, grouped, batches, _options(draw))

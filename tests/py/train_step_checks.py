@@ -26,7 +26,9 @@ def check_train_step(case: Program, device: str) -> None:
     model = case.make_model().to(device)
     optimizer = case.optimizer(model)
     batches = [to_device(batch, device) for batch in case.batches]
-    step = compile_train_step(model, optimizer, loss_fn=case.loss, example=batches[0], device=device)
+    step = compile_train_step(
+        model, optimizer, loss_fn=case.loss, example=batches[0], device=device, **vars(case.options)
+    )
     start, parameters = step.snapshot(), values(model, optimizer)
     arguments = {**parameters, **dict(model.named_buffers()), **batches[0], **step.meta}
 
@@ -141,6 +143,7 @@ def _train(case: Program, dtype: torch.dtype, perturbation: int | None) -> list[
         for parameter in model.parameters():
             if perturbation is not None and parameter.grad is not None:
                 parameter.grad.copy_(summed_otherwise(parameter.grad))
+        case.options.apply(model)
         optimizer.step()
         after.append({"loss": loss.detach(), **values(model, optimizer)})
     return after

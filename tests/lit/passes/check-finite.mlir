@@ -1,5 +1,5 @@
 // The loss and the gradients are checked before the first update; the check follows those of the model.
-// RUN: aicf-opt %s "--apply-optimizer=kind=sgd check-finite" --split-input-file | filecheck %s
+// RUN: aicf-opt %s --check-finite --apply-optimizer=kind=sgd --split-input-file --verify-diagnostics | filecheck %s
 
 // CHECK-LABEL: func.func @first
 // CHECK:         %failed: tensor<3xi64> {aicf.role = "status", aicf.name = "failed"},
@@ -34,4 +34,12 @@ func.func @second(
   %t1 = nn.check_index %s, %t {code = 5, classes = 2} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
   %g = nn.neg %x : tensor<4xf32>
   func.return %l, %g, %t1 : tensor<f32>, tensor<4xf32>, tensor<3xi64>
+}
+
+// -----
+
+// expected-error@+1 {{@undifferentiated has no loss with gradients among its results; run autodiff first}}
+func.func @undifferentiated(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %l = nn.sum %w {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  func.return %l : tensor<f32>
 }

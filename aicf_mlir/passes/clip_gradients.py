@@ -1,0 +1,217 @@
+"""Limits on gradients, between differentiation and the optimizer: torch's clip_grad_value_ and clip_grad_norm_ in the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NoReturn
+
+from xdsl.builder import Builder
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import LocationAttr, ModuleOp, TensorType, UnknownLoc, f32, f64
+from xdsl.ir import Attribute, OpResult, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint
+from xdsl.utils.exceptions import PassFailedException, VerifyException
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.reductions import REDUCTIONS
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, parse_groups
+from aicf_mlir.ir.signature import (
+    Label,
+    append_argument,
+    argument_keys,
+    result_keys,
+    result_labels,
+    return_op,
+    set_results,
+)
+from aicf_mlir.ir.tensor_op import element_type
+from aicf_mlir.optimizers.op import HYPERPARAMETER
+from aicf_mlir.optimizers.slots import OptimizerSlot
+
+MAX_NORM, MAX_VALUE = "clip_grad_norm", "clip_grad_value"
+"""The names of the limits among the metas."""
+
+NORM = "grad_norm"
+"""The name of the norm among the outputs."""
+
+EPSILON = 1e-6
+"""What torch adds to a norm before it divides by it."""
+
+
+@dataclass(frozen=True)
+class ClipGradientsPass(ModulePass):
+    """
+    Put gradients within limits in the place of the gradients among the results of every function.
+
+    Only gradients that the optimizer uses: those of its param groups in `aicf.optimizer`, all without that attribute. The limits
+    are metas, new last arguments. With `value` each element is brought between -clip_grad_value and clip_grad_value. With
+    `norm`, behind that, all gradients are multiplied by min(clip_grad_norm / (norm + 1e-6), 1), where the norm is that of all
+    their elements together, in f32, or f64 where one of them is of f64; it is a new result, the output "grad_norm".
+
+    Options:
+      value: limit each element
+      norm: the order of the norm to be limited, 2.0 or inf, say
+      per-group: each param group has a norm and a limit of its own; those of group k > 0 end with `.k`
+    """
+
+    name = "clip-gradients"
+
+    value: bool = False
+    norm: float | None = None
+    per_group: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.value and self.norm is None:
+            raise ValueError("expected value, norm or both")
+        if self.norm is not None and not self.norm > 0:
+            raise ValueError(f"expected a norm of an order above 0, got {self.norm}")
+        if self.per_group and self.norm is None:
+            raise ValueError("expected norm beside per-group")
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in op.ops:
+            if isinstance(function, func.FuncOp) and not function.is_declaration:
+                self.clip(function)
+
+    def clip(self, function: func.FuncOp) -> None:
+        """Limit the gradients of one function."""
+        results = list(zip(return_op(function).operands, result_labels(function), strict=True))
+        gradients = {label.name: value for value, label in results if label.role == "grad"}
+        if not gradients:
+            refuse(
+                function, f"@{function.sym_name.data} has no gradients among its results; run autodiff first"
+            )
+        clipping = Clipping(function)
+        groups = [[name for name in group if name in gradients] for group in groups_of(function, gradients)]
+        if self.value:
+            limit = clipping.limit(MAX_VALUE)
+            for name in chain(*groups):
+                gradients[name] = clipping.within(gradients[name], limit)
+        if self.norm is not None:
+            for index, names in enumerate(groups if self.per_group else [list(chain(*groups))]):
+                if names:
+                    norm = clipping.scale(gradients, names, self.norm, index)
+                    results.append((norm, Label("output", OptimizerSlot(index, NORM).slot)))
+        set_results(
+            function,
+            [(gradients[label.name] if label.role == "grad" else value, label) for value, label in results],
+        )
+
+
+def groups_of(function: func.FuncOp, gradients: Mapping[str, SSAValue]) -> list[list[str]]:
+    """The parameters of each param group."""
+    if (attribute := function.attributes.get(OPTIMIZER)) is None:
+        return [list(gradients)]
+    try:
+        return [list(group.params) for group in parse_groups(attribute)]
+    except VerifyException as error:
+        refuse(function, str(error))
+
+
+class Clipping:
+    """Emits arguments and ops at the end of a function."""
+
+    def __init__(self, function: func.FuncOp):
+        self.function = function
+        end = return_op(function)
+        labels = result_labels(function)
+        losses = [value for value, label in zip(end.operands, labels, strict=True) if label.role == "loss"]
+        self.of_all = location_of(losses[0]) if losses else function.location
+        """The place in the user's code of ops on all gradients."""
+        self.location = self.of_all
+        self.builder = Builder(InsertPoint.before(end))
+
+    def limit(self, name: str) -> SSAValue:
+        """A new meta."""
+        self.expect_new("a meta", name, ("meta", name) in argument_keys(self.function))
+        argument = append_argument(self.function, HYPERPARAMETER, Label("meta", name))
+        argument.name_hint = name
+        return argument
+
+    def expect_new(self, what: str, name: str, is_there: bool) -> None:
+        """Refuse a function that has what is added under this name."""
+        if is_there:
+            where = self.function.sym_name.data
+            refuse(
+                self.function, f'@{where} has {what} named "{name}", which clip-gradients adds; leave it out'
+            )
+
+    def within(self, gradient: SSAValue, limit: SSAValue) -> SSAValue:
+        """`gradient` with each element between minus the limit and the limit; a NaN stays one."""
+        self.location = location_of(gradient)
+        bound = self.cast(limit, element_type(gradient))
+        above = self.emit(nn.MaximumOp(gradient, self.emit(nn.NegOp(bound))))
+        return self.emit(nn.MinimumOp(above, bound), named(gradient, "within"))
+
+    def scale(
+        self, gradients: dict[str, SSAValue], names: Sequence[str], order: float, group: int
+    ) -> SSAValue:
+        """Bring the gradients of these names under a limit of their norm; return the norm that they had."""
+        limit, name = self.limit(OptimizerSlot(group, MAX_NORM).slot), OptimizerSlot(group, NORM).slot
+        self.expect_new("an output", name, ("output", name) in result_keys(self.function))
+        wide = f64 if any(element_type(gradients[name]) == f64 for name in names) else f32
+        norms = [self.norm(gradients[name], order, wide) for name in names]
+        self.location = self.of_all
+        norm = self.emit(
+            REDUCTIONS["vector_norm"](self.emit(nn.ConcatOp(norms, 0)), ord=order),
+            name,
+        )
+        # In torch a number over a tensor is the reciprocal of the tensor times the number.
+        enlarged = self.emit(nn.AddOp(norm, self.emit(nn.ConstantOp(EPSILON, TensorType(wide, [])))))
+        quotient = self.emit(nn.MulOp(self.emit(nn.ReciprocalOp(enlarged)), self.cast(limit, wide)))
+        one = self.emit(nn.ConstantOp(1.0, TensorType(wide, [])))
+        factor = self.emit(nn.MinimumOp(quotient, one), OptimizerSlot(group, "clip").slot)
+        for name in names:
+            gradients[name] = self.times(gradients[name], factor)
+        return norm
+
+    def norm(self, gradient: SSAValue, order: float, wide: Attribute) -> SSAValue:
+        """The norm of all elements of one gradient, a vector of one element; 16-bit numbers are summed in f32."""
+        self.location = location_of(gradient)
+        norm = self.emit(REDUCTIONS["vector_norm"](self.cast(gradient, summed(gradient)), ord=order))
+        return self.emit(nn.ReshapeOp(self.cast(norm, wide), [1]), named(gradient, "norm"))
+
+    def times(self, gradient: SSAValue, factor: SSAValue) -> SSAValue:
+        """Every element times a number, rounded once."""
+        self.location = location_of(gradient)
+        element = summed(gradient)
+        product = self.emit(nn.MulOp(self.cast(gradient, element), self.cast(factor, element)))
+        clipped = self.cast(product, element_type(gradient))
+        clipped.name_hint = named(gradient, "clipped")
+        return clipped
+
+    def cast(self, value: SSAValue, element: Attribute) -> SSAValue:
+        """`value` in another element type; as it is where it has that one."""
+        return value if element_type(value) == element else self.emit(nn.CastOp(value, element))
+
+    def emit(self, op: ValueOp, name: str | None = None) -> SSAValue:
+        """The result of `op`, at the present location, under a name or that of the op."""
+        op.location = self.location
+        result = self.builder.insert(op).results[0]
+        result.name_hint = name or op.name.removeprefix("nn.")
+        return result
+
+
+def summed(gradient: SSAValue) -> Attribute:
+    """The type in which torch adds up numbers of this type."""
+    return f64 if element_type(gradient) == f64 else f32
+
+
+def named(gradient: SSAValue, suffix: str) -> str:
+    """What to call what is made of a gradient: `dw.norm`."""
+    return f"{gradient.name_hint}.{suffix}" if gradient.name_hint else suffix
+
+
+def location_of(value: SSAValue) -> LocationAttr:
+    """The place in the user's code that a value is of."""
+    return value.op.location if isinstance(value, OpResult) else UnknownLoc()
+
+
+def refuse(function: func.FuncOp, message: str) -> NoReturn:
+    """Stop at `function`."""
+    function.emit_error(message, PassFailedException(message))

@@ -10,7 +10,6 @@ import torch
 
 from aicf_mlir import _C, describe
 from aicf_mlir.errors import BindError, StateError
-from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
@@ -18,6 +17,7 @@ from aicf_mlir.runtime.further_sizes import FurtherSizes, is_further, with_furth
 from aicf_mlir.runtime.guards import Guard, Guards
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
+from aicf_mlir.runtime.micro_batches import StepBatch, joined, parts_of
 from aicf_mlir.runtime.outputs import Outputs
 from aicf_mlir.runtime.retrace import Retrace
 from aicf_mlir.runtime.tensors import current_stream
@@ -183,9 +183,9 @@ class BuiltStep:
     def _stream(self) -> int:
         return current_stream(self._device) if self._is_cuda else 0
 
-    def _select(self, batch: Batch, *, grow: bool = True) -> tuple[BoundPlan, Mapping[str, Any]]:
+    def _select(self, batch: StepBatch, *, grow: bool = True) -> tuple[BoundPlan, Mapping[str, Any]]:
         """The plan for a batch, compiled now where `grow` allows it; and the entries of the batch by name."""
-        entries = self._structure.names(self.name, batch)
+        entries = self._entries(batch)
         alone = len(self._plans) == 1 and not self._sizes.most
         for index, plan in enumerate(self._plans):
             if alone or _fits(plan, entries):
@@ -203,7 +203,13 @@ class BuiltStep:
             "Pass drop_last=True to the DataLoader, or compile with this batch size too, B=(…), or with further_sizes=1"
         )
 
-    def _grow(self, batch: Batch, entries: Mapping[str, Any]) -> BoundPlan:
+    def _entries(self, batch: StepBatch) -> Mapping[str, Any]:
+        """The tensors of a batch by name, of all micro-batches where the step has several. Raises BindError."""
+        if (count := self._request.accumulate) is None:
+            return self._structure.names(self.name, batch)
+        return joined([self._structure.names(self.name, part) for part in parts_of(batch, count)])
+
+    def _grow(self, batch: StepBatch, entries: Mapping[str, Any]) -> BoundPlan:
         """Compile a plan for `batch`, load the batch, and let the least recently used further plan go for it."""
         if self._changed() >= 0:
             self._watched.check()

@@ -24,6 +24,7 @@ from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
+from aicf_mlir.runtime.micro_batches import StepBatch, checked_count, each_step, shapes_of_parts
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.stages import Snapshots, make_context, run_stages
 from aicf_mlir.train_step import CompiledEvalStep, CompiledTrainStep
@@ -46,7 +47,7 @@ def compile_train_step(
     D: int | None = None,
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
-    warmup_inputs: Batch | Sequence[Batch] | None = None,
+    warmup_inputs: StepBatch | Sequence[StepBatch] | None = None,
     warmup_runs: int = 1,
     warmup_required: bool = True,
     name: str = "step",
@@ -57,6 +58,7 @@ def compile_train_step(
     further_sizes: int = 0,
     clip_grad_norm: float | Sequence[float] | ClipGradNorm | None = None,
     clip_grad_value: float | None = None,
+    accumulate: int | None = None,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
 
@@ -79,6 +81,9 @@ def compile_train_step(
     norm, as the functions of torch.nn.utils do: of all gradients together, or with a sequence that of each param group;
     `ClipGradNorm(1.0, math.inf)` another norm than 2. The limits are meta slots, `step.meta["clip_grad_norm"] = 0.5`, and
     `step.grad_norm` is the norm that there was. `check_finite` looks at gradients before, `keep_gradients` keeps limited ones.
+    `accumulate=k` makes one update of k micro-batches: a step then takes a list of k batches of the shapes of `example` (or of
+    `B`), and `replay(n)` is n updates. Loss and gradients are the means over the k, as where each loss is divided by k before
+    `backward()`; running statistics and random numbers go on from one to the next, and a check that fails skips all of them.
 
     With `further_sizes=N` a batch that differs in leading sizes alone, as the last of an epoch does, is compiled when it comes.
     Up to N are kept beside those named here; the least recently used makes room.
@@ -88,11 +93,12 @@ def compile_train_step(
     Raises TraceError for what cannot be expressed, SelectionError when a kernel is missing for the device, BindError for tensors
     that do not fit.
     """
+    count = checked_count(accumulate, further_sizes)
     request = Request(
         model,
         optimizer,
         loss_fn,
-        shapes_of(example),
+        shapes_of(example if count is None else shapes_of_parts(example)),
         B,
         D,
         device,
@@ -104,10 +110,11 @@ def compile_train_step(
         RandomState(seed),
         further_sizes=expect_further_sizes(further_sizes),
         clipping=Clipping.of(clip_grad_norm, clip_grad_value),
+        accumulate=count,
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
     vars(optimizer)["_aicf_step"] = weakref.ref(step)
-    for batch in several(warmup_inputs):
+    for batch in each_step(warmup_inputs, count):
         step.warmup(batch, warmup_runs)
     return step
 
@@ -170,6 +177,8 @@ class Request:
     check_finite: bool = False
     random: RandomState = field(default_factory=RandomState)
     clipping: Clipping = field(default_factory=Clipping)
+    accumulate: int | None = None
+    """Of how many micro-batches a step is; None for one of one batch."""
     further_sizes: int = 0
     groups: tuple[ShapeGroup, ...] | None = None
     """The shape groups, once they are no more those that were asked for at first."""
@@ -244,6 +253,7 @@ class Request:
             run_stages(traced.module, context, target=target, first="lowered", after_each=stages)
             return stages
         options = {
+            **({} if self.accumulate is None else {"accumulate": f"count={self.accumulate}"}),
             **({"check-finite": ""} if self.check_finite else {}),
             **self.clipping.passes,
             **({"apply-optimizer": "keep-grads"} if self.keep_gradients else {}),

@@ -61,7 +61,7 @@ PLANS = BODIES | {"builtin", "plan"}
 
 STAGES: tuple[Stage, ...] = (
     Stage("nn", ("canonicalize", "cse", "dce"), TENSORS, "the model and its loss, as traced"),
-    Stage("grad", ("autodiff",), TENSORS, "with the gradient of the loss"),
+    Stage("grad", ("autodiff", "accumulate?"), TENSORS, "with the gradient of the loss"),
     Stage(
         "step",
         ("check-finite?", "clip-gradients?", "apply-optimizer", "canonicalize", "cse", "dce"),

@@ -19,11 +19,11 @@ import torch
 
 from aicf_mlir.built_step import NOT_CAPTURED, BuiltStep
 from aicf_mlir.errors import BindError, DataError, GuardError, StateError
-from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_request
 from aicf_mlir.runtime.interrupts import held
+from aicf_mlir.runtime.micro_batches import StepBatch
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.runtime.release import release_tensors
 from aicf_mlir.runtime.snapshot import Snapshot, copied, put_back
@@ -46,7 +46,7 @@ class CompiledTrainStep(BuiltStep):
     steps further.
     """
 
-    def train_step(self, batch: Batch) -> torch.Tensor:
+    def train_step(self, batch: StepBatch) -> torch.Tensor:
         """Run one step eagerly (no graph) and return its loss.
 
         Raises BindError when `batch` does not match a compiled shape group in names, shapes, dtypes or device, or when a
@@ -63,12 +63,12 @@ class CompiledTrainStep(BuiltStep):
                 raise self._data_error(plan, SKIPPED)
             return plan.loss.clone()
 
-    def warmup(self, batch: Batch, runs: int = 1) -> None:
+    def warmup(self, batch: StepBatch, runs: int = 1) -> None:
         """Run the step `runs` times and put everything back: parameters and optimizer state stay exactly as they were."""
         with self._session:
             self._warmup(batch, runs)
 
-    def _warmup(self, batch: Batch, runs: int) -> None:
+    def _warmup(self, batch: StepBatch, runs: int) -> None:
         if runs < 1:
             raise StateError(f"warmup needs at least one run, got runs={runs}")
         plan, entries = self._select(batch)
@@ -89,14 +89,14 @@ class CompiledTrainStep(BuiltStep):
                 self._state = "warmed"
 
     @overload
-    def capture(self, batch: Batch | None = None) -> None: ...
+    def capture(self, batch: StepBatch | None = None) -> None: ...
     @overload
     def capture(
-        self, batch: Batch | None = None, *, verify: Literal["bitwise"], steps: int = 3
+        self, batch: StepBatch | None = None, *, verify: Literal["bitwise"], steps: int = 3
     ) -> Certificate: ...
 
     def capture(
-        self, batch: Batch | None = None, *, verify: Literal["bitwise"] | None = None, steps: int = 3
+        self, batch: StepBatch | None = None, *, verify: Literal["bitwise"] | None = None, steps: int = 3
     ) -> Certificate | None:
         """Record the step for the shapes of `batch` into one graph; no parameter changes.
 
@@ -127,7 +127,7 @@ class CompiledTrainStep(BuiltStep):
             log.info("%s: capture ends, %d launches", self.name, len(plan.program.launches))
             return None if verify is None else self._certify(plan, steps)
 
-    def replay(self, n: int = 1, inputs: Batch | None = None, sync: bool = False) -> torch.Tensor:
+    def replay(self, n: int = 1, inputs: StepBatch | None = None, sync: bool = False) -> torch.Tensor:
         """Repeat the captured step `n` times with nothing from the host in between; return the loss of the last.
 
         `inputs` replaces the batch first; `sync` waits until the device is done. Equal, bit for bit, to `n` calls of train_step.
@@ -379,7 +379,7 @@ class CompiledEvalStep(CompiledTrainStep):
     It changes what the model's forward changes, as in torch: the buffers that it updates in this mode.
     """
 
-    def eval_step(self, batch: Batch) -> torch.Tensor:
+    def eval_step(self, batch: StepBatch) -> torch.Tensor:
         """Compute the loss of `batch`."""
         return self.train_step(batch)
 

@@ -37,6 +37,9 @@ class Symbol(str):
 AttributeValue = bool | int | float | str | list[int]
 """What an attribute of a kernel op is in Python."""
 
+AT_ONCE = "aicf.at_once"
+"""Marks an op that is computed where it stands, for what it reads is large: no launch of others takes it in later."""
+
 
 def to_attribute(value: bool | int | float | str | Sequence[int]) -> Attribute:
     """The attribute that stands for `value`."""

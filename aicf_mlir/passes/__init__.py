@@ -14,6 +14,7 @@ from xdsl.passes import ModulePass
 
 FLAGS = (
     "autodiff",
+    "accumulate",
     "check-finite",
     "clip-gradients",
     "apply-optimizer",

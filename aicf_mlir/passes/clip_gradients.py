@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NoReturn
 
-from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import LocationAttr, ModuleOp, TensorType, UnknownLoc, f32, f64
-from xdsl.ir import Attribute, OpResult, SSAValue
+from xdsl.dialects.builtin import ModuleOp, TensorType, f32, f64
+from xdsl.ir import Attribute, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.emitter import Emitter, location_of, summed_in
 from aicf_mlir.dialects.nn.reductions import REDUCTIONS
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, parse_groups
 from aicf_mlir.ir.signature import (
@@ -113,18 +112,17 @@ def groups_of(function: func.FuncOp, gradients: Mapping[str, SSAValue]) -> list[
         refuse(function, str(error))
 
 
-class Clipping:
+class Clipping(Emitter):
     """Emits arguments and ops at the end of a function."""
 
     def __init__(self, function: func.FuncOp):
-        self.function = function
         end = return_op(function)
         labels = result_labels(function)
         losses = [value for value, label in zip(end.operands, labels, strict=True) if label.role == "loss"]
         self.of_all = location_of(losses[0]) if losses else function.location
         """The place in the user's code of ops on all gradients."""
-        self.location = self.of_all
-        self.builder = Builder(InsertPoint.before(end))
+        super().__init__(InsertPoint.before(end), self.of_all)
+        self.function = function
 
     def limit(self, name: str) -> SSAValue:
         """A new meta."""
@@ -173,43 +171,22 @@ class Clipping:
     def norm(self, gradient: SSAValue, order: float, wide: Attribute) -> SSAValue:
         """The norm of all elements of one gradient, a vector of one element; 16-bit numbers are summed in f32."""
         self.location = location_of(gradient)
-        norm = self.emit(REDUCTIONS["vector_norm"](self.cast(gradient, summed(gradient)), ord=order))
+        norm = self.emit(REDUCTIONS["vector_norm"](self.cast(gradient, summed_in(gradient)), ord=order))
         return self.emit(nn.ReshapeOp(self.cast(norm, wide), [1]), named(gradient, "norm"))
 
     def times(self, gradient: SSAValue, factor: SSAValue) -> SSAValue:
         """Every element times a number, rounded once."""
         self.location = location_of(gradient)
-        element = summed(gradient)
+        element = summed_in(gradient)
         product = self.emit(nn.MulOp(self.cast(gradient, element), self.cast(factor, element)))
         clipped = self.cast(product, element_type(gradient))
         clipped.name_hint = named(gradient, "clipped")
         return clipped
 
-    def cast(self, value: SSAValue, element: Attribute) -> SSAValue:
-        """`value` in another element type; as it is where it has that one."""
-        return value if element_type(value) == element else self.emit(nn.CastOp(value, element))
-
-    def emit(self, op: ValueOp, name: str | None = None) -> SSAValue:
-        """The result of `op`, at the present location, under a name or that of the op."""
-        op.location = self.location
-        result = self.builder.insert(op).results[0]
-        result.name_hint = name or op.name.removeprefix("nn.")
-        return result
-
-
-def summed(gradient: SSAValue) -> Attribute:
-    """The type in which torch adds up numbers of this type."""
-    return f64 if element_type(gradient) == f64 else f32
-
 
 def named(gradient: SSAValue, suffix: str) -> str:
     """What to call what is made of a gradient: `dw.norm`."""
     return f"{gradient.name_hint}.{suffix}" if gradient.name_hint else suffix
-
-
-def location_of(value: SSAValue) -> LocationAttr:
-    """The place in the user's code that a value is of."""
-    return value.op.location if isinstance(value, OpResult) else UnknownLoc()
 
 
 def refuse(function: func.FuncOp, message: str) -> NoReturn:

@@ -78,7 +78,7 @@ class BoundPlan:
             raise PlanError(f"constant slot {slot.name!r} has no value")
         self._view(slot).fill_(slot.value)
 
-    def stage(self, batch: Mapping[str, torch.Tensor]) -> tuple[Staged, list[torch.Tensor]]:
+    def stage(self, batch: Mapping[str, Any]) -> tuple[Staged, list[torch.Tensor]]:
         """Check the whole batch and make each tensor dense; nothing of the step changes.
 
         Returns addresses and the tensors that own them, which must live until they are copied.

@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 from models import OPTIMIZERS, Batch, MakeOptimizer
+from step_options import Options, options_of
 from torch import nn
-
-from aicf_mlir import ClipGradNorm
 
 SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 127, 129)
 """One below, at and above what kernels are tiled and vectorised by."""
@@ -322,28 +321,6 @@ class InGroups:
         return f"{self.config} in two groups"
 
 
-@dataclass(frozen=True)
-class Options:
-    """What else is asked of the step, and the same in torch."""
-
-    clip_grad_norm: ClipGradNorm | None = None
-    clip_grad_value: float | None = None
-
-    def apply(self, model: nn.Module) -> None:
-        """Clip the gradients of `model`."""
-        parameters = [p for p in model.parameters() if p.grad is not None]
-        if self.clip_grad_value is not None:
-            nn.utils.clip_grad_value_(parameters, self.clip_grad_value)
-        if (clip := self.clip_grad_norm) is not None:
-            nn.utils.clip_grad_norm_(parameters, clip.max_norm, clip.norm_type)  # pyright: ignore[reportArgumentType]
-
-
-def _options(draw: Draw) -> Options:
-    norm = ClipGradNorm(draw.choice((0.01, 1.0, 100.0)), draw.choice((2.0, 2.0, math.inf)))
-    value = draw.choice((0.01, 0.3))
-    return Options(norm if draw.random() < 0.3 else None, value if draw.random() < 0.15 else None)
-
-
 def _loss(draw: Draw, classes: int) -> Loss:
     reduction = draw.choice(("mean", "sum"))
     kind = draw.choice(("mse", "mse", "cross_entropy", "cross_entropy", "products"))
@@ -411,4 +388,4 @@ def program(seed: int) -> Program:
             t = torch.randn((*leading, widths[-1]), generator=generator).to(dtype)
         batches.append({"x": x, "t": t})
     grouped = InGroups(optimizer) if draw.random() < 0.25 else optimizer
-    return Program(seed, dtype, make_model, loss, grouped, batches, _options(draw))
+    return Program(seed, dtype, make_model, loss, grouped, batches, options_of(draw))

@@ -10,64 +10,20 @@ from typing import Any
 
 import pytest
 import torch
+from clipped_training import OPTIMIZERS, Training, batches
 from levels import run_text
-from models import Batch, WithDeadParameter, mlp, mse, regression, to_device, values
+from models import WithDeadParameter, mlp, mse, regression, to_device, values
 from oracle import assert_all_right, assert_same_bits
 
-from aicf_mlir import BindError, ClipGradNorm, NonFiniteError, StateError, TraceError, compile_train_step
+from aicf_mlir import ClipGradNorm, NonFiniteError, compile_train_step
 from aicf_mlir.stages import STAGE_NAMES
-from aicf_mlir.train_step import CompiledTrainStep
 
 STEPS = 50
-
-OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-    "adam": lambda p: torch.optim.Adam(p, lr=1e-2),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, weight_decay=0.1),
-    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3, momentum=0.5),
-}
 
 
 def limit_at(step: int) -> float:
     """Sometimes below the norm, sometimes above, sometimes none at all."""
     return (0.05, 0.3, 0.0, 100.0, math.inf, 1e-3)[step % 6]
-
-
-def batches(
-    count: int, dtype: torch.dtype = torch.float32, device: str = "cpu", rows: int = 8
-) -> list[Batch]:
-    return [to_device(regression(rows, seed=number, dtype=dtype), device) for number in range(count)]
-
-
-class Training:
-    """A model with its optimizer in two param groups and a schedule of its learning rate: in torch, or compiled."""
-
-    def __init__(
-        self, optimizer: str, dtype: torch.dtype = torch.float32, device: str = "cpu", **options: Any
-    ):
-        self.model = mlp(8, 17, 8).to(dtype).to(device)
-        weights, biases = ([p for p in self.model.parameters() if p.dim() == dim] for dim in (2, 1))
-        self.groups = [weights, biases]
-        self.optimizer = OPTIMIZERS[optimizer]([{"params": weights}, {"params": biases}])
-        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 10, 0.5)
-        self.device, self.options = device, options
-        self.norms: list[torch.Tensor] = []
-
-    def compiled(self, example: Batch | list[Batch]) -> CompiledTrainStep:
-        return compile_train_step(
-            self.model, self.optimizer, loss_fn=mse, example=example, device=self.device, **self.options
-        )
-
-    def in_torch(self, batch: Batch, clip: Callable[[Training], object]) -> None:
-        self.optimizer.zero_grad()
-        mse(self.model, batch).backward()
-        clip(self)
-        self.optimizer.step()
-        self.schedule.step()
-
-    def values(self) -> dict[str, torch.Tensor]:
-        norms = {f"norm {number}": norm.detach().cpu().clone() for number, norm in enumerate(self.norms)}
-        return {**values(self.model, self.optimizer), **norms}
 
 
 Clip = Callable[[Training, Mapping[str, float]], object]
@@ -397,70 +353,3 @@ def test_an_unlimited_norm_is_only_read(device: str) -> None:
     ours.compiled(batch).train_step(batch)
     plain.compiled(batch).train_step(batch)
     assert_same_bits(ours.values(), plain.values())
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "nan": ({"clip_grad_norm": math.nan}, "clip_grad_norm is nan"),
-    "negative": (
-        {"clip_grad_norm": -1.0},
-        "clip_grad_norm must not be negative, got -1.0; math.inf limits nothing",
-    ),
-    "text": ({"clip_grad_norm": "1"}, "clip_grad_norm must be a real number"),
-    "value": ({"clip_grad_value": -0.5}, "clip_grad_value must not be negative, got -0.5"),
-    "of one group": ({"clip_grad_norm": [1.0, -2.0]}, "clip_grad_norm must not be negative, got -2.0"),
-    "too few": (
-        {"clip_grad_norm": [1.0]},
-        "clip_grad_norm has 1 limits, the optimizer 2 param groups; give one",
-    ),
-    "too many": ({"clip_grad_norm": [1.0] * 3}, "clip_grad_norm has 3 limits, the optimizer 2 param groups"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_limit_is_refused(case: str) -> None:
-    options, text = REFUSED[case]
-    run = Training("sgd", **options)
-    before = [p.data_ptr() for p in run.model.parameters()]
-    with pytest.raises(BindError) as raised:
-        run.compiled(batches(1)[0])
-    assert text in str(raised.value)
-    assert [p.data_ptr() for p in run.model.parameters()] == before
-
-
-def test_the_order_of_a_norm_is_above_zero() -> None:
-    for order in (0, -1.0, -math.inf):
-        with pytest.raises(BindError, match="norm_type must be above 0"):
-            ClipGradNorm(1.0, order)
-    with pytest.raises(BindError, match="norm_type must be a real number"):
-        ClipGradNorm(1.0, "fro")  # pyright: ignore[reportArgumentType]
-
-
-def test_a_limit_that_is_none_changes_nothing() -> None:
-    run = Training("sgd", clip_grad_norm=0.5)
-    step = run.compiled(batches(1)[0])
-    for wrong, text in (
-        (math.nan, "is nan"),
-        (-1.0, "must not be negative"),
-        (None, "must be a real number"),
-    ):
-        with pytest.raises(BindError, match=f"meta slot 'clip_grad_norm' {text}"):
-            step.meta["clip_grad_norm"] = wrong  # pyright: ignore[reportArgumentType]
-        assert step.meta["clip_grad_norm"] == 0.5
-    with pytest.raises(KeyError, match="no meta slot 'clip_grad_value'"):
-        step.meta["clip_grad_value"] = 1.0
-
-
-def test_a_norm_must_have_been_asked_for_and_computed() -> None:
-    (batch,) = batches(1)
-    with pytest.raises(BindError, match="no norm of its gradients; compile with clip_grad_norm"):
-        _ = Training("sgd", clip_grad_value=1.0).compiled(batch).grad_norm
-    with pytest.raises(StateError, match="no step has been taken yet"):
-        _ = Training("sgd", clip_grad_norm=1.0).compiled(batch).grad_norm
-
-
-def test_a_group_that_is_added_needs_a_limit() -> None:
-    run = Training("sgd", clip_grad_norm=[1.0, 1.0])
-    step = run.compiled(batches(1)[0])
-    run.optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
-    with pytest.raises((BindError, TraceError), match="2 limits, the optimizer 3 param groups"):
-        step.recompile()

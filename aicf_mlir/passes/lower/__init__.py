@@ -19,6 +19,7 @@ from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, Rewrite
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import LoweringError
+from aicf_mlir.ir.attributes import AT_ONCE
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.names import name_after_op
@@ -59,6 +60,8 @@ class ApplyRule(RewritePattern):
         name_after_op(
             launch for launch in launches[:-1] if isinstance(launch, kernel.ReshapeOp | kernel.ViewOp)
         )
+        if AT_ONCE in op.attributes:
+            launches[-1].attributes[AT_ONCE] = op.attributes[AT_ONCE]
         results = [result for launch in launches for result in launch.results]
         rewriter.replace(op, launches, results[len(results) - len(op.results) :])
 

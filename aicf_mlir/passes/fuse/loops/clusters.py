@@ -14,6 +14,7 @@ from xdsl.ir import Operation, SSAValue
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.ir.attributes import AT_ONCE
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.passes.fuse.loops.cluster import (
     MOST_LINES,
@@ -53,7 +54,7 @@ class Clustering:
         self.again: dict[SSAValue, list[Operation]] = {}
         """Who reads a value because it computes again what the text has it read."""
         self._readers: dict[SSAValue, list[Operation]] = {}
-        loops = {op: member_of(op, bodies) for op in self.ops}
+        loops = {op: member_of(op, bodies) for op in self.ops if AT_ONCE not in op.attributes}
         self.loops = {op: member for op, member in loops.items() if member is not None}
         self.roots = {access.root for member in self.loops.values() for access in member.operands}
 

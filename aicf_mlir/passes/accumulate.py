@@ -1,0 +1,181 @@
+"""Several micro-batches and one update: the differentiated function once for each, and the mean of losses and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, FunctionType, IntegerAttr, ModuleOp, TensorType, UnitAttr, i64
+from xdsl.ir import OpResult, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint
+from xdsl.utils.exceptions import PassFailedException
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.emitter import Emitter, location_of, summed_in
+from aicf_mlir.ir.attributes import AT_ONCE
+from aicf_mlir.ir.signature import (
+    STATUS,
+    ArgumentIndex,
+    Label,
+    argument_labels,
+    result_labels,
+    return_op,
+    set_results,
+)
+from aicf_mlir.ir.tensor_op import element_type
+
+MEANS = ("loss", "grad")
+"""The roles of results of which the mean is returned."""
+
+
+@dataclass(frozen=True)
+class AccumulatePass(ModulePass):
+    """
+    Repeat every function for several micro-batches, one after the other, and return the mean of its losses and gradients.
+
+    The input "x" becomes the inputs "x.0", "x.1", …. What a function updates (running statistics, the count of random
+    numbers, the status) goes from one to the next; an output "y" becomes the outputs "y.0", "y.1", …. Sums are made in order
+    as soon as a gradient is there, 16-bit numbers in f32, and the mean is rounded once: nothing of one micro-batch but its
+    updates and sums is needed when the next one begins.
+
+    Options:
+      count: how many
+    """
+
+    name = "accumulate"
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"expected a count of 1 or more, got {self.count}")
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in op.ops:
+            if isinstance(function, func.FuncOp) and not function.is_declaration:
+                Accumulation(function, self.count).write()
+
+
+class Accumulation:
+    """Of one function."""
+
+    def __init__(self, function: func.FuncOp, count: int):
+        self.function, self.count = function, count
+        self.arguments, self.labels = list(function.args), argument_labels(function)
+        self.results = list(zip(return_op(function).operands, result_labels(function), strict=True))
+        if not any(label.role == "grad" for _, label in self.results):
+            where = function.sym_name.data
+            refuse(function, f"@{where} has no gradients among its results; run autodiff first")
+        self.body = list(function.body.block.ops)[:-1]
+        self.codes = max((op.codes[-1] for op in self.body if isinstance(op, nn.CheckOp)), default=0)
+
+    def write(self) -> None:
+        """Repeat the body, and return means, what has been carried on, and the outputs of each."""
+        inputs = self.inputs()
+        carried: dict[SSAValue, SSAValue] = {}
+        """What the arguments that a body updates are by now."""
+        found: list[list[SSAValue]] = [[] for _ in self.results]
+        """By result: the last sum, the last update, or the outputs of all micro-batches so far."""
+        for number, given in enumerate(inputs):
+            values = self.repeat(number, {**carried, **dict(zip(inputs[0], given, strict=True))})
+            for (value, label), so_far in zip(self.results, found, strict=True):
+                name, value = value.name_hint or "value", values.get(value, value)
+                if label.role in MEANS:
+                    so_far[:] = [self.added(so_far, value, name, is_last=number == self.count - 1)]
+                elif label.role == "output":
+                    so_far.append(value)
+                else:
+                    so_far[:] = [value]
+                    carried[self.updated_by(label)] = value
+        set_results(
+            self.function,
+            [
+                (value, numbered(label, number) if label.role == "output" else label)
+                for (_, label), values in zip(self.results, found, strict=True)
+                for number, value in enumerate(values)
+            ],
+        )
+
+    def inputs(self) -> list[list[SSAValue]]:
+        """The inputs of each micro-batch, in the signature one micro-batch behind the other."""
+        function, block = self.function, self.function.body.block
+        pairs = list(zip(self.arguments, self.labels, strict=True))
+        first = [(argument, label) for argument, label in pairs if label.role == "input"]
+        place = first[-1][0].index + 1 if first else 0
+        labels = [numbered(label, 0) if label.role == "input" else label for label in self.labels]
+        found: list[list[SSAValue]] = [[argument for argument, _ in first]]
+        for number in range(1, self.count):
+            found.append([])
+            for argument, label in first:
+                new = block.insert_arg(argument.type, place)
+                new.name_hint = hint(argument, number)
+                labels.insert(place, numbered(label, number))
+                found[number].append(new)
+                place += 1
+        for argument, _ in first:
+            argument.name_hint = hint(argument, 0)
+        function.function_type = FunctionType.from_lists(block.arg_types, function.function_type.outputs.data)
+        function.arg_attrs = ArrayAttr([label.to_attribute() for label in labels])
+        return found
+
+    def repeat(self, number: int, values: dict[SSAValue, SSAValue]) -> dict[SSAValue, SSAValue]:
+        """The body once more at the end of the function, with other values for some; what each value is in it."""
+        if number == 0:
+            return {}
+        end = return_op(self.function)
+        for op in self.body:
+            again = op.clone(values)
+            if isinstance(again, nn.CheckOp):  # the checks of all micro-batches are told apart
+                again.code = IntegerAttr(again.code.value.data + number * self.codes, i64)
+            for old, new in zip(op.results, again.results, strict=True):
+                new.name_hint = hint(old, number)
+            self.function.body.block.insert_op_before(again, end)
+        return values
+
+    def added(self, so_far: Sequence[SSAValue], value: SSAValue, name: str, is_last: bool) -> SSAValue:
+        """The sum with one more value, emitted where that is made; behind the last the mean."""
+        behind = InsertPoint.after(value.op) if isinstance(value, OpResult) else None
+        emitter = Emitter(behind or InsertPoint.before(return_op(self.function)), location_of(value))
+        if self.count == 1:
+            return value
+        total = emitter.cast(value, summed_in(value))
+        if so_far:
+            add = nn.AddOp(so_far[0], total)
+            total = emitter.emit(add, f"{name}.sum")
+            if not is_last:  # one launch for all sums would keep every gradient until the end
+                add.attributes[AT_ONCE] = UnitAttr()
+        if not is_last:
+            return total
+        count = emitter.emit(nn.ConstantOp(self.count, TensorType(element_type(total), [])))
+        mean = emitter.cast(emitter.emit(nn.DivOp(total, count)), element_type(value))
+        mean.name_hint = f"{name}.mean"
+        return mean
+
+    def updated_by(self, label: Label) -> SSAValue:
+        """The argument that a result takes the place of: one it updates, or the status."""
+        if label.role == STATUS:
+            return next(
+                argument
+                for argument, own in zip(self.arguments, self.labels, strict=True)
+                if own.role == STATUS
+            )
+        return self.arguments[ArgumentIndex(self.labels).updated_by(label)[0]]
+
+
+def numbered(label: Label, number: int) -> Label:
+    """The label of what belongs to one micro-batch: `x.1`."""
+    return replace(label, name=f"{label.name}.{number}")
+
+
+def hint(value: SSAValue, number: int) -> str | None:
+    """The name of a value in the text of one micro-batch."""
+    return value.name_hint and f"{value.name_hint}.{number}"
+
+
+def refuse(function: func.FuncOp, message: str) -> NoReturn:
+    """Stop at `function`."""
+    function.emit_error(message, PassFailedException(message))

@@ -1,0 +1,71 @@
+"""A step of several micro-batches: what it is given, as one batch with the entries "x.0", "x.1", …"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+
+from aicf_mlir.errors import BindError
+from aicf_mlir.frontend.structure import Batch, named, several
+
+StepBatch = Batch | Sequence[Batch]
+"""What one step takes: a batch, or a sequence of micro-batches where it accumulates."""
+
+
+def checked_count(count: object, further_sizes: int) -> int | None:
+    """How many micro-batches a step has, None for a step of one batch. Raises BindError for what is no number of them."""
+    if count is None or (type(count) is int and count > 0):
+        if count is not None and further_sizes:
+            raise BindError(
+                "further_sizes is for steps of one batch; with accumulate=k name the sizes in example="
+            )
+        return count
+    raise BindError(f"accumulate must be a whole number of micro-batches, 1 or more, got {count!r}")
+
+
+def parts_of(batch: object, count: int) -> Sequence[object]:
+    """The micro-batches of a step. Raises BindError for what is not `count` of them in a list or tuple."""
+    wanted = f"a step with accumulate={count} takes a list or tuple of {count} batches"
+    if not isinstance(batch, (list, tuple)):
+        raise BindError(f"{wanted}, got {type(batch).__name__}")
+    parts = cast(Sequence[object], batch)
+    if len(parts) != count:
+        raise BindError(f"{wanted}, got {len(parts)}; leave out what is left at the end of an epoch")
+    return parts
+
+
+def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The entries of all micro-batches by name."""
+    return {f"{name}.{number}": entry for number, part in enumerate(parts) for name, entry in part.items()}
+
+
+def shapes_of_parts(example: Any) -> Any:
+    """The examples of a step that accumulates, each shape once: micro-batches, or sequences of them as steps take them."""
+    if example is None:
+        return None
+    found: list[Any] = []
+    for each in several(example):
+        inner = several(each) if isinstance(each, (list, tuple)) else [each]
+        found += [part for part in inner if not any(_alike(part, other) for other in found)]
+    return found
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two micro-batches are nested alike, of the same names, shapes and types."""
+    return _described(one) == _described(other)
+
+
+def _described(part: Any) -> Any:
+    entries, _ = named(part)
+    return {name: (e.shape, e.dtype) if isinstance(e, torch.Tensor) else id(e) for name, e in entries.items()}
+
+
+def each_step(given: Any, count: int | None) -> list[Any]:
+    """The batches of some steps, each as a step takes it: of one, or of a sequence."""
+    steps = several(given)
+    if count is None or not steps:
+        return list(steps)
+    of_lists = all(isinstance(part, (list, tuple)) and several(part) != [part] for part in steps)
+    return list(steps) if of_lists else [given]

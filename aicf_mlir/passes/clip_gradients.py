@@ -35,6 +35,9 @@ from aicf_mlir.optimizers.slots import OptimizerSlot
 MAX_NORM, MAX_VALUE = "clip_grad_norm", "clip_grad_value"
 """The names of the limits among the metas."""
 
+EXAMPLES = {MAX_NORM: 1.0, MAX_VALUE: 1.0}
+"""What tools give where a text alone says nothing: 0 would train nothing."""
+
 NORM = "grad_norm"
 """The name of the norm among the outputs."""
 

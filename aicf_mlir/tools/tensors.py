@@ -21,6 +21,10 @@ from aicf_mlir.ir.signature import STATUS, Key
 from aicf_mlir.optimizers import EXAMPLES
 from aicf_mlir.optimizers.slots import plain_name
 from aicf_mlir.optimizers.traced import EXAMPLE
+from aicf_mlir.passes.clip_gradients import EXAMPLES as LIMITS
+
+_EXAMPLES = {**EXAMPLES, **LIMITS}
+"""Of metas, by their names without a group."""
 
 
 def check_memory(nbytes: int, what: str) -> None:
@@ -77,7 +81,7 @@ def random_value(tensor: Tensor, seed: int, shown: str | None = None) -> Array:
         high = 2 if tensor.dtype == "i1" else max(1, tensor.classes)
         return generator.integers(0, high, shape).astype(dtype)
     if tensor.role == "meta":
-        return np.full(shape, EXAMPLES.get(plain_name(tensor.name), EXAMPLE)).astype(dtype)
+        return np.full(shape, _EXAMPLES.get(plain_name(tensor.name), EXAMPLE)).astype(dtype)
     if tensor.role == "state":
         return np.zeros(shape, dtype)
     values = generator.standard_normal(shape)

@@ -118,7 +118,7 @@ class BuiltStep:
         Raises BindError for a step compiled without, StateError before the first step.
         """
         with self._session:
-            norm = self._request.clipping.norm_in(self._active.outputs)
+            norm = self._request.clipping.norm_in(self._active.outputs, self._device)
             if not self._begun:
                 raise StateError(f"{self.name}: no step has been taken yet, so no gradient has a norm")
             return norm

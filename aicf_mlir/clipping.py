@@ -86,13 +86,13 @@ class Clipping:
             options += ["per-group"] if self.norm.per_group else []
         return {"clip-gradients": " ".join(options)} if options else {}
 
-    def norm_in(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def norm_in(self, outputs: Mapping[str, torch.Tensor], device: torch.device) -> torch.Tensor:
         """A copy of the norms among the outputs of a step, 0 for a param group without gradients; BindError without a limit."""
         if self.norm is None:
             raise BindError(
                 "the step has no norm of its gradients; compile with clip_grad_norm=…, math.inf limits nothing"
             )
-        none = torch.zeros((), device=outputs["loss"].device)
+        none = torch.zeros((), device=device)
         norms = [outputs.get(OptimizerSlot(k, NORM).slot, none) for k in range(len(self.norm.limits))]
         return torch.stack(norms) if self.norm.per_group else norms[0].clone()
 

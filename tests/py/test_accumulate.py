@@ -326,7 +326,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "iterator": (lambda: iter(parts(0)), "takes a list or tuple of 3 batches, got list_iterator"),
     "tensor inside": (
         lambda: [*parts(0)[:2], torch.ones(1)],
-        "micro-batch 2 is a Tensor, no dict of tensors",
+        "a batch is a dict of tensors, got Tensor",
     ),
     "an entry lacks": (lambda: [*parts(0)[:2], {"x": torch.ones(8, 8)}], "the batch lacks 't.2'"),
     "an entry more": (
@@ -363,7 +363,7 @@ def test_what_is_no_number_of_micro_batches(count: Any) -> None:
 
 def test_examples_and_warm_ups_may_be_those_of_whole_steps() -> None:
     small, large = regression(4), regression(8)
-    assert shapes_of_parts(small) is small
+    assert shapes_of_parts(small) == [small]
     assert shapes_of_parts([small, small, small]) == [small]
     assert shapes_of_parts([[small, small], (large, large), small]) == [small, large]
     assert each_step([small, small], 2) == [[small, small]]

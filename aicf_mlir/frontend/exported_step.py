@@ -103,12 +103,14 @@ class ExportedStep:
         return [(spec, nodes[str(spec.arg.name)]) for spec in self.program.graph_signature.output_specs]
 
     def _mutation(self, spec: OutputSpec, node: Node) -> Exception:
-        entry = self.inputs.get(str(spec.target))
-        what = (
-            f"an output of kind {spec.kind.name}" if entry is None else f"changes the batch entry {entry!r}"
-        )
+        location = self.location(node)
+        if (entry := self.inputs.get(str(spec.target))) is not None:
+            what = f"the step changes the batch entry {entry!r} in place, which is not supported; compute with a copy"
+            return trace_error(what, location)
         return trace_error(
-            f"the step {what} in place, which is not supported; compute with a copy", self.location(node)
+            "the step calls an op that checks values while it runs, as torch.linalg.inv, solve and cholesky do, which is"
+            f" not supported (an output of kind {spec.kind.name}); compute without it",
+            location,
         )
 
     @cached_property

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 import torch
+from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from aicf_mlir.errors import TraceError
@@ -71,6 +73,15 @@ class LenientRecorder(Recorder):
             return made_up(next(tensors((args, kwargs or {}))))
 
 
+class LenientStep(ExportedStep):
+    """Looks at the result whatever else the graph changes: what torch takes apart may check values on the way."""
+
+    @cached_property
+    def result(self) -> Node:
+        """The node whose value the step returns."""
+        return next(node for spec, node in self._outputs if spec.kind is OutputKind.USER_OUTPUT)
+
+
 class LenientImporter(Importer):
     """Notes each node that it cannot import, and goes on with an argument of the node's type in its place."""
 
@@ -127,6 +138,7 @@ def unsupported_ops(
     written = dict[str, UnsupportedNode]()
     taken_apart = set[Any]()
     rules: dict[Any, Any] = {}
+    exported = LenientStep(**{each.name: getattr(exported, each.name) for each in fields(ExportedStep)})
     while True:
         exported = replace(exported, program=decompose(exported.program, rules))
         importer = importer_of(exported)

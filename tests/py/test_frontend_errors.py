@@ -131,6 +131,11 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
     "gradient hook": (lambda m, h: hook(h), "register_hook", r"registers a gradient hook"),
     "backward": (lambda m, h: h.sum().backward() or h, "backward()", r"calls `backward\(\)`"),
     "own backward": (lambda m, h: Straight.apply(h), "@staticmethod", r"'Straight' has its own backward"),
+    "op that checks values": (
+        lambda m, h: torch.linalg.inv(h @ h.t()) @ h,
+        "torch.linalg.inv",
+        r"checks values while it runs, as torch\.linalg\.inv, .* \(an output of kind TOKEN\); compute without it",
+    ),
     "random order": (lambda m, h: h + torch.randperm(4), "randperm", r"aten\.randperm.*draws random numbers"),
     "shapes that do not fit": (
         lambda m, h: h @ torch.zeros(3, 3),

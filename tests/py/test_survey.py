@@ -198,6 +198,12 @@ def test_what_follows_from_a_type_that_is_not_there_is_not_told() -> None:
     assert [finding.what for finding in found.findings] == ["aten.view_as_complex.default"]
 
 
+def test_an_op_that_checks_values_hides_nothing() -> None:
+    found = aicf_mlir.survey(Net(lambda m, h: torch.linalg.inv(h @ h.t()).erfc() @ h), None, batch())
+    assert [finding.what for finding in found.findings] == ["aten.linalg_inv.default", "aten.erfc.default"]
+    assert found.complete
+
+
 def test_nothing_changes() -> None:
     model = Many()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)

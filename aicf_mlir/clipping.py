@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -73,6 +73,13 @@ class Clipping:
             raise BindError(
                 f"{MAX_NORM} has {len(self.norm.limits)} limits, the optimizer {len(optimizer.param_groups)} param groups; "
                 "give one limit for each group, or a single number for all gradients together"
+            )
+
+    def check_outputs(self, names: Iterable[str]) -> None:
+        """Raise BindError for an output of the loss function with the name of the norm."""
+        if self.norm is not None and NORM in names:
+            raise BindError(
+                f"loss_fn returns an output {NORM!r}, which is the norm of a step with {MAX_NORM}; rename it"
             )
 
     @property

@@ -21,6 +21,7 @@ from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.structure import Batch, expect_one, several, shapes_of
 from aicf_mlir.garbage import cycles_collected
+from aicf_mlir.ir.signature import result_labels, steps
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
@@ -226,6 +227,9 @@ class Request:
             host_values = find_host_values(self.meta, reads, where, dtype)
             traces = self.trace(host_values)
         expect_one([traced.structure for traced in traces])
+        for traced in traces:
+            labels = [label for step in steps(traced.module) for label in result_labels(step)]
+            self.clipping.check_outputs([label.name for label in labels if label.role == "output"])
         modules = [traced.module.clone() for traced in traces]
         stages = [self.lower(traced, str(where)) for traced in traces]
         programs = [load_program(snapshots["plan"]) for snapshots in stages]

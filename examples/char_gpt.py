@@ -119,7 +119,14 @@ def compiled(
     """A step of AICF: the whole of it captured once, and replayed."""
     started = time.perf_counter()
     step = compile_train_step(
-        model, optimizer, loss_fn=loss_of, example=first, device=first["x"].device, name="gpt", seed=0
+        model,
+        optimizer,
+        loss_fn=loss_of,
+        example=first,
+        device=first["x"].device,
+        name="gpt",
+        seed=0,
+        clip_grad_norm=CLIP,
     )
     step.warmup(first)
     step.capture(first)

@@ -25,6 +25,7 @@ from aicf_mlir.ir.signature import (
     result_labels,
     return_op,
     set_results,
+    steps,
 )
 from aicf_mlir.ir.tensor_op import element_type
 
@@ -55,9 +56,8 @@ class AccumulatePass(ModulePass):
             raise ValueError(f"expected a count of 1 or more, got {self.count}")
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in op.ops:
-            if isinstance(function, func.FuncOp) and not function.is_declaration:
-                Accumulation(function, self.count).write()
+        for function in steps(op):
+            Accumulation(function, self.count).write()
 
 
 class Accumulation:

@@ -22,6 +22,7 @@ from aicf_mlir.ir.signature import (
     result_labels,
     return_op,
     set_results,
+    steps,
 )
 
 
@@ -36,9 +37,8 @@ class CheckFinitePass(ModulePass):
     name = "check-finite"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in op.ops:
-            if isinstance(function, func.FuncOp) and not function.is_declaration:
-                check(function)
+        for function in steps(op):
+            check(function)
 
 
 def check(function: func.FuncOp) -> None:

@@ -27,6 +27,7 @@ from aicf_mlir.ir.signature import (
     result_labels,
     return_op,
     set_results,
+    steps,
 )
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.optimizers.op import HYPERPARAMETER
@@ -76,9 +77,8 @@ class ClipGradientsPass(ModulePass):
             raise ValueError("expected norm beside per-group")
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in op.ops:
-            if isinstance(function, func.FuncOp) and not function.is_declaration:
-                self.clip(function)
+        for function in steps(op):
+            self.clip(function)
 
     def clip(self, function: func.FuncOp) -> None:
         """Limit the gradients of one function."""

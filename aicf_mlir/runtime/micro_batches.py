@@ -47,8 +47,9 @@ def shapes_of_parts(example: Any) -> Any:
         return None
     found: list[Any] = []
     for each in several(example):
-        inner = several(each) if isinstance(each, (list, tuple)) else [each]
-        found += [part for part in inner if not any(_alike(part, other) for other in found)]
+        for part in several(each) if isinstance(each, (list, tuple)) else [each]:
+            if not any(_alike(part, other) for other in found):
+                found.append(part)
     return found
 
 

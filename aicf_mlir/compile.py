@@ -16,6 +16,7 @@ from aicf_mlir.clipping import ClipGradNorm, Clipping
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import LossFunction, Traced, trace
+from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.random_state import RandomState
@@ -60,6 +61,7 @@ def compile_train_step(
     clip_grad_norm: float | Sequence[float] | ClipGradNorm | None = None,
     clip_grad_value: float | None = None,
     accumulate: int | None = None,
+    metrics: Mapping[str, str] | None = None,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
 
@@ -89,6 +91,8 @@ def compile_train_step(
     With `further_sizes=N` a batch that differs in leading sizes alone, as the last of an epoch does, is compiled when it comes.
     Up to N are kept beside those named here; the least recently used makes room.
 
+    `metrics` gathers outputs over steps, {"accuracy": "mean"}, by "mean", "sum", "max" or "min"; `step.metrics()` reads them.
+
     Steps over the same model or optimizer share parameters and state: each sees the others' updates, and they run one at a time.
 
     Raises TraceError for what cannot be expressed, SelectionError when a kernel is missing for the device, BindError for tensors
@@ -112,6 +116,7 @@ def compile_train_step(
         further_sizes=expect_further_sizes(further_sizes),
         clipping=Clipping.of(clip_grad_norm, clip_grad_value),
         accumulate=count,
+        metrics=Metrics(metrics),
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
     vars(optimizer)["_aicf_step"] = weakref.ref(step)
@@ -133,6 +138,7 @@ def compile_eval_step(
     meta: Sequence[str] = (),
     seed: int | None = None,
     further_sizes: int = 0,
+    metrics: Mapping[str, str] | None = None,
 ) -> CompiledEvalStep:
     """Compile the loss of `model` alone: the step computes it and trains nothing.
 
@@ -152,6 +158,7 @@ def compile_eval_step(
         tuple(meta),
         random=RandomState(seed),
         further_sizes=expect_further_sizes(further_sizes),
+        metrics=Metrics(metrics),
     )
     return CompiledEvalStep(request, request.build(), warmup_required=False)
 
@@ -181,6 +188,7 @@ class Request:
     accumulate: int | None = None
     """Of how many micro-batches a step is; None for one of one batch."""
     further_sizes: int = 0
+    metrics: Metrics = field(default_factory=Metrics)
     groups: tuple[ShapeGroup, ...] | None = None
     """The shape groups, once they are no more those that were asked for at first."""
 
@@ -208,6 +216,7 @@ class Request:
                     dtype=self.dtype or _dtype(self.model),
                     host_values=names,
                     random=self.random,
+                    metrics=self.metrics,
                 )
                 for batch, size in (self.shape_groups if groups is None else groups)
             ]

@@ -204,6 +204,13 @@ class CompiledTrainStep(BuiltStep):
         if plan.executor.failed:
             raise self._data_error(plan, SKIPPED)
 
+    def metrics(self, *, reset: bool = False) -> dict[str, torch.Tensor]:
+        """What the metrics have gathered over whole steps; with `reset` they then begin anew. Waits for the device."""
+        with self._session:
+            self._synchronize()
+            self._bound.check()
+            return self._request.metrics.values(self.name, reset)
+
     def reset(self) -> None:
         """Free the graphs and what capture took; parameters and optimizer state stay."""
         with self._session, held():

@@ -11,11 +11,13 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, Modul
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.shape import MOST_EXACT
 from aicf_mlir.frontend.bindings import Binding, Bindings
 from aicf_mlir.frontend.emitter import Emitter, tensor_type
 from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep, Update
+from aicf_mlir.frontend.metrics import COUNT, KINDS, Metrics
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.node_importer import NodeImporter
 from aicf_mlir.frontend.random_state import RANDOM, RandomState
@@ -41,7 +43,9 @@ class Importer(NodeImporter):
         inputs: Mapping[str, TensorSpec],
         name: str,
         random: RandomState,
+        metrics: Metrics,
     ):
+        self._metrics = metrics
         self.bound: list[Binding] = []
         self.loss_has_gradient = False
         """Whether a trained parameter reaches the loss."""
@@ -98,7 +102,7 @@ class Importer(NodeImporter):
         loss.name_hint = "loss"
         outputs = [self._output(name, node) for name, node in self._exported.outputs.items()]
         updates = [self._update(update) for update in self._exported.updates]
-        return self._function(loss, outputs, [*updates, *self._next_random()])
+        return self._function(loss, outputs, [*updates, *self._next_random(), *self._gathered()])
 
     def _import_nodes(self) -> None:
         for node in self._exported.program.graph.nodes:
@@ -134,6 +138,34 @@ class Importer(NodeImporter):
         value.name_hint = f"{random.name_hint}.next"
         name = next(binding.name for binding in self.bound if binding.tensor is self._random.on(self._device))
         return [(value, Label("update", name, target_role="buffer"))]
+
+    def _gathered(self) -> list[tuple[SSAValue, Label]]:
+        """The new values of the metrics, and of their count of steps."""
+        if not self._metrics.kinds:
+            return []
+        outputs, gathered = self._exported.outputs, list[tuple[SSAValue, Label]]()
+        for name, kind in self._metrics.kinds.items():
+            if (node := outputs.get(name)) is None:
+                known = ", ".join(map(repr, outputs)) or "none"
+                raise trace_error(
+                    f"the metric {name!r} is no output: let loss_fn return (loss, {{{name!r}: tensor}}); the outputs are {known}",
+                    self._exported.fallback,
+                )
+            self._emit.location = location = self._exported.location(node)
+            tensor = self._metrics.accumulator(name, node.meta["val"], self._device, location)
+            new = self._emit.cast(self._value(node), tensor.dtype)
+            gathered.append(self._next(f"{COUNT}.{name}", tensor, KINDS[kind], new))
+        one = self._emit.constant(1, torch.int64)
+        return [*gathered, self._next(COUNT, self._metrics.count(self._device), "add", one)]
+
+    def _next(self, name: str, tensor: torch.Tensor, op: str, new: SSAValue) -> tuple[SSAValue, Label]:
+        """The update of a buffer of the step's own, by a pointwise op of its value and `new`."""
+        name = free_name(name, [binding.name for binding in self.bound])
+        old = self._bind(Binding("buffer", name, tensor, is_updated=True))
+        make: Any = nn.AddOp if op == "add" else CLASSES[op]
+        value = self._emit.insert(make(old, new))
+        value.name_hint = f"{old.name_hint}.next"
+        return value, Label("update", name, target_role="buffer")
 
     def _like(self, binding: Binding, value: SSAValue) -> SSAValue:
         """`value` as torch writes it to a tensor: cast, and repeated."""

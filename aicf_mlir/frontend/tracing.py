@@ -23,6 +23,7 @@ from aicf_mlir.frontend.example import (
 from aicf_mlir.frontend.export import export, result_of
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.importer import Importer
+from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hooks, tensor_names, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
@@ -76,6 +77,7 @@ def trace(
     device: str | torch.device | None = None,
     host_values: Mapping[torch.Tensor, str] | None = None,
     random: RandomState | None = None,
+    metrics: Metrics | None = None,
 ) -> Traced:
     """
     Write down forward and loss of one train step of `model`, as a function called `name`.
@@ -85,7 +87,8 @@ def trace(
     batch, of which nesting, names, shapes and dtypes matter. With `B` and `D` instead, "x" is [B, D] of `dtype` (by
     default the model's) and "t" is like the model's output, or for CrossEntropyLoss its class indices.
     `device` is for a model without tensors; any other model says itself where it lies. `host_values` names 0-d tensors that
-    stand in place of Python numbers. `random` is where random numbers come from; by default a state of its own.
+    stand in place of Python numbers. `random` is where random numbers come from; by default a state of its own;
+    `metrics` gathers outputs.
 
     A parameter is trained if it requires a gradient and, where there is an `optimizer`, is in one of its
     param groups; the function then also says how each group is updated. Nothing runs, and nothing of the
@@ -110,12 +113,12 @@ def trace(
     else:
         raise TraceError("give the shapes once: either example=, or B= and D=")
 
-    random_state = random or RandomState()
+    random_state, gathered = random or RandomState(), metrics or Metrics()
     exported = export(model, function, specs, caller, structure)
     check_loss(exported, function)
 
     def build(step: ExportedStep) -> tuple[Importer, ModuleOp]:
-        importer = Importer(step, bind(step, names, trained), specs, symbol(name), random_state)
+        importer = Importer(step, bind(step, names, trained), specs, symbol(name), random_state, gathered)
         return importer, importer.run()
 
     importer, module = with_decompositions(exported, build)

@@ -30,6 +30,7 @@ from aicf_mlir.frontend.example import batch_specs, loss_function
 from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.lenient import LenientImporter, LenientRecorder, unsupported_ops
+from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hooks, tensor_names, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
@@ -228,7 +229,9 @@ class _Surveyor:
                 check_loss(exported, function)
 
             def importer_of(step: ExportedStep) -> LenientImporter:
-                return LenientImporter(step, bind(step, names, trained), specs, "survey", RandomState(0))
+                return LenientImporter(
+                    step, bind(step, names, trained), specs, "survey", RandomState(0), Metrics()
+                )
 
             self.ops(exported, importer_of)
 

@@ -64,8 +64,13 @@ values may change between two steps, by a scheduler or by hand.
 
 {optimizers}
 
-Param groups may differ in all of it. `foreach`, `fused` and `capturable` change nothing. Not with `differentiable=True`, step
-hooks, or a subclass that replaces `step`.
+Param groups may differ in all of it. `foreach`, `fused` and `capturable` change nothing. Not with `differentiable=True` or step
+hooks.
+
+Any other optimizer whose `step` is tensor code, from here or of your own, is traced as it is written: {traced_optimizers}. Its
+numbers may change between two steps too; what it decides by them is compiled in, and refused when it would be decided otherwise.
+Not one that takes a closure, decides by the number of steps, keeps its count in a param group or in itself, begins otherwise than
+it goes on, or draws random numbers.
 
 Refused: {refused_optimizers}.
 
@@ -164,13 +169,15 @@ def render() -> str:
         losses = {name: loss(name) for name in LOSSES}
         optimizers = {name: optimizer(name) for name in OPTIMIZERS}
     rules = {torch_class.title: options_of(rule) for torch_class, rule in CLASSES}
-    assert sorted(rules) == sorted(name for name, reason in optimizers.items() if not reason)
+    traced = [name for name, reason in optimizers.items() if not reason and name not in rules]
+    assert all(not optimizers[name] for name in rules)
     values = {
         "layers": listed(name for name, reason in layers.items() if not reason),
         "refused_layers": table(("layer", "because of"), {n: r for n, r in layers.items() if r}),
         "losses": listed(name for name, reason in losses.items() if not reason),
         "refused_losses": table(("loss", "because of"), {n: r for n, r in losses.items() if r}),
         "optimizers": table(("optimizer", "options"), rules),
+        "traced_optimizers": listed(traced),
         "refused_optimizers": listed(name for name, reason in optimizers.items() if reason),
         "advice": table(("instead of", "write"), {op: said(advice) for op, advice in ADVICE.items()}),
     }

@@ -63,13 +63,34 @@ def test_all_at_once_equals_torch(name: str, device: str) -> None:
         torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-11)
 
 
+def test_metrics_gather_micro_batches(device: str) -> None:
+    torch.manual_seed(0)
+    model = mlp(8, 17, 8).double().to(device)
+    optimizer = RIGHT["lion"](list(model.parameters()))
+    given = [pair_of(to_device(regression(seed=part), device)) for part in range(2)]
+    step = compile_train_step(
+        model,
+        optimizer,
+        loss_fn=loss_of,
+        example=given[0],
+        device=device,
+        accumulate=2,
+        metrics={"largest": "mean"},
+    )
+    expected: list[torch.Tensor] = []
+    for _ in range(3):
+        expected += [loss_of(model, part)[1]["largest"].detach() for part in given]
+        step.train_step(given)
+    torch.testing.assert_close(step.metrics()["largest"], torch.stack(expected).mean(), rtol=1e-9, atol=0.0)
+
+
 def test_micro_batches_are_nested_as_the_example() -> None:
     model = mlp(8, 17, 8).double()
     good = [pair_of(regression(seed=part)) for part in range(2)]
     step = compile_train_step(
         model, RIGHT["lion"](model.parameters()), loss_fn=loss_of, example=good[0], device="cpu", accumulate=2
     )
-    with pytest.raises(BindError, match="is a dict with .*, compiled for a tuple of 2"):
+    with pytest.raises(BindError, match=r"is a dict with .*, compiled for a tuple of 2"):
         step.train_step([good[0], {"x": good[1][0], "t": good[1][1]}])
     step.train_step(good)
 

@@ -165,8 +165,6 @@ class Comparison:
         args = [self._known(each) for each in node.args]
         if node.target in READS:
             return args[0].item() if isinstance(args[0], torch.Tensor) else args[0]
-        if node.target is aten.scalar_tensor.default:
-            return args[0]
         function: Any = node.target
         try:
             return function(*args, **{name: self._known(each) for name, each in node.kwargs.items()})
@@ -238,6 +236,7 @@ def source_of(node: Node) -> Node:
 
 
 def _equal(a: Any, b: Any) -> bool:
+    b = b.item() if isinstance(b, torch.Tensor) and not isinstance(a, torch.Tensor) else b
     if isinstance(a, float) and isinstance(b, float) and a != a:
         return b != b
     return bool(a == b) if isinstance(a, Mapping) or not isinstance(a, torch.Tensor) else a is b

@@ -55,8 +55,8 @@ class LiveNumber(torch.SymFloat):
     def computed(self, name: str, function: Callable[..., Any], *others: Any) -> Any:
         """The result of a method of SymFloat that is `function` of this number and others."""
         made = getattr(torch.SymFloat, name)(self, *others)
-        if any(isinstance(other, torch.SymFloat) and not isinstance(other, LiveNumber) for other in others):
-            return made  # what is on the device has no value here
+        if any(map(is_unknown, others)):
+            return made
         return self.of(made, function, *others)
 
     def of(self, made: Any, function: Callable[..., Any], *others: Any) -> Any:
@@ -106,10 +106,12 @@ class LiveNumber(torch.SymFloat):
         return self.found(repr)
 
     def __pow__(self, other: Any) -> Any:
-        return self.computed("__float_pow__", _python.pow, other)
+        made = powered(self, other)
+        return made if is_unknown(other) else self.of(made, _python.pow, other)
 
     def __rpow__(self, other: Any) -> Any:
-        return self.computed("__rfloat_pow__", swapped(_python.pow), other)
+        made = powered(other, self)
+        return made if is_unknown(other) else self.of(made, swapped(_python.pow), other)
 
     def __truediv__(self, other: Any) -> Any:
         return self.computed("__float_truediv__", _python.truediv, other)
@@ -121,6 +123,17 @@ class LiveNumber(torch.SymFloat):
 def expression_of(part: Any) -> Expression:
     """What a number is, of the numbers of the groups."""
     return part.evaluate if isinstance(part, LiveNumber) else lambda _: part
+
+
+def is_unknown(number: Any) -> bool:
+    """Whether a number is on the device only."""
+    return isinstance(number, torch.SymFloat) and not isinstance(number, LiveNumber)
+
+
+def powered(base: Any, exponent: Any) -> Any:
+    """A power by tensors: that of SymFloat checks that its base is not negative, which torch 2.11 cannot export."""
+    parts: list[torch.Tensor] = [_torch.scalar_tensor(part, dtype=torch.float64) for part in (base, exponent)]
+    return torch.pow(*parts).item()
 
 
 def swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -139,7 +152,7 @@ def _arithmetic(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _comparison(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: LiveNumber, other: Any) -> Any:
-        if isinstance(other, torch.SymFloat) and not isinstance(other, LiveNumber):
+        if is_unknown(other):
             return getattr(torch.SymFloat, name)(self, other)
         if not isinstance(other, (int, float, LiveNumber)):
             return NotImplemented
@@ -196,6 +209,8 @@ def python_functions() -> Generator[None]:
         (builtins, "min", _least(_torch.sym_min, min)),
         (builtins, "max", _least(_torch.sym_max, max)),
         (math, "pow", _power(math.pow)),
+        (torch.SymFloat, "__pow__", powered),
+        (torch.SymFloat, "__rpow__", swapped(powered)),
         *((math, name, _of_tensor(name, getattr(math, name))) for name in names),
     ]
     before = [(where, name, getattr(where, name)) for where, name, _ in replaced]

@@ -71,8 +71,12 @@ def collect(
     return walk.reads
 
 
-def collect_object(value: Any, names: Iterable[str], path: str) -> list[Read]:
-    """Every place behind the attributes `names` of an object, its own and those of its class, methods among them."""
+def collect_object(value: Any, names: Iterable[str], path: str, others: Iterable[Read]) -> list[Read]:
+    """
+    Every place behind the attributes `names` of an object, its own and those of its class, methods among them.
+
+    What is in the places `others` is followed too.
+    """
     walk = Walk()
     kind: type = value.__class__
     found = [(name, class_attribute(kind, name)) for name in names]
@@ -82,6 +86,8 @@ def collect_object(value: Any, names: Iterable[str], path: str) -> list[Read]:
         if each is not ABSENT:
             walk.visit(each, f"{path}.{name}")
         walk.attribute(value, name, f"{path}.{name}")
+    for read in others:
+        walk.visit(read.value(), read.path)
     return walk.reads
 
 

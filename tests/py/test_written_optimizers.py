@@ -1,17 +1,19 @@
 """Optimizers whose own step is traced: right beside torch, nothing frozen, or refused with the reason."""
+# pyright: reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
 
 import builtins
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from models import Batch, mlp, mse, regression, to_device
 from oracle import same_bits
-from written_optimizers import REFUSED, RIGHT, AdaBelief, Config, Lion, PlainAdam
+from written_optimizers import REFUSED, RIGHT, AdaBelief, Config, Lion, PlainAdam, Written
 
 from aicf_mlir import compile_train_step
 from aicf_mlir.errors import BindError, GuardError, TraceError
@@ -189,6 +191,67 @@ def test_a_number_that_was_only_compared() -> None:
         step.train_step(batch)
     pair.set("weight_decay", 0.0)
     step.train_step(batch)
+
+
+class Asking(Written):
+    """Looks for entries that nobody has given, and into one that is a list."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p, grad, _, group in self.entries():
+            rate = group["lr"] * (2.0 if group.get("twice") else 1.0) * (3.0 if "more" in group else 1.0)
+            p.add_(grad, alpha=-rate if "grow" not in group["modes"] else rate)
+            low, high = group["limits"]
+            p.clamp_(low if low is not None else -9.0, high)
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "an entry that was missing": lambda group: group.update(twice=True),
+    "a key that was missing": lambda group: group.update(more=1),
+    "a member of a list": lambda group: group["modes"].append("grow"),
+    "a None among numbers": lambda group: group.update(limits=(-0.01, 9.0)),
+    "fewer numbers": lambda group: group.update(limits=(9.0,)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_what_is_no_number_in_a_group_is_guarded(change: Callable[[dict[str, Any]], None]) -> None:
+    pair = Pair(
+        lambda groups: Asking(groups, lr=0.1, modes=["plain"], limits=(None, 9.0)), "cpu", double=True
+    )
+    (batch,) = batches("cpu", 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device="cpu")
+    pair.set("limits", (None, 0.3))
+    pair.ours.param_groups[0]["never_read"] = 5
+    step.train_step(batch)
+    pair.in_torch(batch)
+    pair.assert_equal(1e-10)
+    before = [p.detach().clone() for p in pair.model.parameters()]
+    change(pair.ours.param_groups[0])
+    with pytest.raises((GuardError, BindError)):
+        step.train_step(batch)
+    for p, old in zip(pair.model.parameters(), before, strict=True):
+        assert same_bits(p.detach(), old)
+
+
+class InPlace(Written):
+    """Changes the gradient itself, as torch's own examples do."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p, grad, _, group in self.entries():
+            grad.add_(p, alpha=group["weight_decay"])
+            p.sub_(grad.mul_(group["lr"]))
+
+
+def test_a_gradient_that_is_changed_in_place(device: str) -> None:
+    pair = Pair(lambda groups: InPlace(groups, lr=0.1, weight_decay=0.1), device, double=True)
+    (batch,) = batches(device, 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device=device)
+    for _ in range(3):
+        step.train_step(batch)
+        pair.in_torch(batch)
+    pair.assert_equal(1e-10)
 
 
 def test_cleared_state_begins_anew(device: str) -> None:

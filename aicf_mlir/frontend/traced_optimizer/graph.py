@@ -38,6 +38,8 @@ class Record:
     """Of the results behind the parameters."""
     attributes: dict[str, None] = field(default_factory=dict[str, None])
     """Of the optimizer: those that were read."""
+    missed: list[dict[str, None]] = field(default_factory=list[dict[str, None]])
+    """Of each param group: keys that were looked for in vain."""
 
 
 class OptimizerModule(torch.nn.Module):
@@ -76,6 +78,7 @@ class OptimizerModule(torch.nn.Module):
         with python_functions(), TracedCalls(), torch.no_grad():
             run = run_double(self.optimizer, groups, state)
         self.record.attributes |= run.attributes
+        self.record.missed = run.missed
         results = list(params)
         for index, param in enumerate(params):
             for key, value in run.state.get(param, {}).items():

@@ -49,6 +49,17 @@ class GroupSettings:
         return found
 
     @property
+    def skeleton(self) -> dict[str, tuple[Any, ...]]:
+        """By entry that has numbers: how many members, and what those are that are no numbers."""
+        return {
+            key: tuple(
+                "" if name else part
+                for name, part in zip(names, sequence(self.group[key]) or [0], strict=True)
+            )
+            for key, names in self.members.items()
+        }
+
+    @property
     def slots(self) -> list[str]:
         """The names of the meta slots, all different among the groups."""
         return [self.slot(name) for names in self.members.values() for name in names if name]

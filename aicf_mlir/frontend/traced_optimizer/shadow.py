@@ -19,6 +19,31 @@ OWN = ("state", "param_groups", "defaults", "step")
 """What the trace replaces, or does not ask for."""
 
 
+class AskedGroup(dict[str, Any]):
+    """A param group that notes what it was asked for and does not have."""
+
+    def __init__(self, entries: Mapping[str, Any], missed: dict[str, None]):
+        super().__init__(entries)
+        self._missed = missed
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get(self._noted(key), default)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        return super().setdefault(self._noted(key), default)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(self._noted(key))
+
+    def __missing__(self, key: str) -> Any:
+        raise KeyError(self._noted(key))
+
+    def _noted(self, key: Any) -> Any:
+        if not super().__contains__(key):
+            self._missed[key] = None
+        return key
+
+
 @dataclass
 class Run:
     """What one run of the double has left behind."""
@@ -27,6 +52,8 @@ class Run:
     state: dict[torch.Tensor, Any]
     attributes: dict[str, None] = field(default_factory=dict[str, None])
     """Of the optimizer: those that were read."""
+    missed: list[dict[str, None]] = field(default_factory=list[dict[str, None]])
+    """Of each group: keys that were looked for in vain."""
 
 
 def run_double(
@@ -37,7 +64,9 @@ def run_double(
     """Take a step of a double with these param groups and this state. Raises TraceError for a step that changes more."""
     entries: dict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
     entries |= {owner: dict(kept) for owner, kept in state.items()}
-    run = Run([dict(group) for group in groups], entries)
+    missed: list[dict[str, None]] = [{} for _ in groups]
+    asked: list[dict[str, Any]] = [AskedGroup(*each) for each in zip(groups, missed, strict=True)]
+    run = Run(asked, entries, missed=missed)
     double, own = _double(optimizer, run.attributes)
     own |= {"param_groups": run.groups, "state": run.state}
     before = [dict(group) for group in run.groups]
@@ -46,7 +75,8 @@ def run_double(
         type(optimizer).step(double)
     title, where = type(optimizer).__name__, step_line(optimizer)
     for index, (group, given) in enumerate(zip(run.groups, before, strict=True)):
-        changed = [key for key in {**group, **given} if group.get(key) is not given.get(key)]
+        now = dict(group)
+        changed = [key for key in {**now, **given} if now.get(key) is not given.get(key)]
         if changed:
             raise trace_error(
                 f"{title}.step changes param_groups[{index}][{changed[0]!r}], which only the host may set; keep what it counts in"

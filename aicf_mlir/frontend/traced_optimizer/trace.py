@@ -49,6 +49,8 @@ class OptimizerTrace:
     numbers: Mapping[tuple[str, str], type[Number]]
     """The states that are Python numbers to the optimizer."""
     conditions: Sequence[Condition]
+    skeletons: Sequence[Mapping[str, tuple[object, ...]]]
+    """Of each group: of the entries that the step reads numbers of, what is no number."""
     reads: list[Read]
 
     def beginning(self, param: str, key: str) -> torch.Tensor:
@@ -60,6 +62,14 @@ class OptimizerTrace:
         """Raise GuardError if the numbers of the param groups have become such that the step would be another one."""
         settings = [GroupSettings(k, group) for k, group in enumerate(self.optimizer.param_groups)]
         values = {name: value for each in settings for name, value in each.values.items()}
+        for each, before in zip(settings, self.skeletons, strict=True):
+            now = each.skeleton
+            for key in before:
+                if now.get(key) != before[key]:
+                    raise GuardError(
+                        f"param_groups[{each.index}][{key!r}] of {type(self.optimizer).__name__} has other members than numbers,"
+                        " or more or fewer, than when it was compiled; call recompile()"
+                    )
         for condition in self.conditions:
             if not condition.holds(values):
                 where = (
@@ -139,6 +149,7 @@ def trace_optimizer(
         {(names[params[i]], key): (beginnings[i, key], params) for i, key in keys},
         {(names[params[i]], key): kind for (i, key), kind in comparison.number_types().items()},
         list(later.module.record.conditions),
+        [{row.key: each.skeleton[row.key] for row in _settings(each, located)} for each in settings],
         _reads(later, located),
     )
 
@@ -233,7 +244,12 @@ def _reads(graph: OptimizerGraph, read: Mapping[str, bool]) -> list[Read]:
         for key in each.group
         if key != "params" and not any(name and read[each.slot(name)] for name in each.members.get(key, ()))
     ]
+    entries += [
+        Read(f"{title}.param_groups[{index}][{key!r}]", "item", module.settings[index].group, key)
+        for index, missed in enumerate(module.record.missed)
+        for key in missed
+    ]
     plain = torch.optim.SGD([torch.zeros(1)])
     known = {*dir(torch.optim.Optimizer), *vars(plain)} - {"defaults", "step"}
     names = [name for name in module.record.attributes if name not in known]
-    return entries + collect_object(module.optimizer, names, title)
+    return entries + collect_object(module.optimizer, names, title, entries)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aicf_mlir.compile import compile_eval_step, compile_train_step, default_device
     from aicf_mlir.frontend import trace
     from aicf_mlir.frontend.surveying import Survey, survey
+    from aicf_mlir.loss_scaling import LossScale
     from aicf_mlir.train_step import CompiledEvalStep, CompiledTrainStep
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ __all__ = [
     "DataError",
     "GuardError",
     "KernelError",
+    "LossScale",
     "LoweringError",
     "NonFiniteError",
     "OpKind",
@@ -80,6 +82,7 @@ _LAZY = {
     "nn": ("aicf_mlir.nn", ""),
     "optim": ("aicf_mlir.optim", ""),
     "ClipGradNorm": ("aicf_mlir.clipping", "ClipGradNorm"),
+    "LossScale": ("aicf_mlir.loss_scaling", "LossScale"),
     "compile_eval_step": ("aicf_mlir.compile", "compile_eval_step"),
     "compile_train_step": ("aicf_mlir.compile", "compile_train_step"),
     "default_device": ("aicf_mlir.compile", "default_device"),

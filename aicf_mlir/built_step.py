@@ -10,6 +10,8 @@ import torch
 
 from aicf_mlir import _C, describe
 from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.passes.autodiff import SCALE
+from aicf_mlir.passes.scale_loss import SKIPPED
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
@@ -122,6 +124,18 @@ class BuiltStep:
             if not self._begun:
                 raise StateError(f"{self.name}: no step has been taken yet, so no gradient has a norm")
             return norm
+
+    @property
+    def loss_scale(self) -> torch.Tensor:
+        """What the next step multiplies its loss by, 0-d. Raises BindError for a step compiled without `loss_scale`."""
+        with self._session:
+            return self._request.scaling.tensor(SCALE)
+
+    @property
+    def skipped(self) -> int:
+        """How many steps have changed no parameter because of an inf or NaN in a gradient; BindError as `loss_scale`."""
+        with self._session:
+            return int(self._request.scaling.tensor(SKIPPED).item())
 
     def planned_kernels(self) -> list[str]:
         """The kernel ids of the plan, in order."""

@@ -6,6 +6,7 @@ import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from xdsl.dialects import func
@@ -23,6 +24,7 @@ from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.structure import Batch, expect_one, several, shapes_of
 from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.ir.signature import result_labels, steps
+from aicf_mlir.loss_scaling import LossScale, LossScaling
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
@@ -62,6 +64,7 @@ def compile_train_step(
     clip_grad_value: float | None = None,
     accumulate: int | None = None,
     metrics: Mapping[str, str] | None = None,
+    loss_scale: Literal["dynamic"] | float | LossScale | None = None,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
 
@@ -87,6 +90,9 @@ def compile_train_step(
     `accumulate=k` makes one update of k micro-batches: a step then takes a list of k batches of the shapes of `example` (or of
     `B`), and `replay(n)` is n updates. Loss and gradients are the means over the k, as where each loss is divided by k before
     `backward()`; running statistics and random numbers go on from one to the next, and a check that fails skips all of them.
+    `loss_scale="dynamic"` multiplies the loss before it is differentiated and divides its gradients, by the rules of
+    torch.amp.GradScaler (`LossScale` has its options); a number stays as it is. A step with an inf or NaN among its gradients
+    changes no parameter and no optimizer state. `step.loss_scale` is the scale, `step.skipped` how many steps were skipped.
 
     With `further_sizes=N` a batch that differs in leading sizes alone, as the last of an epoch does, is compiled when it comes.
     Up to N are kept beside those named here; the least recently used makes room.
@@ -117,6 +123,7 @@ def compile_train_step(
         clipping=Clipping.of(clip_grad_norm, clip_grad_value),
         accumulate=count,
         metrics=Metrics(metrics),
+        scaling=LossScaling.of(loss_scale, check_finite),
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
     vars(optimizer)["_aicf_step"] = weakref.ref(step)
@@ -189,6 +196,7 @@ class Request:
     """Of how many micro-batches a step is; None for one of one batch."""
     further_sizes: int = 0
     metrics: Metrics = field(default_factory=Metrics)
+    scaling: LossScaling = field(default_factory=LossScaling)
     groups: tuple[ShapeGroup, ...] | None = None
     """The shape groups, once they are no more those that were asked for at first."""
 
@@ -204,7 +212,7 @@ class Request:
         """One trace per shape group, all or the given ones, with tensors in place of the numbers among `host_values`."""
         names = {value.tensor: name for name, value in host_values.items()}
         with cycles_collected(), in_place_of_numbers(list(host_values.values())):
-            return [
+            traces = [
                 trace(
                     self.model,
                     self.loss_fn,
@@ -220,6 +228,7 @@ class Request:
                 )
                 for batch, size in (self.shape_groups if groups is None else groups)
             ]
+        return [self.scaling.beside(traced, _device(self.device)) for traced in traces]
 
     @cycles_collected()
     def build(self) -> Built:
@@ -238,7 +247,9 @@ class Request:
         expect_one([traced.structure for traced in traces])
         for traced in traces:
             labels = [label for step in steps(traced.module) for label in result_labels(step)]
-            self.clipping.check_outputs([label.name for label in labels if label.role == "output"])
+            outputs = [label.name for label in labels if label.role == "output"]
+            self.clipping.check_outputs(outputs)
+            self.scaling.check_outputs(outputs)
         modules = [traced.module.clone() for traced in traces]
         stages = [self.lower(traced, str(where)) for traced in traces]
         programs = [load_program(snapshots["plan"]) for snapshots in stages]
@@ -269,6 +280,7 @@ class Request:
             **({} if self.accumulate is None else {"accumulate": f"count={self.accumulate}"}),
             **({"check-finite": ""} if self.check_finite else {}),
             **self.clipping.passes,
+            **self.scaling.passes,
             **({"apply-optimizer": "keep-grads"} if self.keep_gradients else {}),
         }
         run_stages(traced.module, context, target=target, after_each=stages, options=options)

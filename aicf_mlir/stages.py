@@ -64,7 +64,16 @@ STAGES: tuple[Stage, ...] = (
     Stage("grad", ("autodiff", "accumulate?"), TENSORS, "with the gradient of the loss"),
     Stage(
         "step",
-        ("check-finite?", "clip-gradients?", "apply-optimizer", "canonicalize", "cse", "dce"),
+        (
+            "check-finite?",
+            "scale-loss?",
+            "clip-gradients?",
+            "apply-optimizer",
+            "skip-overflow?",
+            "canonicalize",
+            "cse",
+            "dce",
+        ),
         UPDATES,
         "the whole train step, still pure",
     ),

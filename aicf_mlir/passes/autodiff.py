@@ -9,7 +9,7 @@ from typing import NoReturn
 from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, TensorType, f32
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
@@ -23,8 +23,20 @@ from aicf_mlir.ir.interfaces import (
     NotDifferentiable,
 )
 from aicf_mlir.ir.names import name_after_op, name_gradient
-from aicf_mlir.ir.signature import Label, argument_labels, result_labels, return_op, set_results, steps
-from aicf_mlir.ir.tensor_op import shape_of, tensor_type
+from aicf_mlir.ir.signature import (
+    Label,
+    append_argument,
+    argument_keys,
+    argument_labels,
+    result_labels,
+    return_op,
+    set_results,
+    steps,
+)
+from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
+
+SCALE = "loss_scale"
+"""The name, among the buffers, of what a loss is multiplied by before it is differentiated."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +47,21 @@ class AutodiffPass(ModulePass):
     One result {aicf.role = "grad", aicf.name = NAME} per argument with the role "param" that reaches the
     loss, in argument order. New ops carry the location of the op that they differentiate; the gradient of %x is %dx.
     Each nn.detach has then done its work, and gives way to its operand.
+
+    Options:
+      scaled: differentiate the loss times a number, the new last argument, buffer "loss_scale", of f32
     """
 
     name = "autodiff"
 
+    scaled: bool = False
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in steps(op):
-            differentiate(function)
+            differentiate(function, self.scaled)
 
 
-def differentiate(function: func.FuncOp) -> None:
+def differentiate(function: func.FuncOp, scaled: bool = False) -> None:
     """Append the gradients to the results of one function."""
     results = list(zip(return_op(function).operands, result_labels(function), strict=True))
     loss = find_loss(function, results)
@@ -60,7 +77,7 @@ def differentiate(function: func.FuncOp) -> None:
             function, f'the loss of @{function.sym_name.data} depends on no argument with aicf.role = "param"'
         )
     backward = Backward(function, active)
-    backward.run(forward, loss)
+    backward.run(forward, loss, scale_argument(function) if scaled else None)
     for argument, label in params:
         if (gradient := backward.cotangents.get(argument)) is not None:
             results.append((gradient, Label("grad", label.name)))
@@ -73,6 +90,18 @@ def differentiate(function: func.FuncOp) -> None:
             op.detach()
             op.erase()
     backward.name()
+
+
+def scale_argument(function: func.FuncOp) -> SSAValue:
+    """A new argument: what the loss is multiplied by."""
+    if ("buffer", SCALE) in argument_keys(function):
+        refuse(
+            function,
+            f'@{function.sym_name.data} has a buffer named "{SCALE}", which autodiff{{scaled}} adds; leave it out',
+        )
+    argument = append_argument(function, TensorType(f32, []), Label("buffer", SCALE))
+    argument.name_hint = SCALE
+    return argument
 
 
 def find_loss(function: func.FuncOp, results: Sequence[tuple[SSAValue, Label]]) -> SSAValue:
@@ -113,13 +142,18 @@ class Backward:
     cotangents: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     emitted: list[Operation] = field(default_factory=list[Operation])
 
-    def run(self, forward: Sequence[Operation], loss: SSAValue) -> None:
-        """Fill `cotangents` for every active value that reaches `loss`."""
+    def run(self, forward: Sequence[Operation], loss: SSAValue, scale: SSAValue | None = None) -> None:
+        """Fill `cotangents` for every active value that reaches `loss`; that of `loss` is `scale`, or 1."""
         end = return_op(self.function)
         builder = Builder(InsertPoint.before(end))
         builder.operation_insertion_handler.append(self.emitted.append)
         source = loss.owner if isinstance(loss.owner, Operation) else end
-        self.cotangents[loss] = builder.insert(nn.ConstantOp(1.0, tensor_type(loss))).result
+        if scale is None:
+            self.cotangents[loss] = builder.insert(nn.ConstantOp(1.0, tensor_type(loss))).result
+        elif scale.type == loss.type:
+            self.cotangents[loss] = scale
+        else:
+            self.cotangents[loss] = builder.insert(nn.CastOp(scale, element_type(loss))).result
         self.locate(source, since=0)
         for op in reversed(forward):
             if any(result in self.cotangents for result in op.results):

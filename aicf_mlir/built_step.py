@@ -137,6 +137,12 @@ class BuiltStep:
         with self._session:
             return int(self._request.scaling.tensor(SKIPPED).item())
 
+    @property
+    def ema(self) -> dict[str, torch.Tensor]:
+        """The moving averages of the parameters by name, copies. BindError for a step compiled without `ema`."""
+        with self._session:
+            return self._request.average.values()
+
     def planned_kernels(self) -> list[str]:
         """The kernel ids of the plan, in order."""
         return [launch["kernel_id"] for launch in self._active.program.launches]

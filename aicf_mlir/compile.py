@@ -13,6 +13,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
+from aicf_mlir.averaging import WeightAverage
 from aicf_mlir.clipping import ClipGradNorm, Clipping
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
 from aicf_mlir.errors import BindError
@@ -65,6 +66,7 @@ def compile_train_step(
     accumulate: int | None = None,
     metrics: Mapping[str, str] | None = None,
     loss_scale: Literal["dynamic"] | float | LossScale | None = None,
+    ema: float | None = None,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
 
@@ -93,6 +95,8 @@ def compile_train_step(
     `loss_scale="dynamic"` multiplies the loss before it is differentiated and divides its gradients, by the rules of
     torch.amp.GradScaler (`LossScale` has its options); a number stays as it is. A step with an inf or NaN among its gradients
     changes no parameter and no optimizer state. `step.loss_scale` is the scale, `step.skipped` how many steps were skipped.
+    `ema=0.999` keeps an exponential moving average of each parameter, as torch.optim.swa_utils.AveragedModel with
+    `get_ema_multi_avg_fn(0.999)` does behind each step: `step.ema` has copies of them by the names of the parameters.
 
     With `further_sizes=N` a batch that differs in leading sizes alone, as the last of an epoch does, is compiled when it comes.
     Up to N are kept beside those named here; the least recently used makes room.
@@ -124,6 +128,7 @@ def compile_train_step(
         accumulate=count,
         metrics=Metrics(metrics),
         scaling=LossScaling.of(loss_scale, check_finite),
+        average=WeightAverage(ema),
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
     vars(optimizer)["_aicf_step"] = weakref.ref(step)
@@ -197,6 +202,7 @@ class Request:
     further_sizes: int = 0
     metrics: Metrics = field(default_factory=Metrics)
     scaling: LossScaling = field(default_factory=LossScaling)
+    average: WeightAverage = field(default_factory=WeightAverage)
     groups: tuple[ShapeGroup, ...] | None = None
     """The shape groups, once they are no more those that were asked for at first."""
 
@@ -228,7 +234,8 @@ class Request:
                 )
                 for batch, size in (self.shape_groups if groups is None else groups)
             ]
-        return [self.scaling.beside(traced, _device(self.device)) for traced in traces]
+        where = _device(self.device)
+        return [self.average.beside(self.scaling.beside(traced, where), where) for traced in traces]
 
     @cycles_collected()
     def build(self) -> Built:
@@ -281,6 +288,7 @@ class Request:
             **({"check-finite": ""} if self.check_finite else {}),
             **self.clipping.passes,
             **self.scaling.passes,
+            **self.average.passes,
             **({"apply-optimizer": "keep-grads"} if self.keep_gradients else {}),
         }
         run_stages(traced.module, context, target=target, after_each=stages, options=options)

@@ -70,6 +70,7 @@ STAGES: tuple[Stage, ...] = (
             "clip-gradients?",
             "apply-optimizer",
             "skip-overflow?",
+            "average-weights?",
             "canonicalize",
             "cse",
             "dce",

@@ -20,6 +20,7 @@ FLAGS = (
     "clip-gradients",
     "apply-optimizer",
     "skip-overflow",
+    "average-weights",
     "verify-host-meta",
     "decompose",
     "lower",

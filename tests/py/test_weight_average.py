@@ -1,0 +1,127 @@
+"""`ema`: the moving average of the parameters, equal to torch's AveragedModel behind each step."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from models import mlp, mse, regression, to_device, to_dtype
+from oracle import assert_all_right, assert_same_bits
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from aicf_mlir import BindError, compile_train_step
+from aicf_mlir.train_step import CompiledTrainStep
+
+STEPS, SKIPPED = 40, 5
+
+
+def model_of(dtype: torch.dtype = torch.float32) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = mlp(8, 17, 8).to(dtype)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2, eps=1e-3)
+
+
+def batch_of(number: int) -> dict[str, torch.Tensor]:
+    batch = regression(8, seed=number)
+    if number == SKIPPED:
+        batch["t"][0, 0] = math.inf
+    return batch
+
+
+def compiled(device: str = "cpu", ema: Any = 0.9, **options: Any) -> CompiledTrainStep:
+    model, optimizer = model_of()
+    given = {"loss_fn": mse, "example": regression(8), "loss_scale": 64.0, **options}
+    return compile_train_step(model.to(device), optimizer, device=device, ema=ema, **given)
+
+
+def in_torch(decay: float, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    model, optimizer = model_of(dtype)
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
+    scaler = torch.amp.GradScaler("cpu", 64.0)
+    for number in range(STEPS):
+        optimizer.zero_grad()
+        scaler.scale(mse(model, to_dtype(batch_of(number), dtype))).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        average.update_parameters(model)
+    return {name: p.detach() for name, p in average.module.named_parameters()}
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3, 0.9, 0.999])
+def test_forty_steps_beside_torch(decay: float, device: str) -> None:
+    """Half of them replayed, one of them skipped: it averages the parameter that stayed, as torch's loop does."""
+    step = compiled(device, decay)
+    for number in range(STEPS):
+        batch = to_device(batch_of(number), device)
+        if number == STEPS // 2:
+            step.capture(batch)
+        _ = step.train_step(batch) if number < STEPS // 2 else step.replay(inputs=batch)
+    assert step.skipped == 1
+    assert_all_right(step.ema, in_torch(decay, torch.float32), in_torch(decay, torch.float64))
+
+
+def test_replayed_restored_loaded_and_compiled_again(tmp_path: Path, device: str) -> None:
+    step, other = compiled(device), compiled(device)
+    batch = to_device(batch_of(0), device)
+    beginning = step.ema
+    step.warmup(batch, 3)
+    other.warmup(batch)
+    assert_same_bits(step.ema, beginning)
+    other.capture(batch)
+    for _ in range(7):
+        step.train_step(batch)
+    other.replay(7)
+    seventh = step.ema
+    assert_same_bits(other.ema, seventh)
+    snapshot = step.snapshot()
+    step.save(tmp_path / "saved")
+    step.train_step(batch)
+    eighth = step.ema
+    step.restore(snapshot)
+    assert_same_bits(step.ema, seventh)
+    step.recompile()
+    step.train_step(batch)
+    assert_same_bits(step.ema, eighth)
+    loaded = compiled(device)
+    loaded.load(tmp_path / "saved")
+    assert_same_bits(loaded.ema, seventh)
+    loaded.train_step(batch)
+    assert_same_bits(loaded.ema, eighth)
+    assert loaded.capture(batch, verify="bitwise").equal
+
+
+def test_what_is_read_is_a_copy() -> None:
+    step = compiled()
+    for tensor in step.ema.values():
+        tensor.zero_()
+    assert all(tensor.any() for name, tensor in step.ema.items() if name.endswith("weight"))
+
+
+@pytest.mark.parametrize("wrong", [1.0, -0.1, math.inf])
+def test_what_is_no_decay_is_refused(wrong: float) -> None:
+    with pytest.raises(BindError, match="ema must be a decay from 0 to below 1"):
+        compiled(ema=wrong)
+    with pytest.raises(BindError, match="ema must be a real number"):
+        compiled(ema="0.9")
+
+
+def test_names_of_averages_are_not_the_models() -> None:
+    model, optimizer = model_of()
+    model.register_buffer("ema", torch.ones(()))
+    with pytest.raises(BindError, match="the model has a tensor 'ema', as a step with ema has; rename it"):
+        compile_train_step(
+            model,
+            optimizer,
+            loss_fn=lambda model, batch: mse(model, batch) * model.get_buffer("ema"),
+            example=regression(8),
+            device="cpu",
+            ema=0.9,
+        )
+
+
+def test_a_step_without_has_no_average() -> None:
+    with pytest.raises(BindError, match="the step has no average of its parameters; compile with ema="):
+        _ = compiled(ema=None).ema

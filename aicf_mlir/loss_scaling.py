@@ -59,7 +59,9 @@ class LossScaling:
             raise BindError(
                 "check_finite raises for the gradients that loss_scale skips a step for; leave one of them out"
             )
-        if isinstance(asked, str):
+        if isinstance(
+            asked, (str, bool)
+        ):  # True is a number to Python, and a scale of 1 is not what it asks for
             if asked != "dynamic":
                 raise BindError(f'{SCALE} must be "dynamic", a number or a LossScale, got {asked!r}')
             return LossScaling(LossScale())

@@ -3,112 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from models import Batch, regression, to_device, to_dtype, values
+from models import Batch, regression, to_device, to_dtype
 from oracle import assert_all_right, assert_same_bits
+from scaled_training import OPTIMIZERS, STEPS, Own, Side, batches, mse_of
 from torch import nn
 
-from aicf_mlir import BindError, LossScale, NonFiniteError, compile_eval_step, compile_train_step
+from aicf_mlir import BindError, LossScale, compile_train_step
 from aicf_mlir.train_step import CompiledTrainStep
-
-STEPS = 40
-ASKED = LossScale(1024.0, 1.5, 0.3, 3)
-
-OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, dampening=0.1),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, eps=1e-3, weight_decay=0.1),
-    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3, eps=1e-3, momentum=0.5),
-}
-
-
-class Scaler(torch.amp.GradScaler):
-    """torch's, which also takes gradients of f16."""
-
-    def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> Any:
-        return super()._unscale_grads_(optimizer, inv_scale, found_inf, True)
-
-
-def mse_of(model: Any, batch: Batch) -> torch.Tensor:
-    """In f32, whatever the model is of."""
-    return (model(batch["x"]).float() - batch["t"].float()).square().mean()
-
-
-def batches(dtype: torch.dtype = torch.float32, device: str = "cpu", count: int = STEPS) -> list[Batch]:
-    """The first, and every seventh behind it, overflows."""
-    made: list[Batch] = []
-    for number in range(count):
-        batch = to_dtype(regression(8, seed=number), dtype)
-        if number % 7 == 0:
-            batch["x"][0, 0] = (math.inf, 6e4, math.nan)[number % 3]
-            batch["t"][0, 0] = math.inf
-        made.append(to_device(batch, device))
-    return made
-
-
-class Own(torch.optim.Optimizer):
-    """An optimizer that AICF has no rule for: it is traced."""
-
-    def __init__(self, params: Any):
-        super().__init__(params, {"lr": 1e-3})
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                state = self.state[p]
-                if not state:
-                    state["step"], state["mean"] = 0, torch.zeros_like(p)
-                state["step"] += 1
-                state["mean"].mul_(0.9).add_(p.grad, alpha=0.1)
-                p.sub_(state["mean"] / (1 - 0.9 ** state["step"]), alpha=group["lr"])
-
-
-class Side:
-    """A model that is trained: in torch, or compiled."""
-
-    def __init__(
-        self,
-        optimizer: str | Callable[[Any], torch.optim.Optimizer],
-        dtype: torch.dtype = torch.float32,
-        device: str = "cpu",
-        asked: LossScale = ASKED,
-    ):
-        torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(8, 17), nn.Tanh(), nn.Linear(17, 8)).to(dtype).to(device)
-        self.optimizer = (OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer)(
-            self.model.parameters()
-        )
-        self.device, self.asked = device, asked
-        self.scaler = Scaler(
-            "cpu", asked.init_scale, asked.growth_factor, asked.backoff_factor, asked.growth_interval
-        )
-        self.scales: list[float] = []
-
-    def compiled(self, **options: Any) -> CompiledTrainStep:
-        dtype = next(self.model.parameters()).dtype
-        given = {"example": to_dtype(regression(8), dtype), "loss_scale": self.asked, **options}
-        return compile_train_step(self.model, self.optimizer, loss_fn=mse_of, device=self.device, **given)
-
-    def in_torch(self, parts: Sequence[Batch], limit: float | None = None) -> None:
-        self.optimizer.zero_grad()
-        for batch in parts:
-            self.scaler.scale(mse_of(self.model, batch) / len(parts)).backward()
-        self.scaler.unscale_(self.optimizer)
-        if limit is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.scales.append(self.scaler.get_scale())
-
-    def values(self) -> dict[str, torch.Tensor]:
-        return values(self.model, self.optimizer)
 
 
 def everything(side: Side, step: CompiledTrainStep) -> dict[str, torch.Tensor]:
@@ -177,10 +84,22 @@ def f16_loss(model: Any, batch: Batch) -> torch.Tensor:
     return (model(batch["x"]) - batch["t"]).square().mean()
 
 
-@pytest.mark.parametrize("optimizer", [*OPTIMIZERS, "traced"])
+OTHERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "traced": Own,
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, initial_accumulator_value=0.5),
+    "adadelta": torch.optim.Adadelta,
+    "adamax": torch.optim.Adamax,
+    "nadam": torch.optim.NAdam,
+    "radam": torch.optim.RAdam,
+    "rprop": torch.optim.Rprop,
+    "asgd": lambda p: torch.optim.ASGD(p, lr=0.1, t0=2),
+}
+
+
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS, *OTHERS])
 def test_a_skipped_step_changes_nothing_that_is_trained(optimizer: str, device: str) -> None:
     """No bit of parameters, states and counters, of an optimizer without a rule of its own either."""
-    ours = Side(Own if optimizer == "traced" else optimizer, device=device)
+    ours = Side(OTHERS.get(optimizer, optimizer), device=device)
     step = ours.compiled()
     bad, good = batches(device=device)[:2]
     step.train_step(good)
@@ -323,85 +242,26 @@ def test_batch_sizes_share_the_scale(device: str) -> None:
     assert (step.skipped, step.loss_scale.item()) == (4, 64.0)
 
 
+def test_a_batch_size_that_comes_later_goes_on_with_the_scale(device: str) -> None:
+    step = Side("adamw", device=device).compiled(further_sizes=1, loss_scale=LossScale(1024.0))
+    for rows in (8, 5, 3, 8):
+        batch = regression(rows)
+        batch["t"][0, 0] = math.inf
+        step.train_step(to_device(batch, device))
+    assert (step.skipped, step.loss_scale.item()) == (4, 64.0)
+
+
+def test_all_options_at_once_are_certified(device: str) -> None:
+    ours = Side("sgd", device=device)
+    step = ours.compiled(accumulate=2, clip_grad_norm=0.1, keep_gradients=True, ema=0.9, loss_scale="dynamic")
+    given = batches(device=device)[1:3]
+    step.train_step(given)
+    norm = torch.stack([gradient.square().sum() for gradient in step.gradients.values()]).sum().sqrt()
+    torch.testing.assert_close(norm, torch.full_like(norm, 0.1), rtol=1e-4, atol=0.0)
+    assert step.capture(given, verify="bitwise").equal
+
+
 def test_the_scale_that_is_read_is_a_copy(device: str) -> None:
     step = Side("sgd", device=device).compiled()
     step.loss_scale.zero_()
     assert step.loss_scale.item() == 1024.0
-
-
-REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "word": (lambda: "static", "loss_scale must be \"dynamic\", a number or a LossScale, got 'static'"),
-    "none": (lambda: 0.0, "loss_scale must be a finite f32 above 0, got 0.0"),
-    "negative": (lambda: -2.0, "loss_scale must be a finite f32 above 0, got -2.0"),
-    "nan": (lambda: math.nan, "loss_scale"),
-    "too large": (lambda: 1e39, "loss_scale must be a finite f32 above 0, got 1e+39"),
-    "too small": (lambda: 1e-60, "loss_scale must be a finite f32 above 0, got 1e-60"),
-    "list": (lambda: [1.0], "loss_scale must be a real number"),
-    "shrinking": (lambda: LossScale(growth_factor=0.5), "growth_factor must be 1 or more, got 0.5"),
-    "growing": (
-        lambda: LossScale(backoff_factor=1.5),
-        "backoff_factor must be above 0 and at most 1, got 1.5",
-    ),
-    "gone": (lambda: LossScale(backoff_factor=0.0), "backoff_factor must be above 0 and at most 1, got 0.0"),
-    "interval": (
-        lambda: LossScale(growth_interval=0),
-        "growth_interval must be a whole number, 1 or more, got 0",
-    ),
-    "half": (lambda: LossScale(growth_interval=1.5), "growth_interval must be a whole number"),  # pyright: ignore[reportArgumentType]
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_scale_is_refused(case: str) -> None:
-    make, text = REFUSED[case]
-    ours = Side("sgd")
-    before = [p.data_ptr() for p in ours.model.parameters()]
-    with pytest.raises(BindError) as raised:
-        ours.compiled(loss_scale=make())
-    assert text in str(raised.value)
-    assert [p.data_ptr() for p in ours.model.parameters()] == before
-
-
-def test_a_check_of_gradients_beside_it_is_refused() -> None:
-    with pytest.raises(BindError, match="check_finite raises for the gradients that loss_scale skips"):
-        Side("sgd").compiled(check_finite=True)
-    step = Side("sgd").compiled(check_finite=True, loss_scale=None)
-    with pytest.raises(NonFiniteError):
-        step.train_step(batches()[0])
-
-
-def test_names_of_the_step_are_not_the_models() -> None:
-    ours = Side("sgd")
-    ours.model.register_buffer("loss_scale", torch.ones(()))
-    with pytest.raises(BindError, match="the model has a tensor 'loss_scale', as a step with loss_scale has"):
-        compile_train_step(
-            ours.model,
-            ours.optimizer,
-            loss_fn=lambda model, batch: mse_of(model, batch) * model.get_buffer("loss_scale"),
-            example=regression(8),
-            device="cpu",
-            loss_scale="dynamic",
-        )
-    other = Side("sgd")
-    with pytest.raises(BindError, match="loss_fn returns an output 'all_finite'"):
-        compile_train_step(
-            other.model,
-            other.optimizer,
-            loss_fn=lambda model, batch: (mse_of(model, batch), {"all_finite": batch["x"]}),
-            example=regression(8),
-            device="cpu",
-            loss_scale="dynamic",
-        )
-
-
-def test_a_step_without_has_no_scale() -> None:
-    steps = [
-        Side("sgd").compiled(loss_scale=None),
-        compile_eval_step(Side("sgd").model, loss_fn=mse_of, example=regression(8), device="cpu"),
-    ]
-    for step in steps:
-        for name in ("loss_scale", "skipped"):
-            with pytest.raises(
-                BindError, match="the step has no scale of its loss; compile with loss_scale="
-            ):
-                getattr(step, name)

@@ -10,7 +10,8 @@ from xdsl.ir import SSAValue
 from aicf_mlir.dialects import nn
 from aicf_mlir.frontend.call import Call, Row, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
-from aicf_mlir.ir.tensor_op import shape_of
+from aicf_mlir.frontend.types import ELEMENT_TYPES
+from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 """torch's numbering of loss reductions."""
@@ -69,8 +70,12 @@ def matmul_plus(left: str, right: str) -> Row:
             raise Forbidden("beta=0, which keeps a tensor and ignores it; leave it out: left @ right")
         plain = call["alpha"] == 1 and call["beta"] == 1
         wide = call.dtype if plain else call.wide_dtype  # rounded once, behind the sum
-        result = product(call, call.operand(left, wide), call.operand(right, wide))
-        terms = [call.emit.reshape(result, call.shape), call.operand("self", wide)]
+        factors = [call.value(left), call.value(right)]
+        if wide is not call.dtype and all(
+            element_type(each) == ELEMENT_TYPES[call.dtype] for each in factors
+        ):
+            factors = [call.emit.cast(each, wide) for each in factors]
+        terms = [call.emit.reshape(product(call, *factors), call.shape), call.operand("self", wide)]
         for i, name in enumerate(("alpha", "beta")):
             if call[name] != 1:
                 scale = call.of(call.number(name, wide), wide)

@@ -25,6 +25,7 @@ LAYERS = (
     ("stages", "plugins", "describe", "sources"),
     ("frontend",),
     ("runtime",),
+    ("clipping", "loss_scaling", "averaging"),
     ("built_step", "train_step", "compile"),
     ("nn", "optim"),
     ("tools",),

@@ -66,6 +66,31 @@ class Asking(Written):
             p.clamp_(low if low is not None else -9.0, high)
 
 
+class Repeated(Written):
+    """Counts with a hyperparameter."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p, grad, _, group in self.entries():
+            for _ in range(group["times"]):
+                p.sub_(grad * group["lr"])
+
+
+def test_a_number_that_is_counted_with() -> None:
+    pair = Pair(lambda groups: Repeated(groups, lr=0.1, times=2), "cpu", double=True)
+    (batch,) = batches("cpu", 1, double=True)
+    step = compile_train_step(pair.model, pair.ours, loss_fn=mse, example=batch, device="cpu")
+    for lr in (0.1, 0.05):
+        pair.set("lr", lr)
+        step.train_step(batch)
+        pair.in_torch(batch)
+    pair.assert_equal(1e-10)
+    for times in (3, 2.5):
+        pair.set("times", times)
+        with pytest.raises(GuardError, match="times"):
+            step.train_step(batch)
+
+
 CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
     "an entry that was missing": lambda group: group.update(twice=True),
     "a key that was missing": lambda group: group.update(more=1),

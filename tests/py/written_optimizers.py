@@ -307,6 +307,18 @@ class Shampoo(Written):
             p.add_((root @ rows).reshape(p.shape), alpha=-group["lr"])
 
 
+class BeginsWithRate(Written):
+    """State that begins with a hyperparameter, which may be another one by the first step."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p, grad, state, group in self.entries():
+            if "rate" not in state:
+                state["rate"] = torch.full_like(p, group["lr"])
+            state["rate"].mul_(0.9)
+            p.sub_(state["rate"] * grad)
+
+
 class Idle(Written):
     """Does nothing."""
 
@@ -329,6 +341,10 @@ REFUSED: dict[str, tuple[Config, str]] = {
     "tensor-lr": (
         lambda ps: Lion(ps, lr=torch.tensor(0.1), betas=(0.9, 0.9), weight_decay=0.0),
         "the tensor 'lr'",
+    ),
+    "begins-with-rate": (
+        lambda ps: BeginsWithRate(ps, lr=0.1),
+        "state 'rate' begins with a gradient or a hyperparameter",
     ),
     "idle": (lambda ps: Idle(ps, lr=0.1), "changes no parameter"),
     "lbfgs": (lambda ps: torch.optim.LBFGS(ps), "closure"),

@@ -18,13 +18,13 @@ from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.traced_optimizer.graph import Number, OptimizerGraph, StateKey
 
 aten: Any = torch.ops.aten
-COPIES = (aten.clone.default, aten.alias.default, aten.lift_fresh_copy.default, aten.detach.default)
+COPIES = (aten.clone.default, aten.alias.default)
 """Ops whose result is their argument."""
 FACTORIES = tuple(
     getattr(aten, name).default
     for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 )
-"""Ops that take no more of a tensor than its shape and its type."""
+"""Ops that take no more of their first argument than its shape and its type."""
 READS = (aten.item.default, aten._local_scalar_dense.default)
 
 Initial = Callable[[Sequence[torch.Tensor]], torch.Tensor]
@@ -184,8 +184,9 @@ class Comparison:
                     raise Different(each)
                 values[each] = constants[names[each.name]]
                 continue
-            like: Any = _of_shape if each.target in FACTORIES else values.__getitem__
-            args, kwargs = map_arg((each.args, each.kwargs), like)  # pyright: ignore
+            like: Any = each.args[0] if each.target in FACTORIES else None
+            known: Any = {**values, like: _of_shape(like)}.__getitem__ if like else values.__getitem__
+            args, kwargs = map_arg((each.args, each.kwargs), known)  # pyright: ignore
             target: Any = each.target
             values[each] = target(*args, **kwargs)
         return values[node].detach().clone()
@@ -215,7 +216,8 @@ def ancestors(node: Node) -> list[Node]:
     pending = [node]
     while pending:
         each = pending[-1]
-        operands = [] if each.target in FACTORIES else each.all_input_nodes
+        shaped = each.args[:1] if each.target in FACTORIES else ()
+        operands = [operand for operand in each.all_input_nodes if operand not in shaped]
         missing = [operand for operand in operands if operand not in found]
         pending += missing
         if not missing:
@@ -223,14 +225,14 @@ def ancestors(node: Node) -> list[Node]:
     return list(found)
 
 
-def _of_shape(node: Node) -> torch.Tensor:
+def _of_shape(node: Any) -> torch.Tensor:
     value: torch.Tensor = node.meta["val"]
     return torch.empty(value.shape, dtype=value.dtype)
 
 
 def source_of(node: Node) -> Node:
     """What a node is a copy of."""
-    while node.op == "call_function" and node.target in COPIES[:2] and isinstance(node.args[0], Node):
+    while node.op == "call_function" and node.target in COPIES and isinstance(node.args[0], Node):
         node = node.args[0]
     return node
 

@@ -39,7 +39,7 @@ class Condition:
         """Whether it is still so."""
         try:
             return self.expression(values) == self.outcome
-        except ArithmeticError:
+        except (ArithmeticError, TypeError, ValueError):
             return False
 
 

@@ -98,5 +98,8 @@ SHARED_ROLES = UPDATED_ROLES
 KEPT_ROLES = tuple(role for role in UPDATED_ROLES if role != STATUS)
 """What outlives a step and is as before where a check has failed."""
 
+OPTIMIZED_ROLES = tuple(role.name for role in ROLE_TABLE if role.saved is Saved.WHOLE)
+"""What an optimizer updates, and so what a skipped step leaves; buffers are the forward's."""
+
 SAVED: dict[str, Saved] = {role.name: role.saved for role in ROLE_TABLE}
 """What a snapshot copies of each arena."""

@@ -13,6 +13,7 @@ from xdsl.rewriter import InsertPoint
 
 from aicf_mlir.dialects.nn.emitter import Emitter, location_of
 from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.ir.roles import OPTIMIZED_ROLES
 from aicf_mlir.ir.signature import (
     ArgumentIndex,
     Label,
@@ -24,9 +25,6 @@ from aicf_mlir.ir.signature import (
 )
 from aicf_mlir.passes.autodiff import refuse
 from aicf_mlir.passes.scale_loss import FINITE
-
-TRAINED = ("param", "state", "meta")
-"""The roles of what an optimizer updates; buffers are the forward's and are updated anyway, as in torch."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def skip(function: func.FuncOp) -> None:
 
     def kept(value: SSAValue, label: Label) -> SSAValue:
         index = index_of.updated_by(label)[0] if label.role == "update" else None
-        if index is None or labels[index].role not in TRAINED:
+        if index is None or labels[index].role not in OPTIMIZED_ROLES:
             return value
         emitter.location = location_of(value)
         old = function.args[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
 from operator import getitem
 from typing import Any, Protocol, cast
@@ -36,7 +37,7 @@ class Located(Protocol):
         ...
 
 
-class NodeImporter:
+class NodeImporter(abc.ABC):
     """Emits the nodes of `graph` by `emit`, on values that are there already."""
 
     def __init__(self, graph: Located, emit: Emitter, device: torch.device):
@@ -58,9 +59,9 @@ class NodeImporter:
         value = self._values[node]
         return self.materialize(value) if isinstance(value, torch.Tensor) else cast(SSAValue, value)
 
+    @abc.abstractmethod
     def materialize(self, tensor: torch.Tensor) -> SSAValue:
         """A tensor known while tracing as a value."""
-        raise NotImplementedError
 
     def operands(self, node: Node) -> Mapping[Node, Value]:
         """The values of the nodes that `node` takes."""

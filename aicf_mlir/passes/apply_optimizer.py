@@ -94,7 +94,13 @@ class ApplyOptimizerPass(_Chosen):
             for group in self.groups(function, list(gradients))
         ]
         results = [entry for entry in returned if self.keep_grads or entry[1].role != "grad"]
-        for symbol in (traced := traced_by(groups)):
+        traced = traced_by(groups)
+        if traced and not all(isinstance(group.rule, TracedRule) for group in groups):
+            refuse(
+                function,
+                f"{OPTIMIZER}: expected every group to be traced where one is: @{min(traced)} updates all",
+            )
+        for symbol in traced:
             try:
                 results += inline_update(function, symbol, gradients)
             except VerifyException as error:

@@ -37,6 +37,13 @@ func.func @gone(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (te
 
 // -----
 
+// expected-error@below {{aicf.optimizer: expected every group to be traced where one is: @u updates all}}
+func.func @mixed(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %v: tensor<4xf32> {aicf.role = "param", aicf.name = "v"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}, tensor<4xf32> {aicf.role = "grad", aicf.name = "v"}) attributes {aicf.optimizer = [{kind = "traced", params = ["w"], title = "Mine", update = @u, settings = {}, states = {}}, {kind = "sgd", params = ["v"]}]} {
+  func.return %w, %v : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
 // expected-error@below {{expected the title, the update, the settings and the states of a traced optimizer, got title}}
 func.func @entries(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = [{kind = "traced", params = ["w"], title = "Mine"}]} {
   func.return %w : tensor<4xf32>

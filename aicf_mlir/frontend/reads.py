@@ -56,6 +56,8 @@ class Read:
     """Of item, class and slot."""
     mentioned: AbstractSet[str] = frozenset()
     """The names and strings in the code that ran: a key of `items` that is not among them is rarely read."""
+    may_be_meta: bool = True
+    """Whether a number that is there can be made a meta slot by its name."""
 
     def value(self) -> Any:
         """What is there now."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 from xdsl.context import Context
 from xdsl.dialects import func
@@ -12,7 +11,6 @@ from xdsl.dialects.builtin import ArrayAttr, FunctionType, IntegerAttr, ModuleOp
 from xdsl.ir import OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
-from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.emitter import Emitter, location_of, summed_in
@@ -28,6 +26,7 @@ from aicf_mlir.ir.signature import (
     steps,
 )
 from aicf_mlir.ir.tensor_op import element_type
+from aicf_mlir.passes.autodiff import refuse
 
 MEANS = ("loss", "grad")
 """The roles of results of which the mean is returned."""
@@ -174,8 +173,3 @@ def numbered(label: Label, number: int) -> Label:
 def hint(value: SSAValue, number: int) -> str | None:
     """The name of a value in the text of one micro-batch."""
     return value.name_hint and f"{value.name_hint}.{number}"
-
-
-def refuse(function: func.FuncOp, message: str) -> NoReturn:
-    """Stop at `function`."""
-    function.emit_error(message, PassFailedException(message))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NoReturn
 
 from xdsl.context import Context
 from xdsl.dialects import func
@@ -13,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp, TensorType, f32, f64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
-from xdsl.utils.exceptions import PassFailedException, VerifyException
+from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.emitter import Emitter, location_of, summed_in
@@ -32,6 +31,7 @@ from aicf_mlir.ir.signature import (
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.optimizers.op import HYPERPARAMETER
 from aicf_mlir.optimizers.slots import OptimizerSlot
+from aicf_mlir.passes.autodiff import refuse
 
 MAX_NORM, MAX_VALUE = "clip_grad_norm", "clip_grad_value"
 """The names of the limits among the metas."""
@@ -190,8 +190,3 @@ class Clipping(Emitter):
 def named(gradient: SSAValue, suffix: str) -> str:
     """What to call what is made of a gradient: `dw.norm`."""
     return f"{gradient.name_hint}.{suffix}" if gradient.name_hint else suffix
-
-
-def refuse(function: func.FuncOp, message: str) -> NoReturn:
-    """Stop at `function`."""
-    function.emit_error(message, PassFailedException(message))

@@ -135,10 +135,9 @@ class Guards:
         )
         listing += f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
         advice = "set it back, or call recompile() to go on with what is there now"
-        if any(
-            isinstance(guard.value, (int, float)) and not isinstance(guard.value, bool) for guard in changed
-        ):
-            advice += f'; with meta=["{changed[0].path}"] a number may change between steps'
+        numbers = [g for g in changed if isinstance(g.value, (int, float)) and not isinstance(g.value, bool)]
+        if slots := [guard.path for guard in numbers if guard.read.may_be_meta]:
+            advice += f'; with meta=["{slots[0]}"] a number may change between steps'
         try:
             difference, reads = self._retrace()
         except AicfError as error:

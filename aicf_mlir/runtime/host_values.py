@@ -50,7 +50,7 @@ def find_host_values(
     numbers = {
         read.path: read
         for read in reads
-        if read.kind in ("item", "cell") and _is_number(read.value()) and read.path
+        if read.may_be_meta and read.kind in ("item", "cell") and _is_number(read.value()) and read.path
     }
     found: dict[str, HostValue] = {}
     for name in names:

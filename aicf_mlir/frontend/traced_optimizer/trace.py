@@ -239,13 +239,19 @@ def _reads(graph: OptimizerGraph, read: Mapping[str, bool]) -> list[Read]:
     module = graph.module
     title = type(module.optimizer).__name__
     entries = [
-        Read(f"{title}.param_groups[{each.index}][{key!r}]", "item", each.group, key)
+        Read(f"{title}.param_groups[{each.index}][{key!r}]", "item", each.group, key, may_be_meta=False)
         for each in module.settings
         for key in each.group
         if key != "params" and not any(name and read[each.slot(name)] for name in each.members.get(key, ()))
     ]
     entries += [
-        Read(f"{title}.param_groups[{index}][{key!r}]", "item", module.settings[index].group, key)
+        Read(
+            f"{title}.param_groups[{index}][{key!r}]",
+            "item",
+            module.settings[index].group,
+            key,
+            may_be_meta=False,
+        )
         for index, missed in enumerate(module.record.missed)
         for key in missed
     ]

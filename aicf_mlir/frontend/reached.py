@@ -33,6 +33,9 @@ PLAIN = (
 )
 """Immutable values: the place that holds them is all there is to watch."""
 
+DRIVERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
+"""What moves a training loop: its numbers change from step to step, and no step reads them while it is traced."""
+
 MOST_READS = 200_000
 """Places; a container of the user's data belongs into the batch instead."""
 
@@ -47,7 +50,6 @@ def collect(
     model: torch.nn.Module, function: Callable[..., Any], recorded: ModuleReads, names: Mapping[int, str]
 ) -> list[Read]:
     """Every place that the step `function(model, batch)` read; `names` gives further modules' paths by id."""
-    walk = Walk()
     paths = {id(module): f"model.{name}" if name else "model" for name, module in named_modules(model)}
     paths = {**names, **paths}
     functions: list[tuple[Any, str]] = [(function, "loss_fn")]
@@ -62,13 +64,16 @@ def collect(
                 functions.append((found, f"{path}.{name}"))
             if isinstance(own := vars(module).get(name), (FunctionType, types.MethodType)):
                 functions.append((own, f"{path}.{name}"))
-    for value, _ in functions:
-        walk.mention(value)
-    for value, path in functions:
-        walk.visit(value, path)
-    for path, module, name in attributes:
-        walk.attribute(module, name, f"{path}.{name}")
-    return walk.reads
+
+    def follow(walk: Walk) -> None:
+        for value, _ in functions:
+            walk.mention(value)
+        for value, path in functions:
+            walk.visit(value, path)
+        for path, module, name in attributes:
+            walk.attribute(module, name, f"{path}.{name}")
+
+    return settled(follow).reads
 
 
 def collect_object(value: Any, names: Iterable[str], path: str, others: Iterable[Read]) -> list[Read]:
@@ -77,37 +82,61 @@ def collect_object(value: Any, names: Iterable[str], path: str, others: Iterable
 
     What is in the places `others` is followed too.
     """
-    walk = Walk()
     kind: type = value.__class__
     found = [(name, class_attribute(kind, name)) for name in names]
-    for _, each in found:
-        walk.mention(each)
-    for name, each in found:
-        if each is not ABSENT:
-            walk.visit(each, f"{path}.{name}")
-        walk.attribute(value, name, f"{path}.{name}")
-    for read in others:
-        walk.visit(read.value(), read.path)
-    return walk.reads
+    others = list(others)
+
+    def follow(walk: Walk) -> None:
+        for _, each in found:
+            walk.mention(each)
+        for name, each in found:
+            if each is not ABSENT:
+                walk.visit(each, f"{path}.{name}")
+            walk.attribute(value, name, f"{path}.{name}")
+        for read in others:
+            walk.visit(read.value(), read.path)
+
+    return settled(follow).reads
 
 
 def modules_behind(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
     """The modules that a loss function finds in its closure, its globals or its object, by their names there."""
-    walk = Walk()
-    walk.mention(function)
-    walk.visit(function, "loss_fn")
-    return walk.modules
+    return walk_from(function, "loss_fn").modules
+
+
+def walk_from(function: Callable[..., Any], path: str) -> Walk:
+    """Everything behind a function."""
+
+    def follow(walk: Walk) -> None:
+        walk.mention(function)
+        walk.visit(function, path)
+
+    return settled(follow)
+
+
+def settled(follow: Callable[[Walk], None]) -> Walk:
+    """A walk by `follow` that knows from its start all names that the code on its way mentions: methods mention more."""
+    walk = Walk(set())
+    while True:
+        known = set(walk.mentioned)
+        follow(walk)
+        if walk.mentioned == known:
+            return walk
+        walk = Walk(walk.mentioned)
 
 
 class Walk:
     """Follows values from the functions of a step; each place and each container once."""
 
-    def __init__(self) -> None:
+    def __init__(self, mentioned: set[str]) -> None:
+        """`mentioned`: names that are known already to stand in the code."""
         self.reads: list[Read] = []
-        self.mentioned: set[str] = set()
+        self.mentioned = set(mentioned)
         """Names and strings in the code that was reached."""
         self.modules: dict[str, torch.nn.Module] = {}
         """The modules that were met, by path."""
+        self.drivers: dict[str, Any] = {}
+        """The optimizers, schedulers and gradient scalers that were met, by path."""
         self._places: set[tuple[str, int, str]] = set()
         self._visited: dict[int, Any] = {}
         self._mentioned_by: set[Code] = set()
@@ -166,8 +195,13 @@ class Walk:
         if isinstance(value, torch.nn.Module):
             self.modules.setdefault(path, value)
             return
+        if isinstance(value, DRIVERS):
+            if not any(value is known for known in self.drivers.values()):
+                self.drivers[path] = value
+            return
         self._visited[id(value)] = value  # kept: an id is only taken while its object lives
         if functions := list(functions_of(value)):
+            self.mention(value)
             for function in functions:
                 self._function(function)
             if isinstance(value, functools.partial):

@@ -54,14 +54,15 @@ class Stage:
 
 
 TENSORS = frozenset({"builtin", "func", "nn"})
+BODY = TENSORS | {"train"}
 UPDATES = TENSORS | {"optim"}
 BODIES = frozenset({"scalar", "arith", "math"})
 KERNELS = BODIES | {"builtin", "func", "kernel"}
 PLANS = BODIES | {"builtin", "plan"}
 
 STAGES: tuple[Stage, ...] = (
-    Stage("nn", ("canonicalize", "cse", "dce"), TENSORS, "the model and its loss, as traced"),
-    Stage("grad", ("autodiff", "accumulate?"), TENSORS, "with the gradient of the loss"),
+    Stage("nn", ("canonicalize", "cse", "dce"), BODY, "the model and its loss, as traced"),
+    Stage("grad", ("autodiff", "accumulate?"), BODY, "with the gradient of the loss"),
     Stage(
         "step",
         (

@@ -13,6 +13,11 @@ def get_all_dialects() -> dict[str, Callable[[], Dialect]]:
 
         return NN
 
+    def get_train() -> Dialect:
+        from aicf_mlir.dialects.train import Train
+
+        return Train
+
     def get_optim() -> Dialect:
         from aicf_mlir.dialects.optim import Optim
 
@@ -33,4 +38,11 @@ def get_all_dialects() -> dict[str, Callable[[], Dialect]]:
 
         return Plan
 
-    return {"nn": get_nn, "optim": get_optim, "kernel": get_kernel, "scalar": get_scalar, "plan": get_plan}
+    return {
+        "nn": get_nn,
+        "train": get_train,
+        "optim": get_optim,
+        "kernel": get_kernel,
+        "scalar": get_scalar,
+        "plan": get_plan,
+    }

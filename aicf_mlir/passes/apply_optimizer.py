@@ -10,16 +10,17 @@ from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType, f32, f64
-from xdsl.ir import Attribute, OpResult, SSAValue
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import PassFailedException, VerifyException
 
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
+from aicf_mlir.dialects.train import UpdateOp
 from aicf_mlir.ir.signature import (
+    Key,
     Label,
     argument_labels,
-    label_arguments,
     private_function,
     result_labels,
     return_op,
@@ -33,6 +34,7 @@ from aicf_mlir.optimizers.op import HYPERPARAMETER
 from aicf_mlir.optimizers.rule import UpdateRule
 from aicf_mlir.optimizers.slots import OptimizerSlot
 from aicf_mlir.optimizers.traced import TracedRule
+from aicf_mlir.optimizers.values import Values
 
 CHOICES = {torch_class.option: (torch_class, rule) for torch_class, rule in CLASSES}
 """By the option `kind`."""
@@ -63,6 +65,8 @@ class ApplyOptimizerPass(_Chosen):
     state, no update, and no place in the step counters and bias corrections, which have an element for each
     updated parameter of the group. Group k > 0 marks its metas and counters with `.k`. For groups of kind "traced", the
     private function that they name is put in its place, and is gone.
+    In a function with train.update each of these gives way to the updates of the parameters that it names, group by group; two of
+    the same parameters are two steps of their optimizer.
 
     Options, all but the last for functions without the attribute:
       kind: the optimizer, called as its class in torch: "sgd", "adam", "adamw"
@@ -83,6 +87,9 @@ class ApplyOptimizerPass(_Chosen):
 
     def update(self, function: func.FuncOp) -> None:
         """Complete one function."""
+        if asked := [op for op in function.body.block.ops if isinstance(op, UpdateOp)]:
+            self.update_asked(function, asked)
+            return
         returned = list(zip(return_op(function).operands, result_labels(function), strict=True))
         gradients = {label.name: value for value, label in returned if label.role == "grad"}
         if not gradients:
@@ -93,23 +100,73 @@ class ApplyOptimizerPass(_Chosen):
             group.with_params([name for name in group.params if name in gradients])
             for group in self.groups(function, list(gradients))
         ]
-        results = [entry for entry in returned if self.keep_grads or entry[1].role != "grad"]
+        kept = [entry for entry in returned if self.keep_grads or entry[1].role != "grad"]
+        values = Values(function)
+        self.emit(values, groups, gradients, return_op(function))
+        values.finish()
+        function.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in groups])
+        set_results(function, [*kept, *values.updates()])
+
+    def update_asked(self, function: func.FuncOp, asked: Sequence[UpdateOp]) -> None:
+        """Put the updates in the place of each op that asks for them."""
+        if self.keep_grads:
+            refuse(function, "keep-grads is for a step of one loss; let the loop body return what it needs")
+        named = [name.data for op in asked for name in op.names]
+        groups = [
+            group.with_params([name for name in group.params if name in named])
+            for group in self.groups(function, list(dict.fromkeys(named)))
+        ]
+        values = Values(function)
+        for op in asked:
+            names = [name.data for name in op.names]
+            own = [group for group in groups if set(group.params) & set(names)]
+            if set(names) != {name for group in own for name in group.params}:
+                refuse(
+                    op,
+                    f"expected the parameters of whole groups of {OPTIMIZER}, the same at each step, got {', '.join(names)}",
+                )
+            for name, value in zip(names, op.params, strict=True):
+                values.now["param", name] = value
+            self.emit(
+                values,
+                [group if group in own else group.with_params(()) for group in groups],
+                dict(zip(names, op.grads, strict=True)),
+                op,
+            )
+            for name, result in zip(names, op.updated, strict=True):
+                result.replace_all_uses_with(values.now["param", name])
+            op.detach()
+            op.erase()
+        values.finish()
+        function.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in groups])
+        returned = list(zip(return_op(function).operands, result_labels(function), strict=True))
+        set_results(
+            function, [*returned, *(entry for entry in values.updates() if entry[1].target_role != "param")]
+        )
+
+    def emit(
+        self,
+        values: Values,
+        groups: Sequence[Group],
+        gradients: Mapping[str, SSAValue],
+        before: Operation,
+    ) -> None:
+        """Emit one step of the optimizer of `groups` with these gradients before an op."""
+        function = values.function
         traced = traced_by(groups)
         if traced and not all(isinstance(group.rule, TracedRule) for group in groups):
             refuse(
                 function,
                 f"{OPTIMIZER}: expected every group to be traced where one is: @{min(traced)} updates all",
             )
-        for symbol in traced:
-            try:
-                results += inline_update(function, symbol, gradients)
-            except VerifyException as error:
-                refuse(function, str(error))
-        for index, group in enumerate(groups):
-            if group.params and not traced:
-                results += GroupUpdate(function, index, group.rule).emit(group.params, gradients)
-        function.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in groups])
-        set_results(function, results)
+        try:
+            for symbol in traced:
+                inline_update(values, symbol, gradients, before)
+            for index, group in enumerate(groups):
+                if group.params and not traced:
+                    GroupUpdate(values, index, group.rule, before).emit(group.params, gradients)
+        except VerifyException as error:
+            refuse(function, str(error))
 
     def groups(self, function: func.FuncOp, trained: Sequence[str]) -> list[Group]:
         """The param groups in the function's attribute, or the one that the options describe."""
@@ -139,80 +196,52 @@ class ApplyOptimizerPass(_Chosen):
 
 @dataclass
 class GroupUpdate:
-    """Emits the arguments and ops of one param group at the end of a function."""
+    """Emits the arguments and ops of one step of a param group before an op."""
 
-    function: func.FuncOp
+    values: Values
     index: int
     rule: UpdateRule
+    before: Operation
 
-    def __post_init__(self) -> None:
-        labels = argument_labels(self.function)
-        self.arguments: dict[tuple[str, str], SSAValue] = {
-            (label.role, label.name): argument
-            for label, argument in zip(labels, self.function.args, strict=True)
-        }
-        self.added: list[Label] = []
-        """Arguments of the block that are not in the signature yet."""
-
-    def emit(self, params: Sequence[str], gradients: Mapping[str, SSAValue]) -> list[tuple[SSAValue, Label]]:
-        """Add the update of `params`; return the new results."""
-        builder = Builder(InsertPoint.before(return_op(self.function)))
+    def emit(self, params: Sequence[str], gradients: Mapping[str, SSAValue]) -> None:
+        """Add the update of `params`."""
+        builder, now = Builder(InsertPoint.before(self.before)), self.values.now
         written, counters = self.rule.written_metas, self.rule.counters
         types = {
             **dict.fromkeys(written, TensorType(f64, [len(params)])),
             **dict.fromkeys(counters, TensorType(f32, [len(params)])),
         }
         slots = {slot.name: slot for slot in self.rule.group_slots(self.index)}
-        meta = {
-            name: self.add_argument(slot, types.get(name, HYPERPARAMETER)) for name, slot in slots.items()
-        }
-        results: list[tuple[SSAValue, Label]] = []
+        meta = {name: self.argument(slot, types.get(name, HYPERPARAMETER)) for name, slot in slots.items()}
         if counters:
-            wide = any(element_type(self.arguments["param", param]) == f64 for param in params)
+            wide = any(element_type(now["param", param]) == f64 for param in params)
             advance = builder.insert(self.rule.advance(meta, f64 if wide else f32))
-            advance.location = self.function.location
+            advance.location = self.values.function.location
             meta |= zip(self.rule.advanced, advance.results, strict=True)
             replaced = [slots[name].key for name in (*counters, *written)]
-            results += self.updates(advance.results[: len(replaced)], replaced)
+            self.replace(replaced, advance.results[: len(replaced)])
             for name, value in list(zip(self.rule.advanced, advance.results, strict=True))[len(replaced) :]:
                 value.name_hint = slots[name].slot if name in slots else name
         for index, param in enumerate(params):
-            value, gradient = self.arguments["param", param], gradients[param]
+            value, gradient = now["param", param], gradients[param]
             kept = self.rule.state_slots(self.index, param)
-            states = [self.add_argument(slot, value.type) for slot in kept]
+            states = [self.argument(slot, value.type) for slot in kept]
             update = builder.insert(self.rule.update(value, gradient, states, meta, index))
             if isinstance(gradient, OpResult):
                 update.location = gradient.op.location
-            results += self.updates(update.results, [("param", param), *(slot.key for slot in kept)])
-        label_arguments(self.function, self.added)
-        self.added = []
-        return results
+            self.replace([("param", param), *(slot.key for slot in kept)], update.results)
 
-    def add_argument(self, slot: OptimizerSlot, type: Attribute) -> SSAValue:
-        """A new argument of the block; a state is called after its parameter in the text, as %w0.exp_avg after %w0."""
-        role, name = slot.key
-        if slot.key in self.arguments:
-            refuse(
-                self.function,
-                f'@{self.function.sym_name.data} has a {role} named "{name}", which apply-optimizer adds; leave it out',
-            )
-        block = self.function.body.block
-        argument = block.insert_arg(type, len(block.args))
-        self.added.append(Label(role, name))
-        owner = slot.owner and self.arguments["param", slot.owner].name_hint
-        argument.name_hint = name if slot.owner is None else f"{owner}.{slot.name}" if owner else slot.name
-        self.arguments[slot.key] = argument
-        return argument
+    def replace(self, keys: Sequence[Key], values: Sequence[SSAValue]) -> None:
+        """Put these values in the place of arguments, and call them after those."""
+        self.values.replace(keys, values)
+        self.values.named_after(keys, values)
 
-    def updates(
-        self, values: Sequence[SSAValue], keys: Sequence[tuple[str, str]]
-    ) -> list[tuple[SSAValue, Label]]:
-        """The new values of the arguments of these roles and names."""
-        pairs = list(zip(values, keys, strict=True))
-        for result, key in pairs:
-            if hint := self.arguments[key].name_hint:
-                result.name_hint = f"{hint}.next"
-        return [(result, Label("update", name, target_role=role)) for result, (role, name) in pairs]
+    def argument(self, slot: OptimizerSlot, type: Attribute) -> SSAValue:
+        """The value of a slot; a state is called after its parameter in the text, as %w0.exp_avg after %w0."""
+        owner = slot.owner and self.values.arguments["param", slot.owner].name_hint
+        label = Label(*slot.key)
+        hint = label.name if slot.owner is None else f"{owner}.{slot.name}" if owner else slot.name
+        return self.values.added(label, type, hint, "apply-optimizer")
 
 
 def traced_by(groups: Sequence[Group]) -> set[str]:
@@ -220,6 +249,6 @@ def traced_by(groups: Sequence[Group]) -> set[str]:
     return {group.rule.function for group in groups if isinstance(group.rule, TracedRule)}
 
 
-def refuse(function: func.FuncOp, message: str) -> NoReturn:
-    """Stop at `function`."""
+def refuse(function: Operation, message: str) -> NoReturn:
+    """Stop at `function`, or at an op in it."""
     function.emit_error(message, PassFailedException(message))

@@ -16,6 +16,7 @@ from xdsl.rewriter import InsertPoint
 from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.train import BackwardOp, UpdateOp
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.interfaces import (
     DifferentiableInPartsInterface,
@@ -38,6 +39,9 @@ from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 SCALE = "loss_scale"
 """The name, among the buffers, of what a loss is multiplied by before it is differentiated."""
 
+CUTS = (nn.DetachOp, BackwardOp, UpdateOp)
+"""Ops that no gradient flows through."""
+
 
 @dataclass(frozen=True)
 class AutodiffPass(ModulePass):
@@ -46,6 +50,7 @@ class AutodiffPass(ModulePass):
 
     One result {aicf.role = "grad", aicf.name = NAME} per argument with the role "param" that reaches the
     loss, in argument order. New ops carry the location of the op that they differentiate; the gradient of %x is %dx.
+    In a function with train.backward each of these gives way to the gradients that it asks for, and no result is appended.
     Each nn.detach has then done its work, and gives way to its operand.
 
     Options:
@@ -62,7 +67,48 @@ class AutodiffPass(ModulePass):
 
 
 def differentiate(function: func.FuncOp, scaled: bool = False) -> None:
-    """Append the gradients to the results of one function."""
+    """Append the gradients to the results of one function; or put them where it asks for them, as a loop body does."""
+    if asked := [op for op in function.body.block.ops if isinstance(op, BackwardOp)]:
+        differentiate_asked(function, asked, scaled)
+    else:
+        differentiate_loss(function, scaled)
+    for op in list(function.body.block.ops):
+        if isinstance(op, nn.DetachOp):
+            op.result.replace_all_uses_with(op.x)
+            op.detach()
+            op.erase()
+
+
+def differentiate_asked(function: func.FuncOp, asked: Sequence[BackwardOp], scaled: bool) -> None:
+    """Put the gradients in the place of each op that asks for them, the last first: those before are still constants to it."""
+    if scaled:
+        refuse(
+            function, f"@{function.sym_name.data} asks for its gradients itself; scale the loss in its body"
+        )
+    for op in reversed(asked):
+        ops = list(function.body.block.ops)
+        before = ops[: ops.index(op)]
+        wanted = [
+            (value, result) for value, result in zip(op.wrt, op.gradients, strict=True) if result.first_use
+        ]
+        active = values_depending_on([value for value, _ in wanted], before)
+        backward = Backward(op, active)
+        if op.loss in active:
+            backward.run(before, op.loss)
+        for value, result in wanted:
+            gradient = backward.cotangents.get(value)
+            if gradient is None:
+                gradient = backward.insert(nn.ConstantOp(0.0, tensor_type(value)))
+            name_gradient(gradient, value)
+            result.replace_all_uses_with(gradient)
+        op.detach()
+        op.erase()
+        backward.erase_unused()
+        backward.name()
+
+
+def differentiate_loss(function: func.FuncOp, scaled: bool) -> None:
+    """Append the gradients of the one loss to the results of a function."""
     results = list(zip(return_op(function).operands, result_labels(function), strict=True))
     loss = find_loss(function, results)
     params = [
@@ -76,19 +122,15 @@ def differentiate(function: func.FuncOp, scaled: bool = False) -> None:
         refuse(
             function, f'the loss of @{function.sym_name.data} depends on no argument with aicf.role = "param"'
         )
-    backward = Backward(function, active)
-    backward.run(forward, loss, scale_argument(function) if scaled else None)
+    scale = scale_argument(function) if scaled else None
+    backward = Backward(return_op(function), active)
+    backward.run(forward, loss, scale)
     for argument, label in params:
         if (gradient := backward.cotangents.get(argument)) is not None:
             results.append((gradient, Label("grad", label.name)))
             name_gradient(gradient, argument)
     set_results(function, results)
     backward.erase_unused()
-    for op in forward:
-        if isinstance(op, nn.DetachOp):
-            op.result.replace_all_uses_with(op.x)
-            op.detach()
-            op.erase()
     backward.name()
 
 
@@ -122,7 +164,7 @@ def values_depending_on(sources: Sequence[SSAValue], ops: Sequence[Operation]) -
     """`sources` and the floating-point values that a gradient reaches them from. Only membership is asked of the set."""
     depending = set(sources)
     for op in ops:
-        if not isinstance(op, nn.DetachOp) and any(operand in depending for operand in op.operands):
+        if not isinstance(op, CUTS) and any(operand in depending for operand in op.operands):
             stopped = op.without_gradient if isinstance(op, DifferentiableInPartsInterface) else ()
             depending.update(result for result in op.results if is_float(result) and result not in stopped)
     return depending
@@ -135,19 +177,17 @@ def refuse(op: Operation, message: str) -> NoReturn:
 
 @dataclass
 class Backward:
-    """The backward walk over one function: the cotangents so far, and the ops it has emitted."""
+    """A backward walk from before `end`: the cotangents so far, and the ops it has emitted there."""
 
-    function: func.FuncOp
+    end: Operation
     active: set[SSAValue]
     cotangents: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     emitted: list[Operation] = field(default_factory=list[Operation])
 
     def run(self, forward: Sequence[Operation], loss: SSAValue, scale: SSAValue | None = None) -> None:
         """Fill `cotangents` for every active value that reaches `loss`; that of `loss` is `scale`, or 1."""
-        end = return_op(self.function)
-        builder = Builder(InsertPoint.before(end))
-        builder.operation_insertion_handler.append(self.emitted.append)
-        source = loss.owner if isinstance(loss.owner, Operation) else end
+        builder = self.builder()
+        source = loss.owner if isinstance(loss.owner, Operation) else self.end
         if scale is None:
             self.cotangents[loss] = builder.insert(nn.ConstantOp(1.0, tensor_type(loss))).result
         elif scale.type == loss.type:
@@ -156,10 +196,22 @@ class Backward:
             self.cotangents[loss] = builder.insert(nn.CastOp(scale, element_type(loss))).result
         self.locate(source, since=0)
         for op in reversed(forward):
-            if any(result in self.cotangents for result in op.results):
+            if not isinstance(op, CUTS) and any(result in self.cotangents for result in op.results):
                 since = len(self.emitted)
                 self.differentiate(op, builder)
                 self.locate(op, since)
+
+    def builder(self) -> Builder:
+        """What emits ops before `end`."""
+        builder = Builder(InsertPoint.before(self.end))
+        builder.operation_insertion_handler.append(self.emitted.append)
+        return builder
+
+    def insert(self, op: nn.ConstantOp) -> SSAValue:
+        """Emit `op`, at the location of `end`."""
+        result = self.builder().insert(op).result
+        op.location = self.end.location
+        return result
 
     def differentiate(self, op: Operation, builder: Builder) -> None:
         """Let `op` turn the cotangents of its results into cotangents of its operands, and add these up."""

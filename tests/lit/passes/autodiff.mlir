@@ -305,3 +305,22 @@ func.func @dropout(%x: tensor<8x4xf32> {aicf.role = "input", aicf.name = "x"}, %
   %l = nn.sum %b {dims = array<i64: 0, 1>} : (tensor<8x6xf32>) -> tensor<f32>
   func.return %l : tensor<f32>
 }
+
+// -----
+
+// What a gradient or an update gives is a constant to every later gradient, as in torch.
+// CHECK-LABEL: func.func @constant
+// CHECK:         %dw = nn.broadcast_to
+// CHECK-NEXT:    %y = nn.mul %dw, %dw
+// CHECK-NEXT:    %b = nn.sum %y
+// CHECK-NEXT:    %dw_1 = nn.constant {value = 0.0} : tensor<4xf32>
+// CHECK-NEXT:    func.return %a, %dw_1
+func.func @constant(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"})
+    -> (tensor<f32> {aicf.role = "loss"}, tensor<4xf32> {aicf.role = "output", aicf.name = "g"}) {
+  %a = nn.sum %w {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  %dw = train.backward %a, %w : (tensor<f32>, tensor<4xf32>) -> tensor<4xf32>
+  %y = nn.mul %dw, %dw : tensor<4xf32>
+  %b = nn.sum %y {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  %none = train.backward %b, %w : (tensor<f32>, tensor<4xf32>) -> tensor<4xf32>
+  func.return %a, %none : tensor<f32>, tensor<4xf32>
+}

@@ -1,0 +1,104 @@
+"""The train dialect: what the body of a training loop asks for in the middle of a step.
+
+A step of one loss and one optimizer needs neither op: autodiff appends the gradients, and apply-optimizer the updates. A loop
+body may take several gradients and update between them, so each is an op at its place: `autodiff` puts the gradients in the
+place of `train.backward`, `apply-optimizer` the updates in the place of `train.update`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, StringAttr, TensorType
+from xdsl.ir import Dialect, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def, var_operand_def, var_result_def
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.ir.expect import Value, expect_float, is_float
+from aicf_mlir.ir.interfaces import NotDifferentiable
+from aicf_mlir.ir.tensor_op import TensorOp, shape_of, tensor_type
+
+CUT = NotDifferentiable("what it gives is a constant to every gradient, as in torch")
+
+
+@irdl_op_definition
+class BackwardOp(TensorOp):
+    """The gradients of `loss` with respect to `wrt`, any values that it depends on: one result each, of its type."""
+
+    name = "train.backward"
+
+    loss = operand_def(TensorType)
+    wrt = var_operand_def(TensorType)
+    gradients = var_result_def(TensorType)
+
+    traits = traits_def(Pure(), CUT)
+
+    def __init__(self, loss: Value, wrt: Sequence[Value]):
+        super().__init__(operands=[loss, wrt], result_types=[[tensor_type(value) for value in wrt]])
+
+    def verify_(self) -> None:
+        if not is_float(self.loss) or shape_of(self.loss) != ():
+            raise VerifyException(f"expected a 0-d floating-point loss, got {self.loss.type}")
+        _expect_results(self.wrt, self.gradients)
+
+
+@irdl_op_definition
+class UpdateOp(TensorOp):
+    """The parameters `params` after a step of their optimizer with the gradients `grads`; `names` are those of the arguments."""
+
+    name = "train.update"
+
+    operands_ = var_operand_def(TensorType)
+    updated = var_result_def(TensorType)
+    names = prop_def(ArrayAttr[StringAttr])
+
+    traits = traits_def(Pure(), CUT)
+
+    def __init__(self, params: Sequence[Value], grads: Sequence[Value], names: Sequence[str]):
+        super().__init__(
+            operands=[[*params, *grads]],
+            properties={"names": ArrayAttr([StringAttr(name) for name in names])},
+            result_types=[[tensor_type(value) for value in params]],
+        )
+
+    @property
+    def params(self) -> list[SSAValue]:
+        """The values before the step."""
+        return list(self.operands_)[: len(self.names)]
+
+    @property
+    def grads(self) -> list[SSAValue]:
+        """Their gradients, in the same order."""
+        return list(self.operands_)[len(self.names) :]
+
+    def verify_(self) -> None:
+        if len(self.operands_) != 2 * len(self.names):
+            raise VerifyException(
+                f"expected a parameter and a gradient for each of {len(self.names)} names, got {len(self.operands_)} operands"
+            )
+        if len({name.data for name in self.names}) != len(self.names):
+            raise VerifyException("expected names that differ")
+        for param, gradient in zip(self.params, self.grads, strict=True):
+            if tensor_type(param) != tensor_type(gradient):
+                raise VerifyException(
+                    f"expected a gradient of the type of its parameter, {tensor_type(param)}, got {tensor_type(gradient)}"
+                )
+        _expect_results(self.params, self.updated)
+
+
+def _expect_results(values: Sequence[Value], results: Sequence[Value]) -> None:
+    """A result of the type of each value, which are floats."""
+    if not values or len(values) != len(results):
+        raise VerifyException(
+            f"expected one result for each of one or more values, got {len(results)} for {len(values)}"
+        )
+    for index, (value, result) in enumerate(zip(values, results, strict=True)):
+        expect_float(f"value {index}", value)
+        if tensor_type(value) != tensor_type(result):
+            raise VerifyException(
+                f"expected result {index} to be {tensor_type(value)}, got {tensor_type(result)}"
+            )
+
+
+Train = Dialect("train", [BackwardOp, UpdateOp])

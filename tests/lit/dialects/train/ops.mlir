@@ -1,0 +1,13 @@
+// The ops of a loop body, and their text.
+// RUN: aicf-opt %s | aicf-opt | filecheck %s
+
+// CHECK-LABEL: func.func @body
+// CHECK:         %dw, %db = train.backward %loss, %w, %b : (tensor<f32>, tensor<4xf32>, tensor<f32>) -> (tensor<4xf32>, tensor<f32>)
+// CHECK-NEXT:    %w1, %b1 = train.update %w, %b, %dw, %db {names = ["w", "b"]}
+// CHECK-NEXT:      : (tensor<4xf32>, tensor<f32>, tensor<4xf32>, tensor<f32>) -> (tensor<4xf32>, tensor<f32>)
+func.func @body(%loss: tensor<f32>, %w: tensor<4xf32>, %b: tensor<f32>) -> (tensor<4xf32>, tensor<f32>) {
+  %dw, %db = train.backward %loss, %w, %b : (tensor<f32>, tensor<4xf32>, tensor<f32>) -> (tensor<4xf32>, tensor<f32>)
+  %w1, %b1 = train.update %w, %b, %dw, %db {names = ["w", "b"]}
+    : (tensor<4xf32>, tensor<f32>, tensor<4xf32>, tensor<f32>) -> (tensor<4xf32>, tensor<f32>)
+  func.return %w1, %b1 : tensor<4xf32>, tensor<f32>
+}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
 from aicf_mlir import _C, describe
 from aicf_mlir.errors import BindError, StateError
@@ -64,7 +65,7 @@ class BuiltStep:
             self.name, [read for traced in built.traces for read in traced.reads], retrace, live
         )
         self._bound = Watched()
-        groups = [] if built.optimizer is None else built.optimizer.param_groups
+        groups = [group for optimizer in built.optimizers for group in optimizer.param_groups]
         self._store.watch(self._bound, {id(p) for group in groups for p in group["params"]})
         self._watched = Watched()
         for part in (self._bound, self._guards.watched, self.meta.watched):
@@ -197,7 +198,15 @@ class BuiltStep:
     @property
     def _trained(self) -> checkpoint.Trained:
         built = self._built
-        return checkpoint.Trained.of(self._store, built.stages[0]["step"], built.optimizer, built.host_values)
+        step = built.stages[0]["step"]
+        return checkpoint.Trained.of(
+            self._store, step, built.optimizers, built.host_values, self._all_schedulers
+        )
+
+    @property
+    def _all_schedulers(self) -> Sequence[LRScheduler]:
+        """The LR schedulers that are a part of the step: those of a loop body."""
+        return ()
 
     @property
     def _stream(self) -> int:

@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from aicf_mlir import _C
 from aicf_mlir.averaging import WeightAverage
 from aicf_mlir.clipping import ClipGradNorm, Clipping
+from aicf_mlir.compiled_step import CompiledEvalStep, CompiledTrainStep
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import LossFunction, Traced, trace
@@ -32,7 +33,6 @@ from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_
 from aicf_mlir.runtime.micro_batches import StepBatch, checked_count, each_step, shapes_of_parts
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.stages import Snapshots, make_context, run_stages
-from aicf_mlir.train_step import CompiledEvalStep, CompiledTrainStep
 
 log = logging.getLogger("aicf")
 
@@ -111,7 +111,7 @@ def compile_train_step(
     count = checked_count(accumulate, further_sizes)
     request = Request(
         model,
-        optimizer,
+        (optimizer,),
         loss_fn,
         shapes_of(example if count is None else shapes_of_parts(example)),
         B,
@@ -158,7 +158,7 @@ def compile_eval_step(
     """
     request = Request(
         model,
-        None,
+        (),
         loss_fn,
         shapes_of(example),
         B,
@@ -184,7 +184,8 @@ class Request:
     """What was asked to be compiled; it can be traced and built again."""
 
     model: torch.nn.Module
-    optimizer: torch.optim.Optimizer | None
+    optimizers: Sequence[torch.optim.Optimizer]
+    """One, or those of a loop body; none for an evaluation step."""
     loss_fn: LossFunction | None
     example: Batch | Sequence[Batch] | None
     B: int | Sequence[int] | None
@@ -218,30 +219,34 @@ class Request:
         """One trace per shape group, all or the given ones, with tensors in place of the numbers among `host_values`."""
         names = {value.tensor: name for name, value in host_values.items()}
         with cycles_collected(), in_place_of_numbers(list(host_values.values())):
-            traces = [
-                trace(
-                    self.model,
-                    self.loss_fn,
-                    batch,
-                    optimizer=self.optimizer,
-                    name=self.name,
-                    B=size,
-                    D=self.D if batch is None else None,
-                    dtype=self.dtype or _dtype(self.model),
-                    host_values=names,
-                    random=self.random,
-                    metrics=self.metrics,
-                )
-                for batch, size in (self.shape_groups if groups is None else groups)
-            ]
+            wanted = self.shape_groups if groups is None else groups
+            traces = [self.trace_group(batch, size, names) for batch, size in wanted]
         where = _device(self.device)
         return [self.average.beside(self.scaling.beside(traced, where), where) for traced in traces]
+
+    def trace_group(
+        self, batch: Batch | None, size: int | None, host_values: Mapping[torch.Tensor, str]
+    ) -> Traced:
+        """The trace of one shape group."""
+        return trace(
+            self.model,
+            self.loss_fn,
+            batch,
+            optimizer=next(iter(self.optimizers), None),
+            name=self.name,
+            B=size,
+            D=self.D if batch is None else None,
+            dtype=self.dtype or _dtype(self.model),
+            host_values=host_values,
+            random=self.random,
+            metrics=self.metrics,
+        )
 
     @cycles_collected()
     def build(self) -> Built:
         """Trace, lower, plan and bind. Nothing is bound unless everything before has succeeded."""
         unwrapped(self.model)
-        self.clipping.check(self.optimizer)
+        self.clipping.check(next(iter(self.optimizers), None))
         where = _device(self.device)
         _check_dtype(self.model, self.dtype)
         host_values: dict[str, HostValue] = {}
@@ -261,13 +266,13 @@ class Request:
         stages = [self.lower(traced, str(where)) for traced in traces]
         programs = [load_program(snapshots["plan"]) for snapshots in stages]
         log.info("%s: compiled %d shape group(s) for %s", self.name, len(programs), where)
-        groups = [] if self.optimizer is None else _optimizer_groups(stages[0]["step"])
+        groups = _optimizer_groups(stages[0]["step"]) if self.optimizers else []
         return bind_step(
             traces,
             modules,
             stages,
             programs,
-            self.optimizer,
+            self.optimizers,
             groups,
             where,
             host_values,
@@ -279,7 +284,7 @@ class Request:
         where = torch.device(device)
         target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
         stages, context = Snapshots(), make_context()
-        if self.optimizer is None:  # lowered as it is: neither differentiated nor updated
+        if not self.optimizers:  # lowered as it is: neither differentiated nor updated
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)
             run_stages(traced.module, context, target=target, first="lowered", after_each=stages)
             return stages

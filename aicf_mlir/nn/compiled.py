@@ -10,8 +10,8 @@ from aicf_mlir.errors import StateError
 from aicf_mlir.frontend.structure import Batch
 
 if TYPE_CHECKING:
+    from aicf_mlir.compiled_step import CompiledTrainStep
     from aicf_mlir.runtime.snapshot import Snapshot
-    from aicf_mlir.train_step import CompiledTrainStep
 
 _STEP = "_aicf_step"
 

@@ -24,6 +24,7 @@ from aicf_mlir.runtime.optimizer_state import (
     BoundGroup,
     BoundParameter,
     OptimizerState,
+    OptimizerStates,
     shared_views,
 )
 from aicf_mlir.runtime.program import Program
@@ -43,8 +44,8 @@ class Built:
     store: Store
     plans: list[BoundPlan]
     hyperparameters: Hyperparameters
-    optimizer: torch.optim.Optimizer | None
-    optimizer_state: OptimizerState | None
+    optimizers: Sequence[torch.optim.Optimizer]
+    optimizer_state: OptimizerStates | None
     host_values: Mapping[str, HostValue]
 
 
@@ -53,7 +54,7 @@ def bind_step(
     traced_modules: list[ModuleOp],
     stages: list[Snapshots],
     programs: Sequence[Program],
-    optimizer: torch.optim.Optimizer | None,
+    optimizers: Sequence[torch.optim.Optimizer],
     groups: Sequence[Group],
     device: torch.device,
     host_values: Mapping[str, HostValue],
@@ -61,13 +62,14 @@ def bind_step(
 ) -> Built:
     """Bind one plan per shape group to the tensors of the first trace."""
     parameters = traces[0].parameters
+    owners = [optimizer for optimizer in optimizers for _ in optimizer.param_groups]
     trained = {("param", name): parameter for name, parameter in parameters.items()}
     frozen = {("buffer", name): tensor for name, tensor in traces[0].buffers.items()}
     shared = {
         slot.key: views[slot.name]
-        for k, group in enumerate(groups)
+        for k, (group, optimizer) in enumerate(zip(groups, owners, strict=True))
         for name in group.params
-        if optimizer is not None and (views := shared_views(optimizer, parameters[name]))
+        if (views := shared_views(optimizer, parameters[name]))
         for slot in group.rule.state_slots(k, name)
         if slot.name in views
     }
@@ -82,18 +84,24 @@ def bind_step(
         ]
         traced = traces[0].optimizer
         allowed = (lambda: None) if traced is None else traced.check
-        hyperparameters = Hyperparameters(optimizer, groups, store, device, host_values, allowed, numbers)
+        hyperparameters = Hyperparameters(optimizers, groups, store, device, host_values, allowed, numbers)
         state = None
-        if optimizer is not None:
+        if optimizers:
             bound = [
-                _bind_group(optimizer, k, group, parameters, store, traces[0].optimizer)
-                for k, group in enumerate(groups)
+                (owner, _bind_group(owner, k, group, parameters, store, traced))
+                for k, (group, owner) in enumerate(zip(groups, owners, strict=True))
             ]
-            state = OptimizerState(
-                optimizer, bound, store, on_adopt=weakref.WeakMethod(hyperparameters.follow_steps)
+            follow = weakref.WeakMethod(hyperparameters.follow_steps)
+            state = OptimizerStates(
+                [
+                    OptimizerState(o, [own for owner, own in bound if owner is o], store, on_adopt=follow)
+                    for o in optimizers
+                ]
             )
             hyperparameters.refresh = weakref.WeakMethod(state.refresh)
-    return Built(traces, traced_modules, stages, store, plans, hyperparameters, optimizer, state, host_values)
+    return Built(
+        traces, traced_modules, stages, store, plans, hyperparameters, optimizers, state, host_values
+    )
 
 
 def literals_of(traced: Traced, module: ModuleOp) -> dict[str, torch.Tensor]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
@@ -23,6 +24,7 @@ from aicf_mlir.runtime.checkpoint_file import FilePath, StoredTensor, read_check
 from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.plain_data import decode, encode, same_structure
 from aicf_mlir.runtime.program import Slot
+from aicf_mlir.runtime.schedulers import put_states, states_of
 from aicf_mlir.runtime.snapshot import Piece, Snapshot, packed
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, TORCH_DTYPES
@@ -40,16 +42,24 @@ class Trained:
     """As "role/name": all that is shared between steps, but not the literals of the model."""
     groups: Sequence[Group]
     """The param groups as they were compiled."""
-    optimizer: torch.optim.Optimizer | None
+    optimizers: Sequence[torch.optim.Optimizer]
     host_values: Mapping[str, HostValue]
     """Python numbers that the step reads from the device."""
+    schedulers: Sequence[LRScheduler]
+    """Those that the step steps."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Those of all optimizers."""
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     @staticmethod
     def of(
         store: Store,
         step: ModuleOp,
-        optimizer: torch.optim.Optimizer | None,
+        optimizers: Sequence[torch.optim.Optimizer],
         host_values: Mapping[str, HostValue],
+        schedulers: Sequence[LRScheduler],
     ) -> Trained:
         """`step` is the module that says what the step computes."""
         derived = {*literal_names(step.ops), *_names_of(store, host_values)}
@@ -58,7 +68,7 @@ class Trained:
             for (role, name), slot in sorted(store.slots.items())
             if role != "buffer" or name not in derived
         }
-        return Trained(store, slots, compiled_groups(step), optimizer, host_values)
+        return Trained(store, slots, compiled_groups(step), optimizers, host_values, schedulers)
 
 
 @dataclass(frozen=True)
@@ -77,10 +87,12 @@ class Checkpoint:
     """Python numbers that the step reads from the device, by name."""
     published: list[str]
     """The parameters that had an entry in `optimizer.state`."""
+    schedulers: Any = field(default_factory=list[Any])
+    """The state of each, as JSON data."""
 
     def write(self, path: FilePath) -> None:
         """Write the file, whole or not at all. Raises CheckpointError where the system refuses."""
-        keys = ("groups", "settings", "initial_lr", "host_values", "published")
+        keys = ("groups", "settings", "initial_lr", "host_values", "published", "schedulers")
         description = {key: getattr(self, key) for key in keys}
         write_checkpoint(_checked(path, "save"), self.tensors, description)
 
@@ -107,16 +119,20 @@ class Checkpoint:
                 f"{name} has the meta values {sorted(self.host_values)}, this step {sorted(step.host_values)}; "
                 "compile with the same meta=[…]"
             )
+        if len(self.schedulers) != len(step.schedulers):
+            raise CheckpointError(
+                f"{name} has the state of {len(self.schedulers)} LR schedulers, this step steps {len(step.schedulers)}"
+            )
         return Snapshot(step.store, *self._packed(step.slots), restored, tuple(self.published))
 
     def restore_python(self, step: Trained) -> None:
         """Put back what Python owns: the numbers that the step reads, and the `initial_lr` that LR schedulers start from."""
         for name, value in step.host_values.items():
             value.write(self.host_values[name])
-        rows: list[dict[str, Any]] = [] if step.optimizer is None else step.optimizer.param_groups
-        for group, first in zip(rows, self._decoded(self.initial_lr), strict=True):
+        for group, first in zip(step.param_groups, self._decoded(self.initial_lr), strict=True):
             if first is not None:
                 group["initial_lr"] = first
+        put_states(step.schedulers, self._decoded(self.schedulers))
 
     def _decoded(self, values: object) -> Any:
         own = {key: t for key, t in self.tensors.items() if key.startswith(f"{_SETTING}/")}
@@ -178,14 +194,17 @@ def collect(step: Trained, settings: object, published: Sequence[str], stream: i
         tensors[key] = _from_torch(value)
         return key
 
-    rows: list[dict[str, Any]] = [] if step.optimizer is None else step.optimizer.param_groups
     try:
         values = encode(settings, keep)
-        initial = encode([group.get("initial_lr") for group in rows], keep)
+        schedulers = encode(states_of(step.schedulers), keep)
+        initial = encode([group.get("initial_lr") for group in step.param_groups], keep)
     except TypeError as error:
-        raise CheckpointError(f"a param group holds a value that a checkpoint cannot: {error}") from error
+        raise CheckpointError(
+            f"a param group or a scheduler holds a value that a checkpoint cannot: {error}"
+        ) from error
     numbers = {name: float(value.read.value()) for name, value in step.host_values.items()}
-    return Checkpoint(tensors, describe_groups(step.groups), values, initial, numbers, list(published))
+    groups = describe_groups(step.groups)
+    return Checkpoint(tensors, groups, values, initial, numbers, list(published), schedulers)
 
 
 def _names_of(store: Store, host_values: Mapping[str, HostValue]) -> set[str]:

@@ -47,7 +47,7 @@ class Hyperparameters(MutableMapping[str, float]):
 
     def __init__(
         self,
-        optimizer: torch.optim.Optimizer | None,
+        optimizers: Sequence[torch.optim.Optimizer],
         groups: Sequence[Group],
         store: Store,
         device: torch.device,
@@ -56,7 +56,7 @@ class Hyperparameters(MutableMapping[str, float]):
         numbers: Mapping[str, StepNumber],
     ):
         """`check` raises GuardError for values that the step was not compiled for."""
-        self._optimizer = optimizer
+        self._optimizers = optimizers
         self._device = device
         self._session = store.session
         self._arenas = store.arenas
@@ -101,7 +101,7 @@ class Hyperparameters(MutableMapping[str, float]):
 
     @property
     def _groups(self) -> list[dict[str, Any]]:
-        return [] if self._optimizer is None else self._optimizer.param_groups
+        return [group for optimizer in self._optimizers for group in optimizer.param_groups]
 
     def synchronize(self) -> None:
         """Bring the device slots up to the values in `param_groups`.
@@ -120,7 +120,7 @@ class Hyperparameters(MutableMapping[str, float]):
                     " compiled; call recompile() to train what it has now"
                 )
         for hooks in _STEP_HOOKS:
-            if self._optimizer is not None and vars(self._optimizer).get(hooks):
+            if any(vars(optimizer).get(hooks) for optimizer in self._optimizers):
                 raise GuardError(
                     f"the optimizer has {hooks.removeprefix('_optimizer_')} now, which a compiled step does not run; remove them"
                 )
@@ -139,17 +139,16 @@ class Hyperparameters(MutableMapping[str, float]):
         """Watch the groups as they are; a value that may change in place is read before each step instead."""
         self.watched.clear()
         self.polled = False
-        if self._optimizer is None:
-            return
-        own = vars(self._optimizer)
-        self.watched.namespace(own, ["param_groups"], self.synchronize)
-        self.watched.members(self._groups, self.synchronize)
+        for optimizer in self._optimizers:
+            own = vars(optimizer)
+            self.watched.namespace(own, ["param_groups"], self.synchronize)
+            self.watched.members(optimizer.param_groups, self.synchronize)
+            for hooks in _STEP_HOOKS:
+                self.watched.items(own[hooks], self.synchronize)
         for k, group in enumerate(self._groups):
             self.watched.namespace(group, ["params", *self._rules[k].entries()], self.synchronize)
             self.watched.members(group["params"], self.synchronize)
             self.polled |= not _is_immutable(self._getters[k](group))
-        for hooks in _STEP_HOOKS:
-            self.watched.items(own[hooks], self.synchronize)
 
     def _obey(self, k: int, group: dict[str, Any]) -> None:
         rule = self._rules[k]

@@ -8,7 +8,7 @@ step.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -231,6 +231,45 @@ class OptimizerState:
                 self.published &= all(entries.get(key) is number for key, number in numbers.items())
                 views += numbers.values()
         watched.tensors(views, self.reconcile)
+
+
+class OptimizerStates:
+    """The states of all optimizers of one compiled step, as one."""
+
+    def __init__(self, states: Sequence[OptimizerState]):
+        self._states = states
+        self.watched = Watched()
+        for state in states:
+            self.watched.other(state.watched)
+
+    @property
+    def published(self) -> bool:
+        """Whether every trained parameter has an entry in the state of its optimizer."""
+        return all(state.published for state in self._states)
+
+    def reconcile(self) -> None:
+        """Take what the optimizers hold. Raises BindError for a tensor that cannot be a parameter's state."""
+        for state in self._states:
+            state.reconcile()
+
+    def refresh(self) -> None:
+        """Reconcile from outside a step, if there is anything to take."""
+        for state in self._states:
+            state.refresh()
+
+    def names(self) -> tuple[str, ...]:
+        """The trained parameters that have an entry."""
+        return tuple(name for state in self._states for name in state.names())
+
+    def publish(self, names: Collection[str] | None = None) -> None:
+        """Put the views into the optimizers' state; with `names`, for those and no others."""
+        for state in self._states:
+            state.publish(names)
+
+    def close(self, arenas: Collection[_C.Arena]) -> None:
+        """Stop following the optimizers."""
+        for state in self._states:
+            state.close(arenas)
 
 
 def _check_count(name: str, value: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-TUPLE, FLOAT, TENSOR, ITEMS = "tuple", "float", "tensor", "items"
+TUPLE, FLOAT, TENSOR, ITEMS, PAIRS = "tuple", "float", "tensor", "items", "pairs"
 
 Keep = Callable[[torch.Tensor], str]
 """Puts a tensor aside and returns the name to find it by."""
@@ -27,6 +27,8 @@ def encode(value: object, keep: Keep) -> object:
         return [encode(item, keep) for item in cast(list[object], value)]
     if isinstance(value, dict):
         items = cast(dict[object, object], value).items()
+        if items and all(type(key) is int for key, _ in items):
+            return {PAIRS: [[key, encode(item, keep)] for key, item in items]}
         return {ITEMS: {_key(key): encode(item, keep) for key, item in items}}
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {FLOAT: str(float(value))}
@@ -49,6 +51,8 @@ def decode(value: object, tensors: Mapping[str, torch.Tensor]) -> Any:
             return tuple(decode(item, tensors) for item in inner)
         case "float":
             return float(inner)
+        case "pairs":
+            return {key: decode(item, tensors) for key, item in inner}
         case "items":
             return {key: decode(item, tensors) for key, item in inner.items()}
         case _:
@@ -57,7 +61,7 @@ def decode(value: object, tensors: Mapping[str, torch.Tensor]) -> Any:
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"the key {key!r} is no string")
+        raise TypeError(f"the key {key!r} is neither a string nor, as all keys beside it, an integer")
     return key
 
 

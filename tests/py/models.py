@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from aicf_mlir.compile import compile_train_step
-from aicf_mlir.train_step import CompiledTrainStep
+from aicf_mlir.compiled_step import CompiledTrainStep
 
 Batch = dict[str, torch.Tensor]
 Loss = Callable[[Any, Mapping[str, torch.Tensor]], torch.Tensor]

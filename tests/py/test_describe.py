@@ -12,13 +12,13 @@ from torch import nn
 
 from aicf_mlir import describe
 from aicf_mlir.compile import compile_train_step
+from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.errors import VerifyError
 from aicf_mlir.ir.registry import schemas
 from aicf_mlir.pipeline import parse_passes, run_passes
 from aicf_mlir.stages import make_context
 from aicf_mlir.text.parsing import parse_module
 from aicf_mlir.tools import aicf_opt
-from aicf_mlir.train_step import CompiledTrainStep
 
 FUNCTION = """
 func.func @f(%x: tensor<4x3xf32>, %w: tensor<5x3xf32>, %b: tensor<5xf32>) -> tensor<4xf32> {

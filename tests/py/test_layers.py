@@ -26,12 +26,12 @@ LAYERS = (
     ("frontend",),
     ("runtime",),
     ("clipping", "loss_scaling", "averaging"),
-    ("built_step", "train_step", "compile"),
+    ("built_step", "compiled_step", "loop_step", "compile", "loop"),
     ("nn", "optim"),
     ("tools",),
 )
 """Folders and files of the package, lowest first; those of one row do not import each other."""
-TOGETHER = {"built_step", "train_step", "compile"}
+TOGETHER = {"built_step", "compiled_step", "loop_step", "compile", "loop"}
 """These know each other: a step can be compiled anew."""
 
 NATIVE = (("op",), ("device",), ("kernels",), ("runtime",), ("bindings", "cpu_level"))

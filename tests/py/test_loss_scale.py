@@ -15,7 +15,7 @@ from scaled_training import OPTIMIZERS, STEPS, Own, Side, batches, mse_of
 from torch import nn
 
 from aicf_mlir import BindError, LossScale, compile_train_step
-from aicf_mlir.train_step import CompiledTrainStep
+from aicf_mlir.compiled_step import CompiledTrainStep
 
 
 def everything(side: Side, step: CompiledTrainStep) -> dict[str, torch.Tensor]:

@@ -11,8 +11,8 @@ from oracle import assert_same_bits
 from torch import nn
 
 from aicf_mlir.compile import compile_train_step
+from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.errors import BindError, StateError
-from aicf_mlir.train_step import CompiledTrainStep
 
 D = 8
 SIZES = (4, 5, 33)

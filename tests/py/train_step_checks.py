@@ -13,8 +13,8 @@ from random_programs import STEPS_EACH, Program
 from torch import nn
 
 from aicf_mlir.compile import compile_train_step
+from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.optimizers import COUNTERS
-from aicf_mlir.train_step import CompiledTrainStep
 
 LEVELS = (("nn", "plan"), ("step", "kernel"), ("lowered", "plan"), ("fused", "kernel"))
 """Stages whose text a program runs by the interpreter of its dialects, each program by one of these rows."""

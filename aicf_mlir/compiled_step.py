@@ -294,7 +294,7 @@ class CompiledTrainStep(BuiltStep):
         with self._session, held():
             self._synchronize()
             arenas = self._store.release()
-            optimizers = [] if self._built.optimizer is None else [self._built.optimizer]
+            optimizers = self._built.optimizers
             if self._optimizer_state is not None:
                 self._optimizer_state.close(arenas)
             release_tensors([bound.tensor for bound in self._store.bound], optimizers, arenas)
@@ -341,8 +341,8 @@ class CompiledTrainStep(BuiltStep):
         self._begun = True
         if self._optimizer_state is not None and not self._optimizer_state.published:
             self._optimizer_state.publish()
-        if self._built.optimizer is not None:  # what LRScheduler asks to know that a step came before it
-            vars(self._built.optimizer)["_opt_called"] = True
+        for optimizer in self._built.optimizers:  # what LRScheduler asks to know that a step came before it
+            vars(optimizer)["_opt_called"] = True
         if self._state in ("created", "reset"):
             self._state = "warmed"
 

@@ -39,10 +39,12 @@ if TYPE_CHECKING:
     from aicf_mlir import nn, optim
     from aicf_mlir.clipping import ClipGradNorm
     from aicf_mlir.compile import compile_eval_step, compile_train_step, default_device
+    from aicf_mlir.compiled_step import CompiledEvalStep, CompiledTrainStep
     from aicf_mlir.frontend import trace
     from aicf_mlir.frontend.surveying import Survey, survey
+    from aicf_mlir.loop import compile_step, train_step
+    from aicf_mlir.loop_step import CompiledLoopStep
     from aicf_mlir.loss_scaling import LossScale
-    from aicf_mlir.train_step import CompiledEvalStep, CompiledTrainStep
 
 __version__ = "0.1.0"
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "CheckpointError",
     "ClipGradNorm",
     "CompiledEvalStep",
+    "CompiledLoopStep",
     "CompiledTrainStep",
     "DataError",
     "GuardError",
@@ -68,6 +71,7 @@ __all__ = [
     "TraceError",
     "VerifyError",
     "compile_eval_step",
+    "compile_step",
     "compile_train_step",
     "default_device",
     "nn",
@@ -75,6 +79,7 @@ __all__ = [
     "optim",
     "survey",
     "trace",
+    "train_step",
 ]
 
 # Names that need torch, and the module each comes from; an empty name is the module itself.
@@ -84,13 +89,16 @@ _LAZY = {
     "ClipGradNorm": ("aicf_mlir.clipping", "ClipGradNorm"),
     "LossScale": ("aicf_mlir.loss_scaling", "LossScale"),
     "compile_eval_step": ("aicf_mlir.compile", "compile_eval_step"),
+    "compile_step": ("aicf_mlir.loop", "compile_step"),
     "compile_train_step": ("aicf_mlir.compile", "compile_train_step"),
     "default_device": ("aicf_mlir.compile", "default_device"),
-    "CompiledEvalStep": ("aicf_mlir.train_step", "CompiledEvalStep"),
-    "CompiledTrainStep": ("aicf_mlir.train_step", "CompiledTrainStep"),
+    "CompiledLoopStep": ("aicf_mlir.loop_step", "CompiledLoopStep"),
+    "CompiledEvalStep": ("aicf_mlir.compiled_step", "CompiledEvalStep"),
+    "CompiledTrainStep": ("aicf_mlir.compiled_step", "CompiledTrainStep"),
     "Survey": ("aicf_mlir.frontend.surveying", "Survey"),
     "survey": ("aicf_mlir.frontend.surveying", "survey"),
     "trace": ("aicf_mlir.frontend", "trace"),
+    "train_step": ("aicf_mlir.loop", "train_step"),
 }
 
 

@@ -37,7 +37,8 @@ class Place:
 class Buffers:
     """The buffers of a module and of those inside it, and the plain attributes that are one of them."""
 
-    def __init__(self, root: torch.nn.Module):
+    def __init__(self, root: torch.nn.Module, *, with_parameters: bool = False):
+        """`with_parameters`: parameters as well, where a step updates them itself."""
         self._modules = named_modules(root)
         self._places = [place for path, module in self._modules for place in _places(path, module)]
         first: dict[int, Place] = {}
@@ -45,6 +46,11 @@ class Buffers:
             if place.tensor is not None and place.entries is _buffers(place.module):
                 first.setdefault(id(place.tensor), place)
         self._places = [p for p in self._places if p.entries is _buffers(p.module) or id(p.tensor) in first]
+        if with_parameters:
+            tied = [place for path, module in self._modules for place in _parameters(path, module)]
+            for place in tied:
+                first.setdefault(id(place.tensor), place)
+            self._places += tied
         self._again = [
             (place, found)
             for place in self._places
@@ -149,6 +155,14 @@ def _places(path: str, module: torch.nn.Module) -> list[Place]:
     return [
         *(Place(module, _buffers(module), name, _path(path, name)) for name in _buffers(module)),
         *(Place(module, own, name, _path(path, name)) for name in plain),
+    ]
+
+
+def _parameters(path: str, module: torch.nn.Module) -> list[Place]:
+    """The parameters of one module."""
+    entries: dict[str, Any] = vars(module).get("_parameters", {})
+    return [
+        Place(module, entries, name, _path(path, name)) for name, own in entries.items() if own is not None
     ]
 
 

@@ -43,6 +43,8 @@ class StepModule(torch.nn.Module):
         names: Sequence[str],
         structure: Structure | None = None,
         recorder: Recorder | None = None,
+        *,
+        updates_parameters: bool = False,
     ):
         super().__init__()
         self.model = model
@@ -51,7 +53,7 @@ class StepModule(torch.nn.Module):
         self.structure = structure or Structure.plain(names)
         self.recorder = recorder or Recorder()
         self.reads = ModuleReads()
-        self.held = Buffers(self)
+        self.held = Buffers(self, with_parameters=updates_parameters)
         self.outputs: list[str] = []
         """The names of what the function returned beside the loss."""
 
@@ -78,15 +80,20 @@ def export(
     fallback: SourceLocation | None,
     structure: Structure | None = None,
     recorder: Recorder | None = None,
+    *,
+    updates_parameters: bool = False,
 ) -> ExportedStep:
     """
     The step `function(model, batch)` for batches of `specs`; `fallback` is the line for ops without one.
 
-    The batch is nested as `structure` says; without one it is a dictionary of tensors.
+    The batch is nested as `structure` says; without one it is a dictionary of tensors. `updates_parameters`: the function
+    itself does.
     Raises TraceError, with the user's file and line, for whatever the model, the loss, the `recorder` or torch.export
     objects to.
     """
-    step = StepModule(model, function, list(specs), structure, recorder)
+    step = StepModule(
+        model, function, list(specs), structure, recorder, updates_parameters=updates_parameters
+    )
     try:
         with quiet(), without_mask_hints(), _attributes_restored(step), step.held.once(), torch.enable_grad():
             program = torch.export.export(step, tuple(zeros(specs).values()), strict=False)

@@ -14,7 +14,7 @@
 // CHECK-NEXT:    %dfake = nn.matmul %dc, %d.next
 // CHECK-NEXT:    %dg = nn.matmul %dfake, %z {trans_a = true}
 // CHECK-NEXT:    %g.next = optim.sgd %g, %dg, %lr.1
-// CHECK-NEXT:    func.return %lg, %d.next, %g.next,
+// CHECK:         func.return %lg, %d.next, %g.next,
 func.func @gan(
     %z: tensor<3x4xf32> {aicf.role = "input", aicf.name = "z"},
     %x: tensor<3x4xf32> {aicf.role = "input", aicf.name = "x"},

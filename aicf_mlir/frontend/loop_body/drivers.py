@@ -1,0 +1,147 @@
+"""Optimizers and schedulers while a loop body is traced: a closed set of verbs, anything else refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
+from aicf_mlir.frontend.source import quoted, trace_error
+
+
+class Group(dict[str, Any]):
+    """A param group of which a body sees the parameters and nothing else: the others are numbers, and would be frozen."""
+
+    def __init__(self, group: Mapping[str, Any]):
+        super().__init__({"params": group["params"]})
+
+    def __missing__(self, key: object) -> Any:
+        raise _refused(
+            f"reads param_groups[…][{key!r}]", "it is alive in the compiled step: leave it to opt.step()"
+        )
+
+    def get(self, key: object, default: Any = None) -> Any:
+        """As `group[key]`."""
+        del default
+        return self[key]  # pyright: ignore[reportArgumentType]
+
+    def __setitem__(self, key: object, value: object) -> None:
+        raise _refused(
+            f"sets param_groups[…][{key!r}]", "set it between two calls of the step, or use a scheduler"
+        )
+
+
+class Drivers:
+    """The verbs of a body's optimizers and schedulers while it is traced."""
+
+    def __init__(
+        self,
+        optimizers: Mapping[str, torch.optim.Optimizer],
+        schedulers: Mapping[str, LRScheduler],
+        recorder: GradientRecorder,
+    ):
+        self._optimizers = optimizers
+        self._schedulers = schedulers
+        self._recorder = recorder
+        self.stepped: list[LRScheduler] = []
+        """The schedulers that the body steps, in their order."""
+
+    @contextmanager
+    def traced(self) -> Generator[None]:
+        """Inside, optimizers and schedulers have the verbs only."""
+        self.stepped = []
+        kinds = [
+            (driver, driver.__class__) for driver in (*self._optimizers.values(), *self._schedulers.values())
+        ]
+        for number, (name, optimizer) in enumerate(self._optimizers.items()):
+            groups = [Group(group) for group in optimizer.param_groups]
+            params = [param for group in optimizer.param_groups for param in group["params"]]
+            _limit(name, optimizer, self._verbs(name, optimizer, number, params, groups))
+        for name, scheduler in self._schedulers.items():
+            _limit(
+                name,
+                scheduler,
+                {"step": self._scheduler_step(name, scheduler), "optimizer": scheduler.optimizer},
+            )
+        hook = register_optimizer_step_pre_hook(_unknown)
+        try:
+            yield
+        finally:
+            hook.remove()
+            for driver, kind in kinds:
+                object.__setattr__(driver, "__class__", kind)
+
+    def _verbs(
+        self,
+        name: str,
+        optimizer: torch.optim.Optimizer,
+        number: int,
+        params: list[torch.Tensor],
+        groups: list[Group],
+    ) -> dict[str, Any]:
+        def step(closure: Callable[[], Any] | None = None) -> None:
+            if closure is not None:
+                raise _refused(f"calls {name}.step(closure)", "call backward() before step()")
+            if any(scheduler.optimizer is optimizer for scheduler in self.stepped):
+                raise _refused(
+                    f"calls {name}.step() behind the step of its scheduler", "step the scheduler last"
+                )
+            if not self._recorder.update(params, number):
+                raise _refused(
+                    f"calls {name}.step() where no parameter has a gradient", "call backward() before"
+                )
+
+        def zero_grad(set_to_none: bool = True) -> None:
+            for param in params:
+                self._recorder.zero(self._recorder.twin(param), set_to_none)
+
+        return {"step": step, "zero_grad": zero_grad, "param_groups": groups}
+
+    def _scheduler_step(self, name: str, scheduler: LRScheduler) -> Callable[..., None]:
+        def step(*args: Any, **kwargs: Any) -> None:
+            if args or kwargs:
+                raise _refused(
+                    f"calls {name}.step(…) with a value",
+                    "call it outside of the body, with what the step returned",
+                )
+            self.stepped.append(scheduler)
+
+        return step
+
+
+def _limit(name: str, driver: Any, verbs: Mapping[str, Any]) -> None:
+    """Let an object have these attributes only, by a class of its own."""
+    kind: type[Any] = driver.__class__
+
+    def looked_up(self: Any, attribute: str) -> Any:
+        if attribute in verbs:
+            return verbs[attribute]
+        if attribute.startswith("__"):
+            return object.__getattribute__(self, attribute)
+        calls = ", ".join(f"{name}.{verb}()" for verb in verbs if callable(verbs[verb]))
+        raise _refused(f"uses {name}.{attribute}", f"a loop body calls {calls}")
+
+    def assigned(self: Any, attribute: str, value: object) -> None:
+        raise _refused(f"sets {name}.{attribute}", "do so between two calls of the step")
+
+    limited = type(kind.__name__, (kind,), {"__getattribute__": looked_up, "__setattr__": assigned})
+    object.__setattr__(driver, "__class__", limited)
+
+
+def _unknown(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    del args, kwargs
+    raise _refused(
+        f"steps an optimizer, {type(optimizer).__name__}, that its closure, its globals and its object do not lead to",
+        "keep it in a variable that the body reads",
+    )
+
+
+def _refused(what: str, instead: str) -> Exception:
+    location = source.here()
+    return trace_error(f"the loop body {what}{quoted(location)}; {instead}", location)

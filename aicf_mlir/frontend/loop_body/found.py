@@ -1,0 +1,69 @@
+"""What the code of a loop body reaches: models, optimizers and schedulers, in its closure, its globals or its object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from aicf_mlir.frontend.model import free_name
+from aicf_mlir.frontend.reached import walk_from
+from aicf_mlir.frontend.source import of_function, trace_error
+
+
+@dataclass(frozen=True)
+class Found:
+    """By name, in the order in which they were met."""
+
+    model: torch.nn.Module
+    """The one module with tensors, or one that holds all of them by their names."""
+    optimizers: dict[str, torch.optim.Optimizer]
+    schedulers: dict[str, LRScheduler]
+
+
+def found_by(function: Callable[..., Any]) -> Found:
+    """What `function` reaches. Raises TraceError for a body without a model or an optimizer, and for a gradient scaler."""
+    walk = walk_from(function, "body")
+    where = of_function(function)
+    optimizers = {name: o for name, o in walk.drivers.items() if isinstance(o, torch.optim.Optimizer)}
+    schedulers = {name: s for name, s in walk.drivers.items() if isinstance(s, LRScheduler)}
+    for name, scaler in walk.drivers.items():
+        if isinstance(scaler, torch.amp.GradScaler) and scaler.is_enabled():
+            raise trace_error(
+                f"{name!r} is a GradScaler, which a loop body cannot call; use compile_train_step(…, loss_scale='dynamic')",
+                where,
+            )
+    for scheduler in schedulers.values():
+        if not any(scheduler.optimizer is known for known in optimizers.values()):
+            optimizers[free_name("optimizer", optimizers)] = scheduler.optimizer
+    if not optimizers:
+        raise trace_error(
+            "the loop body reaches no optimizer in its closure, its globals or its object; expected it to call opt.step()",
+            where,
+        )
+    return Found(_model_of(walk.modules, where), optimizers, schedulers)
+
+
+def _model_of(modules: dict[str, torch.nn.Module], where: Any) -> torch.nn.Module:
+    inner = {id(part) for root in modules.values() for part in root.modules() if part is not root}
+    roots = {
+        path: root
+        for path, root in modules.items()
+        if id(root) not in inner
+        and (any(True for _ in root.parameters()) or any(True for _ in root.buffers()))
+    }
+    if not roots:
+        raise trace_error(
+            "the loop body reaches no model with parameters in its closure, its globals or its object", where
+        )
+    if len(roots) == 1:
+        return next(iter(roots.values()))
+    together, names = torch.nn.Module(), dict[str, None]()
+    for path, root in roots.items():
+        name = free_name(path.rpartition(".")[2], names)
+        names[name] = None
+        together.add_module(name, root)
+    return together

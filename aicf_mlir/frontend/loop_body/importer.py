@@ -1,0 +1,137 @@
+"""The graph of a loop body as a function of the nn and train dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from torch.fx import Node
+from xdsl.ir import OpResult, SSAValue
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.train import BackwardOp, UpdateOp
+from aicf_mlir.frontend.bindings import Bindings
+from aicf_mlir.frontend.example import TensorSpec
+from aicf_mlir.frontend.exported_step import ExportedStep, Update
+from aicf_mlir.frontend.importer import Importer
+from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE
+from aicf_mlir.frontend.metrics import Metrics
+from aicf_mlir.frontend.random_state import RandomState
+from aicf_mlir.frontend.unsupported import op_name
+from aicf_mlir.ir.locations import SourceLocation
+from aicf_mlir.ir.names import name_gradient
+from aicf_mlir.ir.signature import Label
+
+WITHOUT_VALUE = tuple(
+    f"aten.{name}" for name in ("zero.default", "zeros_like.default", "fill.Scalar", "full_like.default")
+)
+"""Ops that take no more than the type of their operand."""
+
+
+class GradientLeft(Exception):
+    """The step depends on the gradient of a parameter that an earlier call has left."""
+
+    def __init__(self, name: str, location: SourceLocation | None):
+        super().__init__(name)
+        self.name = name
+        self.location = location
+
+
+class LoopImporter(Importer):
+    """Builds the function of a loop body: gradients and updates are ops at their places."""
+
+    def __init__(
+        self,
+        exported: ExportedStep,
+        bindings: Bindings,
+        inputs: Mapping[str, TensorSpec],
+        name: str,
+        random: RandomState,
+        metrics: Metrics,
+    ):
+        super().__init__(exported, bindings, inputs, name, random, metrics)
+        self._names: dict[SSAValue, str] = {}
+        """Of which parameter a value is one."""
+        self._versions: dict[str, list[SSAValue]] = {}
+        """What each parameter has been so far."""
+        self.updated: dict[str, None] = {}
+        """The parameters that an optimizer updates."""
+        for node, binding in bindings.arguments.items():
+            self._version(binding.name, cast(SSAValue, self._values[node]))
+
+    def _version(self, name: str, value: SSAValue) -> None:
+        self._names[value] = name
+        versions = self._versions.setdefault(name, [])
+        if value not in versions:
+            versions.append(value)
+
+    def emit_node(self, node: Node) -> None:
+        if node.target not in (BACKWARD, UPDATE, LEFT):
+            super().emit_node(node)
+            return
+        self._emit.location = self._graph.location(node)
+        if node.target is LEFT:
+            param = self._value(cast(Node, node.args[0]))
+            if any(op_name(user) not in WITHOUT_VALUE for user in node.users):
+                raise GradientLeft(self._names[param], self._emit.location)
+            self._values[node] = param  # of whose type it is; nothing asks for more
+            return
+        if node.target is BACKWARD:
+            self._values[node] = self._gradients(*cast(tuple[Node, list[Node]], node.args))
+        else:
+            self._values[node] = self._updates(*cast(tuple[list[Node], list[Node], int], node.args)[:2])
+            self._carriers.add(node)
+
+    def _gradients(self, loss: Node, wrt: Sequence[Node]) -> tuple[SSAValue, ...]:
+        """One gradient of each parameter: the sum over what it has been, where the loss was computed across an update."""
+        value = self._value(loss)
+        reached = _behind(value)
+        now = [self._value(node) for node in wrt]
+        of_each = [
+            [version for version in self._versions[self._names[current]] if version in reached] or [current]
+            for current in now
+        ]
+        asked = [version for versions in of_each for version in versions]
+        found = iter(self._insert(BackwardOp(value, asked)))
+        gradients: list[SSAValue] = []
+        for versions in of_each:
+            parts = [next(found) for _ in versions]
+            for part, version in zip(parts, versions, strict=True):
+                name_gradient(part, version)
+            total = parts[0]
+            for part in parts[1:]:
+                total = self._emit.insert(nn.AddOp(total, part))
+            gradients.append(total)
+        return tuple(gradients)
+
+    def _updates(self, params: Sequence[Node], grads: Sequence[Node]) -> tuple[SSAValue, ...]:
+        before = [self._value(node) for node in params]
+        names = [self._names[value] for value in before]
+        after = self._insert(UpdateOp(before, [self._value(node) for node in grads], names))
+        for name, value in zip(names, after, strict=True):
+            value.name_hint = f"{self._versions[name][0].name_hint}.next"
+            self._version(name, value)
+            self.updated[name] = None
+        return tuple(after)
+
+    def _insert(self, op: Any) -> Sequence[SSAValue]:
+        return self._emit.insert_all(op)
+
+    def _update(self, update: Update) -> tuple[SSAValue, Label]:
+        binding = self._bindings.arguments[update.placeholder]
+        if binding.role != "param":
+            return super()._update(update)
+        return self._value(update.value), Label("update", binding.name, target_role="param")
+
+
+def _behind(value: SSAValue) -> set[SSAValue]:
+    """A value and what it was computed from, up to the parameters: what an optimizer made of those is one as well."""
+    found, pending = set[SSAValue](), [value]
+    while pending:
+        each = pending.pop()
+        if each in found:
+            continue
+        found.add(each)
+        if isinstance(each, OpResult) and not isinstance(each.op, (UpdateOp, BackwardOp)):
+            pending += each.op.operands
+    return found

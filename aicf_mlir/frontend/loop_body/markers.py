@@ -1,0 +1,35 @@
+"""The ops in the graph of a loop body for what torch does beside it: gradients, updates, gradients that were left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_library: Any = torch.library.Library("aicf_train", "DEF")
+_library.define("backward(Tensor loss, Tensor[] wrt) -> Tensor[]")
+_library.define("update(Tensor[] params, Tensor[] grads, int optimizer) -> Tensor[]")
+_library.define("left(Tensor param) -> Tensor")
+
+
+def _like_all(_: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.empty_like(tensor) for tensor in tensors]
+
+
+def _updated(params: Sequence[torch.Tensor], _: Sequence[torch.Tensor], __: int) -> list[torch.Tensor]:
+    return [torch.empty_like(param) for param in params]
+
+
+for _name, _function in {"backward": _like_all, "update": _updated, "left": torch.empty_like}.items():
+    _library.impl(_name, _function, "CompositeExplicitAutograd")
+    _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")  # what they give is a leaf
+
+_ops: Any = torch.ops.aicf_train
+
+BACKWARD: Any = _ops.backward.default
+"""The gradients of a loss, one of each tensor."""
+UPDATE: Any = _ops.update.default
+"""Parameters after a step of the optimizer of this number, with these gradients."""
+LEFT: Any = _ops.left.default
+"""The gradient of a parameter that an earlier call has left."""

@@ -1,0 +1,172 @@
+"""`trace_loop`: the body of a training loop becomes one function of the nn and train dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+
+from aicf_mlir.dialects.optimizer_groups import OPTIMIZER
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.bindings import bind
+from aicf_mlir.frontend.example import batch_specs
+from aicf_mlir.frontend.export import export
+from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.loop_body.body import LoopBody, Returned
+from aicf_mlir.frontend.loop_body.importer import GradientLeft, LoopImporter
+from aicf_mlir.frontend.metrics import Metrics
+from aicf_mlir.frontend.model import device_of, modules_of, refuse_hooks, tensor_names
+from aicf_mlir.frontend.one_at_a_time import one_at_a_time
+from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
+from aicf_mlir.frontend.random_state import RandomState
+from aicf_mlir.frontend.reached import collect
+from aicf_mlir.frontend.reads import Read, named_modules
+from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.structure import Batch
+from aicf_mlir.frontend.traced_optimizer import OptimizerTrace, trace_optimizer
+from aicf_mlir.frontend.tracing import Traced, refuse_autocast, symbol
+from aicf_mlir.frontend.unsupported import with_decompositions
+from aicf_mlir.ir.signature import steps
+
+
+@dataclass(frozen=True)
+class LoopTraced(Traced):
+    """What the front end saw of a loop body."""
+
+    returned: Returned = field(default_factory=lambda: Returned(None, {}))
+    stepped: Sequence[LRScheduler] = ()
+    """The schedulers that it steps, in their order."""
+
+
+@one_at_a_time
+def trace_loop(
+    body: LoopBody,
+    example: Batch,
+    *,
+    name: str,
+    host_values: Mapping[torch.Tensor, str],
+    random: RandomState,
+    metrics: Metrics,
+) -> LoopTraced:
+    """
+    Write down one call of `body` on a batch like `example`.
+
+    Raises TraceError, with the user's file and line where there is one. Nothing runs, and nothing of the model changes.
+    """
+    while True:
+        try:
+            return _trace(body, example, name, host_values, random, metrics)
+        except _GradientsLeft as left:
+            body.left.update(dict.fromkeys(left.none, False))
+
+
+class _GradientsLeft(Exception):
+    """The body would read gradients of earlier calls, of which there are none: it has set them to None itself."""
+
+    def __init__(self, none: set[torch.Tensor]):
+        super().__init__()
+        self.none = none
+
+
+def _trace(
+    body: LoopBody,
+    example: Batch,
+    name: str,
+    host_values: Mapping[torch.Tensor, str],
+    random: RandomState,
+    metrics: Metrics,
+) -> LoopTraced:
+    caller = source.of_function(body.function) or source.here()
+    refuse_autocast(caller)
+    modules = modules_of(body.model, body.function)
+    names = {**tensor_names(modules), **host_values}
+    refuse_hooks(modules, names)
+    trained = {p for optimizer in body.optimizers.values() for p in trained_parameters(optimizer, names)}
+    specs, structure = batch_specs(example, device_of(names, None))
+    run = body.run()
+    exported = export(body.model, run, specs, caller, structure, run.recorder, updates_parameters=True)
+
+    def build(step: ExportedStep) -> tuple[LoopImporter, ModuleOp]:
+        bindings = bind(step, names, trained, is_updated_by_optimizer=True)
+        importer = LoopImporter(step, bindings, specs, symbol(name), random, metrics)
+        return importer, importer.run()
+
+    if run.never_left:
+        _expect_none(run.never_left, names, caller)
+        raise _GradientsLeft(run.never_left)
+    try:
+        importer, module = with_decompositions(exported, build)
+    except GradientLeft as left:
+        raise trace_error(
+            f"the loop body adds to the gradient of {left.name!r} that an earlier call has left{quoted(left.location)}; call"
+            " opt.zero_grad() before backward(), or behind step(), without set_to_none=False",
+            left.location,
+        ) from None
+    if not importer.updated:
+        raise trace_error("the loop body steps no optimizer, so it trains nothing", caller)
+    tensors = {b.name: b.tensor for b in importer.bound}
+    parameters = {
+        b.name: b.tensor
+        for b in importer.bound
+        if isinstance(b.tensor, torch.nn.Parameter) and b.tensor in trained
+    }
+    buffers = {name: tensor for name, tensor in tensors.items() if name not in parameters}
+    written = _optimize(body, module, {tensors[each]: each for each in importer.updated}, names, caller)
+    paths = {
+        id(part): f"{path}.{inner}".strip(".")
+        for path, root in modules.items()
+        for inner, part in named_modules(root)
+    }
+    plain = type(body.model) is torch.nn.Module
+    reads = collect(torch.nn.Module() if plain else body.model, body.function, exported.reads, paths)
+    reads += [
+        Read(f"{names[param]}.grad", "slot", param, "grad", may_be_meta=False)
+        for param, left in body.left.items()
+        if not left
+    ]
+    reads += written.reads if written else []
+    return LoopTraced(
+        module, parameters, buffers, specs, structure, reads, written, run.returned, tuple(run.stepped)
+    )
+
+
+def _optimize(
+    body: LoopBody,
+    module: ModuleOp,
+    updated: Mapping[torch.Tensor, str],
+    names: Mapping[torch.Tensor, str],
+    caller: source.SourceLocation | None,
+) -> OptimizerTrace | None:
+    """Say in the function how each param group is updated; for an optimizer that no rule describes by a private function."""
+    (step,) = steps(module)
+    written = [optimizer for optimizer in body.optimizers.values() if rule_of(optimizer) is None]
+    if written and len(body.optimizers) > 1:
+        raise trace_error(
+            f"the loop body steps {type(written[0]).__name__} beside another optimizer; one that no rule describes must be the"
+            " only one",
+            caller,
+        )
+    if not written:
+        rows = [describe(optimizer, updated).data for optimizer in body.optimizers.values()]
+        step.attributes[OPTIMIZER] = ArrayAttr([group for row in rows for group in row])
+        return None
+    traced = trace_optimizer(written[0], updated, f"{step.sym_name.data}_update", device_of(names, None))
+    step.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in traced.groups])
+    module.body.block.add_op(traced.function)
+    return traced
+
+
+def _expect_none(
+    params: set[torch.Tensor], names: Mapping[torch.Tensor, str], caller: source.SourceLocation | None
+) -> None:
+    """Raise TraceError where the first call would find a gradient, of parameters that later calls find none of."""
+    for param in params:
+        if param.grad is not None:
+            raise trace_error(
+                f"{names[param]!r} has a gradient already, which the first call of the loop body would add to; call"
+                " opt.zero_grad() before it is compiled",
+                caller,
+            )

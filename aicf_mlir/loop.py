@@ -1,0 +1,143 @@
+"""`compile_step` and `train_step`: the body of a training loop as its user writes it, compiled as one step."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+
+from aicf_mlir.compile import Request
+from aicf_mlir.errors import BindError
+from aicf_mlir.frontend import Traced
+from aicf_mlir.frontend.loop_body import LoopBody, trace_loop
+from aicf_mlir.frontend.metrics import Metrics
+from aicf_mlir.frontend.random_state import RandomState
+from aicf_mlir.frontend.structure import Batch, shapes_of
+from aicf_mlir.loop_step import CompiledLoopStep
+from aicf_mlir.runtime.further_sizes import expect_further_sizes
+
+Body = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoopRequest(Request):
+    """A loop body that was asked to be compiled."""
+
+    body: LoopBody
+
+    def trace_group(
+        self, batch: Batch | None, size: int | None, host_values: Mapping[torch.Tensor, str]
+    ) -> Traced:
+        if batch is None:
+            raise BindError("compile_step needs a batch to trace the loop body with: example=…")
+        return trace_loop(
+            self.body,
+            batch,
+            name=self.name,
+            host_values=host_values,
+            random=self.random,
+            metrics=self.metrics,
+        )
+
+
+def compile_step(
+    body: Body,
+    *,
+    example: Batch | Sequence[Batch],
+    device: str | torch.device | None = None,
+    name: str = "step",
+    warmup_required: bool = True,
+    meta: Sequence[str] = (),
+    seed: int | None = None,
+    further_sizes: int = 0,
+    metrics: Mapping[str, str] | None = None,
+) -> CompiledLoopStep:
+    """Compile the body of a training loop, a function of a batch, as its user writes it:
+
+        def body(batch):
+            opt.zero_grad()
+            loss = loss_of(model(batch["x"]), batch["t"])
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()
+            scheduler.step()
+            return loss
+
+    Models, optimizers and schedulers are those that it finds in its closure, its globals or its object, several as one likes (the
+    two of a GAN). `step(batch)` is one call of it: what it returns, tensors in tuples, lists and dictionaries, is returned as new
+    tensors. `step.train_step`, `capture` and `replay` are those of `compile_train_step`, whose options have the same names here;
+    the loss that they return is the last that the body has called `backward()` on.
+
+    The verbs are `zero_grad`, `backward`, `step` of optimizers and `step` of schedulers, each as in torch; between them `p.grad`
+    is a tensor to compute with. Anything else that an optimizer or a scheduler can do is refused by name, with the line: it
+    would happen once. Schedulers step on the host, behind each step. A parameter has no `.grad` when the call is over.
+
+    Raises TraceError for what cannot be expressed, with the user's line.
+    """
+    traced = LoopBody(body)
+    request = LoopRequest(
+        traced.model,
+        tuple(traced.optimizers.values()),
+        None,
+        shapes_of(example),
+        None,
+        None,
+        device,
+        None,
+        name,
+        False,
+        tuple(meta),
+        random=RandomState(seed),
+        further_sizes=expect_further_sizes(further_sizes),
+        metrics=Metrics(metrics),
+        body=traced,
+    )
+    step = CompiledLoopStep(request, request.build(), warmup_required)
+    for optimizer in traced.optimizers.values():
+        vars(optimizer)["_aicf_step"] = weakref.ref(step)
+    return step
+
+
+class LoopFunction:
+    """A loop body that is compiled when its first batch comes; made by `aicf_mlir.train_step`."""
+
+    def __init__(self, body: Body, options: Mapping[str, Any]):
+        functools.update_wrapper(self, body)
+        self._body = body
+        self._options = options
+        self._step: CompiledLoopStep | None = None
+
+    @property
+    def step(self) -> CompiledLoopStep:
+        """The compiled step. Raises BindError before the first call."""
+        if self._step is None:
+            raise BindError(
+                "the loop body is compiled when its first batch comes; call it once, or use compile_step"
+            )
+        return self._step
+
+    def __call__(self, *batch: Any) -> Any:
+        """One call of the body: what it returns."""
+        if self._step is None:
+            options: dict[str, Any] = {"example": [batch[0] if len(batch) == 1 else batch], **self._options}
+            self._step = compile_step(self._body, **options)
+        return self._step(*batch)
+
+
+@overload
+def train_step(body: Body, /) -> LoopFunction: ...
+@overload
+def train_step(**options: Any) -> Callable[[Body], LoopFunction]: ...
+def train_step(body: Body | None = None, /, **options: Any) -> LoopFunction | Callable[[Body], LoopFunction]:
+    """Decorate a loop body: it is compiled when its first batch comes, and called as before.
+
+    `@aicf_mlir.train_step` or `@aicf_mlir.train_step(device="cpu", …)` with the options of `compile_step`. The compiled step
+    is `body.step`.
+    """
+    if body is None:
+        return lambda each: LoopFunction(each, options)
+    return LoopFunction(body, options)

@@ -1,0 +1,106 @@
+"""A compiled loop body: a train step that is called as the body is, returns what it returns, and steps its schedulers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.errors import StateError
+from aicf_mlir.frontend.loop_body import LoopTraced
+from aicf_mlir.frontend.outcome import LOSS
+from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.interrupts import held
+from aicf_mlir.runtime.micro_batches import StepBatch
+from aicf_mlir.runtime.schedulers import put_states, states_of
+from aicf_mlir.runtime.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from aicf_mlir.loop import LoopRequest
+
+
+@dataclass(frozen=True)
+class LoopSnapshot(Snapshot):
+    """A snapshot with the schedulers of the loop body."""
+
+    schedulers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+
+class CompiledLoopStep(CompiledTrainStep):
+    """One call of a loop body at fixed addresses; made by `aicf_mlir.compile_step`.
+
+    Each step is followed by the steps of the schedulers that the body calls; `replay(n)` is n calls of the body.
+    """
+
+    _request: LoopRequest
+
+    def __call__(self, *batch: Any) -> Any:
+        """One call of the body, run eagerly: what it returns, tensors of their own."""
+        self.train_step(batch[0] if len(batch) == 1 else batch)
+        return self.returned
+
+    @property
+    def returned(self) -> Any:
+        """What the body has returned in the last step."""
+        with self._session:
+            if not self._begun:
+                raise StateError(f"{self.name}: no step has been taken yet")
+            plan = self._active
+            return self._traced.returned.rebuilt(
+                lambda name: (plan.loss if name == LOSS else plan.outputs[name]).clone()
+            )
+
+    def replay(self, n: int = 1, inputs: StepBatch | None = None, sync: bool = False) -> torch.Tensor:
+        """As `CompiledTrainStep.replay`; the schedulers of the body step behind each of the n."""
+        if not self._schedulers or n.__class__ is not int or n < 2:
+            return super().replay(n, inputs, sync)
+        super().replay(1, inputs)
+        for _ in range(n - 2):
+            super().replay()
+        return super().replay(sync=sync)
+
+    def _replay(self, plan: BoundPlan, n: int, addresses: tuple[int, ...], loss: int, steady: bool) -> None:
+        super()._replay(plan, n, addresses, loss, steady and not self._schedulers)
+
+    @property
+    def _traced(self) -> LoopTraced:
+        return cast(LoopTraced, self._built.traces[self._plans.index(self._active)])
+
+    @property
+    def _schedulers(self) -> Sequence[LRScheduler]:
+        return self._traced.stepped
+
+    def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
+        schedulers = self._schedulers
+        if not schedulers:
+            return super()._advance(plan, run)
+        with held():
+            failed = super()._advance(plan, run)
+            if self._is_cuda and plan.program.status is not None:
+                torch.cuda.synchronize(self._device)
+                failed = plan.executor.failed
+            if not failed:
+                for scheduler in schedulers:
+                    scheduler.step()
+            return failed
+
+    @property
+    def _all_schedulers(self) -> Sequence[LRScheduler]:
+        found: dict[int, LRScheduler] = {}
+        for traced in self._built.traces:
+            found |= {id(scheduler): scheduler for scheduler in cast(LoopTraced, traced).stepped}
+        return list(found.values())
+
+    def _snapshot(self) -> LoopSnapshot:
+        plain = super()._snapshot()
+        states = states_of(self._all_schedulers)
+        return LoopSnapshot(plain.owner, plain.memory, plain.pieces, plain.settings, plain.published, states)
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        super()._restore(snapshot)
+        if isinstance(snapshot, LoopSnapshot):  # what comes from a file has put them back itself
+            put_states(self._all_schedulers, snapshot.schedulers)

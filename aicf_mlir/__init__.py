@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from aicf_mlir.compiled_step import CompiledEvalStep, CompiledTrainStep
     from aicf_mlir.frontend import trace
     from aicf_mlir.frontend.surveying import Survey, survey
-    from aicf_mlir.loop import compile_step, train_step
+    from aicf_mlir.compile_body import compile_step, train_step
     from aicf_mlir.loop_step import CompiledLoopStep
     from aicf_mlir.loss_scaling import LossScale
 
@@ -89,7 +89,7 @@ _LAZY = {
     "ClipGradNorm": ("aicf_mlir.clipping", "ClipGradNorm"),
     "LossScale": ("aicf_mlir.loss_scaling", "LossScale"),
     "compile_eval_step": ("aicf_mlir.compile", "compile_eval_step"),
-    "compile_step": ("aicf_mlir.loop", "compile_step"),
+    "compile_step": ("aicf_mlir.compile_body", "compile_step"),
     "compile_train_step": ("aicf_mlir.compile", "compile_train_step"),
     "default_device": ("aicf_mlir.compile", "default_device"),
     "CompiledLoopStep": ("aicf_mlir.loop_step", "CompiledLoopStep"),
@@ -98,7 +98,7 @@ _LAZY = {
     "Survey": ("aicf_mlir.frontend.surveying", "Survey"),
     "survey": ("aicf_mlir.frontend.surveying", "survey"),
     "trace": ("aicf_mlir.frontend", "trace"),
-    "train_step": ("aicf_mlir.loop", "train_step"),
+    "train_step": ("aicf_mlir.compile_body", "train_step"),
 }
 
 

@@ -20,7 +20,7 @@ from aicf_mlir.runtime.schedulers import put_states, states_of
 from aicf_mlir.runtime.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from aicf_mlir.loop import LoopRequest
+    from aicf_mlir.compile_body import LoopRequest
 
 
 @dataclass(frozen=True)

@@ -308,8 +308,9 @@ class Watch:
 class Executor:
     """A plan made ready: addresses, kernels, attributes resolved and checked once. One caller at a time.
 
-    `inputs` are (arena, offset, nbytes) of the batch; `run`, `replay` and `load` take their new contents as addresses, copied in
-    that same call. `loss` is (arena, offset, nbytes) of what `replay` copies to an address.
+    `inputs` are (arena, offset, nbytes) of the batch; `run`, `replay` and `load` take their new contents as addresses, of the
+    device or of the host; host memory has been read when the call returns. `loss` is (arena, offset, nbytes) of what `replay`
+    copies to an address.
     """
 
     def __init__(

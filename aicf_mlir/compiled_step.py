@@ -49,8 +49,8 @@ class CompiledTrainStep(BuiltStep):
     def train_step(self, batch: StepBatch) -> torch.Tensor:
         """Run one step eagerly (no graph) and return its loss.
 
-        Raises BindError when `batch` does not match a compiled shape group in names, shapes, dtypes or device, or when a
-        parameter was moved.
+        `batch` is on the device of the step or on the host, and may be changed when the call returns. Raises BindError when it
+        does not match a compiled shape group in names, shapes, dtypes or device, or when a parameter was moved.
         """
         with self._session:
             plan, entries = self._select(batch)

@@ -16,6 +16,9 @@ from aicf_mlir.runtime.program import Program, Slot
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.runtime.tensors import FreshTensors, view
 
+HOST = torch.device("cpu")
+"""Where a batch may lie for every step."""
+
 Staged = tuple[int, ...]
 """Addresses of a batch that fits, in the order of the inputs."""
 
@@ -81,6 +84,7 @@ class BoundPlan:
     def stage(self, batch: Mapping[str, Any]) -> tuple[Staged, list[torch.Tensor]]:
         """Check the whole batch and make each tensor dense; nothing of the step changes.
 
+        Each is on the device of the step or on the host, from where it is uploaded (csrc/device/upload.h).
         Returns addresses and the tensors that own them, which must live until they are copied.
         """
         staged: list[torch.Tensor] = []
@@ -89,9 +93,10 @@ class BoundPlan:
             if not isinstance(tensor, torch.Tensor):
                 raise BindError(self._missing(name, batch))
             with _C_DISABLE_TORCH_FUNCTION():
-                if tensor.shape != shape or tensor.dtype != dtype or tensor.device != device:
+                elsewhere = tensor.device != device and tensor.device != HOST
+                if tensor.shape != shape or tensor.dtype != dtype or elsewhere:
                     raise BindError(
-                        f"input {name!r}: expected {_describe(shape, dtype, device)}, "
+                        f"input {name!r}: expected {_describe(shape, dtype, device)}{_or_host(device)}, "
                         f"got {_describe(tensor.shape, tensor.dtype, tensor.device)}"
                         + (_shape_hint if tensor.shape != shape else "")
                     )
@@ -135,6 +140,10 @@ def _dense(name: str, tensor: torch.Tensor) -> torch.Tensor:
         raise BindError(
             f"input {name!r}: {type(tensor).__name__} has no ordinary memory ({text}); pass a dense torch.Tensor"
         ) from error
+
+
+def _or_host(device: torch.device) -> str:
+    return "" if device == HOST else f" or {HOST}"
 
 
 def _describe(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> str:

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -30,6 +32,20 @@ class CpuGraph : public Graph {
 
  private:
   std::vector<Node> launches_;
+};
+
+// There is nothing for a copy to run beside.
+class CpuUpload : public Upload {
+ public:
+  explicit CpuUpload(std::vector<UploadTarget> targets) : targets_(std::move(targets)) {}
+  Status load(const std::vector<const void*>& sources, void*) override {
+    for (size_t i = 0; i < targets_.size(); ++i)
+      if (targets_[i].bytes) std::memmove(targets_[i].data, sources[i], targets_[i].bytes);
+    return Status::ok();
+  }
+
+ private:
+  const std::vector<UploadTarget> targets_;
 };
 
 // A capture belongs to the thread that opened it, as on CUDA: other threads go on running.
@@ -64,6 +80,10 @@ class CpuDevice : public Device {
   void release_visible(void* p) noexcept override { release(p); }
   Status copy(void* dst, const void* src, size_t bytes, void*) override {
     if (bytes) std::memmove(dst, src, bytes);
+    return Status::ok();
+  }
+  Status make_upload(std::vector<UploadTarget> targets, std::unique_ptr<Upload>* out) override {
+    *out = std::make_unique<CpuUpload>(std::move(targets));
     return Status::ok();
   }
   Status fill(void* dst, int byte, size_t bytes, void*) override {

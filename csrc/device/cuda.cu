@@ -13,6 +13,7 @@
 
 #include "device/cuda_scope.h"
 #include "device/cuda_status.h"
+#include "device/cuda_upload.h"
 #include "device/device.h"
 
 namespace aicf {
@@ -110,6 +111,12 @@ class CudaDevice final : public Device {
     }
     AICF_CUDA_TRY(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, as_stream(stream)));
     if (from_host || to_host) AICF_CUDA_TRY(cudaStreamSynchronize(as_stream(stream)));
+    return Status::ok();
+  }
+
+  Status make_upload(std::vector<UploadTarget> targets, std::unique_ptr<Upload>* out) override {
+    *out =
+        std::make_unique<StagedUpload>(make_cuda_lane(*this, index_, SmallWrite::kMost), std::move(targets));
     return Status::ok();
   }
 

@@ -17,6 +17,21 @@ class Graph {
   virtual Status launch(void* stream) = 0;
 };
 
+// Where an entry of a batch goes.
+struct UploadTarget {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+// Brings one batch after the other to the same places of a device.
+class Upload {
+ public:
+  virtual ~Upload() = default;
+  // One source for each target, of the host or of the device. Ordered on `stream`; host memory is free for
+  // reuse on return. One caller at a time.
+  virtual Status load(const std::vector<const void*>& sources, void* stream) = 0;
+};
+
 // A launch, and the earlier ones of the same step that must be complete before it starts. Where launches are
 // run or recorded one after the other, as both devices do today, that holds by itself.
 struct Node {
@@ -40,6 +55,8 @@ class Device {
   virtual void release_visible(void* p) noexcept = 0;
   // Any of the two sides may be host memory. Ordered on `stream`; host memory is free for reuse on return.
   virtual Status copy(void* dst, const void* src, size_t bytes, void* stream) = 0;
+  // What brings batches to `targets`, if it can while the device computes.
+  virtual Status make_upload(std::vector<UploadTarget> targets, std::unique_ptr<Upload>* out) = 0;
   virtual Status fill(void* dst, int byte, size_t bytes, void* stream) = 0;
   virtual Status synchronize(void* stream) = 0;
   // Refuses a pointer that this device cannot read; a host pointer on CUDA, a device pointer on the CPU.

@@ -58,8 +58,10 @@ Status Executor::create(const std::string& device_name, ArenaMap arenas, const s
     AICF_TRY(find_place(input_specs[i], arenas, "the input", &inputs[i]));
   Place loss;
   if (loss_spec) AICF_TRY(find_place(*loss_spec, arenas, "the loss", &loss));
-  out->reset(new Executor(*device, std::move(arenas), std::move(launches), visible, std::move(inputs), loss,
-                          std::move(member)));
+  std::unique_ptr<Upload> upload;
+  AICF_TRY(device->make_upload(std::move(inputs), &upload));
+  out->reset(new Executor(*device, std::move(arenas), std::move(launches), visible, input_specs.size(),
+                          std::move(upload), loss, std::move(member)));
   return Status::ok();
 }
 
@@ -72,12 +74,14 @@ Status Executor::find_place(const PlaceSpec& spec, const ArenaMap& arenas, const
 }
 
 Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches,
-                   const int64_t* status, std::vector<Place> inputs, Place loss, Member member)
+                   const int64_t* status, size_t inputs, std::unique_ptr<Upload> upload, Place loss,
+                   Member member)
     : device_(device),
       arenas_(std::move(arenas)),
       launches_(std::move(launches)),
       status_(status),
-      inputs_(std::move(inputs)),
+      inputs_(inputs),
+      upload_(std::move(upload)),
       loss_(loss),
       member_(std::move(member)),
       fork_generation_(fork_generation()) {
@@ -102,11 +106,10 @@ Status Executor::start(const Batch& batch, void* stream) {
     return Status::state("a step cannot run while a graph is being recorded on its device; end that first");
   if (member_.session) AICF_TRY(member_.session->order(device_, stream));
   if (!batch.empty()) {
-    if (batch.size() != inputs_.size())
-      return Status::invalid("expected a batch of " + std::to_string(inputs_.size()) + " addresses, got " +
+    if (batch.size() != inputs_)
+      return Status::invalid("expected a batch of " + std::to_string(inputs_) + " addresses, got " +
                              std::to_string(batch.size()));
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      AICF_TRY(device_.copy(inputs_[i].data, batch[i], inputs_[i].nbytes, stream));
+    AICF_TRY(upload_->load(batch, stream));
   }
   if (member_.session) member_.session->active = member_.index;
   return Status::ok();
@@ -175,7 +178,7 @@ Status Executor::replay(int64_t n, const Batch& batch, void* stream, bool (*inte
                            " replays");
     asked = Clock::now();
   }
-  return loss ? device_.copy(loss, loss_.data, loss_.nbytes, stream) : Status::ok();
+  return loss ? device_.copy(loss, loss_.data, loss_.bytes, stream) : Status::ok();
 }
 
 Status Executor::reset() {

@@ -36,8 +36,8 @@ struct Member {
 // One caller at a time: a concurrent call is refused with Code::State, and so is a call in a forked child.
 class Executor {
  public:
-  // Addresses of the batch, one per input, each of as many bytes as the input has; empty: what was loaded
-  // last.
+  // Addresses of the batch, one per input, each of as many bytes as the input has, on the device or on the
+  // host; empty: what was loaded last.
   using Batch = std::vector<const void*>;
 
   // Refuses what cannot run, naming the launch; see prepare(). `status` is what the checks of the step write.
@@ -71,14 +71,11 @@ class Executor {
   using Trace = std::vector<const LaunchState*>;
   class Turn;
 
-  struct Place {
-    char* data = nullptr;
-    size_t nbytes = 0;
-  };
+  using Place = UploadTarget;
   static Status find_place(const PlaceSpec& spec, const ArenaMap& arenas, const char* what, Place* out);
 
   Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, const int64_t* status,
-           std::vector<Place> inputs, Place loss, Member member);
+           size_t inputs, std::unique_ptr<Upload> upload, Place loss, Member member);
   // Everything that a step does before its launches.
   Status start(const Batch& batch, void* stream);
   void count_step();
@@ -93,7 +90,8 @@ class Executor {
   Trace graph_trace_;
   const Trace* last_trace_ = &run_trace_;
   const volatile int64_t* const status_;  // the host's copy; null without checks
-  const std::vector<Place> inputs_;
+  const size_t inputs_;                   // how many entries a batch has
+  const std::unique_ptr<Upload> upload_;
   const Place loss_;  // no data where the caller has named none
   const Member member_;
   int64_t replayed_ = 0;

@@ -58,7 +58,7 @@ BAD_BATCHES: tuple[Mistake, ...] = (
         "device",
         lambda s: s.step.train_step(_batch(s, x=s.batch["x"].to("meta"))),
         BindError,
-        r"'x': expected .* on (cpu|cuda:0), got .* on meta",
+        r"'x': expected .* on (cpu|cuda:0 or cpu), got .* on meta",
     ),
     Mistake(
         "missing key",

@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from aicf_mlir import nn, optim
     from aicf_mlir.clipping import ClipGradNorm
     from aicf_mlir.compile import compile_eval_step, compile_train_step, default_device
+    from aicf_mlir.compile_body import compile_step, train_step
     from aicf_mlir.compiled_step import CompiledEvalStep, CompiledTrainStep
     from aicf_mlir.frontend import trace
     from aicf_mlir.frontend.surveying import Survey, survey
-    from aicf_mlir.compile_body import compile_step, train_step
+    from aicf_mlir.loop.progress import progress
     from aicf_mlir.loop_step import CompiledLoopStep
     from aicf_mlir.loss_scaling import LossScale
 
@@ -77,6 +78,7 @@ __all__ = [
     "nn",
     "op_call",
     "optim",
+    "progress",
     "survey",
     "trace",
     "train_step",
@@ -95,6 +97,7 @@ _LAZY = {
     "CompiledLoopStep": ("aicf_mlir.loop_step", "CompiledLoopStep"),
     "CompiledEvalStep": ("aicf_mlir.compiled_step", "CompiledEvalStep"),
     "CompiledTrainStep": ("aicf_mlir.compiled_step", "CompiledTrainStep"),
+    "progress": ("aicf_mlir.loop.progress", "progress"),
     "Survey": ("aicf_mlir.frontend.surveying", "Survey"),
     "survey": ("aicf_mlir.frontend.surveying", "survey"),
     "trace": ("aicf_mlir.frontend", "trace"),

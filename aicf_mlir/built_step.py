@@ -21,7 +21,7 @@ from aicf_mlir.runtime.guards import Guard, Guards
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
 from aicf_mlir.runtime.micro_batches import StepBatch, joined, parts_of
-from aicf_mlir.runtime.outputs import Outputs
+from aicf_mlir.runtime.outputs import Outputs, expect_run
 from aicf_mlir.runtime.retrace import Retrace
 from aicf_mlir.runtime.tensors import current_stream
 from aicf_mlir.runtime.watched import Watched
@@ -113,6 +113,13 @@ class BuiltStep:
         """
         with self._session:
             return Outputs(self.name, self._active)
+
+    @property
+    def loss(self) -> torch.Tensor:
+        """The loss of the last step that ran, a warm-up's too: a copy, 0-d. Raises StateError before the first."""
+        with self._session:
+            expect_run(self.name, self._active, "the loss")
+            return self._active.loss.clone()
 
     @property
     def grad_norm(self) -> torch.Tensor:

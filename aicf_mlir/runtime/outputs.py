@@ -25,9 +25,7 @@ class Outputs(Mapping[str, torch.Tensor]):
         if name not in self._plan.outputs:
             known = ", ".join(self._plan.outputs) or "none; let loss_fn return (loss, {name: tensor})"
             raise BindError(f"{self._step}: no output {name!r}; there are {known}")
-        stats = self._plan.executor.stats()
-        if not stats["runs"] and not stats["replays"]:
-            raise StateError(f"{self._step}: no step has run yet, so output {name!r} has no value")
+        expect_run(self._step, self._plan, f"output {name!r}")
         return self._plan.outputs[name].clone()
 
     def __contains__(self, name: object) -> bool:
@@ -38,3 +36,10 @@ class Outputs(Mapping[str, torch.Tensor]):
 
     def __len__(self) -> int:
         return len(self._plan.outputs)
+
+
+def expect_run(step: str, plan: BoundPlan, what: str) -> None:
+    """Raise StateError where `plan` has not run yet, so that `what` has no value."""
+    stats = plan.executor.stats()
+    if not stats["runs"] and not stats["replays"]:
+        raise StateError(f"{step}: no step has run yet, so {what} has no value")

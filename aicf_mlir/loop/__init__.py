@@ -1,0 +1,1 @@
+"""What helps with the loop around a step."""

@@ -1,0 +1,128 @@
+"""Progress of a training loop: how far it is, steps a second, the loss, the time that is left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Generic, TypeVar, cast
+
+from aicf_mlir.built_step import BuiltStep
+from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.loop.displays import Display, State, display
+from aicf_mlir.loop.readings import Readings, expect_showable
+
+T = TypeVar("T")
+
+
+class Progress(Generic[T]):
+    """What `progress` returns: gives the batches one by one, and shows how it goes. Each `for` over it begins anew."""
+
+    def __init__(
+        self, batches: Iterable[T], step: BuiltStep | None, total: int | None, name: str, show: bool | None
+    ):
+        self._batches = batches
+        self._step = step
+        self._total = total
+        self._name = name
+        self._show = show
+        self._values: dict[str, object] = {}
+        self._readings: Readings | None = None
+
+    def set_postfix(self, **values: object) -> None:
+        """Show these beside the rest, as tqdm does: numbers, text, tensors of one element.
+
+        They are kept until they are shown, and read then: a tensor costs nothing here. BindError for one of several elements.
+        """
+        self._values = {name: expect_showable(name, value) for name, value in values.items()}
+
+    def __iter__(self) -> Iterator[T]:
+        state = State(self._name, self._total)
+        shown = display(sys.stderr, state, self._show)
+        if shown is None:
+            yield from self._batches
+            return
+        self._readings, finished = None, False
+        state.note()
+        try:
+            for batch in self._batches:
+                yield batch
+                state.done += 1
+                if shown.due(state):
+                    self._refresh(state, shown)
+            finished = True
+        finally:
+            self._close(state, shown, finished)
+
+    def _refresh(self, state: State, shown: Display) -> None:
+        """Show what is known now, and begin to read what will be."""
+        state.note()
+        if self._readings is None or shown.waits:
+            self._readings = Readings(self._latest())
+        if shown.waits or self._readings.are_known:
+            state.values, self._readings = self._readings.text(), None
+        _write(lambda: shown.show(state))
+
+    def _close(self, state: State, shown: Display, finished: bool) -> None:
+        state.note()
+        self._readings = None
+        try:
+            if finished:  # in an error nothing is asked of a device, which may be lost
+                state.values = Readings(self._latest()).text()
+        finally:
+            _write(lambda: shown.close(state, finished))
+
+    def _latest(self) -> dict[str, object]:
+        if self._step is None or "loss" in self._values:
+            return self._values
+        try:
+            return {"loss": self._step.loss, **self._values}
+        except StateError:  # no step has run yet, it is closed, or another thread is inside
+            return self._values
+
+
+def progress(
+    batches: Iterable[T],
+    step: BuiltStep | None = None,
+    *,
+    total: int | None = None,
+    name: str = "",
+    show: bool | None = None,
+) -> Progress[T]:
+    """The batches one by one, with a line on stderr that says how it goes: steps, steps a second, time left, the loss of `step`.
+
+        for batch in aicf_mlir.progress(loader, step):
+            step.replay(inputs=batch)
+
+    Each turn of the loop counts as one step. `total` is their number where `batches` has no length; without either no time is
+    said. `set_postfix` of what is returned adds other numbers, as that of tqdm. On a terminal it is a bar of tqdm, or one line
+    of text where tqdm is not installed; where stderr is no terminal nothing is written, or with `show=True` eight lines in all
+    (without a total, one every ten seconds); with `show=False` nothing is.
+
+    It does not hold up the loop: four times a second it looks at what has been computed by then. Only for the last numbers,
+    and for those in whole lines, the device is waited for.
+
+    Raises BindError for batches that cannot be iterated, a total that is no number of steps and a step that was not compiled.
+    """
+    if not isinstance(cast(object, batches), Iterable) and not hasattr(batches, "__getitem__"):
+        raise BindError(f"progress needs batches to go through, got {type(batches).__name__}")
+    if step is not None and not isinstance(cast(object, step), BuiltStep):
+        raise BindError(
+            f"progress takes the loss from a compiled step, got {type(step).__name__}; show others by set_postfix(loss=…)"
+        )
+    if total is not None and (type(total) is not int or total < 0):
+        raise BindError(f"progress needs a whole number of steps as total, got {total!r}")
+    return Progress(batches, step, _length(batches) if total is None else total, name, show)
+
+
+def _length(batches: object) -> int | None:
+    try:
+        return len(batches)  # pyright: ignore[reportArgumentType]
+    except (TypeError, NotImplementedError):  # a generator; a loader of a stream
+        return None
+
+
+def _write(show: Callable[[], None]) -> None:
+    """Show, if the stream still takes it: a terminal that has gone does not end a training."""
+    with suppress(OSError, ValueError):
+        show()

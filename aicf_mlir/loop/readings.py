@@ -1,0 +1,59 @@
+"""Numbers to show that may still be computed: read without waiting for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from aicf_mlir.errors import BindError
+
+
+class Readings:
+    """What some numbers are at one point of the work of their devices, known when that has been reached."""
+
+    def __init__(self, values: Mapping[str, object]):
+        """Begin to read; tensors on CUDA by a copy behind the work that their current stream has now."""
+        self._values: dict[str, object] = {}
+        self._events: list[torch.cuda.Event] = []
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor) and value.is_cuda:
+                value = self._begin(value)
+            self._values[name] = value
+
+    def _begin(self, value: torch.Tensor) -> torch.Tensor:
+        kept = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+        with torch.no_grad(), torch.cuda.device(value.device):
+            kept.copy_(value, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+        self._events.append(event)
+        return kept
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the devices have come so far."""
+        return all(event.query() for event in self._events)
+
+    def text(self) -> str:
+        """`loss 0.2513  lr 0.001`. Waits for what is not known yet."""
+        for event in self._events:
+            event.synchronize()
+        return "  ".join(f"{name} {_text(value)}" for name, value in self._values.items())
+
+
+def expect_showable(name: str, value: object) -> object:
+    """`value` as it is kept until it is read, without its graph. BindError for a tensor of several elements."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.numel() != 1:
+        raise BindError(
+            f"progress shows numbers: {name!r} is a tensor of shape {list(value.shape)}; reduce it to one element"
+        )
+    return value.detach()
+
+
+def _text(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        value = value.item()
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

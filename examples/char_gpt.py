@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.optim.lr_scheduler import LambdaLR
 
-from aicf_mlir import compile_train_step, default_device
+from aicf_mlir import compile_train_step, default_device, progress
 
 CONTEXT, WIDTH, HEADS, LAYERS = 64, 128, 4, 2
 BATCH = 16
@@ -158,18 +158,12 @@ def train(name: str, make: Maker, model: nn.Module, text: Text, steps: int) -> f
     optimizer = optimizer_of(model.train())
     step = make(model, optimizer, next(text.batches(text.trained, 1, seed=1)))
     scheduler = schedule(optimizer, steps)
+    batches = text.batches(text.trained, steps, seed=1)
     started = time.perf_counter()
-    for number, batch in enumerate(text.batches(text.trained, steps, seed=1), start=1):
+    for batch in (shown := progress(batches, total=steps, name=f"{name:5}", show=True)):
         loss = step(batch)
         scheduler.step()
-        if number % max(1, steps // 8) == 0:
-            shown = loss.item()  # waits for the step
-            rate = number / (time.perf_counter() - started)
-            print(
-                f"{name:5}  step {number:5d}/{steps}  loss {shown:.3f}  lr {optimizer.param_groups[0]['lr']:.1e}"
-                f"  {rate:6.1f} steps/s  {(steps - number) / rate:4.0f} s to go",
-                flush=True,
-            )
+        shown.set_postfix(loss=loss, lr=optimizer.param_groups[0]["lr"])
     return steps / (time.perf_counter() - started)
 
 

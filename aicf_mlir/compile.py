@@ -73,7 +73,8 @@ def compile_train_step(
     `loss_fn(model, batch)` returns a 0-d loss; the default is the mean squared error of `model(batch["x"])` against `batch["t"]`.
     It may return `(loss, {name: tensor})`: those are then `step.outputs` after each step; only the loss is differentiated.
     A batch is a dictionary, tuple or list of tensors, nested as one likes, and `loss_fn` gets it as the step does. Its tensors
-    have names: the keys, or the numbers of the places, with dots between the levels ("x", "0", "inputs.ids").
+    have names: the keys, or the numbers of the places, with dots between the levels ("x", "0", "inputs.ids"). They are on the
+    device of the step or on the host, from where they travel to a GPU while the step before runs; see `docs/design.md`.
     The shapes come from `example` (a batch, or several, one per shape group, in a list without a tensor at its top), or from `B`
     (one batch size or several) and `D` (features of "x"; "t" has the shape of the model's output). Parameters become views into
     memory of their own on `device` (default: CUDA where usable, else the CPU) and keep their values; the model and the optimizer

@@ -72,6 +72,7 @@ must_fire() {
 bench() {
   at_site python3 "$ROOT/bench/kernels_gpu.py" || return
   at_site python3 "$ROOT/bench/generated_gpu.py" || return
+  at_site python3 "$ROOT/bench/input_upload.py" || return
   at_site python3 "$ROOT/bench/train_step.py" --device cuda
 }
 

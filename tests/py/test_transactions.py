@@ -29,11 +29,11 @@ Batch = dict[str, torch.Tensor]
 
 
 def make(
-    device: str = "cpu", lr: float = 1e-2, widths: tuple[int, int, int] = (8, 17, 8)
+    device: str = "cpu", lr: float = 1e-2, widths: tuple[int, int, int] = (8, 17, 8), rows: int = 5
 ) -> tuple[Any, Any, Any, Batch]:
     model = mlp(*widths).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    batch = {name: tensor.to(device) for name, tensor in regression(5).items()}
+    batch = {name: tensor.to(device) for name, tensor in regression(rows).items()}
     return model, optimizer, compile_train_step(model, optimizer, example=batch, device=device), batch
 
 
@@ -45,10 +45,15 @@ def digest(step: Any) -> str:
     return total.hexdigest()
 
 
-def test_threads_get_the_loss_of_their_own_batch(device: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("host", [False, pytest.param(True, marks=pytest.mark.gpu)])
+def test_threads_get_the_loss_of_their_own_batch(
+    device: str, host: bool, request: pytest.FixtureRequest
+) -> None:
     """With lr = 0 a batch has one loss for ever, so a call that trains on another thread's batch shows."""
-    model, _, step, batch = make(device, lr=0.0)
+    model, _, step, batch = make(device, lr=0.0, rows=100)
     batches = [{k: v * (1 + i) for k, v in batch.items()} for i in range(8)]
+    if host:
+        batches = [{k: v.cpu() for k, v in batch.items()} for batch in batches]
     losses = [float(step.train_step(b)) for b in batches]
     assert len(set(losses)) == 8
     step.capture(batches[0])

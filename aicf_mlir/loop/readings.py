@@ -50,7 +50,7 @@ def expect_showable(name: str, value: object) -> object:
         raise BindError(
             f"progress shows numbers: {name!r} is a tensor of shape {list(value.shape)}; reduce it to one element"
         )
-    return value.detach()
+    return value.detach() if value.requires_grad else value
 
 
 def _text(value: object) -> str:

@@ -297,7 +297,7 @@ def test_the_loss_of_a_step(device: str) -> None:
         (lambda: progress(5), r"progress needs batches to go through, got int"),
         (
             lambda: progress([], object()),
-            r"takes the loss from a compiled step, got object; .* set_postfix\(loss=…\)",
+            r"takes the loss from a compiled step, got object; pass model\.compiled_step, or .*set_postfix\(loss=…\)",
         ),
         (lambda: progress([], total=-1), r"a whole number of steps as total, got -1"),
         (lambda: progress([], total=2.5), r"a whole number of steps as total, got 2.5"),
@@ -316,8 +316,10 @@ def test_refuses_what_it_cannot_show(call: Any, message: str) -> None:
 
 @pytest.mark.gpu
 def test_numbers_of_a_gpu_are_not_waited_for() -> None:
+    value = torch.full((), 1.5, device="cuda")
+    Readings({"loss": value + 1}).text()  # loads the kernel and takes pinned memory, which waits
     torch.cuda._sleep(2_000_000_000)  # pyright: ignore[reportPrivateUsage]
-    readings = Readings({"loss": torch.tensor(1.5, device="cuda") + 1, "lr": 0.1})
+    readings = Readings({"loss": value + 1, "lr": 0.1})
     assert not readings.are_known
     assert readings.text() == "loss 2.5  lr 0.1"
     assert readings.are_known

@@ -27,7 +27,7 @@ LAYERS = (
     ("runtime",),
     ("clipping", "loss_scaling", "averaging"),
     ("built_step", "compiled_step", "loop_step", "compile", "compile_body"),
-    ("nn", "optim"),
+    ("nn", "optim", "loop"),
     ("tools",),
 )
 """Folders and files of the package, lowest first; those of one row do not import each other."""

@@ -93,11 +93,11 @@ class LoopRun:
         self.recorder.begin([(own, traced[name]) for name, own in self._own.items()])
         with self._drivers.traced():
             result = self._body.call(batch)
-        self.recorder.end()
+        where = of_function(self._body.function)
+        self.recorder.end(where)
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             asked = [own for own in self._own.values() if id(own) in self.recorder.asked_left]
             self.never_left = {own for own in asked if self.recorder.never_left(own)}
-        where = of_function(self._body.function)
         if (loss := self.recorder.loss) is None:
             raise trace_error("the loop body calls no loss.backward(), so it trains nothing", where)
         return loss, self._outputs(result, loss, where)

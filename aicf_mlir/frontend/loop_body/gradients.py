@@ -12,6 +12,7 @@ from aicf_mlir.frontend.export import refuse_custom_backward
 from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE
 from aicf_mlir.frontend.recorder import Recorder, function_name
 from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.ir.locations import SourceLocation
 
 REFUSED = {
     "gradient": "a gradient of its own",
@@ -50,12 +51,13 @@ class GradientRecorder(Recorder):
         self._own = {id(traced): id(own) for own, traced in twins}
         self.loss = None
 
-    def end(self) -> None:
+    def end(self, where: SourceLocation | None) -> None:
         """Raise TraceError where a next call would find another model than this one did."""
         for traced, before in self._requires:
             if traced.requires_grad != before:
                 raise trace_error(
-                    "the loop body leaves requires_grad of a parameter other than it found it; set it back before it ends"
+                    "the loop body leaves requires_grad of a parameter other than it found it; set it back before it ends",
+                    where,
                 )
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:

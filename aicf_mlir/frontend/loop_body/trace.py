@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -149,6 +150,18 @@ def _optimize(
             " only one",
             caller,
         )
+    owners = Counter(
+        param
+        for optimizer in body.optimizers.values()
+        for g in optimizer.param_groups
+        for param in g["params"]
+    )
+    for tensor, name in updated.items():
+        if (count := owners[tensor]) > 1:
+            raise trace_error(
+                f"the loop body trains {name!r} by {count} optimizers, which is not supported; give each its own parameters",
+                caller,
+            )
     if not written:
         rows = [describe(optimizer, updated).data for optimizer in body.optimizers.values()]
         step.attributes[OPTIMIZER] = ArrayAttr([group for row in rows for group in row])

@@ -1,0 +1,289 @@
+"""What the body of a training loop cannot do in a compiled step: refused by name, with the line, and nothing has changed."""
+# pyright: reportIncompatibleMethodOverride=false
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from aicf_mlir import TraceError, compile_step
+
+
+class Own(torch.optim.Optimizer):
+    """No rule describes it."""
+
+    def __init__(self, params: Any):
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.sub_(group["lr"] * p.grad.sign())
+
+
+model = nn.Linear(3, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.StepLR(opt, 5)
+scaler = torch.amp.GradScaler("cpu")
+other = nn.Linear(3, 2)
+second = torch.optim.Adam(other.parameters())
+own = Own(other.parameters())
+again = torch.optim.Adam(model.parameters())
+hidden = {"made": lambda: torch.optim.SGD(vars(nn.Module)["parameters"](model), lr=0.1)}
+
+
+def loss_of(batch: Any) -> torch.Tensor:
+    return F.mse_loss(model(batch["x"]), batch["t"])
+
+
+def item(batch: Any) -> None:
+    opt.zero_grad()
+    loss = loss_of(batch)
+    loss.backward()
+    opt.step()
+    print(loss.item())
+
+
+def reads_lr(batch: Any) -> None:
+    opt.zero_grad()
+    (loss_of(batch) * opt.param_groups[0]["lr"]).backward()
+    opt.step()
+
+
+def sets_lr(batch: Any) -> None:
+    opt.zero_grad()
+    loss_of(batch).backward()
+    opt.param_groups[0]["lr"] = 0.5
+    opt.step()
+
+
+def other_entries(batch: Any) -> None:
+    opt.zero_grad()
+    loss_of(batch).backward()
+    opt.state_dict()
+    opt.step()
+
+
+def last_lr(batch: Any) -> None:
+    opt.zero_grad()
+    (loss_of(batch) * scheduler.get_last_lr()[0]).backward()
+    opt.step()
+
+
+def scheduler_with_value(batch: Any) -> None:
+    opt.zero_grad()
+    loss = loss_of(batch)
+    loss.backward()
+    opt.step()
+    scheduler.step(loss)
+
+
+def scheduler_first(batch: Any) -> None:
+    opt.zero_grad()
+    loss_of(batch).backward()
+    scheduler.step()
+    opt.step()
+
+
+def closure(batch: Any) -> None:
+    opt.step(lambda: loss_of(batch))
+
+
+def never_zeroed(batch: Any) -> None:
+    loss_of(batch).backward()
+    opt.step()
+
+
+def zeroed_to_zeros_at_the_end(batch: Any) -> None:
+    loss_of(batch).backward()
+    opt.step()
+    opt.zero_grad(set_to_none=False)
+
+
+def no_backward(batch: Any) -> Any:
+    opt.zero_grad()
+    return loss_of(batch)
+
+
+def no_step(batch: Any) -> Any:
+    opt.zero_grad()
+    loss_of(batch).backward()
+
+
+def step_without_gradients(batch: Any) -> None:
+    opt.zero_grad()
+    opt.step()
+    loss_of(batch).backward()
+
+
+def scaled(batch: Any) -> None:
+    opt.zero_grad()
+    scaler.scale(loss_of(batch)).backward()
+    scaler.step(opt)
+    scaler.update()
+
+
+def own_gradient(batch: Any) -> None:
+    opt.zero_grad()
+    loss_of(batch).backward(gradient=torch.tensor(2.0))
+    opt.step()
+
+
+def create_graph(batch: Any) -> None:
+    opt.zero_grad()
+    loss_of(batch).backward(create_graph=True)
+    opt.step()
+
+
+def no_scalar(batch: Any) -> None:
+    opt.zero_grad()
+    model(batch["x"]).backward()
+    opt.step()
+
+
+def no_parameter(batch: Any) -> None:
+    model.zero_grad()
+    batch["x"].mean().backward()
+    opt.step()
+
+
+def autograd_grad(batch: Any) -> None:
+    opt.zero_grad()
+    torch.autograd.grad(loss_of(batch), list(model.parameters()))
+    opt.step()
+
+
+def same_parameters_twice(batch: Any) -> None:
+    opt.zero_grad()
+    loss_of(batch).backward()
+    opt.step()
+    again.step()
+
+
+def own_beside_another(batch: Any) -> None:
+    opt.zero_grad()
+    own.zero_grad()
+    (loss_of(batch) + other(batch["x"]).mean()).backward()
+    opt.step()
+    own.step()
+
+
+def made_in_the_body(batch: Any) -> None:
+    opt.zero_grad()
+    loss_of(batch).backward()
+    hidden["made"]().step()
+
+
+def left_frozen(batch: Any) -> None:
+    opt.zero_grad()
+    loss_of(batch).backward()
+    opt.step()
+    model.weight.requires_grad_(False)
+
+
+def changes_a_parameter(batch: Any) -> None:
+    opt.zero_grad()
+    loss_of(batch).backward()
+    opt.step()
+    with torch.no_grad():
+        model.weight.clamp_(-1, 1)
+
+
+def returns_a_number(batch: Any) -> Any:
+    opt.zero_grad()
+    loss = loss_of(batch)
+    loss.backward()
+    opt.step()
+    return loss, 3
+
+
+REFUSED: dict[Callable[..., Any], str] = {
+    item: r"calls item\(\)|reads the value|item",
+    reads_lr: r"reads param_groups\[…\]\['lr'\].*leave it to opt.step\(\)",
+    sets_lr: r"sets param_groups\[…\]\['lr'\].*use a scheduler",
+    other_entries: r"uses opt\.state_dict.*a loop body calls opt\.step\(\), opt\.zero_grad\(\)",
+    last_lr: r"uses scheduler\.get_last_lr.*calls scheduler\.step\(\)",
+    scheduler_with_value: r"calls scheduler\.step\(…\) with a value",
+    scheduler_first: r"opt\.step\(\) behind the step of its scheduler.*step the scheduler last",
+    closure: r"calls opt\.step\(closure\)",
+    never_zeroed: r"adds to the gradient of '(weight|bias)' that an earlier call has left.*zero_grad\(\) before backward",
+    zeroed_to_zeros_at_the_end: r"without set_to_none=False",
+    no_backward: r"calls no loss\.backward\(\), so it trains nothing",
+    no_step: r"steps no optimizer, so it trains nothing",
+    step_without_gradients: r"calls opt\.step\(\) .*where no parameter has a gradient",
+    scaled: r"'scaler' is a GradScaler.*loss_scale='dynamic'",
+    own_gradient: r"calls backward with a gradient of its own",
+    create_graph: r"calls backward with create_graph=True",
+    no_scalar: r"backward\(\) needs a 0-d loss",
+    no_parameter: r"the loss depends on no parameter",
+    autograd_grad: r"takes a gradient \(torch\.autograd\.grad\)",
+    same_parameters_twice: r"trains '(weight|bias)' by 2 optimizers",
+    own_beside_another: r"steps Own beside another optimizer; one that no rule describes must be the only one",
+    made_in_the_body: r"steps an optimizer, SGD, that its closure, its globals and its object do not lead to",
+    left_frozen: r"leaves requires_grad of a parameter other than it found it",
+    changes_a_parameter: r"changes a tensor in place under `no_grad`",
+    returns_a_number: r"the loop body returns int, expected nothing, or tensors",
+}
+
+
+@pytest.mark.parametrize("body", REFUSED, ids=lambda body: body.__name__)
+def test_it_is_refused_with_its_line(body: Callable[..., Any]) -> None:
+    tensors = [*model.parameters(), *other.parameters()]
+    drivers = [opt, second, own, again, scheduler]
+    before = copy.deepcopy(([t.detach() for t in tensors], [d.state_dict() for d in drivers]))
+    kinds = [type(driver) for driver in drivers]
+    example = {"x": torch.randn(4, 3), "t": torch.randn(4, 2)}
+    with pytest.raises(TraceError, match=REFUSED[body]) as error:
+        compile_step(body, example=example, device="cpu")
+    first = body.__code__.co_firstlineno
+    found = re.search(r"test_loop_body_refused\.py:(\d+)", str(error.value))
+    assert found is not None
+    last = max(line for _, _, line in body.__code__.co_lines() if line)
+    assert first <= int(found[1]) <= last or int(found[1]) < REFUSED_ENDS
+    assert [type(driver) for driver in drivers] == kinds
+    after = [t.detach() for t in tensors], [d.state_dict() for d in drivers]
+    for one, other_one in zip(before[0], after[0], strict=True):
+        assert torch.equal(one, other_one)
+    assert str(before[1]) == str(after[1])
+    assert all(t.requires_grad and t.grad is None for t in tensors)
+
+
+REFUSED_ENDS = loss_of.__code__.co_firstlineno + 2
+"""A line of the function that all bodies call is as good."""
+
+
+def test_a_body_is_a_function_that_reaches_a_model_and_an_optimizer() -> None:
+    example = {"x": torch.randn(4, 3)}
+    with pytest.raises(TraceError, match="a loop body is a function of a batch, got Linear"):
+        compile_step(nn.Linear(2, 2), example=example)
+    with pytest.raises(TraceError, match="reaches no optimizer in its closure, its globals or its object"):
+        compile_step(lambda batch: model(batch["x"]), example=example)
+    with pytest.raises(TraceError, match="reaches no model with parameters"):
+        compile_step(lambda batch: opt.step(), example=example)
+
+
+def test_a_gradient_that_is_there_already_is_refused() -> None:
+    net = nn.Linear(3, 2)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def body(batch: Any) -> None:
+        net(batch["x"]).mean().backward()
+        sgd.step()
+        sgd.zero_grad()
+
+    net(torch.ones(1, 3)).sum().backward()
+    with pytest.raises(
+        TraceError, match="has a gradient already, which the first call of the loop body would add to"
+    ):
+        compile_step(body, example={"x": torch.ones(4, 3)}, device="cpu")
+    sgd.zero_grad()
+    compile_step(body, example={"x": torch.ones(4, 3)}, device="cpu")

@@ -64,7 +64,12 @@ def flat(tree: Any) -> list[torch.Tensor]:
 def assert_near(ours: World, theirs: World, tolerance: float) -> None:
     for got, wanted in zip(ours.tensors(), theirs.tensors(), strict=True):
         torch.testing.assert_close(
-            got.detach(), wanted.detach(), rtol=tolerance, atol=tolerance, check_dtype=False
+            got.detach(),
+            wanted.detach(),
+            rtol=tolerance,
+            atol=tolerance,
+            check_dtype=False,
+            check_device=False,
         )
 
 

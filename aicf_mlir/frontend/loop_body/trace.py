@@ -85,6 +85,7 @@ def _trace(
     modules = modules_of(body.model, body.function)
     names = {**tensor_names(modules), **host_values}
     refuse_hooks(modules, names)
+    _expect_none({param for param, left in body.left.items() if not left}, names, caller)
     trained = {p for optimizer in body.optimizers.values() for p in trained_parameters(optimizer, names)}
     specs, structure = batch_specs(example, device_of(names, None))
     run = body.run()

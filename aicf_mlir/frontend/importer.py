@@ -197,6 +197,8 @@ class Importer(NodeImporter):
         """A tensor known while tracing as a value: a constant if it is one number, else an argument."""
         if not is_supported(tensor.dtype):
             raise Refused(f"a constant tensor of {tensor.dtype}")
+        if tensor.layout is not torch.strided:
+            raise Refused(f"a {tensor.layout} tensor; make it dense with to_dense()")
         if (value := only_value(tensor)) is not None and (
             tensor.is_floating_point() or abs(value) <= MOST_EXACT
         ):

@@ -160,6 +160,8 @@ def is_beside_the_graph(name: str, args: Sequence[Any], kwargs: Mapping[str, Any
 
 def memory_of(tensor: torch.Tensor) -> object:
     """Equal for two dense tensors that are views of the same memory."""
+    if tensor.layout is not torch.strided:  # it has no block of memory, and is refused where it is read
+        return id(tensor)
     storage: Any = tensor.untyped_storage()
     return storage._cdata
 

@@ -135,6 +135,14 @@ class TestSpecial:
         refused(lambda: first_loss(lambda m, b: (m(b["x"]) * tensor).mean()), pattern)
 
 
+def test_a_sparse_tensor_that_is_made_in_the_step() -> None:
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        made = torch.sparse_coo_tensor([[0, 1], [1, 2]], [1.0, 2.0], (4, batch["x"].shape[0]))
+        return (made @ model(batch["x"])).mean()
+
+    refused(lambda: first_loss(loss), r"a torch\.sparse_coo tensor; make it dense with to_dense\(\)")
+
+
 def test_a_subclass_without_another_meaning_is_a_tensor() -> None:
     model = model_of()
     model.weight = Marked(model.weight.detach().clone())

@@ -17,7 +17,7 @@ from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.plan import run_plan
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.dtypes import element_name
-from aicf_mlir.ir.signature import STATUS, ArgumentIndex, argument_labels, result_labels
+from aicf_mlir.ir.signature import STATUS, ArgumentIndex, argument_labels, result_labels, steps
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 __all__ = ["make_interpreter", "run_function", "run_plan"]
@@ -36,10 +36,10 @@ def run_function(
     """
     The results of the one function of `module`, of nn, optim and kernel ops, on `inputs` in argument order.
 
-    Raises BindError when the module has not exactly one function, or when the inputs differ from its
+    Raises BindError when the module has not exactly one function beside private ones, or when the inputs differ from its
     arguments in number, dtype or shape.
     """
-    functions = [op for op in module.ops if isinstance(op, func.FuncOp) and not op.is_declaration]
+    functions = steps(module)
     if len(functions) != 1:
         raise BindError(f"expected a module of one function to run, got {len(functions)}")
     (function,) = functions

@@ -23,7 +23,7 @@ from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, 
 from aicf_mlir.tools.compare import Reference, compare
 from aicf_mlir.tools.function_step import FunctionStep
 from aicf_mlir.tools.plan_step import PlanStep, device_of, target_of
-from aicf_mlir.tools.runnable import check_runnable
+from aicf_mlir.tools.runnable import check_runnable, without_private
 from aicf_mlir.tools.source import read_source, write_output
 from aicf_mlir.tools.tensors import load_values, random_value, save_values, summary
 
@@ -103,6 +103,7 @@ class Run:
         compared: bool = self.options.compare is not None
         reference = self.reference(FunctionStep(module.clone())) if compared and not planned else None
         if first is not None:
+            without_private(module)
             run_stages(module, context, target=target_of(device), first=first)
         plan = PlanStep(module, device)
         values = self.values(plan)

@@ -16,16 +16,16 @@ from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import Array, widen
 from aicf_mlir.ir.dtypes import element_name
-from aicf_mlir.ir.signature import Key, argument_keys, result_keys, return_op
+from aicf_mlir.ir.signature import Key, argument_keys, result_keys, return_op, steps
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of
 from aicf_mlir.tools.tensors import Tensor, check_memory, shown_names
 
 
 class FunctionStep:
-    """The one function of a module. Results that update an argument are its value in the next step."""
+    """The one function of a module, private ones apart. Results that update an argument are its value in the next step."""
 
     def __init__(self, module: ModuleOp):
-        functions = [op for op in module.ops if isinstance(op, func.FuncOp) and not op.is_declaration]
+        functions = steps(module)
         if len(functions) != 1:
             raise BindError(f"expected one function to run, got {len(functions)}")
         self.module = module

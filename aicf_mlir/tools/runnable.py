@@ -13,7 +13,7 @@ from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.scalar import BodyOp
 from aicf_mlir.interpreters import IMPLEMENTATIONS
 from aicf_mlir.ir.dtypes import element_name
-from aicf_mlir.ir.signature import return_op
+from aicf_mlir.ir.signature import return_op, steps
 from aicf_mlir.ir.tensor_op import AnyTensor
 
 
@@ -25,13 +25,14 @@ def refuse(op: Operation, message: str) -> NoReturn:
 def check_runnable(module: ModuleOp) -> None:
     """Raise VerifyException at the first op that cannot run.
 
-    A file holds one plan.program, or one function with a body, and beside it only declarations and the bodies of
-    generated kernels. A function is one block of ops of nn, optim and kernel on tensors of static shape; it calls nothing.
+    A file holds one plan.program, or one function with a body, and beside it only declarations, private functions, which
+    belong to it as the update of an optimizer does, and the bodies of generated kernels. A function is one block of ops of
+    nn, optim and kernel on tensors of static shape; it calls nothing.
     """
     beside = [
         op
         for op in module.ops
-        if isinstance(op, BodyOp) or (isinstance(op, func.FuncOp) and op.is_declaration)
+        if isinstance(op, BodyOp) or (isinstance(op, func.FuncOp) and op not in steps(module))
     ]
     bodies = [op for op in module.ops if op not in beside]
     for op in bodies:
@@ -41,6 +42,14 @@ def check_runnable(module: ModuleOp) -> None:
         refuse(op, "expected one function or one plan.program to run, got a second; remove all others")
     if bodies and isinstance(function := bodies[0], func.FuncOp):
         check_function(function)
+
+
+def without_private(module: ModuleOp) -> None:
+    """Take away what a function that is lowered as it is does not ask for: the update of an optimizer that is not applied."""
+    bodies = [op for op in module.ops if isinstance(op, func.FuncOp) and not op.is_declaration]
+    for function in [op for op in bodies if op not in steps(module)]:
+        function.detach()
+        function.erase()
 
 
 def check_function(function: func.FuncOp) -> None:

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from models import mlp, mse, regression
+from written_optimizers import RIGHT
 
-from aicf_mlir import _C
+from aicf_mlir import _C, compile_train_step
 from aicf_mlir.optimizers import EXAMPLES as HYPERPARAMETERS
 from aicf_mlir.stages import STAGE_NAMES
 from aicf_mlir.tools import aicf_opt, aicf_run
@@ -41,6 +43,20 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return code, captured.out, captured.err
 
     return call
+
+
+@pytest.mark.parametrize("stage", [name for name in STAGE_NAMES if name != "buffers"])
+def test_the_stages_of_a_step_with_an_optimizer_of_its_own_run(run: Run, tmp_path: Path, stage: str) -> None:
+    """Before the update is applied it is a private function beside the step."""
+    model = mlp(8, 17, 8)
+    optimizer = RIGHT["lion"](model.parameters())
+    step = compile_train_step(model, optimizer, loss_fn=mse, example=regression(5), device="cpu")
+    path = tmp_path / "step.mlir"
+    path.write_text(step.ir(stage))
+    for options in ((), ("--compare=interp",), ("--replay",)):
+        code, out, err = run(str(path), *options)
+        assert (code, err) == (0, "")
+        assert "loss" in out
 
 
 def lowered(path: str, passes: str, folder: Path) -> str:

@@ -147,7 +147,7 @@ class BuiltStep:
 
     @property
     def ema(self) -> dict[str, torch.Tensor]:
-        """The moving averages of the parameters by name, copies. BindError for a step compiled without `ema`."""
+        """The moving averages of the trained parameters by name, copies. BindError for a step compiled without `ema`."""
         with self._session:
             return self._request.average.values()
 

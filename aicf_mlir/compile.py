@@ -96,8 +96,8 @@ def compile_train_step(
     `loss_scale="dynamic"` multiplies the loss before it is differentiated and divides its gradients, by the rules of
     torch.amp.GradScaler (`LossScale` has its options); a number stays as it is. A step with an inf or NaN among its gradients
     changes no parameter and no optimizer state. `step.loss_scale` is the scale, `step.skipped` how many steps were skipped.
-    `ema=0.999` keeps an exponential moving average of each parameter, as torch.optim.swa_utils.AveragedModel with
-    `get_ema_multi_avg_fn(0.999)` does behind each step: `step.ema` has copies of them by the names of the parameters.
+    `ema=0.999` keeps an exponential moving average of each parameter that the step trains, as torch.optim.swa_utils.AveragedModel
+    with `get_ema_multi_avg_fn(0.999)` does behind each step: `step.ema` has copies of them by the names of the parameters.
 
     With `further_sizes=N` a batch that differs in leading sizes alone, as the last of an epoch does, is compiled when it comes.
     Up to N are kept beside those named here; the least recently used makes room.

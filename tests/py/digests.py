@@ -18,7 +18,6 @@ from models import values
 from random_programs import program
 
 import aicf_mlir
-from aicf_mlir.compile import compile_train_step
 
 
 def program_digest(seed: int, steps: int) -> str:
@@ -26,11 +25,13 @@ def program_digest(seed: int, steps: int) -> str:
     case = program(seed)
     model = case.make_model()
     optimizer = case.optimizer(model)
-    step = compile_train_step(model, optimizer, loss_fn=case.loss, example=case.batches[0])
+    step = case.compiled(model, optimizer, "cpu")
     for index in range(steps):
-        batch = case.batches[index % len(case.batches)]
+        number = index % len(case.steps)
+        batch = case.given(number, "cpu")
         if index == steps // 2:
-            step.capture(batch)
+            for size in range(case.sizes):
+                step.capture(case.given(size, "cpu"))
         if index < steps // 2:
             step.train_step(batch)
         else:

@@ -114,7 +114,11 @@ class OptimizerConfig:
     options: dict[str, Any]
 
     def __call__(self, model: nn.Module) -> torch.optim.Optimizer:
-        return self.kind(model.parameters(), **copy.deepcopy(self.options))
+        return self.of(model.parameters())
+
+    def of(self, parameters: Any) -> torch.optim.Optimizer:
+        """One for these parameters or groups."""
+        return self.kind(parameters, **copy.deepcopy(self.options))
 
     def but(self, **options: Any) -> OptimizerConfig:
         """The same with other values of these options."""

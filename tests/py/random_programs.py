@@ -5,15 +5,19 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from models import OPTIMIZERS, Batch, MakeOptimizer
-from step_options import Options, options_of
+from models import OPTIMIZERS, Batch, MakeOptimizer, to_device
+from random_layers import Draw, Scale, between, dense
+from step_options import NESTINGS, Options, options_of, told
 from torch import nn
+from written_optimizers import RIGHT
+
+from aicf_mlir.compile import compile_train_step
+from aicf_mlir.train_step import CompiledTrainStep
 
 SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 127, 129)
 """One below, at and above what kernels are tiled and vectorised by."""
@@ -24,263 +28,22 @@ STEPS_EACH = 6
 DTYPES = (*[torch.float32] * 16, torch.float64, torch.float64, torch.bfloat16, torch.float16)
 
 
-class Scale(nn.Module):
-    """x · weight + shift, both broadcast over all but the last dimension."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.width = width
-        self.weight = nn.Parameter(1 + 0.2 * torch.randn(width))
-        self.shift = nn.Parameter(0.2 * torch.randn(1, width))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.weight + self.shift
-
-    def extra_repr(self) -> str:
-        return str(self.width)
-
-
-class Scalar(nn.Module):
-    """An operation with a number on either side."""
-
-    FORMS: Mapping[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
-        "x + c": lambda x, c: x + c,
-        "c - x": lambda x, c: c - x,
-        "x - c": lambda x, c: x - c,
-        "x * c": lambda x, c: x * c,
-        "x / c": lambda x, c: x / c,
-        "-x": lambda x, c: -x,
-    }
-
-    def __init__(self, form: str, number: float):
-        super().__init__()
-        self.form, self.number = form, number
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.FORMS[self.form](x, self.number)
-
-    def extra_repr(self) -> str:
-        return f"{self.form!r}, c={self.number}"
-
-
-class Residual(nn.Module):
-    """x + inner(x): the intermediate has two users, in both directions."""
-
-    def __init__(self, inner: nn.Module):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.inner(x)
-
-
-class Gate(nn.Module):
-    """left(x) · sigmoid(right(x)), or left(x) / (1 + sigmoid(right(x))): two branches meet."""
-
-    def __init__(self, inputs: int, outputs: int, divide: bool):
-        super().__init__()
-        self.left, self.right = nn.Linear(inputs, outputs), nn.Linear(inputs, outputs, bias=False)
-        self.divide = divide
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gate = torch.sigmoid(self.right(x))
-        return self.left(x) / (1 + gate) if self.divide else self.left(x) * gate
-
-    def extra_repr(self) -> str:
-        return f"divide={self.divide}"
-
-
-class TwoUsers(nn.Module):
-    """One layer's result before and after its activation, or in two activations: fusion must lose neither."""
-
-    def __init__(self, width: int, first: nn.Module, second: nn.Module | None):
-        super().__init__()
-        self.layer, self.first, self.second = nn.Linear(width, width), first, second
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = self.layer(x)
-        return self.first(h) * self.second(h) if self.second else self.first(h) + h
-
-
-class Cast(nn.Module):
-    """A detour through another float type."""
-
-    def __init__(self, dtype: torch.dtype):
-        super().__init__()
-        self.dtype = dtype
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x.to(self.dtype) * 1.25).to(x.dtype)
-
-    def extra_repr(self) -> str:
-        return str(self.dtype)
-
-
-class Center(nn.Module):
-    """x minus its mean over one dimension."""
-
-    def __init__(self, dim: int):
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - x.mean(self.dim, keepdim=True)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
-
-class AddSum(nn.Module):
-    """x + sum of x over one dimension, scaled; the dimension is dropped and put back."""
-
-    def __init__(self, dim: int):
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + x.sum(self.dim).unsqueeze(self.dim) / x.shape[self.dim]
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
-
-class MatMul(nn.Module):
-    """x @ weight, the weight as it is or as the transpose of a parameter."""
-
-    def __init__(self, inputs: int, outputs: int, transposed: bool):
-        super().__init__()
-        self.transposed = transposed
-        shape = (outputs, inputs) if transposed else (inputs, outputs)
-        self.weight = nn.Parameter(torch.randn(shape) / inputs**0.5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ (self.weight.transpose(0, 1) if self.transposed else self.weight)
-
-    def extra_repr(self) -> str:
-        return f"{list(self.weight.shape)}, transposed={self.transposed}"
-
-
-class SelfProduct(nn.Module):
-    """x (xᵀ x) scaled down: products of two activations, batched for three dimensions."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ (x.transpose(-1, -2) @ x) / (x.shape[-1] * x.shape[-2])
-
-
-class Reshaped(nn.Module):
-    """inner on all leading dimensions flattened into one."""
-
-    def __init__(self, inner: nn.Module):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.inner(x.reshape(-1, x.shape[-1]))
-        return y.view(*x.shape[:-1], y.shape[-1])
-
-
-class Shared(nn.Module):
-    """One square layer used twice, and once more through its transpose: a tied weight."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.layer = nn.Linear(width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.layer(torch.tanh(self.layer(x)))) @ self.layer.weight
-
-    def extra_repr(self) -> str:
-        return ""
-
-
-class Frozen(nn.Module):
-    """A layer that is not trained, and a buffer."""
-
-    def __init__(self, inputs: int, outputs: int):
-        super().__init__()
-        self.layer = nn.Linear(inputs, outputs).requires_grad_(False)
-        self.register_buffer("offset", torch.randn(outputs))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x) + self.offset
-
-
-class Dead(nn.Module):
-    """A parameter that the loss does not use."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.unused = nn.Parameter(torch.randn(width))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-    def extra_repr(self) -> str:
-        return str(list(self.unused.shape))
-
-
-ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
-    nn.ReLU,
-    nn.GELU,
-    lambda: nn.GELU(approximate="tanh"),
-    nn.SiLU,
-    nn.Tanh,
-    nn.Sigmoid,
-    nn.Softplus,
-    nn.LogSigmoid,
-    nn.Mish,
-    nn.Hardswish,
-    nn.ELU,
-    nn.SELU,
-    lambda: nn.LeakyReLU(0.1),
-    lambda: nn.Softmax(-1),
-)
-
-Draw = random.Random
-
-
-def _dense(draw: Draw, inputs: int, outputs: int) -> nn.Module:
-    """A layer from `inputs` to `outputs` features."""
-    kind = draw.choice(("linear",) * 5 + ("no bias", "matmul", "gate", "frozen", "reshaped"))
-    if kind == "matmul":
-        return MatMul(inputs, outputs, draw.random() < 0.5)
-    if kind == "gate":
-        return Gate(inputs, outputs, draw.random() < 0.5)
-    if kind == "frozen":
-        return Frozen(inputs, outputs)
-    layer = nn.Linear(inputs, outputs, bias=kind != "no bias")
-    return Reshaped(layer) if kind == "reshaped" else layer
-
-
-def _between(draw: Draw, width: int) -> list[nn.Module]:
-    """What stands between two dense layers; it keeps the number of features."""
-    activation = draw.choice(ACTIVATIONS)
-    rows: tuple[Callable[[], list[nn.Module]], ...] = (
-        lambda: [Scale(width)],
-        lambda: [Scalar(draw.choice(list(Scalar.FORMS)), draw.choice((0.5, 2.0, 1.5, 3)))],
-        lambda: [Residual(nn.Sequential(nn.Linear(width, width), draw.choice(ACTIVATIONS)()))],
-        lambda: [TwoUsers(width, activation(), draw.choice((lambda: None, *ACTIVATIONS[2:]))())],
-        lambda: [Cast(torch.float64)],
-        lambda: [Center(draw.choice((-1, -2)))],
-        lambda: [AddSum(draw.choice((-1, 0)))],
-        lambda: [SelfProduct()],
-        lambda: [Shared(width)],
-        lambda: [Dead(width)],
-        lambda: [activation(), draw.choice(ACTIVATIONS)()],
-    )
-    extra = draw.choice(rows)() if draw.random() < 0.5 else []
-    return [*extra, activation()] if draw.random() < 0.85 else extra
-
-
 @dataclass(frozen=True)
 class Loss:
-    """A loss of (model, batch) by name and options."""
+    """A loss of (model, batch) by name and options, for batches nested in one way, with outputs or without."""
 
     kind: str
     options: dict[str, Any]
+    nesting: str = "flat"
+    tells: bool = False
 
-    def __call__(self, model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        y, t = model(batch["x"]), batch["t"]
+    def __call__(self, model: Any, batch: Any) -> Any:
+        entries = NESTINGS[self.nesting][1](batch)
+        y, t = model(entries["x"]), entries["t"]
+        loss = self.value(y, t)
+        return (loss, told(y, t)) if self.tells else loss
+
+    def value(self, y: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         if self.kind == "cross_entropy":
             return nn.functional.cross_entropy(y.flatten(0, -2), t.flatten(), **self.options)
         if self.kind == "mse":
@@ -290,19 +53,54 @@ class Loss:
 
 @dataclass(frozen=True)
 class Program:
-    """One train step to be compiled, with three batches to run it on."""
+    """One train step to be compiled, with the batches of three steps to run it on."""
 
     seed: int
     dtype: torch.dtype
     make_model: Callable[[], nn.Module]
     loss: Loss
     optimizer: MakeOptimizer
-    batches: list[Batch]
+    steps: list[list[Batch]]
+    """Of each step its micro-batches, flat."""
     options: Options
+    evaluates: bool
+    """Whether an evaluation step runs beside it."""
+    saves: bool
+    """Whether it goes on from a file behind the second step."""
+
+    @property
+    def sizes(self) -> int:
+        """Of how many sizes the batches are."""
+        return len({parts[0]["x"].shape for parts in self.steps})
+
+    def nested(self, batch: Batch) -> Any:
+        """A batch as the loss takes it."""
+        return NESTINGS[self.loss.nesting][0](batch)
+
+    def given(self, number: int, device: str) -> Any:
+        """What the compiled step takes for one of the steps."""
+        parts = [self.nested(to_device(batch, device)) for batch in self.steps[number]]
+        return parts[0] if self.options.accumulate is None else parts
+
+    def compiled(self, model: nn.Module, optimizer: torch.optim.Optimizer, device: str) -> CompiledTrainStep:
+        """The step, for the sizes of the first batch, or of all where further ones may not come unannounced."""
+        named = self.steps[:1] if self.options.further_sizes else self.steps[: self.sizes]
+        return compile_train_step(
+            model,
+            optimizer,
+            loss_fn=self.loss,
+            example=[self.nested(parts[0]) for parts in named],
+            device=device,
+            **self.options.arguments,
+        )
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {list(t.shape)}" for name, t in self.batches[0].items())
-        return f"{self.make_model()!r}\n{self.loss}, {self.optimizer}, {self.options}, {self.dtype}, {shapes}"
+        shapes = ", ".join(f"{name} {list(t.shape)}" for name, t in self.steps[0][0].items())
+        second = list(self.steps[1][0]["x"].shape)
+        return (
+            f"{self.make_model()!r}\n{self.loss}, {self.optimizer}, {self.dtype}, {shapes}, second x {second}\n"
+            f"{self.options}, evaluates={self.evaluates}, saves={self.saves}"
+        )
 
 
 @dataclass(frozen=True)
@@ -313,12 +111,39 @@ class InGroups:
 
     def __call__(self, model: nn.Module) -> torch.optim.Optimizer:
         parameters = [p for p in model.parameters() if p.requires_grad]
-        lr = self.config.options["lr"] / 10
-        groups = [{"params": parameters[::2]}, {"params": parameters[1::2], "lr": lr}]
-        return self.config.kind([g for g in groups if g["params"]], **self.config.options)
+        groups = [{"params": parameters[::2]}, {"params": parameters[1::2]}]
+        made = self.config.of([g for g in groups if g["params"]])
+        for group in made.param_groups[1:]:
+            group["lr"] /= 10
+        return made
 
     def __str__(self) -> str:
         return f"{self.config} in two groups"
+
+
+@dataclass(frozen=True)
+class WrittenConfig:
+    """An optimizer with a step of its own, with other values of some of its options."""
+
+    name: str
+    options: dict[str, Any]
+
+    def of(self, parameters: Any) -> torch.optim.Optimizer:
+        """One for these parameters or groups."""
+        made = RIGHT[self.name](parameters)
+        for group in made.param_groups:
+            group.update({name: value for name, value in self.options.items() if name in group})
+        return made
+
+    def __call__(self, model: nn.Module) -> torch.optim.Optimizer:
+        return self.of(model.parameters())
+
+    def but(self, **options: Any) -> WrittenConfig:
+        """The same with other values of these options, where it has them."""
+        return WrittenConfig(self.name, {**self.options, **options})
+
+    def __str__(self) -> str:
+        return f"{self.name} of written_optimizers {self.options or ''}"
 
 
 def _loss(draw: Draw, classes: int) -> Loss:
@@ -369,23 +194,59 @@ def program(seed: int) -> Program:
         again = Draw(of_model)
         layers: list[nn.Module] = []
         for inputs, outputs in itertools.pairwise(widths):
-            layers += [_dense(again, inputs, outputs), *_between(again, outputs)]
+            layers += [dense(again, inputs, outputs), *between(again, outputs)]
         head = nn.Linear(widths[-1], widths[-1]) if again.random() < 0.5 else Scale(widths[-1])
         return nn.Sequential(*layers, head).to(dtype)
 
     loss = _loss(draw, widths[-1])
     optimizer = draw.choice(OPTIMIZERS)
+    batches = [_batch(draw, loss, (*leading, width), widths[-1], dtype, generator) for _ in range(3)]
+    grouped = draw.random() < 0.25
+    options = options_of(draw)
+    if draw.random() < 0.2:
+        optimizer = WrittenConfig(draw.choice(list(RIGHT)), {})
     if loss.options.get("reduction") == "sum":  # gradients grow with the number of terms
         optimizer = optimizer.but(lr=1e-3 / (math.prod(leading) * widths[-1]))
-    if dtype.itemsize == 2 and "eps" in inspect.signature(optimizer.kind).parameters:
+    if dtype.itemsize == 2 and (isinstance(optimizer, WrittenConfig) or has_eps(optimizer.kind)):
         optimizer = optimizer.but(eps=1e-2)  # the default is zero in float16
-    batches: list[Batch] = []
-    for _ in range(3):
-        x = _inputs(draw, (*leading, width), generator).to(dtype)
-        if loss.kind == "cross_entropy":
-            t = torch.randint(0, widths[-1], leading, generator=generator)
-        else:
-            t = torch.randn((*leading, widths[-1]), generator=generator).to(dtype)
-        batches.append({"x": x, "t": t})
-    grouped = InGroups(optimizer) if draw.random() < 0.25 else optimizer
-    return Program(seed, dtype, make_model, loss, grouped, batches, options_of(draw))
+    loss = replace(
+        loss,
+        nesting=draw.choice(("flat", "flat", *NESTINGS)),
+        tells=bool(options.metrics) or draw.random() < 0.2,
+    )
+    other = draw.choice(SIZES) if draw.random() < 0.25 else leading[0]
+    if other != leading[0] and options.accumulate is None and draw.random() < 0.7:
+        options = replace(options, further_sizes=1)
+    leadings = (leading, (other, *leading[1:]), leading)
+    steps = [
+        [
+            batches[number]
+            if part == 0 and of == leading
+            else _batch(draw, loss, (*of, width), widths[-1], dtype, generator)
+            for part in range(options.parts)
+        ]
+        for number, of in enumerate(leadings)
+    ]
+    made = InGroups(optimizer) if grouped else optimizer
+    return Program(
+        seed, dtype, make_model, loss, made, steps, options, draw.random() < 0.2, draw.random() < 0.2
+    )
+
+
+def has_eps(kind: type[torch.optim.Optimizer]) -> bool:
+    """Whether an optimizer divides by something that eps keeps from zero."""
+    return "eps" in inspect.signature(kind).parameters
+
+
+def _batch(
+    draw: Draw,
+    loss: Loss,
+    shape: tuple[int, ...],
+    classes: int,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> Batch:
+    x = _inputs(draw, shape, generator).to(dtype)
+    if loss.kind == "cross_entropy":
+        return {"x": x, "t": torch.randint(0, classes, shape[:-1], generator=generator)}
+    return {"x": x, "t": torch.randn((*shape[:-1], classes), generator=generator).to(dtype)}

@@ -4,11 +4,46 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from torch import nn
+import torch
+from models import Batch
 
-from aicf_mlir import ClipGradNorm
+from aicf_mlir import ClipGradNorm, LossScale
+
+NESTINGS: Mapping[str, tuple[Callable[[Batch], Any], Callable[[Any], Batch]]] = {
+    "flat": (dict, dict),
+    "tuple": (lambda b: (b["x"], b["t"]), lambda n: {"x": n[0], "t": n[1]}),
+    "list": (lambda b: [{"x": b["x"]}, b["t"]], lambda n: {"x": n[0]["x"], "t": n[1]}),
+    "dictionaries": (
+        lambda b: {"t": b["t"], "inputs": {"x": (b["x"],)}},
+        lambda n: {"x": n["inputs"]["x"][0], "t": n["t"]},
+    ),
+}
+"""How a batch is nested, and read again."""
+
+
+def told(y: torch.Tensor, t: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Outputs beside a loss: of elements, sums and extremes, of whole numbers and booleans."""
+    return {
+        "whole": y,
+        "rows": y.sum(-1),
+        "mean": y.mean(),
+        "top": y.detach().max(),
+        "count": (t > 0).sum(),
+        "any": (t > 0).any(),
+    }
+
+
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "mean": ("mean", "sum", "max", "min"),
+    "top": ("mean", "max", "min"),
+    "count": ("sum", "mean", "max", "min"),
+    "any": ("sum", "max"),
+}
+"""Outputs that are gathered, and how."""
 
 
 @dataclass(frozen=True)
@@ -17,18 +52,49 @@ class Options:
 
     clip_grad_norm: ClipGradNorm | None = None
     clip_grad_value: float | None = None
+    accumulate: int | None = None
+    loss_scale: LossScale | float | str | None = None
+    ema: float | None = None
+    metrics: Mapping[str, str] = field(default_factory=dict[str, str])
+    further_sizes: int = 0
 
-    def apply(self, model: nn.Module) -> None:
-        """Clip the gradients of `model`."""
-        parameters = [p for p in model.parameters() if p.grad is not None]
-        if self.clip_grad_value is not None:
-            nn.utils.clip_grad_value_(parameters, self.clip_grad_value)
-        if (clip := self.clip_grad_norm) is not None:
-            nn.utils.clip_grad_norm_(parameters, clip.max_norm, clip.norm_type)  # pyright: ignore[reportArgumentType]
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Those of compile_train_step, where they are not what they are by default."""
+        return {name: value for name, value in vars(self).items() if value != getattr(Options, name, {})}
+
+    @property
+    def parts(self) -> int:
+        """How many micro-batches a step has."""
+        return self.accumulate or 1
+
+    @property
+    def scale(self) -> LossScale | None:
+        """`loss_scale` in full."""
+        if self.loss_scale == "dynamic":
+            return LossScale()
+        if isinstance(self.loss_scale, float):
+            return LossScale(self.loss_scale, 1.0, 1.0)
+        return self.loss_scale if isinstance(self.loss_scale, LossScale) else None
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.arguments.items()) or "no options"
+
+
+SCALES = (256.0, 0.37, "dynamic", LossScale(1024.0, 1.5, 0.3, 2), LossScale(64.0, 2.0, 0.5, 1))
 
 
 def options_of(draw: random.Random) -> Options:
-    """Most programs have none."""
+    """Most programs have none of one kind, few have none at all."""
     norm = ClipGradNorm(draw.choice((0.01, 1.0, 100.0)), draw.choice((2.0, 2.0, math.inf)))
     value = draw.choice((0.01, 0.3))
-    return Options(norm if draw.random() < 0.3 else None, value if draw.random() < 0.15 else None)
+    clips, limits = draw.random() < 0.3, draw.random() < 0.15
+    gathered = {name: draw.choice(kinds) for name, kinds in METRICS.items() if draw.random() < 0.6}
+    return Options(
+        norm if clips else None,
+        value if limits else None,
+        draw.choice((None, None, None, 1, 2, 3)),
+        draw.choice(SCALES) if draw.random() < 0.3 else None,
+        draw.choice((0.0, 0.5, 0.9, 0.999)) if draw.random() < 0.25 else None,
+        gathered if draw.random() < 0.3 else {},
+    )

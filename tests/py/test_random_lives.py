@@ -1,233 +1,202 @@
 """Random sequences of what a user may call and change, mirrored in torch eager: after each, the two agree.
 
-`--lives N` sets how many sequences run, `--seed S` the first. All is float64, so that what differs is no rounding.
+Each life draws its optimizer and the options of its two steps. `--lives N` sets how many sequences run, `--seed S` the first.
+All is float64, so that what differs is no rounding.
 """
 
 from __future__ import annotations
 
 import copy
-import random
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lives import Both, Loss, Training, first_loss
+from models import to_device
 from torch import nn
-from torch.nn import functional as F
-
-from aicf_mlir import compile_eval_step, compile_train_step
+from written_optimizers import SignSGD
 
 LENGTH = 30
-Batch = dict[str, torch.Tensor]
 
 
-def first_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-    return F.mse_loss(model(batch["x"]), batch["t"])
-
-
-def second_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-    y = model(batch["x"])
-    return F.gelu(y - batch["t"]).square().mean() + 0.1 * y.square().mean()
-
-
-def network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).double()
-
-
-OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
-    lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, dampening=0.25),
-    lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
-    lambda p: torch.optim.Adam(p, lr=0.02),
-    lambda p: torch.optim.AdamW(p, lr=0.02, amsgrad=True),
-    lambda p: torch.optim.Adamax(p, lr=0.02, weight_decay=0.01),
-    lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9, centered=True, eps=1e-3),
-]
-
-
-class Life:
-    """A compiled training and its mirror."""
+class Life(Training):
+    """What may happen in one."""
 
     def __init__(self, seed: int, device: str, folder: Path):
-        self.random, self.device, self.folder = random.Random(seed), device, folder
-        make = OPTIMIZERS[seed % len(OPTIMIZERS)]
-        self.model, self.mirror = network().to(device), network().to(device)
-        self.optimizer, self.other = make(self.model.parameters()), make(self.mirror.parameters())
-        example = self.batch()
-        options: Any = {"example": example, "device": device}
-        self.steps = [
-            compile_train_step(self.model, self.optimizer, loss_fn=loss, **options)
-            for loss in (first_loss, second_loss)
-        ]
-        self.evaluate = compile_eval_step(self.model, loss_fn=first_loss, **options)
-        self.losses = [first_loss, second_loss]
-        self.saved: list[tuple[Any, Any, Any, Any]] = []
-        self.files: list[tuple[int, Path, Any, Any]] = []
-        self.loaded: list[Batch | None] = [None, None]
+        super().__init__(seed, device, folder)
+        self.saved: list[tuple[Both, Any, Any]] = []
+        self.files: list[tuple[Both, Path, Any]] = []
 
-    def batch(self) -> Batch:
-        generator = torch.Generator().manual_seed(self.random.randrange(10**6))
-        shapes = {"x": (4, 5), "t": (4, 3)}
-        return {
-            k: torch.randn(s, generator=generator, dtype=torch.float64).to(self.device)
-            for k, s in shapes.items()
-        }
-
-    def eager(self, which: int, batch: Batch) -> torch.Tensor:
-        self.other.zero_grad()
-        loss = self.losses[which](self.mirror, batch)
-        loss.backward()  # pyright: ignore[reportUnknownMemberType]
-        self.other.step()
-        return loss.detach()
-
-    def same_loss(self, ours: torch.Tensor, theirs: torch.Tensor) -> None:
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
-
-    def check(self) -> None:
-        """Parameters and optimizer state are equal, entry for entry."""
-        for p, q in zip(self.model.parameters(), self.mirror.parameters(), strict=True):
-            torch.testing.assert_close(p, q, rtol=1e-8, atol=1e-11)
-            ours, theirs = self.optimizer.state.get(p, {}), self.other.state.get(q, {})
-            assert sorted(ours) == sorted(theirs)
-            for key, value in theirs.items():
-                if isinstance(value, torch.Tensor):
-                    torch.testing.assert_close(
-                        ours[key].double().cpu(), value.double().cpu(), rtol=1e-8, atol=1e-11
-                    )
-
-    # ---- what may happen ----
+    def any(self) -> Both:
+        """One of the steps."""
+        return self.random.choice(self.both)
 
     def train_step(self) -> None:
-        which, batch = self.random.randrange(2), self.batch()
-        self.loaded[which] = batch
-        self.same_loss(self.steps[which].train_step(batch), self.eager(which, batch))
+        both = self.any()
+        self.run(both, self.parts(both))
 
     def replay(self) -> None:
-        which, n = self.random.randrange(2), self.random.randrange(1, 4)
-        step, batch = self.steps[which], self.loaded[which]
-        if batch is None:
-            batch = self.loaded[which] = self.batch()
-        if step.state in ("created", "reset"):
-            step.warmup(batch)
-        if step.state != "captured":
-            step.capture(batch)
-        new = self.batch() if self.random.random() < 0.5 else None
-        self.loaded[which] = batch = new or batch
-        loss = step.replay(n, inputs=new)
-        expected = [self.eager(which, batch) for _ in range(n)]
-        self.same_loss(loss, expected[-1])
+        both = self.any()
+        new = self.parts(both) if self.random.random() < 0.5 else None
+        self.repeat(both, self.random.randrange(1, 4), new)
+
+    def warmup(self) -> None:
+        both = self.any()
+        both.parts = self.parts(both)
+        both.step.warmup(both.given(both.parts), self.random.randrange(1, 3))
+
+    def overflow(self) -> None:
+        both = self.any()
+        if both.options.loss_scale is None:
+            return
+        parts = self.parts(both)
+        self.random.choice(parts)["t"][1, 2] = math.inf
+        self.run(both, parts)
 
     def evaluation(self) -> None:
         batch = self.batch()
         with torch.no_grad():
-            expected = first_loss(self.mirror, batch)
-        self.same_loss(self.evaluate.eval_step(batch), expected)
+            expected = Loss(first_loss)(self.mirror, batch)
+        got = self.evaluate.eval_step(to_device(batch, self.device))
+        torch.testing.assert_close(got.cpu(), expected, rtol=1e-9, atol=1e-12)
+
+    def certificate(self) -> None:
+        both = self.any()
+        both.step.reset()
+        both.parts = self.parts(both)
+        both.step.warmup(both.given(both.parts))
+        certificate = both.step.capture(both.given(both.parts), verify="bitwise")
+        assert certificate.equal, certificate
+
+    def metrics(self) -> None:
+        both = self.any()
+        if both.mirror.count and both.options.metrics:
+            both.step.metrics(reset=True)
+            both.mirror.reset_metrics()
 
     def reset(self) -> None:
-        self.random.choice(self.steps).reset()
+        self.any().step.reset()
 
     def recompile(self) -> None:
-        which = self.random.randrange(2)
-        self.steps[which].recompile()
-        self.loaded[which] = None
-        self.saved = [s for s in self.saved if s[0] is not self.steps[which]]
+        both = self.any()
+        both.step.recompile()
+        both.parts = None
+        self.saved = [s for s in self.saved if s[0] is not both]
+
+    def theirs(self, both: Both) -> Any:
+        """All that a snapshot of one of the steps has, of the mirror."""
+        return copy.deepcopy((self.mirror.state_dict(), self.other.state_dict(), both.mirror.state()))
+
+    def put_back(self, both: Both, theirs: Any) -> None:
+        """Into the mirror."""
+        model, optimizer, own = copy.deepcopy(theirs)
+        self.mirror.load_state_dict(model)
+        self.other.load_state_dict(optimizer)
+        both.mirror.load(own)
 
     def snapshot(self) -> None:
-        step = self.random.choice(self.steps)
-        self.saved.append(
-            (
-                step,
-                step.snapshot(),
-                copy.deepcopy(self.mirror.state_dict()),
-                copy.deepcopy(self.other.state_dict()),
-            )
-        )
+        both = self.any()
+        self.saved.append((both, both.step.snapshot(), self.theirs(both)))
 
     def restore(self) -> None:
         if self.saved:
-            step, snapshot, model, optimizer = self.random.choice(self.saved)
-            step.restore(snapshot)
-            self.mirror.load_state_dict(model)
-            self.other.load_state_dict(copy.deepcopy(optimizer))
+            both, snapshot, theirs = self.random.choice(self.saved)
+            both.step.restore(snapshot)
+            self.put_back(both, theirs)
 
     def save(self) -> None:
-        which = self.random.randrange(2)
-        path = self.folder / f"{len(self.files)}.aicf"
-        self.steps[which].save(path)
-        self.files.append(
-            (which, path, copy.deepcopy(self.mirror.state_dict()), copy.deepcopy(self.other.state_dict()))
-        )
+        both, path = self.any(), self.folder / f"{len(self.files)}.aicf"
+        both.step.save(path)
+        self.files.append((both, path, self.theirs(both)))
 
     def load(self) -> None:
         if self.files:
-            which, path, model, optimizer = self.random.choice(self.files)
-            self.steps[which].load(path)
-            self.mirror.load_state_dict(model)
-            self.other.load_state_dict(copy.deepcopy(optimizer))
+            both, path, theirs = self.random.choice(self.files)
+            both.step.load(path)
+            self.put_back(both, theirs)
 
     def learning_rate(self) -> None:
         value = self.random.choice([0.01, 0.03, 0.1])
         if self.random.random() < 0.5:
-            self.steps[0].meta["lr"] = value
+            self.any().step.meta["lr"] = value
         else:
             self.optimizer.param_groups[0]["lr"] = value
         self.other.param_groups[0]["lr"] = value
 
-    def both(self, change: Callable[[nn.Module, torch.optim.Optimizer], None]) -> None:
-        change(self.model, self.optimizer)
-        change(self.mirror, self.other)
+    def limits(self) -> None:
+        both, value = self.any(), self.random.choice([0.003, 0.05, 10.0])
+        norm = both.options.clip_grad_norm
+        if norm is not None:
+            both.step.meta["clip_grad_norm"] = value
+            both.mirror.options = replace(both.options, clip_grad_norm=replace(norm, max_norm=value))
+        if both.options.clip_grad_value is not None:
+            both.step.meta["clip_grad_value"] = value
+            both.mirror.options = replace(both.options, clip_grad_value=value)
 
-    def parameter(self) -> nn.Parameter:
-        return list(self.mirror.parameters())[self.random.randrange(4)]
+    def change(self, do: Callable[[nn.Module, torch.optim.Optimizer], None]) -> None:
+        """The same on both sides."""
+        do(self.model, self.optimizer)
+        do(self.mirror, self.other)
 
     def clear_state(self) -> None:
-        self.both(lambda model, optimizer: optimizer.state.clear())
+        self.change(lambda model, optimizer: optimizer.state.clear())
 
     def drop_state(self) -> None:
         i = self.random.randrange(4)
-        self.both(lambda model, optimizer: optimizer.state.pop(list(model.parameters())[i], None))
+        self.change(lambda model, optimizer: optimizer.state.pop(list(model.parameters())[i], None))
 
     def scale_state(self) -> None:
         i, by = self.random.randrange(4), self.random.choice([0.5, 2.0])
         fresh = self.random.random() < 0.5
 
-        def change(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        def scale(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
             state = optimizer.state.get(list(model.parameters())[i], {})
             for key, value in list(state.items()):
-                if isinstance(value, torch.Tensor) and key != "step":
+                if isinstance(value, torch.Tensor) and value.dim():
                     if fresh:
                         state[key] = value * by
                     else:
                         value.mul_(by)
 
-        self.both(change)
+        self.change(scale)
 
     def scale_parameter(self) -> None:
         i = self.random.randrange(4)
 
-        def change(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        def scale(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
             with torch.no_grad():
                 list(model.parameters())[i].mul_(0.75)
 
-        self.both(change)
+        self.change(scale)
 
     def count(self) -> None:
-        i, steps = self.random.randrange(4), float(self.random.randrange(1, 9))
+        i, steps = self.random.randrange(4), self.random.randrange(1, 9)
 
-        def change(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        def write(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
             state = optimizer.state.get(list(model.parameters())[i], {})
-            if "step" in state:
-                state["step"].fill_(steps)
+            if isinstance(state.get("step"), torch.Tensor):
+                state["step"].fill_(float(steps))
+            elif "step" in state:
+                state["step"] = steps
 
-        self.both(change)
+        self.change(write)
 
     def eager_step(self) -> None:
+        if isinstance(self.optimizer, SignSGD):
+            return  # its own step replaces `p.data`, which a compiled step refuses to follow
         batch = self.batch()
-        self.eager(0, batch)
-        self.optimizer.zero_grad()
-        first_loss(self.model, batch).backward()  # pyright: ignore[reportUnknownMemberType]
-        self.optimizer.step()
+
+        def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+            optimizer.zero_grad()
+            on = to_device(batch, str(next(model.parameters()).device))
+            Loss(first_loss)(model, on).backward()
+            optimizer.step()
+
+        self.change(step)
 
     def reload(self) -> None:
         self.model.load_state_dict(copy.deepcopy(self.mirror.state_dict()))
@@ -238,25 +207,26 @@ EVENTS = (
     [Life.train_step] * 4
     + [Life.replay] * 4
     + [
-        *(
-            Life.evaluation,
-            Life.reset,
-            Life.recompile,
-            Life.snapshot,
-            Life.restore,
-            Life.save,
-            Life.load,
-            Life.learning_rate,
-        ),
-        *(
-            Life.clear_state,
-            Life.drop_state,
-            Life.scale_state,
-            Life.scale_parameter,
-            Life.count,
-            Life.eager_step,
-            Life.reload,
-        ),
+        Life.warmup,
+        Life.overflow,
+        Life.evaluation,
+        Life.certificate,
+        Life.metrics,
+        Life.reset,
+        Life.recompile,
+        Life.snapshot,
+        Life.restore,
+        Life.save,
+        Life.load,
+        Life.learning_rate,
+        Life.limits,
+        Life.clear_state,
+        Life.drop_state,
+        Life.scale_state,
+        Life.scale_parameter,
+        Life.count,
+        Life.eager_step,
+        Life.reload,
     ]
 )
 
@@ -273,5 +243,5 @@ def test_random_lives(device: str, request: pytest.FixtureRequest, tmp_path: Pat
                 event(life)
                 life.check()
             except BaseException as error:
-                error.add_note(f"seed {seed}, after {', '.join(done)}")
+                error.add_note(f"seed {seed}, {life!r}\nafter {', '.join(done)}")
                 raise

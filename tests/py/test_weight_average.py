@@ -93,6 +93,15 @@ def test_replayed_restored_loaded_and_compiled_again(tmp_path: Path, device: str
     assert loaded.capture(batch, verify="bitwise").equal
 
 
+def test_what_the_step_does_not_train_has_no_average() -> None:
+    """A frozen layer, and one that the loss does not use: they are what they are in the model."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 8))
+    model.register_parameter("unused", nn.Parameter(torch.ones(3)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = compile_train_step(model, optimizer, B=4, D=8, device="cpu", ema=0.9)
+    assert list(step.ema) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
 def test_what_is_read_is_a_copy() -> None:
     step = compiled()
     for tensor in step.ema.values():

@@ -2,63 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import tempfile
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from levels import run_text
+from mirror import Mirror, read
 from models import to_device, to_dtype, values
 from oracle import assert_same_bits, fault, root_mean_square
 from random_programs import STEPS_EACH, Program
 from torch import nn
 
-from aicf_mlir.compile import compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir import compile_eval_step
+from aicf_mlir.frontend.structure import named
 from aicf_mlir.optimizers import COUNTERS
+from aicf_mlir.runtime.micro_batches import joined
 
 LEVELS = (("nn", "plan"), ("step", "kernel"), ("lowered", "plan"), ("fused", "kernel"))
 """Stages whose text a program runs by the interpreter of its dialects, each program by one of these rows."""
 
 
 def check_train_step(case: Program, device: str) -> None:
-    """Fail where the compiled step, a level of its text, or its replay is not what torch computes."""
+    """Fail where the compiled step, a level of its text, its replay or a file of it is not what torch computes."""
     levels = LEVELS[case.seed // STEPS_EACH % len(LEVELS)] if device == "cpu" else ()
-    model = case.make_model().to(device)
-    optimizer = case.optimizer(model)
-    batches = [to_device(batch, device) for batch in case.batches]
-    step = compile_train_step(
-        model, optimizer, loss_fn=case.loss, example=batches[0], device=device, **vars(case.options)
-    )
-    start, parameters = step.snapshot(), values(model, optimizer)
-    arguments = {**parameters, **dict(model.named_buffers()), **batches[0], **step.meta}
+    ours = Compiled(case, device)
+    start, arguments = ours.step.snapshot(), ours.arguments()
 
-    eager = [_eager_step(step, batch, model, optimizer) for batch in (*batches, batches[-1])]
-    assert step.executed_kernels() == step.planned_kernels(), "executed kernels are not the planned ones"
+    eager = [ours.train(number) for number in (0, 1)]
+    with tempfile.TemporaryDirectory() as folder:
+        if case.saves:
+            ours.step.save(Path(folder, "file"))
+        eager += [ours.train(number) for number in (2, 2)]
+        if case.saves:
+            other = Compiled(case, device)
+            other.step.load(Path(folder, "file"))
+            assert_same_bits(other.train(2), eager[2])
+    assert ours.step.executed_kernels() == ours.step.planned_kernels(), (
+        "executed kernels are not the planned ones"
+    )
     references = Torch(case)
     references.check("the first step", eager[0], 1)
+    references.check("the second step", eager[1], 2)
     references.check("the third step", eager[2], 3)
     counters = {name: value for name, value in eager[0].items() if name.rpartition(".")[2] in COUNTERS}
     for level in levels:
-        updated = run_text(step.ir(level), arguments)
-        others = eager[0] if level == "nn" else {**parameters, **counters}  # the forward pass updates nothing
-        references.check(f"the interpreter on stage {level!r}", {**others, **updated}, 1)
+        if level == "nn" and case.options.accumulate is not None:
+            continue  # the text of one micro-batch
+        updated = run_text(ours.ir[level], arguments)
+        for name, kind in case.options.metrics.items():
+            if kind == "mean":  # the text has the sum
+                updated[f"metrics.{name}"] = updated[f"metrics.{name}"] / case.options.parts
+        others = eager[0] if level == "nn" else {**arguments, **counters}  # the forward pass updates nothing
+        references.check(f"the interpreter on stage {level!r}", {**eager[0], **others, **updated}, 1)
 
-    step.restore(start)
-    step.capture(batches[0])
-    for i, (n, batch) in enumerate(((1, batches[0]), (1, batches[1]), (2, batches[2]))):
-        loss = step.replay(n, inputs=batch)
-        assert_same_bits({"loss": loss.cpu(), **values(model, optimizer)}, eager[i if n == 1 else 3])
-    assert step.executed_kernels() == step.planned_kernels(), "the replayed kernels are not the planned ones"
+    ours.step.restore(start)
+    ours.step.warmup(ours.given[0])
+    for number, (n, batch) in enumerate(((1, 0), (1, 1), (2, 2))):
+        if batch == 0 or (batch == 1 and case.sizes > 1):
+            ours.step.capture(ours.given[batch])
+        replayed = ours.replay(n, batch)
+        expected = eager[number if n == 1 else 3]
+        assert_same_bits(replayed, {name: value for name, value in expected.items() if name != "evaluation"})
+    assert ours.step.executed_kernels() == ours.step.planned_kernels(), (
+        "the replayed kernels are not the planned ones"
+    )
 
 
-def _eager_step(
-    step: CompiledTrainStep,
-    batch: Mapping[str, torch.Tensor],
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-) -> dict[str, torch.Tensor]:
-    loss = step.train_step(batch)
-    return {"loss": loss.cpu(), **values(model, optimizer)}
+class Compiled:
+    """A program that is compiled."""
+
+    def __init__(self, case: Program, device: str):
+        self.case, self.device = case, device
+        self.model = case.make_model().to(device)
+        self.optimizer = case.optimizer(self.model)
+        self.step = case.compiled(self.model, self.optimizer, device)
+        self.ir = {level: self.step.ir(level) for row in LEVELS for level in row}
+        self.given = [case.given(number, device) for number in range(len(case.steps))]
+        self.evaluation = (
+            compile_eval_step(
+                self.model, loss_fn=case.loss, example=[case.nested(case.steps[0][0])], device=device
+            )
+            if case.evaluates
+            else None
+        )
+
+    def arguments(self) -> dict[str, torch.Tensor | float]:
+        """What the text of the step for the first batch takes, by name."""
+        step, case = self.step, self.case
+        parts = [named(part)[0] for part in (case.nested(batch) for batch in case.steps[0])]
+        store = step._store  # pyright: ignore[reportPrivateUsage]
+        held = {
+            name: store.view(role, name).clone()
+            for role, name in store.slots
+            if role in ("param", "buffer", "state")
+        }
+        return {**held, **(parts[0] if case.options.accumulate is None else joined(parts)), **step.meta}
+
+    def train(self, number: int) -> dict[str, torch.Tensor]:
+        """One of the steps, eagerly, and everything there is behind it."""
+        return self.read(self.step.train_step(self.given[number]), evaluated=True)
+
+    def replay(self, n: int, number: int) -> dict[str, torch.Tensor]:
+        """The same by replay; nothing is evaluated in between."""
+        return self.read(self.step.replay(n, inputs=self.given[number]), evaluated=False)
+
+    def read(self, loss: torch.Tensor, evaluated: bool) -> dict[str, torch.Tensor]:
+        """Loss, parameters, states, outputs and all else that a step keeps, on the CPU."""
+        found = {
+            "loss": loss.cpu(),
+            **held_values(self.model, self.optimizer),
+            **read(self.step, self.case.options),
+        }
+        if self.evaluation is not None and evaluated:
+            first = self.case.nested(to_device(self.case.steps[0][0], self.device))
+            found["evaluation"] = self.evaluation.eval_step(first).cpu()
+        return found
+
+
+def held_values(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """`values` and the Python numbers among the states."""
+    found = values(model, optimizer)
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, (int, float)):
+                found[f"{name}.{key}"] = torch.tensor(float(value))
+    return found
 
 
 class Torch:
@@ -75,8 +146,11 @@ class Torch:
 
     def __init__(self, case: Program):
         self.case = case
-        self.reference = _train(case, torch.float64, None)
         self.run = _train(case, case.dtype, None)
+        counts = [int(found.get("loss_scale.skipped", 0)) for found in self.run]
+        self.skipped = [after > before for before, after in itertools.pairwise((0, *counts))]
+        """Which steps overflow in the precision of the program."""
+        self.reference = _train(case, torch.float64, None, self.skipped)
 
     @cached_property
     def moved(self) -> list[list[dict[str, torch.Tensor]]]:
@@ -85,11 +159,16 @@ class Torch:
 
     def why(self, name: str, ours: torch.Tensor, step: int) -> str | None:
         """What is wrong with a tensor after a step."""
+        if not self.run[step][name].is_floating_point():
+            same = torch.equal(ours, self.run[step][name])
+            return None if same else f"{ours.tolist()}, torch has {self.run[step][name].tolist()}"
+        if name.startswith("metrics."):  # torch's are gathered in float64 from outputs of the program's type
+            ours = ours.to(self.case.dtype)
         linear = (
             torch.sqrt if name.endswith("_sq") else torch.Tensor.detach
         )  # squares of errors differ by more
         ours, reference, run = (
-            linear(value) for value in (ours, self.reference[step][name], self.run[step][name])
+            linear(value) for value in (ours, self.reference[step][name], self.run[step][name].to(ours.dtype))
         )
         # Where torch overflows on the way and we do not, float64 alone tells what is right.
         overflown = ours.isfinite() & reference.isfinite() & ~run.isfinite()
@@ -100,7 +179,7 @@ class Torch:
         scales = [
             root_mean_square(linear(value))
             for other, value in self.reference[step].items()
-            if other.rpartition(".")[2] == kind
+            if other.rpartition(".")[2] == kind and value.is_floating_point()
         ]
         noise = self.CANCELLED * torch.finfo(self.case.dtype).eps * max(scales)
         return fault(ours, [run, *(linear(moved[step][name]) for moved in self.moved)], reference, noise)
@@ -114,8 +193,10 @@ class Torch:
         assert not faults, f"{what} is wrong\n" + "\n".join(faults)
 
 
-def _train(case: Program, dtype: torch.dtype, perturbation: int | None) -> list[dict[str, torch.Tensor]]:
-    """Parameters, optimizer state and loss after each step."""
+def _train(
+    case: Program, dtype: torch.dtype, perturbation: int | None, skipped: Sequence[bool] = ()
+) -> list[dict[str, torch.Tensor]]:
+    """Everything there is after each step; with `skipped` it is said which of them have an overflow."""
     model = case.make_model().to(dtype)
     generator = torch.Generator().manual_seed(perturbation or 0)
 
@@ -134,16 +215,20 @@ def _train(case: Program, dtype: torch.dtype, perturbation: int | None) -> list[
         for parameter in model.parameters():
             parameter.copy_(perturb(parameter))
     optimizer = case.optimizer(model)
+    mirror = Mirror(model, optimizer, case.loss, case.options)
     after: list[dict[str, torch.Tensor]] = []
-    for batch in case.batches:
-        moved = {name: perturb(tensor) for name, tensor in to_dtype(batch, dtype).items()}
-        optimizer.zero_grad()
-        loss = case.loss(model, moved)
-        loss.backward()
-        for parameter in model.parameters():
-            if perturbation is not None and parameter.grad is not None:
-                parameter.grad.copy_(summed_otherwise(parameter.grad))
-        case.options.apply(model)
-        optimizer.step()
-        after.append({"loss": loss.detach(), **values(model, optimizer)})
+    for number, parts in enumerate(case.steps):
+        moved = [
+            case.nested({name: perturb(tensor) for name, tensor in to_dtype(batch, dtype).items()})
+            for batch in parts
+        ]
+        loss = mirror.step(
+            moved, summed_otherwise if perturbation is not None else None, any(skipped[number : number + 1])
+        )
+        found = {"loss": loss, **held_values(model, optimizer), **mirror.read()}
+        if case.evaluates:
+            with torch.no_grad():
+                answer = case.loss(model, case.nested(to_dtype(case.steps[0][0], dtype)))
+            found["evaluation"] = answer[0] if case.loss.tells else answer
+        after.append(found)
     return after

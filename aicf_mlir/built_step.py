@@ -262,6 +262,16 @@ class BuiltStep:
             self._sizes.use(index)
         return plan
 
+    def _not_captured(self) -> StateError:
+        if self._state == "captured":
+            return StateError(NOT_CAPTURED.format(self.name))
+        hint = (
+            "call capture(batch)"
+            if self._state == "warmed"
+            else "call train_step(batch), then capture(batch)"
+        )
+        return StateError(f"{self.name}: replay() before capture() (state {self._state!r}); {hint}")
+
 
 NOT_CAPTURED = "{}: these batch shapes are not captured yet; call capture(batch) with them"
 

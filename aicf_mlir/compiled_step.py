@@ -17,7 +17,7 @@ from typing import Any, Literal, overload
 
 import torch
 
-from aicf_mlir.built_step import NOT_CAPTURED, BuiltStep
+from aicf_mlir.built_step import BuiltStep
 from aicf_mlir.errors import BindError, DataError, GuardError, StateError
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.bound_plan import BoundPlan
@@ -173,20 +173,12 @@ class CompiledTrainStep(BuiltStep):
     def _replay_first(
         self, plan: BoundPlan, n: int, stream: int, addresses: tuple[int, ...], loss: int
     ) -> int:
-        """Up to `n` steps; whether a check failed in the last. The first publishes the state; the others can be interrupted."""
-        executor = plan.executor
-        failed = self._advance(plan, partial(executor.replay, 1, stream, addresses, loss))
-        return failed if failed or n == 1 else executor.replay(n - 1, stream, (), loss)
-
-    def _not_captured(self) -> StateError:
-        if self._state == "captured":
-            return StateError(NOT_CAPTURED.format(self.name))
-        hint = (
-            "call capture(batch)"
-            if self._state == "warmed"
-            else "call train_step(batch), then capture(batch)"
-        )
-        return StateError(f"{self.name}: replay() before capture() (state {self._state!r}); {hint}")
+        """Up to `n` steps; whether a check failed in the last. One publishes the state; those behind it can be interrupted."""
+        executor, failed, done = plan.executor, 0, 0
+        while not failed and done < n and not self._is_steady:
+            failed = self._advance(plan, partial(executor.replay, 1, stream, () if done else addresses, loss))
+            done += 1
+        return failed if failed or done == n else executor.replay(n - done, stream, (), loss)
 
     def synchronize(self) -> None:
         """Wait for the device; raises DataError where a check of a step so far has failed.
@@ -323,23 +315,25 @@ class CompiledTrainStep(BuiltStep):
     def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
         """Run a step by `run`, one call into C++, and return whether a check of it failed.
 
-        The first step publishes the optimizer's state, whatever signals come, and for that waits until its checks are known.
+        The first step whose update no overflow has skipped publishes the optimizer's state, whatever signals come, and for that
+        waits until its checks are known.
         """
         if self._is_steady:
             return run()
         with held():
+            skipped = self._request.scaling.skipped
             failed = run()
             if self._is_cuda and plan.program.status is not None:
                 torch.cuda.synchronize(self._device)
                 failed = plan.executor.failed
             if not failed:
-                self._begin()
+                self._begin(self._request.scaling.skipped == skipped)
             return failed
 
-    def _begin(self) -> None:
+    def _begin(self, is_updated: bool) -> None:
         """What Python does when a first step has been taken."""
         self._begun = True
-        if self._optimizer_state is not None and not self._optimizer_state.published:
+        if is_updated and self._optimizer_state is not None and not self._optimizer_state.published:
             self._optimizer_state.publish()
         for optimizer in self._built.optimizers:  # what LRScheduler asks to know that a step came before it
             vars(optimizer)["_opt_called"] = True

@@ -96,6 +96,11 @@ class LossScaling:
         options = f"growth={growth!r} backoff={backoff!r} interval={asked.growth_interval}"
         return {"autodiff": "scaled", "scale-loss": options, "skip-overflow": ""}
 
+    @property
+    def skipped(self) -> int:
+        """How many steps have been skipped; 0 where nothing is scaled. Waits for the device."""
+        return int(self._tensors[SKIPPED].item()) if self._tensors else 0
+
     def tensor(self, name: str) -> torch.Tensor:
         """A copy of the scale or of a count. BindError for a step without."""
         if self.asked is None:

@@ -13,6 +13,7 @@ from models import Batch, regression, to_device, to_dtype
 from oracle import assert_all_right, assert_same_bits
 from scaled_training import OPTIMIZERS, STEPS, Own, Side, batches, mse_of
 from torch import nn
+from written_optimizers import RIGHT
 
 from aicf_mlir import BindError, LossScale, compile_train_step
 from aicf_mlir.compiled_step import CompiledTrainStep
@@ -113,6 +114,48 @@ def test_a_skipped_step_changes_nothing_that_is_trained(optimizer: str, device: 
     assert step.skipped == 1
     with pytest.raises(AssertionError):
         assert_same_bits(ours.values(), before)
+
+
+@pytest.mark.parametrize("replayed", [False, True], ids=["eager", "replayed"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lookahead"])
+def test_the_first_step_that_is_not_skipped_makes_the_state(
+    optimizer: str, replayed: bool, device: str
+) -> None:
+    """As in torch `opt.state` is empty until then, and state that begins as the parameter begins as it is by then."""
+    made = RIGHT.get(optimizer, optimizer)
+    ours, theirs = Side(made, torch.float64, device), Side(made, torch.float64)
+    step = ours.compiled()
+    bad, good = batches(torch.float64)[:2]
+    here = [to_device(batch, device) for batch in (bad, good)]
+    step.warmup(here[1])
+    step.capture(here[1])
+    for number in range(2):
+        _ = step.replay(inputs=here[0]) if replayed else step.train_step(here[0])
+        theirs.in_torch([bad])
+        assert not ours.optimizer.state and not theirs.optimizer.state
+        for model in (ours.model, theirs.model):
+            with torch.no_grad():
+                next(model.parameters()).mul_(0.5 + number)
+    for _ in range(3):
+        _ = step.replay(inputs=here[1]) if replayed else step.train_step(here[1])
+        theirs.in_torch([good])
+    assert_all_right(ours.values(), theirs.values(), theirs.values())
+
+
+def test_a_replay_of_many_steps_makes_the_state_where_the_first_are_skipped(device: str) -> None:
+    """A scale of 2**127 overflows in f32 until it has fallen far enough, in the middle of one replay."""
+    sides = [Side("adamw", device=device, asked=LossScale(2.0**127, 2.0, 2.0**-4, 100)) for _ in range(2)]
+    steps = [side.compiled() for side in sides]
+    batch = batches(device=device)[1]
+    batch["t"] = batch["t"] * 1024.0
+    steps[1].warmup(batch)
+    steps[1].capture(batch)
+    for _ in range(6):
+        steps[0].train_step(batch)
+    steps[1].replay(6, inputs=batch)
+    assert 0 < steps[0].skipped < 6
+    assert_same_bits(everything(sides[1], steps[1]), everything(sides[0], steps[0]))
+    assert float(next(iter(sides[1].optimizer.state.values()))["step"]) == 6 - steps[1].skipped
 
 
 def test_the_loss_that_is_returned_is_not_scaled(device: str) -> None:

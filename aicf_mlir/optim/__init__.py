@@ -1,4 +1,4 @@
-"""torch.optim optimizers that also take a module, and show Adam's bias corrections once a step is compiled.
+"""torch.optim optimizers that also take a module, and show Adam's bias corrections once a step is compiled; and Lion.
 
 Plain torch.optim objects compile just as well. State, `state_dict()` and schedulers are torch's own.
 """
@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from aicf_mlir.optim.bias_corrections import BiasCorrection
+from aicf_mlir.optim.lion import Lion
 from aicf_mlir.optim.parameters import Parameters, parameters_of
 
-__all__ = ["SGD", "Adam", "AdamW", "Parameters"]
+__all__ = ["SGD", "Adam", "AdamW", "Lion", "Parameters"]
 
 
 class SGD(torch.optim.SGD):

@@ -10,11 +10,13 @@ from models import Batch, mlp, mse, regression, to_device, values
 
 from aicf_mlir import compile_train_step
 from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.optim import Lion
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
     "adam": lambda p: torch.optim.Adam(p, lr=1e-2),
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, weight_decay=0.1),
+    "lion": lambda p: Lion(p, lr=1e-3, weight_decay=0.1),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3, momentum=0.5),
 }
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from aicf_mlir import optim
 from aicf_mlir.compile import compile_train_step
 from aicf_mlir.compiled_step import CompiledTrainStep
 
@@ -177,6 +178,8 @@ OPTIMIZERS: tuple[OptimizerConfig, ...] = (
     _of(torch.optim.RAdam),
     _of(torch.optim.RAdam, weight_decay=0.1, betas=(0.8, 0.9)),
     _of(torch.optim.RAdam, weight_decay=0.1, decoupled_weight_decay=True, maximize=True),
+    _of(optim.Lion),
+    _of(optim.Lion, betas=(0.6, 0.8), weight_decay=0.1, maximize=True),
     _of(torch.optim.Rprop),
     _of(torch.optim.Rprop, etas=(0.3, 1.5), step_sizes=(1e-3, 0.02), maximize=True),
     _of(torch.optim.ASGD),

@@ -16,6 +16,7 @@ from torch import nn
 
 from aicf_mlir import BindError, NonFiniteError, OutOfRangeError, compile_train_step
 from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.optim import Lion
 from aicf_mlir.runtime.micro_batches import each_step, shapes_of_parts
 from aicf_mlir.stages import STAGE_NAMES
 
@@ -24,6 +25,7 @@ STEPS, PARTS = 50, 3
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, eps=1e-3, weight_decay=0.1),
+    "lion": lambda p: Lion(p, lr=1e-3, weight_decay=0.1),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3, eps=1e-3),
 }
 

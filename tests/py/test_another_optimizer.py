@@ -1,4 +1,4 @@
-"""One file is enough: with `lion.py` among the optimizers, Lion goes from torch's param groups to a replayed step.
+"""One file is enough: with `signum.py` among the optimizers, Signum goes from torch's param groups to a replayed step.
 
 That needs a process of its own.
 """
@@ -21,45 +21,47 @@ FOLDER = Path(__file__).parent
 STEPS = 20
 
 
-class Lion(torch.optim.Optimizer):
+class Signum(torch.optim.Optimizer):
     """The reference."""
 
-    def __init__(self, params: Any, lr: float, betas: Any = (0.9, 0.99), weight_decay: float = 0.0):
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+    def __init__(self, params: Any, lr: float, momentum: float = 0.9, weight_decay: float = 0.0):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One step of every parameter."""
         for group in self.param_groups:
-            lr, (beta1, beta2), weight_decay = group["lr"], group["betas"], group["weight_decay"]
+            lr, momentum, weight_decay = group["lr"], group["momentum"], group["weight_decay"]
             for p in group["params"]:
-                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
-                direction = (beta1 * m + (1 - beta1) * p.grad).sign()
-                p.mul_(1 - lr * weight_decay).sub_(lr * direction)
-                m.mul_(beta2).add_((1 - beta2) * p.grad)
+                state = self.state[p]
+                average = state.setdefault("average", torch.zeros_like(p))
+                largest = state.setdefault("largest", torch.zeros_like(p))
+                average.mul_(momentum).add_((1 - momentum) * p.grad)
+                largest.copy_(torch.maximum(largest, p.grad.abs()))
+                p.mul_(1 - lr * weight_decay).sub_(lr * average.sign())
 
 
-class LionInTheFolder:
+class SignumInTheFolder:
     """Finds the file as if it lay in `aicf_mlir/optimizers`."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """By its full name."""
-        found = name == "aicf_mlir.optimizers.lion"
-        return importlib.util.spec_from_file_location(name, FOLDER / "lion.py") if found else None
+        found = name == "aicf_mlir.optimizers.signum"
+        return importlib.util.spec_from_file_location(name, FOLDER / "signum.py") if found else None
 
 
 def pretend() -> None:
     """That the file is in the folder."""
     listed = pkgutil.iter_modules
 
-    def with_lion(path: Any = None, prefix: str = "") -> Iterator[Any]:
+    def with_signum(path: Any = None, prefix: str = "") -> Iterator[Any]:
         yield from listed(path, prefix)
         if path and str(next(iter(path))).endswith("optimizers"):
-            yield pkgutil.ModuleInfo(LionInTheFolder, "lion", False)  # pyright: ignore[reportArgumentType]
+            yield pkgutil.ModuleInfo(SignumInTheFolder, "signum", False)  # pyright: ignore[reportArgumentType]
 
-    pkgutil.iter_modules = with_lion
-    sys.meta_path.insert(0, LionInTheFolder)  # pyright: ignore[reportArgumentType]
+    pkgutil.iter_modules = with_signum
+    sys.meta_path.insert(0, SignumInTheFolder)  # pyright: ignore[reportArgumentType]
 
 
 def train(device: str) -> None:
@@ -75,10 +77,10 @@ def train(device: str) -> None:
     theirs = copy.deepcopy(ours)
     batch = {name: torch.randn(4, size).double().to(device) for name, size in (("x", 8), ("t", 4))}
     optimizers = [
-        Lion(
+        Signum(
             [
                 {"params": model[0].parameters()},
-                {"params": model[2].parameters(), "lr": 0.01, "betas": (0.5, 0.75)},
+                {"params": model[2].parameters(), "lr": 0.01, "momentum": 0.5},
             ],
             lr=0.02,
             weight_decay=0.125,
@@ -102,8 +104,8 @@ def train(device: str) -> None:
         for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
             torch.testing.assert_close(p, q)
             state, wanted = (o.state[each] for o, each in zip(optimizers, (p, q), strict=True))
-            assert state.keys() == wanted.keys() == {"exp_avg"}
-            torch.testing.assert_close(state["exp_avg"], wanted["exp_avg"])
+            assert state.keys() == wanted.keys() == {"average", "largest"}
+            torch.testing.assert_close(dict(state), dict(wanted))
     print(step.ir("step").count("optim.update"))
 
 

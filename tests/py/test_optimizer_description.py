@@ -22,6 +22,7 @@ from aicf_mlir.optimizers.adagrad import Adagrad
 from aicf_mlir.optimizers.adam import Adam
 from aicf_mlir.optimizers.adamax import Adamax
 from aicf_mlir.optimizers.asgd import Asgd
+from aicf_mlir.optimizers.lion import LionRule
 from aicf_mlir.optimizers.nadam import NAdam
 from aicf_mlir.optimizers.radam import RAdam
 from aicf_mlir.optimizers.rmsprop import RmsProp
@@ -68,6 +69,8 @@ OPTIMIZERS: dict[str, tuple[Callable[[Any], torch.optim.Optimizer], UpdateRule]]
     ),
     "rprop": (lambda p: torch.optim.Rprop(p), Rprop()),
     "rprop maximize": (lambda p: torch.optim.Rprop(p, maximize=True), Rprop(maximize=True)),
+    "lion": (lambda p: optim.Lion(p), LionRule()),
+    "lion maximize": (lambda p: optim.Lion(p, maximize=True), LionRule(maximize=True)),
     "asgd": (lambda p: torch.optim.ASGD(p), Asgd()),
     "asgd maximize": (lambda p: torch.optim.ASGD(p, maximize=True), Asgd(maximize=True)),
     "our sgd": (lambda p: optim.SGD(p, lr=0.1, momentum=0.9), Sgd(momentum=True)),

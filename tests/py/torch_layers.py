@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from aicf_mlir import optim
+
 Make = Callable[[], nn.Module]
 
 VECTOR, SEQUENCE, IMAGE, VOLUME, INDICES = (3, 4), (3, 5, 4), (2, 4, 8, 8), (2, 4, 4, 4, 4), (3, 5)
@@ -156,13 +158,13 @@ OTHER_CALLS: dict[type[nn.Module], Callable[[Any, torch.Tensor, torch.Tensor], t
 
 OPTIMIZERS = (
     *("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD"),
-    *("Adafactor", "Muon", "LBFGS", "SparseAdam"),
+    *("Adafactor", "Muon", "LBFGS", "SparseAdam", "Lion"),
 )
 
 
 def optimizer_of(name: str, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer `name` of torch.optim over the weights of `model`."""
-    make: Any = getattr(torch.optim, name)
+    """The optimizer `name` of torch.optim, or where it has none of ours, over the weights of `model`."""
+    make: Any = getattr(torch.optim, name, None) or getattr(optim, name)
     return make([parameter for parameter in model.parameters() if parameter.dim() == 2], lr=0.01)
 
 

@@ -171,8 +171,8 @@ func.func @no_array(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) ->
 
 // -----
 
-// expected-error@below {{aicf.optimizer, group 0: expected kind to be one of sgd, adam, adadelta, adagrad, adamax, asgd, nadam, radam, rmsprop, rprop, traced, got "lion"}}
-func.func @kind(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = [{kind = "lion", params = ["w"]}]} {
+// expected-error@below {{aicf.optimizer, group 0: expected kind to be one of sgd, adam, adadelta, adagrad, adamax, asgd, lion, nadam, radam, rmsprop, rprop, traced, got "muon"}}
+func.func @kind(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}) attributes {aicf.optimizer = [{kind = "muon", params = ["w"]}]} {
   func.return %w : tensor<4xf32>
 }
 

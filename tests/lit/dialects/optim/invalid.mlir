@@ -185,7 +185,7 @@
 
 %p, %q = "test.op"() : () -> (tensor<4x8xf32>, tensor<8x4xf32>)
 %h, %e, %step, %wide = "test.op"() : () -> (tensor<f64>, tensor<f32>, tensor<3xf32>, tensor<3xf64>)
-// expected-error@below {{expected rule to be one of adadelta, adagrad, adamax, asgd, nadam, radam, rmsprop, rprop, got sgd}}
+// expected-error@below {{expected rule to be one of adadelta, adagrad, adamax, asgd, lion, nadam, radam, rmsprop, rprop, got sgd}}
 %a, %b, %c, %d = optim.scalars %step, %h, %h, %h, %h {rule = "sgd"} : (tensor<3xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>) -> (tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>)
 
 // -----

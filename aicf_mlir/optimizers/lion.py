@@ -1,4 +1,4 @@
-"""Lion (arXiv:2302.06675), as one file of `aicf_mlir/optimizers` would hold it."""
+"""aicf_mlir.optim.Lion (arXiv:2302.06675)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aicf_mlir.ir.formula import Scalar, select
 from aicf_mlir.optimizers.pointwise import PointwiseRule
-from aicf_mlir.optimizers.rule import Setting, TorchClass
+from aicf_mlir.optimizers.rule import Flag, Setting, TorchClass
 
 
 def combined(
@@ -33,28 +33,35 @@ def updated(
     one_minus_beta1: Scalar,
     beta2: Scalar,
     one_minus_beta2: Scalar,
+    *,
+    maximize: bool,
 ) -> dict[str, Scalar]:
     """A step of one element."""
-    direction = beta1 * exp_avg + one_minus_beta1 * g
-    sign = select(direction > 0.0, 1.0, select(direction < 0.0, g.of(-1.0), 0.0))
-    return {"p": p * decay - lr * sign, "exp_avg": beta2 * exp_avg + one_minus_beta2 * g}
+    g = -g if maximize else g
+    direction = exp_avg * beta1 + g * one_minus_beta1
+    sign = select(
+        direction > 0.0, 1.0, select(direction < 0.0, g.of(-1.0), 0.0)
+    )  # of a NaN it is 0, in torch too
+    return {"p": p * decay - lr * sign, "exp_avg": exp_avg * beta2 + g * one_minus_beta2}
 
 
 @dataclass(frozen=True)
-class Lion(PointwiseRule):
-    """The rule."""
+class LionRule(PointwiseRule):
+    """Lion, whose class is ours: torch has none."""
 
     KIND = "lion"
-    TORCH = (TorchClass("__main__", "Lion"),)
+    TORCH = (TorchClass("aicf_mlir.optim", "Lion"),)
     SETTINGS = (
         Setting("lr", {"lr": 1e-4}),
         Setting("betas", {"beta1": 0.9, "beta2": 0.99}),
-        Setting("weight_decay", {"weight_decay": 1e-2}),
+        Setting("weight_decay", {"weight_decay": 0.1}),
     )
-    FLAGS = ()
+    FLAGS = (Flag("maximize", "maximize"),)
     COUNTS_IN_STATE = False
     COMBINED = staticmethod(combined)
     UPDATED = staticmethod(updated)
+
+    maximize: bool = False
 
     @property
     def states(self) -> tuple[str, ...]:

@@ -84,8 +84,9 @@ def compile_train_step(
     that is NaN or infinite, with `NonFiniteError`. On CUDA the error comes with the next call that sees it, and nothing trains
     in between.
     `meta` names Python numbers that the step reads (`"model.alpha"`, as `guards()` lists them) and that may change between steps.
-    Random numbers, as of dropout, follow from `seed`, the step and the place in the model; masks, uniform and whole numbers have
-    the same bits on both devices. Without a `seed` one is drawn from torch's generator. `step.seed(n)` begins anew.
+    Random numbers, as of dropout, follow from `seed`, the step and the place in the model; as they are drawn they have the same
+    bits on both devices, normal and exponential ones of f64 apart. Without a `seed` one is drawn from torch's generator.
+    `step.seed(n)` begins anew.
     `clip_grad_value` brings each element of the gradients between its negative and itself, then `clip_grad_norm` limits their
     norm, as the functions of torch.nn.utils do: of all gradients together, or with a sequence that of each param group;
     `ClipGradNorm(1.0, math.inf)` another norm than 2. The limits are meta slots, `step.meta["clip_grad_norm"] = 0.5`, and

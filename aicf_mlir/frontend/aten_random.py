@@ -145,10 +145,8 @@ def randint(call: Call) -> SSAValue:
 
 
 def exponential(call: Call) -> SSAValue:
-    """Of the rate `lambd`: -log(1 - u) / lambd."""
-    drawn = draw(call, "uniform", call.shape, call.dtype)
-    logarithm = calculated(call, "log1p", calculated(call, "neg", drawn))
-    return calculated(call, "mul", logarithm, -1.0 / float(call["lambd"]))
+    """Of the rate `lambd`."""
+    return moved(call, draw(call, "exponential", call.shape, call.dtype), 0.0, 1.0 / float(call["lambd"]))
 
 
 def random_relu(call: Call) -> Value:

@@ -1,5 +1,5 @@
 """Random numbers as functions: of a key, the step, the place in the model and the place of an element; so that eager steps,
-replays and a backward pass that computes them again all see the same, and both devices the same words.
+replays and a backward pass that computes them again all see the same, and both devices too.
 
 The generator is Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011). `random` is the vector
 [seed, steps taken]. The key is the seed; the counter is [element, element >> 32, site, step], each of 32 bits, where the
@@ -9,7 +9,6 @@ element counts in row-major order and each random op of a step has a `site` of i
 from __future__ import annotations
 
 import abc
-import math
 from collections.abc import Mapping, Sequence
 
 from xdsl.builder import Builder
@@ -20,10 +19,11 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.random_laws import exponential, fraction64, normal
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.expect import Value, expect_float, expect_one_of, expect_type
-from aicf_mlir.ir.formula import Scalar, cos, log, select, sqrt, trace
+from aicf_mlir.ir.formula import Scalar, select, trace
 from aicf_mlir.ir.generated import Argument, GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import float_attr, ints_attr
@@ -148,13 +148,13 @@ class DropoutOp(RandomizedOp, DifferentiableInterface):
 
 FRACTION = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 """Binary digits of a uniform number, so that none is rounded to 1."""
-LAWS = ("uniform", "normal", "word")
+LAWS = ("uniform", "normal", "exponential", "word")
 
 
 @irdl_op_definition
 class RandomOp(RandomizedOp):
     """
-    A tensor of `shape`: uniform in [0, 1), of the standard normal distribution (Box and Muller, 1958), or a word of 32 bits.
+    A tensor of `shape`: uniform in [0, 1), of the standard normal distribution, exponential of rate 1, or a word of 32 bits.
 
     A word is an i64, the others are of floating point. There is no gradient.
     """
@@ -200,23 +200,16 @@ class RandomOp(RandomizedOp):
         law, name, site = self.law.data, element_name(element_type(self.results[0])), self.site.value.data
         compute = "f64" if name == "f64" else "f32"
 
-        def fraction(one: Scalar, other: Scalar, digits: int) -> Scalar:
-            """A whole number of so many digits, of two words."""
-            if digits <= 32:
-                return one.apply("arith.shrui", 32 - digits).cast("i32").cast(compute)
-            most = one.apply("arith.shrui", 5) * (1 << 26)
-            return (most + other.apply("arith.shrui", 6)).cast(compute)
-
         def element(seed: Scalar, step: Scalar) -> Scalar:
-            a, b, c, d = words(seed, step, site, self.domain)
+            drawn = words(seed, step, site, self.domain)
+            if law in ("normal", "exponential"):
+                return (normal if law == "normal" else exponential)(drawn, compute)
             if law == "word":
-                return a
-            if law == "uniform":
-                digits = FRACTION[name]
-                return fraction(a, b, digits) * 2.0**-digits
-            digits = FRACTION[compute]
-            radius = sqrt(-2.0 * log((fraction(a, b, digits) + 1.0) * 2.0**-digits))
-            return radius * cos(fraction(c, d, digits) * (2.0**-digits * 2.0 * math.pi))
+                return drawn[0]
+            if compute == "f64":
+                return fraction64(*drawn[:2])
+            digits = FRACTION[name]
+            return drawn[0].apply("arith.shrui", 32 - digits).cast("i32").cast(compute) * 2.0**-digits
 
         return trace(self.compute_types, element)
 

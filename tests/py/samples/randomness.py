@@ -52,7 +52,7 @@ def draws() -> list[Sample]:
     """The words, and what is made of them."""
     samples: list[Sample] = []
     shape = (3, 7)
-    for law, element in [("word", "i64"), *((law, e) for law in ("uniform", "normal") for e in DIGITS)]:
+    for law, element in [("word", "i64"), *((law, e) for law in LAWS for e in DIGITS)]:
 
         def reference(_: Any, law: str = law, element: str = element) -> Any:
             words = words_of(SEED, STEP, SITE, shape)
@@ -61,6 +61,8 @@ def draws() -> list[Sample]:
             first, second = (fraction(words[i : i + 2], element, law) for i in (0, 2))
             if law == "uniform":
                 return torch.from_numpy(first)
+            if law == "exponential":
+                return torch.from_numpy(-np.log1p(-first))
             last = 2.0 ** -(53 if element == "f64" else 24)
             return torch.from_numpy(np.sqrt(-2 * np.log(first + last)) * np.cos(2 * math.pi * second))
 
@@ -77,6 +79,7 @@ def draws() -> list[Sample]:
     return samples
 
 
+LAWS = ("uniform", "normal", "exponential")
 DIGITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 
 

@@ -108,7 +108,7 @@ class HostKernels:
         ]
 
 
-def compiled(source: str, folder: Path, further: Sequence[str]) -> ctypes.CDLL:
+def compiled(source: str, folder: Path, further: Sequence[str] = ()) -> ctypes.CDLL:
     """A library for the host; an access that is out of bounds or not aligned ends the process."""
     text, library = folder / "kernels.cpp", folder / "kernels.so"
     text.write_text(source)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from aicf_mlir.train_step import CompiledTrainStep
 from models import OPTIMIZERS, Batch, MakeOptimizer, to_device
 from random_layers import Draw, Scale, between, dense
 from step_options import NESTINGS, Options, options_of, told
@@ -18,6 +17,7 @@ from torch import nn
 from written_optimizers import RIGHT
 
 from aicf_mlir.compile import compile_train_step
+from aicf_mlir.compiled_step import CompiledTrainStep
 
 SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 127, 129)
 """One below, at and above what kernels are tiled and vectorised by."""

@@ -218,8 +218,12 @@ class Code:
         phases: Sequence[Phase],
         in_place: Collection[tuple[int, int]] = (),
         workspace: int = 0,
+        one_table: bool = False,
     ) -> Code:
-        """From an image that the driver loads, compiled for compute capability `sm` (90 for sm_90)."""
+        """From an image that the driver loads, compiled for compute capability `sm` (90 for sm_90).
+
+        Its functions take each address as an argument, or with `one_table` all as one, an array.
+        """
 
     @property
     def id(self) -> str: ...

@@ -39,5 +39,11 @@ def _load(kernel: Kernel, code: Code) -> _C.Code:
         lambda: nvrtc.compile_cuda(code.source, kernel.target),
     )
     return _C.Code.cuda(
-        kernel.id, int(kernel.target.removeprefix("sm_")), image, phases, pairs, code.workspace
+        kernel.id,
+        int(kernel.target.removeprefix("sm_")),
+        image,
+        phases,
+        pairs,
+        code.workspace,
+        code.one_table,
     )

@@ -4,6 +4,7 @@ Every kernel walks a domain, a box of whole numbers. Every operand has an elemen
 where it repeats; a table is an operand that the body indexes itself. What is reduced is
 
     map      nothing
+    map_each nothing: a map for each of many segments, with tensors of their own (codegen/segments.py)
     gemm_map nothing: a map, whose first operand is the element of a matrix product that the same launch computes
     rowwise  the last `reduced` dimensions: any number of reductions one behind the other; column sums beside them run
              over the others, of what follows no reduction (codegen/column_sums.py)
@@ -366,6 +367,8 @@ class Code:
     phases: tuple[Phase, ...]
     workspace: int = 0
     """Bytes, aligned to 256."""
+    one_table: bool = False
+    """CUDA: the addresses of operands and results are one argument, an array."""
 
 
 def elements(shape: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""Launches whose kernel is generated: kernel.map, kernel.rowwise, kernel.colwise, kernel.gemm_map.
+"""Launches whose kernel is generated: kernel.map, kernel.map_each, kernel.rowwise, kernel.colwise, kernel.gemm_map.
 
     %y, %mean = kernel.rowwise x(%a, %b) {body = @norm, reduced = 1, shape = array<i64: 64, 256>}
         : (tensor<64x256xf32>, tensor<64x256xf32, strided<[0, 1]>>) -> (tensor<64x256xf32>, tensor<64xf32>)
@@ -6,6 +6,11 @@
     %h = kernel.gemm_map a(%a) b(%w) x(%bias) {body = @elu, trans_b = true}
         : (tensor<64x32xf32>, tensor<256x32xf32>, tensor<64x256xf32, strided<[0, 1]>>) -> tensor<64x256xf32>
 
+    %v, %w = kernel.map_each x(%a, %s, %b, %s1) {body = @scaled, segments = 2}
+        : (tensor<64x32xf32>, tensor<64x32xf32, strided<[0, 0]>>, tensor<32xf32>, tensor<32xf32, strided<[0]>>)
+        -> (tensor<64x32xf32>, tensor<32xf32>)
+
+A map_each is a map for each segment: a list of operands of the body, and then the next, each segment of its own shape.
 `shape` is the domain, that of the product where there is one; every `x` has it, repeated by a stride of 0 where it is
 smaller. The body of a gemm_map takes the element of the product first. What the body says is a
 scalar.body of the module; codegen/kernel.py has the rules, and the kernel id is a hash of all that the code depends on.
@@ -22,6 +27,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.codegen.kernel import Kernel, Product, Tensor
 from aicf_mlir.codegen.schedule import workspace
+from aicf_mlir.codegen.segments import EachKernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import SelectionError, VerifyError
@@ -102,6 +108,8 @@ class Selection:
         self, op: str, attrs: Mapping[str, Any], operands: tuple[Tensor, ...], results: tuple[Tensor, ...]
     ) -> Kernel:
         body = self.bodies[attrs["body"]]
+        if op == "map_each":
+            return EachKernel(op, self.target, body, (attrs["segments"],), 0, operands, results)
         if op != "gemm_map":
             return Kernel(op, self.target, body, attrs["shape"], attrs.get("reduced", 0), operands, results)
         a, b, *given = operands

@@ -210,6 +210,19 @@ def _generated(first: bool) -> Meaning:
     return compute
 
 
+def _map_each(call: Call) -> list[Array]:
+    """What the body says at each point of each segment, of the segment's operands."""
+    assert call.body is not None
+    segments, shapes = call.attr("segments", 1), [shape for _, shape in call.outputs["y"]]
+    read, written = len(call.inputs["x"]) // segments, len(shapes) // segments
+    found: list[Array] = []
+    for number in range(segments):
+        given = call.inputs["x"][number * read : (number + 1) * read]
+        own = shapes[number * written : (number + 1) * written]
+        found += evaluate(call.body, given, own[0], (), own, call.arithmetic)
+    return found
+
+
 def _gemm_map(call: Call) -> list[Array]:
     """What the body says of each element of the product."""
     assert call.body is not None
@@ -251,6 +264,7 @@ MEANINGS: dict[str, Meaning] = {
     "cross_entropy_grad": _cross_entropy_grad,
     "copy": _on(np.asarray, "x"),
     "map": _generated(first=False),
+    "map_each": _map_each,
     "rowwise": _generated(first=False),
     "colwise": _generated(first=True),
     "gemm_map": _gemm_map,

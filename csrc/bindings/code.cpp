@@ -30,8 +30,10 @@ CodePointer cpu_code(const std::string& id, const py::bytes& object, const std::
 }
 
 CodePointer cuda_code(const std::string& id, int sm, const py::bytes& image,
-                      const std::vector<PhaseRow>& phases, const py::iterable& in_place, size_t workspace) {
+                      const std::vector<PhaseRow>& phases, const py::iterable& in_place, size_t workspace,
+                      bool one_table) {
   CodeSpec spec = make_spec(id, phases, in_place, workspace);
+  spec.one_table = one_table;
   const std::string bytes = image;
   CodePointer code;
   without_gil([&] { return load_cuda_code(std::move(spec), sm, bytes, &code); });
@@ -64,7 +66,7 @@ void bind_code(py::module_& m) {
                   py::arg("in_place") = py::tuple(), py::arg("workspace") = 0,
                   py::arg("called") = py::tuple())
       .def_static("cuda", &cuda_code, py::arg("id"), py::arg("sm"), py::arg("image"), py::arg("phases"),
-                  py::arg("in_place") = py::tuple(), py::arg("workspace") = 0)
+                  py::arg("in_place") = py::tuple(), py::arg("workspace") = 0, py::arg("one_table") = false)
       .def_property_readonly("id", &KernelCode::id)
       .def_property_readonly("target", [](const KernelCode& c) { return Target{c.device(), c.sm()}.str(); })
       .def_property_readonly("workspace", &KernelCode::workspace);

@@ -27,7 +27,8 @@ struct CodeSpec {
   std::string id;  // of the kernel: "gen_map_0123456789ab"
   std::vector<Phase> phases;
   InPlacePairs in_place;
-  size_t workspace = 0;  // bytes, aligned to kPlannedAlignment
+  size_t workspace = 0;    // bytes, aligned to kPlannedAlignment
+  bool one_table = false;  // CUDA: the addresses are one argument, an array of them, and not one each
 };
 
 class KernelCode {
@@ -46,6 +47,7 @@ class KernelCode {
   const std::string& id() const { return spec_.id; }
   const std::vector<Phase>& phases() const { return spec_.phases; }
   size_t workspace() const { return spec_.workspace; }
+  bool one_table() const { return spec_.one_table; }
   bool in_place(size_t out, size_t in) const;
 
  private:

@@ -87,10 +87,10 @@ class CudaCodeLaunch : public LaunchState {
     constexpr size_t kUsual = 64;  // more arguments cost an allocation
     std::array<void*, kUsual> usual;
     std::vector<void*> many;
-    const size_t count = addresses_.size() + 2;
+    const size_t tables = code_->one_table() ? 1 : addresses_.size(), count = tables + 2;
     if (count > kUsual) many.resize(count);
     void** arguments = count > kUsual ? many.data() : usual.data();
-    for (size_t i = 0; i < addresses_.size(); ++i) arguments[i] = const_cast<void**>(&addresses_[i]);
+    for (size_t i = 0; i < tables; ++i) arguments[i] = const_cast<void**>(&addresses_[i]);
     void* workspace = ctx.workspace;
     const int64_t* unless = ctx.unless;
     arguments[count - 2] = &workspace;

@@ -12,6 +12,8 @@
 
 #define __global__
 #define __device__
+#define __constant__ static
+#define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__
@@ -168,4 +170,4 @@ static int run_grid(void (*kernel)(), unsigned blocks, unsigned threads, bool ba
   return 0;
 }
 
-static void* arguments[64];
+static void* arguments[4096];

@@ -44,7 +44,10 @@ def on_host(source: str) -> str:
 def _launcher(kernel: Kernel, code: Code) -> str:
     types = [STORED[tensor.element] + "*" for tensor in tensors(kernel)]
     types += ["void*", "const long long*"]
-    arguments = ", ".join(f"static_cast<{type_}>(arguments[{n}])" for n, type_ in enumerate(types))
+    given = [f"static_cast<{type_}>(arguments[{n}])" for n, type_ in enumerate(types)]
+    if code.one_table:
+        given = ["*reinterpret_cast<const Addresses*>(arguments)", *given[-2:]]
+    arguments = ", ".join(given)
     launches = "".join(
         f"  if (run_grid([] {{ {phase.function}({arguments}); }}, {phase.count}, {phase.threads}, backwards)) return 1;\n"
         for phase in code.phases

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import segment_cases
 from generated_cases import GeneratedCase, difference, make, view
 from generated_models import model_kernel
 
@@ -14,9 +15,16 @@ from aicf_mlir import _C, KernelError, OpKind, PlanError
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.kernel import Kernel
+from aicf_mlir.codegen.segments import MOST_ADDRESSES, EachKernel
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
+from aicf_mlir.ir import formula as F
 
-KINDS = {"map": OpKind.Map, "rowwise": OpKind.Rowwise, "colwise": OpKind.Colwise}
+KINDS = {
+    "map": OpKind.Map,
+    "map_each": OpKind.MapEach,
+    "rowwise": OpKind.Rowwise,
+    "colwise": OpKind.Colwise,
+}
 
 
 def loaded(kernel: Kernel, sm: int | None = None) -> _C.Code:
@@ -25,7 +33,7 @@ def loaded(kernel: Kernel, sm: int | None = None) -> _C.Code:
     phases = [(p.function, p.count, p.grain, p.threads, p.shared) for p in made.phases]
     number = sm or int(kernel.target.removeprefix("sm_"))
     image = nvrtc.compile_cuda(made.source, kernel.target)
-    return _C.Code.cuda(kernel.id, number, image, phases, kernel.in_place, made.workspace)
+    return _C.Code.cuda(kernel.id, number, image, phases, kernel.in_place, made.workspace, made.one_table)
 
 
 def target() -> str:
@@ -52,13 +60,16 @@ def executor(case: GeneratedCase, code: _C.Code) -> tuple[_C.Executor, _C.Arena,
         ("temp", start, tensor.element, tensor.shape)
         for start, tensor in zip(starts, (*kernel.operands, *kernel.results), strict=True)
     ]
+    segmented = isinstance(kernel, EachKernel)
     row: dict[str, Any] = {
         "op": KINDS[kernel.kind],
         "kernel_id": kernel.id,
         "inputs": slots[: len(kernel.operands)],
         "outputs": slots[len(kernel.operands) :],
-        "counts": ((len(kernel.operands), 0), (len(kernel.results),)),
-        "attrs": {"body": "…", "shape": list(kernel.domain), "reduced": kernel.reduced},
+        "counts": ((len(kernel.operands), *([] if segmented else [0])), (len(kernel.results),)),
+        "attrs": {"body": "…", "segments": kernel.segments}
+        if segmented
+        else {"body": "…", "shape": list(kernel.domain), "reduced": kernel.reduced},
         "workspace": ("temp", used, code.workspace) if code.workspace else None,
         "code": code,
     }
@@ -77,6 +88,26 @@ def read(case: GeneratedCase, arena: _C.Arena, starts: list[int]) -> list[bytes]
 @pytest.mark.parametrize(("name", "rows", "columns"), [("softmax", 100, 768), ("square_sum", 1, 200_000)])
 def test_a_plan_runs_it_and_a_replay_gives_the_same_bits(name: str, rows: int, columns: int) -> None:
     case = case_of(name, rows, columns)
+    same_bits_eager_and_replayed(case)
+
+
+@pytest.mark.gpu
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("count", [3, 160, MOST_ADDRESSES // 3])
+def test_as_many_tensors_as_one_launch_takes(count: int) -> None:
+    """A table of 30,000 bytes; every operand lies without gaps, so that the plan of the test can say where."""
+    shapes = [(n % 37 + 1, n % 5) if n % 3 else (n * 7,) for n in range(count)]
+    kernel = segment_cases.each(lambda x, y: F.tanh(x) * y, "f32 f32", "f32", shapes, target())
+    case = segment_cases.case_of("many", kernel)
+    together = same_bits_eager_and_replayed(case)
+    for own, block in list(zip(segment_cases.alone(kernel, case), together, strict=True))[:12]:
+        run, arena, starts = executor(own, loaded(own.kernel))
+        run.run()
+        assert read(own, arena, starts) == [block]
+
+
+def same_bits_eager_and_replayed(case: GeneratedCase) -> list[bytes]:
+    """What one launch gives, and replays of it."""
     run, arena, starts = executor(case, loaded(case.kernel))
     run.run()
     eager = read(case, arena, starts)
@@ -88,6 +119,7 @@ def test_a_plan_runs_it_and_a_replay_gives_the_same_bits(name: str, rows: int, c
         arena.write(start, b"\xff" * len(data))
     run.replay(2)
     assert read(case, arena, starts) == eager
+    return eager
 
 
 @pytest.mark.gpu

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aicf_mlir.codegen.column_sums import apart, has_column_sums
-from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, rows, rows_and_columns, split_rows
+from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, rows, rows_and_columns, segments, split_rows
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.kernel import Code, Kernel
+from aicf_mlir.codegen.segments import EachKernel
 
 
 def generate(kernel: Kernel) -> Code:
     """The text of a kernel and its launches; the same for the same kernel, always."""
     code = _code(kernel)
-    return Code(with_pieces(code.source), code.phases, code.workspace)
+    return replace(code, source=with_pieces(code.source))
 
 
 def _code(kernel: Kernel) -> Code:
     match kernel.kind:
         case "map":
             return maps.code(kernel)
+        case "map_each" if isinstance(kernel, EachKernel):
+            return segments.code(kernel)
         case "gemm_map":
             return gemm_maps.code(kernel)
         case "colwise":

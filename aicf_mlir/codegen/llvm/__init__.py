@@ -16,8 +16,10 @@ from aicf_mlir.codegen.llvm.maps import map_phases
 from aicf_mlir.codegen.llvm.products import product_module, product_phases, product_workspace
 from aicf_mlir.codegen.llvm.rows import row_phases, row_workspace
 from aicf_mlir.codegen.llvm.rows_and_columns import walk_phases, walk_workspace, walks_together
+from aicf_mlir.codegen.llvm.segments import each_module, each_phases
 from aicf_mlir.codegen.llvm.split import split_of, split_phases, split_workspace
 from aicf_mlir.codegen.llvm.text import Function, module
+from aicf_mlir.codegen.segments import EachKernel
 
 __all__ = ["generate", "workspace"]
 
@@ -59,6 +61,7 @@ def _no_workspace(kernel: Kernel) -> int:
 SCHEDULES: dict[str, Schedule] = {"map": map_phases, "rowwise": _row_phases, "colwise": column_phases}
 WORKSPACE: dict[str, Callable[[Kernel], int]] = {
     "map": _no_workspace,
+    "map_each": _no_workspace,
     "gemm_map": product_workspace,
     "rowwise": _row_workspace,
     "colwise": column_workspace,
@@ -84,6 +87,8 @@ def generate(kernel: Kernel) -> Code:
     if kernel.product is not None:
         text = product_module(kernel, _arguments(kernel))
         return Code(text, tuple(product_phases(kernel)), workspace(kernel))
+    if isinstance(kernel, EachKernel):
+        return Code(each_module(kernel), tuple(each_phases(kernel)))
     parts = SCHEDULES[kernel.kind](kernel)
     text = module(kernel.id, [(phase.function, function) for phase, function in parts], _arguments(kernel))
     return Code(text, tuple(phase for phase, _ in parts), workspace(kernel))

@@ -1,5 +1,5 @@
-// map, rowwise, colwise: kernels that the compiler writes from a body of scalar operations. Their schemas
-// alone: the code of a launch comes with it (runtime/code.h).
+// map, map_each, rowwise, colwise: kernels that the compiler writes from a body of scalar operations. Their
+// schemas alone: the code of a launch comes with it (runtime/code.h).
 #include "kernels/common/schema_checks.h"
 #include "op/registry.h"
 
@@ -9,6 +9,7 @@ namespace {
 const Attr<std::string> kBody{"body", std::nullopt};
 const Attr<std::vector<int64_t>> kShape{"shape", std::nullopt};
 constexpr Attr<int64_t> kReduced{"reduced", 0};
+const Attr<int64_t> kSegments{"segments", std::nullopt};
 
 // Where the dimensions stand that a kernel reduces.
 enum class Reduced { None, Last, First };
@@ -61,6 +62,41 @@ Status check_generated(const OpDesc& op) {
   return Status::ok();
 }
 
+// As many tensors for each segment, of the same types in the same places.
+Status check_segments(const OpDesc& op, const char* name, const Tensors& tensors, int64_t segments) {
+  const size_t count = tensors.size() / static_cast<size_t>(segments);
+  if (count * static_cast<size_t>(segments) != tensors.size())
+    return refuse(op, name, ": expected as many tensors for each of ", segments, " segments, got ",
+                  tensors.size());
+  for (size_t i = count; i < tensors.size(); ++i)
+    if (tensors[i].dtype != tensors[i % count].dtype)
+      return refuse(op, name, "[", i, "]: expected ", dtype_name(tensors[i % count].dtype),
+                    " as in the first segment, got ", tensors[i].str());
+  return Status::ok();
+}
+
+// (x...) -> (y...): the tensors of the first segment, then those of the second; all of a segment of one
+// shape.
+Status check_map_each(const OpDesc& op) {
+  const int64_t segments = op.attrs.get(kSegments);
+  if (segments < 1) return refuse(op, "segments: expected 1 or more, got ", segments);
+  const Tensors given = op.ins("x"), results = op.outs("y");
+  AICF_TRY(check_segments(op, "x", given, segments));
+  AICF_TRY(check_segments(op, "y", results, segments));
+  if (results.empty()) return refuse(op, "y: expected one tensor or more for each segment, got none");
+  const size_t read = given.size() / static_cast<size_t>(segments);
+  const size_t written = results.size() / static_cast<size_t>(segments);
+  const auto expect_shape = [&](const std::string& name, const TensorDesc& got, size_t segment) {
+    const TensorDesc& first = results[segment * written];
+    return got.same_shape(first) ? Status::ok()
+                                 : refuse(op, name, ": expected the shape of ", first.str(), " in segment ",
+                                          segment, ", got ", got.str());
+  };
+  for (size_t i = 0; i < given.size(); ++i) AICF_TRY(expect_shape(op.in_name(i), given[i], i / read));
+  for (size_t i = 0; i < results.size(); ++i) AICF_TRY(expect_shape(op.out_name(i), results[i], i / written));
+  return Status::ok();
+}
+
 OpSchema generated(int number, const char* kind, const char* name, const char* doc, const char* numerics,
                    Status (*check)(const OpDesc&)) {
   return {number,
@@ -94,6 +130,19 @@ static const Family family([](KernelRegistry& registry) {
                 "y: the body of each x, with reductions over the first `reduced` dimensions of shape",
                 "f16 and bf16 are computed in f32 and rounded once; sums in a fixed order",
                 check_generated<Reduced::First>));
+  registry.add(
+      OpSchema{46,
+               "MapEach",
+               "map_each",
+               "y: the body at each point of each segment, of the x there; a segment has its own tensors",
+               {strided(many("x"))},
+               {any("y")},
+               {required(kBody), required(kSegments)},
+               {},  // which pairs may share memory, its code knows
+               "f16 and bf16 are computed in f32 and rounded once",
+               check_map_each,
+               nullptr,
+               true});
 });
 
 }  // namespace aicf

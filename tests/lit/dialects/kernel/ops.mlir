@@ -183,6 +183,11 @@
 // CHECK-NEXT: : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<4x2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
 %u = "test.op"() : () -> tensor<4x2xf32>
 %shifted, %product = kernel.gemm_map a(%x) b(%w) x(%u) {body = @shifted, trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<4x2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
+// Of many tensors: one segment after the other, each of its own shape
+// CHECK: %doubled, %doubled_1 = kernel.map_each x(%x, %b) {body = @halves, segments = 2}
+// CHECK-NEXT: : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>)
+// GENERIC: %doubled, %doubled_1 = "kernel.map_each"(%x, %b) <{operandSegmentSizes = array<i32: 2>, resultSegmentSizes = array<i32: 2>}>
+%doubled, %doubled_1 = kernel.map_each x(%x, %b) {body = @halves, segments = 2} : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>)
 // CHECK: %taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>}
 // CHECK-NEXT: : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>
 %taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>} : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>

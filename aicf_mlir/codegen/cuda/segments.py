@@ -1,0 +1,74 @@
+"""Maps over many tensors: the addresses are one argument, and each block finds its segment. A thread takes one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from aicf_mlir.codegen.cuda.access import Place, fetch, head, integer, pointer, skip, tensors, varying, width
+from aicf_mlir.codegen.cuda.maps import THREADS, compute
+from aicf_mlir.codegen.cuda.scalars import STORED
+from aicf_mlir.codegen.cuda.text import Text
+from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, strides_along
+from aicf_mlir.codegen.segments import EachKernel
+
+
+def code(kernel: EachKernel) -> Code:
+    """The text and its one launch."""
+    one = kernel.longest
+    axis = Axis((0,), max(2, *one.domain), tuple(strides_along(one, 0)))
+    wide = width(one, [axis], 0, varying(one, [axis]))
+    blocks = [-(-count // (THREADS * wide)) for count in kernel.counts]
+    firsts = list(accumulate(blocks, initial=0))
+    kind = integer(2 * max(kernel.counts))
+    text = Text()
+    text.add(f"struct Addresses {{ void* of[{len(kernel.operands) + len(kernel.results)}]; }};")
+    _table(text, "unsigned first_block", firsts[:-1])
+    _table(text, f"{kind} points", kernel.counts)
+    with text.block(head(["const __grid_constant__ Addresses addresses"], kernel.id, THREADS)):
+        skip(text)
+        text.add("unsigned segment = 0;")
+        with text.block(
+            f"for (unsigned end = {kernel.segments}; end - segment > 1;)"
+        ):  # the last that starts here or before
+            text.add("const unsigned middle = (segment + end) / 2;")
+            text.add("if (first_block[middle] <= blockIdx.x) segment = middle; else end = middle;")
+        _pointers(text, kernel)
+        text.add(f"const {kind} count = points[segment];", "constexpr int u = 0;")
+        number = f"(blockIdx.x - first_block[segment]) * {THREADS}u + threadIdx.x"
+        text.add(f"const {kind} c0 = static_cast<{kind}>({number}) * {wide};")
+        with text.block(f"if (c0 + {wide} <= count)"):
+            _points(text, one, Place((axis,), ("c0",)), wide)
+        if wide > 1:
+            with text.block(f"else for ({kind} c = c0; c < count; ++c)"):
+                _points(text, one, Place((axis,), ("c",)), 1)
+    return Code(str(text), (Phase(kernel.id, firsts[-1], threads=THREADS),), one_table=True)
+
+
+def _table(text: Text, name: str, numbers: Sequence[int]) -> None:
+    """Of a number for each segment."""
+    text.add(f"__constant__ const {name}[{len(numbers)}] = {{{', '.join(map(str, numbers))}}};")
+
+
+def _pointers(text: Text, kernel: EachKernel) -> None:
+    """The tensors of the segment by the names that the text of a map has for them."""
+    one = kernel.longest
+    read, written = len(one.operands), len(one.results)
+    for number, tensor in enumerate(tensors(one)):
+        at = (
+            f"segment * {read} + {number}"
+            if number < read
+            else f"{len(kernel.operands)} + segment * {written} + {number - read}"
+        )
+        const = "const " if number < read else ""
+        type_ = f"{const}{STORED[tensor.element]}*"
+        text.add(f"{type_} {pointer(one, number)} = static_cast<{type_}>(addresses.of[{at}]);")
+
+
+def _points(text: Text, kernel: Kernel, place: Place, count: int) -> None:
+    """The results of `count` neighbours, all of which there are."""
+    for number, tensor in enumerate(kernel.operands):
+        neighbours = count if place.axes[0].strides[number] else 1
+        text.add(f"Vec<{STORED[tensor.element]}, {neighbours}> x{number}[1];")
+        fetch(text, kernel, place, number, count, f"x{number}[u]")
+    compute(text, kernel, place, count)

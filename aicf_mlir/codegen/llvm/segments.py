@@ -1,0 +1,109 @@
+"""Maps over many tensors: one function walks a part of a segment, the one of the phase calls it for each segment."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from aicf_mlir.codegen.kernel import Kernel, Phase, collapse
+from aicf_mlir.codegen.llvm.maps import CHUNK, store_all
+from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
+from aicf_mlir.codegen.llvm.text import Function, Value
+from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
+from aicf_mlir.codegen.segments import EachKernel
+
+FEW = 4
+"""Lanes of what is left behind the last full vector; the last three points are one by one."""
+
+
+def firsts_of(kernel: EachKernel) -> list[int]:
+    """The number of the first item of each segment, and of all items; an item is up to CHUNK points of one segment."""
+    return list(accumulate((-(-count // CHUNK) for count in kernel.counts), initial=0))
+
+
+def each_phases(kernel: EachKernel) -> list[Phase]:
+    """The one phase."""
+    firsts = firsts_of(kernel)
+    mean = sum(kernel.counts) // max(firsts[-1], 1)  # items of small segments cost less
+    return [Phase(f"{kernel.id}_0", firsts[-1], grain_of(kernel.longest, mean))]
+
+
+def each_module(kernel: EachKernel) -> str:
+    """The text."""
+    walk, phase = Function(), Function()
+    if any(kernel.counts):
+        _write_walk(walk, kernel.longest)
+        _write_phase(phase, kernel)
+    named = [f"ptr {'' if same else 'noalias '}%a{number}" for number, same in enumerate(_shared(kernel))]
+    arguments = ", ".join([*named, "ptr noalias readonly %libm", "i64 %begin", "i64 %end"])
+    lines = [
+        f"; {kernel.id}",
+        f"define internal void @{kernel.id}_segment({arguments}) #1 {{",
+        *("entry:", *walk.top, *walk.lines, "  ret void", "}"),
+        f"define void @{kernel.id}_0(ptr %operands, i64 %begin, i64 %end) #0 {{",
+        *("entry:", *phase.lines, "  ret void", "}"),
+        *sorted(walk.declared | phase.declared),
+        'attributes #0 = { nounwind "no-builtins" }',
+        'attributes #1 = { noinline nounwind "no-builtins" }',
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _write_walk(function: Function, kernel: Kernel) -> None:
+    """Points `begin` to `end` of the segment at these addresses, of any size: wide vectors, narrow ones, single points."""
+    place = Place.origin(kernel)
+    axes = collapse(kernel, range(1))
+    if not axes:  # one point
+        store_all(Point(function, kernel, place), [])
+        return
+    (axis,) = axes
+    point = Point(function, kernel, place)
+    begin = "%begin"
+    for lanes in dict.fromkeys((lanes_for(kernel, axis.size), FEW, 1)):
+        walk = Walk(point, axis, varying(kernel, axis), kernel.body.results, lanes)
+        end = "%end"
+        if lanes > 1:
+            left = function.new(f"sub nuw nsw i64 %end, {begin}")
+            end = function.add(begin, function.new(f"and i64 {left}, {-lanes}"))
+
+        def vector(index: str, carried: list[Value], walk: Walk = walk) -> list[Value]:
+            walk.at(index, store_all)
+            return carried
+
+        function.loop(begin, end, lanes, [], vector)
+        begin = end
+
+
+def _write_phase(function: Function, kernel: EachKernel) -> None:
+    """The segments that have items from `begin` to `end`, each with its addresses."""
+    tables = len(kernel.operands) + len(kernel.results) + 1  # behind the workspace
+    libm = _address(function, tables)
+    firsts = firsts_of(kernel)
+    for number, (first, last, count) in enumerate(zip(firsts, firsts[1:], kernel.counts, strict=False)):
+        if first == last:
+            continue
+        begin = function.call("llvm.smax.i64", "i64", ("i64", "%begin"), ("i64", str(first)))
+        end = function.smaller("%end", last)
+        some = function.new(f"icmp slt i64 {begin}, {end}")
+        function.lines += [f"  br i1 {some}, label %walk{number}, label %next{number}", f"walk{number}:"]
+        named = [_address(function, at) for at in kernel.addresses(number)]
+        start, stop = (
+            function.multiply(function.new(f"sub nuw nsw i64 {item}, {first}"), CHUNK)
+            for item in (begin, end)
+        )
+        arguments = [f"ptr {name}" for name in (*named, libm)]
+        arguments += [f"i64 {start}", f"i64 {function.smaller(stop, count)}"]
+        function.emit(f"call void @{kernel.id}_segment({', '.join(arguments)})")
+        function.lines += [f"  br label %next{number}", f"next{number}:"]
+
+
+def _address(function: Function, number: int) -> str:
+    """The address of this number in the array of all."""
+    return function.new(f"load ptr, ptr {function.pointer('%operands', 'ptr', str(number))}")
+
+
+def _shared(kernel: EachKernel) -> list[bool]:
+    """Of each tensor of a segment, whether a result of that segment may be in the place of an operand, or is it."""
+    pairs = {pair for part in kernel.parts for pair in part.in_place}
+    read = len(kernel.longest.operands)
+    same = {number for result, operand in pairs for number in (read + result, operand)}
+    return [number in same for number in range(len(tensors(kernel.longest)))]

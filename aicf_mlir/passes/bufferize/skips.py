@@ -8,7 +8,10 @@ from xdsl.ir import Operation, SSAValue
 from aicf_mlir.dialects import kernel
 from aicf_mlir.ir.signature import STATUS, result_labels, return_op
 
-SKIPPABLE = (kernel.AdvanceOp, kernel.SgdStepOp, kernel.AdamStepOp, kernel.CopyOp)
+SKIPPABLE = (
+    *(kernel.AdvanceOp, kernel.SgdStepOp, kernel.AdamStepOp, kernel.CopyOp),
+    *(kernel.MapOp, kernel.MapEachOp, kernel.RowwiseOp, kernel.ColwiseOp),
+)
 
 
 def skippable_ops(function: FuncOp) -> set[Operation]:

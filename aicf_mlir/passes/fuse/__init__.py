@@ -1,4 +1,4 @@
-"""Fewer launches that compute the same: epilogues of products, chains of loops, and one optimizer launch.
+"""Fewer launches that compute the same: epilogues of products, chains of loops, and one launch for all tensors of an update.
 
 Each fusion is legal by itself and never loses a value that something else uses. In f16 and bf16 an epilogue
 works on the f32 accumulators: a fused result is rounded once, unfused ones after each launch. Both are within
@@ -29,6 +29,7 @@ from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
 from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
 from aicf_mlir.passes.fuse.loops import fuse_loops, tell_apart
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
+from aicf_mlir.passes.fuse.segments import fuse_segments
 from aicf_mlir.passes.fuse.update import UpdateFusion
 from aicf_mlir.passes.fuse.views import FoldReshape
 
@@ -62,6 +63,7 @@ class FusePass(ModulePass):
                     fuse_products(function)  # what one launch reads now, two did
                 fuse_epilogues(function, bodies, last=True)
                 fuse_updates(function)
+                fuse_segments(function, bodies)
                 updates.place()
                 tell_apart(function, bodies)
         drop_unread_bodies(op)

@@ -31,6 +31,7 @@ from aicf_mlir.passes.fuse.loops.members import (
     composed,
     constant_of,
     is_cheap,
+    is_one_element,
     member_of,
     resolve,
 )
@@ -141,7 +142,7 @@ class Clustering:
                         readers.append(each.op)
 
     def candidates(self, member: Member) -> Iterator[Cluster]:
-        """Those that it reads, the latest first; then those that read what it reads."""
+        """Those that it reads, the latest first; then those that read what it reads, which is more than a single element."""
         found: list[Cluster] = []
         for access in member.operands:
             op = access.root.owner
@@ -153,10 +154,12 @@ class Clustering:
                 found.append(cluster)
         found.sort(key=lambda cluster: -cluster.anchor)
         yield from found
-        roots = {access.root for access in member.operands if constant_of(access) is None}
+        roots = {a.root for a in member.operands if constant_of(a) is None and not is_one_element(a)}
         for cluster in reversed(self.clusters[-LOOK_BACK:]):
             if cluster not in found and any(
-                access.root in roots for other in cluster.members for access in other.operands
+                access.root in roots and not is_one_element(access)
+                for other in cluster.members
+                for access in other.operands
             ):
                 yield cluster
 

@@ -108,7 +108,7 @@ def member_of(op: Operation, bodies: Bodies) -> Member | None:
         prod(shape_of(v)) for v in (*op.operands, *op.results)
     ):
         return None
-    if isinstance(op, kernel.GemmMapOp):
+    if isinstance(op, kernel.GemmMapOp | kernel.MapEachOp):
         return None
     if isinstance(op, GeneratedOp):
         return _generated(op, bodies)
@@ -233,6 +233,12 @@ def is_cheap(member: Member) -> bool:
 FEW_LINES = 12
 """Operations that cost no more than to read an element."""
 COSTLY = TRANSCENDENTAL | {"scalar.load"}
+
+
+def is_one_element(access: Access) -> bool:
+    """Whether all points of a domain of several read the same: to be read beside it saves nothing."""
+    layout = access.layout
+    return layout is not None and layout.count > 1 and not any(stride for _, stride in layout.significant)
 
 
 def constant_of(access: Access) -> float | None:

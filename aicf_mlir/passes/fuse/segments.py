@@ -1,0 +1,262 @@
+"""Maps with one body, on tensors of any sizes, as one launch: what the step updates, and what leads there alone.
+
+Most tensors of a model are small, and a launch on one costs more than its arithmetic. A map joins the latest launch of its
+body and element types if one place of the text is behind all that both read and before all that read them. Nothing that the
+rest of the step computes is moved: a map of activations stays where its operands are in the cache and memory is reused.
+Updates wait for each other, as those of SGD and Adam do; a map whose results are further memory joins where they are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from aicf_mlir.codegen.segments import MOST_ADDRESSES, steps_of
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.generated import GeneratedOp
+from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.dtypes import byte_size
+from aicf_mlir.ir.attributes import AT_ONCE, Symbol
+from aicf_mlir.ir.body import Body, is_table
+from aicf_mlir.ir.layouts import Layout
+from aicf_mlir.ir.locations import common_location
+from aicf_mlir.ir.remarks import remark
+from aicf_mlir.ir.signature import result_labels, return_op
+from aicf_mlir.optimizers import LAUNCHES
+from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
+from aicf_mlir.passes.fuse.loops.formulas import FORMULAS, ROWS
+from aicf_mlir.passes.fuse.loops.members import Access, Member, member_of
+
+SMALL = 1 << 16
+"""Bytes of further results, of one map, that may live at the same time as those of others."""
+LOOK_BACK = 8
+"""Launches of a body that are asked whether a map fits."""
+VECTOR = 16
+"""Bytes that a thread reads at once where every tensor is aligned to them."""
+
+Kind = tuple[Body, tuple[str, ...], bool]
+"""What maps have in common that become one launch: body, element types, whether vectors of 16 bytes are aligned."""
+
+
+@dataclass(eq=False)
+class Batch:
+    """Maps that become one launch, which stands where its member `anchor` does."""
+
+    members: list[Member]
+    anchor: int
+    steps: list[set[int]]
+    """Of each operand, what `steps_of` says of all members."""
+
+
+class SegmentFusion:
+    """The maps of one function that become launches over many tensors."""
+
+    def __init__(self, function: FuncOp, bodies: Bodies):
+        self.function, self.bodies = function, bodies
+        self.block = function.body.block
+        self.ops = list(self.block.ops)
+        self.position: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
+        """Where an op stands; of one in a batch, where the batch does."""
+        self.batch_of: dict[Operation, Batch] = {}
+        self.current: dict[SSAValue, SSAValue] = {}
+        """What stands for a value of a map that is gone."""
+
+    def run(self) -> None:
+        """Write the launches."""
+        kinds: dict[Kind, list[Batch]] = {}
+        for op in self.updating():
+            member = member_of(op, self.bodies)
+            if member is not None and is_candidate(member) and grows(member) <= SMALL:
+                self.place(member, kinds.setdefault(kind_of(member), []))
+        batches = [batch for found in kinds.values() for batch in found if len(batch.members) > 1]
+        for batch in sorted(batches, key=lambda batch: batch.anchor):
+            most = most_segments(batch.members[0])
+            for first in range(0, len(batch.members), most):
+                self.write(batch.members[first : first + most], self.ops[batch.anchor])
+        if batches:
+            erase_unread(self.block)
+
+    def updating(self) -> list[Operation]:
+        """The launches whose results lead to updates and gradients that are returned, and to nothing else."""
+        end, labels = return_op(self.function), result_labels(self.function)
+        found: set[Operation] = set()
+
+        def leads(value: SSAValue) -> bool:
+            return all(
+                labels[use.index].role in ("update", "grad")
+                if use.operation is end
+                else leads(use.operation.results[0])
+                if isinstance(use.operation, kernel.VIEWS)
+                else use.operation in found
+                for use in value.uses
+            )
+
+        for op in reversed(self.ops):
+            if is_loop(op) and all(map(leads, op.results)):
+                found.add(op)
+        return [op for op in self.ops if op in found]
+
+    def place(self, member: Member, batches: list[Batch]) -> None:
+        """In the latest batch that takes it, or in one of its own."""
+        at, steps = self.position[member.op], [steps_of(layout_of(access)) for access in member.operands]
+        for batch in reversed(batches[-LOOK_BACK:]):
+            common = [left & right for left, right in zip(batch.steps, steps, strict=True)]
+            if not all(common):
+                continue
+            if not self.is_made_before(member, batch.anchor):
+                if readers := list(self.early_readers(batch, at)):
+                    notes = [(batch.members[0].op, "the other"), (readers[0], "reads what it gives")]
+                    remark(
+                        member.op,
+                        "is not one launch with another of its body: that is read too early",
+                        *notes,
+                    )
+                    continue
+                self.move(batch, at)
+            batch.members.append(member)
+            batch.steps = common
+            self.batch_of[member.op], self.position[member.op] = batch, batch.anchor
+            return
+        self.batch_of[member.op] = own = Batch([member], at, steps)
+        batches.append(own)
+
+    def is_made_before(self, member: Member, place: int) -> bool:
+        """Whether all that `member` reads is there in front of this place."""
+        return all(self.made(access.root) < place for access in member.operands)
+
+    def made(self, root: SSAValue) -> int:
+        """Where a value is made; arguments and constants come before everything."""
+        op = root.owner
+        return -1 if isinstance(op, Block | kernel.ConstantOp) else self.position[op]
+
+    def early_readers(self, batch: Batch, place: int) -> Iterator[Operation]:
+        """Who reads a result of `batch` at this place or before."""
+        for member in batch.members:
+            for result in member.op.results:
+                yield from (reader for reader in readers_of(result) if self.position[reader] <= place)
+
+    def move(self, batch: Batch, place: int) -> None:
+        """Have a batch stand further below."""
+        batch.anchor = place
+        for member in batch.members:
+            self.position[member.op] = place
+
+    def write(self, members: Sequence[Member], anchor: Operation) -> None:
+        """One launch in front of `anchor`, in the place of these maps."""
+        if len(members) < 2:
+            return
+        first = members[0]
+        launch = kernel.MapEachOp.launch(
+            {"x": [self.operand(access, anchor) for member in members for access in member.operands]},
+            {"y": [result.type for member in members for result in member.op.results]},
+            body=Symbol(self.bodies.symbol(first.body, str(first.op.attrs.get("body", first.op.op_name)))),
+            segments=len(members),
+        )
+        launch.location = common_location([member.op for member in members])
+        self.block.insert_op_before(launch, anchor)
+        old = [result for member in members for result in member.op.results]
+        for value, result in zip(old, launch.results, strict=True):
+            result.name_hint = value.name_hint
+            value.replace_all_uses_with(result)
+            self.current[value] = result
+            self.sink(result, launch, anchor)
+
+    def operand(self, access: Access, anchor: Operation) -> SSAValue:
+        """What a segment reads, in front of `anchor`."""
+        root = self.current.get(access.root, access.root)
+        if isinstance(root.owner, kernel.ConstantOp):
+            root.owner.detach()
+            Rewriter.insert_op(root.owner, InsertPoint.at_start(self.block))
+        return operand_at(self.block, root, access.layout, anchor)
+
+    def sink(self, value: SSAValue, launch: Operation, anchor: Operation) -> None:
+        """Move what only moves or renames `value` behind the launch, where it stands in front of it."""
+        for use in list(value.uses):
+            op = use.operation
+            if isinstance(op, kernel.VIEWS) and op.is_before_in_block(launch):
+                op.detach()
+                self.block.insert_op_before(op, anchor)
+                self.sink(op.results[0], launch, anchor)
+
+
+def is_loop(op: Operation) -> bool:
+    """Whether `op` is a launch of the optimizer, or one without products, such as a norm."""
+    loops = {*LAUNCHES, *FORMULAS, *ROWS, "copy", "reduce_sum"}
+    generated = isinstance(op, GeneratedOp) and not isinstance(op, kernel.GemmMapOp)
+    return generated or (isinstance(op, KernelOp) and op.op_name in loops)
+
+
+def is_candidate(member: Member) -> bool:
+    """Whether one text can walk it beside others: a map that looks nothing up, of elements that lie without gaps."""
+    return (
+        member.kind == "map"
+        and AT_ONCE not in member.op.attributes
+        and not member.body.dims
+        and not any(map(is_table, member.body.args))
+        and all(steps_of(layout_of(access)) for access in member.operands)
+    )
+
+
+def layout_of(access: Access) -> Layout:
+    """How an operand that is no table is read."""
+    assert access.layout is not None
+    return access.layout
+
+
+def kind_of(member: Member) -> Kind:
+    """What it has in common with all that it can be one launch with."""
+    values = (*(access.root for access in member.operands), *member.op.results)
+    elements = tuple(tensor_spec(value)[0] for value in values)
+    aligned = all(
+        byte_size(element, (layout_of(access).offset,)) % VECTOR == 0
+        for access, element in zip(member.operands, elements, strict=False)
+        if 0 not in steps_of(layout_of(access))
+    )
+    return member.body, elements, aligned
+
+
+def grows(member: Member) -> int:
+    """Bytes of its results that are further memory: neither returned, nor in the place of what it reads last."""
+    made = sum(bytes_of(result) for result in member.op.results if not is_returned(result))
+    last = {
+        access.root
+        for access in member.operands
+        if isinstance(access.root.owner, Operation) and list(readers_of(access.root)) == [member.op]
+    }
+    return made - sum(map(bytes_of, last))
+
+
+def bytes_of(value: SSAValue) -> int:
+    """Of a tensor without gaps."""
+    element, shape = tensor_spec(value)
+    return byte_size(element, (prod(shape),))
+
+
+def is_returned(value: SSAValue) -> bool:
+    """Whether it has a slot of its own."""
+    return any(isinstance(reader, ReturnOp) for reader in readers_of(value))
+
+
+def readers_of(value: SSAValue) -> Iterator[Operation]:
+    """What reads `value`, also through what moves no memory."""
+    for use in value.uses:
+        if isinstance(use.operation, kernel.VIEWS):
+            yield from readers_of(use.operation.results[0])
+        else:
+            yield use.operation
+
+
+def most_segments(member: Member) -> int:
+    """Of one launch of this map."""
+    return MOST_ADDRESSES // (len(member.operands) + len(member.op.results))
+
+
+def fuse_segments(function: FuncOp, bodies: Bodies) -> None:
+    """Write launches over many tensors where several maps have one body."""
+    SegmentFusion(function, bodies).run()

@@ -3,7 +3,7 @@
 Most tensors of a model are small, and a launch on one costs more than its arithmetic. A map joins the latest launch of its
 body and element types if one place of the text is behind all that both read and before all that read them. Nothing that the
 rest of the step computes is moved: a map of activations stays where its operands are in the cache and memory is reused.
-Updates wait for each other, as those of SGD and Adam do; a map whose results are further memory joins where they are small.
+Updates wait for each other, as those of SGD and Adam do; of results that are further memory a launch takes a few only.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
 from aicf_mlir.passes.fuse.loops.formulas import FORMULAS, ROWS
 from aicf_mlir.passes.fuse.loops.members import Access, Member, member_of
 
-SMALL = 1 << 16
-"""Bytes of further results, of one map, that may live at the same time as those of others."""
+SMALL = 1 << 18
+"""Bytes of results in further memory that the maps of one launch may have together."""
 LOOK_BACK = 8
 """Launches of a body that are asked whether a map fits."""
 VECTOR = 16
@@ -52,6 +52,8 @@ class Batch:
     anchor: int
     steps: list[set[int]]
     """Of each operand, what `steps_of` says of all members."""
+    further: int
+    """Bytes of results that are further memory."""
 
 
 class SegmentFusion:
@@ -72,7 +74,7 @@ class SegmentFusion:
         kinds: dict[Kind, list[Batch]] = {}
         for op in self.updating():
             member = member_of(op, self.bodies)
-            if member is not None and is_candidate(member) and grows(member) <= SMALL:
+            if member is not None and is_candidate(member):
                 self.place(member, kinds.setdefault(kind_of(member), []))
         batches = [batch for found in kinds.values() for batch in found if len(batch.members) > 1]
         for batch in sorted(batches, key=lambda batch: batch.anchor):
@@ -83,13 +85,13 @@ class SegmentFusion:
             erase_unread(self.block)
 
     def updating(self) -> list[Operation]:
-        """The launches whose results lead to updates and gradients that are returned, and to nothing else."""
+        """The launches whose results lead to what the function updates or returns beside the loss, and to nothing else."""
         end, labels = return_op(self.function), result_labels(self.function)
         found: set[Operation] = set()
 
         def leads(value: SSAValue) -> bool:
             return all(
-                labels[use.index].role in ("update", "grad")
+                labels[use.index].role != "loss"
                 if use.operation is end
                 else leads(use.operation.results[0])
                 if isinstance(use.operation, kernel.VIEWS)
@@ -105,9 +107,10 @@ class SegmentFusion:
     def place(self, member: Member, batches: list[Batch]) -> None:
         """In the latest batch that takes it, or in one of its own."""
         at, steps = self.position[member.op], [steps_of(layout_of(access)) for access in member.operands]
+        further = further_bytes(member)
         for batch in reversed(batches[-LOOK_BACK:]):
             common = [left & right for left, right in zip(batch.steps, steps, strict=True)]
-            if not all(common):
+            if not all(common) or batch.further + further > SMALL:
                 continue
             if not self.is_made_before(member, batch.anchor):
                 if readers := list(self.early_readers(batch, at)):
@@ -120,10 +123,10 @@ class SegmentFusion:
                     continue
                 self.move(batch, at)
             batch.members.append(member)
-            batch.steps = common
+            batch.steps, batch.further = common, batch.further + further
             self.batch_of[member.op], self.position[member.op] = batch, batch.anchor
             return
-        self.batch_of[member.op] = own = Batch([member], at, steps)
+        self.batch_of[member.op] = own = Batch([member], at, steps, further)
         batches.append(own)
 
     def is_made_before(self, member: Member, place: int) -> bool:
@@ -221,15 +224,15 @@ def kind_of(member: Member) -> Kind:
     return member.body, elements, aligned
 
 
-def grows(member: Member) -> int:
-    """Bytes of its results that are further memory: neither returned, nor in the place of what it reads last."""
+def further_bytes(member: Member) -> int:
+    """Of its results, those that are neither returned nor in the place of what it reads last."""
     made = sum(bytes_of(result) for result in member.op.results if not is_returned(result))
     last = {
         access.root
         for access in member.operands
         if isinstance(access.root.owner, Operation) and list(readers_of(access.root)) == [member.op]
     }
-    return made - sum(map(bytes_of, last))
+    return max(0, made - sum(map(bytes_of, last)))
 
 
 def bytes_of(value: SSAValue) -> int:

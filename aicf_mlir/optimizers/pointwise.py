@@ -1,5 +1,5 @@
 """
-Rules that are formulas: the scalars of a group in one generated launch, then one for each of its parameters.
+Rules that are formulas: the scalars of a group in one generated launch, then an update of each parameter, which are one.
 
     %step.next, %clr = optim.scalars %step, %lr, … {rule = "adamax"}
     %w.next, %w.exp_avg.next, … = optim.update %w, %g, %w.exp_avg, …, %clr, … {index = 0, rule = "adamax"}

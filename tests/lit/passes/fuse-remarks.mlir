@@ -118,3 +118,13 @@ func.func @value_is_read(%p: tensor<4xf32>, %q: tensor<4xf32>, %lr: tensor<f64>)
   %1 = kernel.sgd_step p(%q) g(%0) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
   func.return %0, %1 : tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+func.func @updates_behind_each_other(%p: tensor<3xf32> {aicf.role = "param", aicf.name = "p"}) -> (tensor<3xf32> {aicf.role = "update", aicf.name = "p"}) {
+  %p1 = kernel.mul x(%p) y(%p) : tensor<3xf32> // expected-note {{the other}}
+  %n = kernel.advance step(%p1) -> step : tensor<3xf32> // expected-note {{reads what it gives}}
+  // expected-remark@+1 {{'kernel.mul' op is not one launch with another of its body: that is read too early}}
+  %q1 = kernel.mul x(%n) y(%n) : tensor<3xf32>
+  func.return %q1 : tensor<3xf32>
+}

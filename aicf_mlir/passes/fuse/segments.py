@@ -107,12 +107,13 @@ class SegmentFusion:
     def place(self, member: Member, batches: list[Batch]) -> None:
         """In the latest batch that takes it, or in one of its own."""
         at, steps = self.position[member.op], [steps_of(layout_of(access)) for access in member.operands]
-        further = further_bytes(member)
         for batch in reversed(batches[-LOOK_BACK:]):
             common = [left & right for left, right in zip(batch.steps, steps, strict=True)]
-            if not all(common) or batch.further + further > SMALL:
+            stays = self.is_made_before(member, batch.anchor)
+            further = batch.further + self.further_bytes(member, batch.anchor if stays else at)
+            if not all(common) or further > SMALL:
                 continue
-            if not self.is_made_before(member, batch.anchor):
+            if not stays:
                 if readers := list(self.early_readers(batch, at)):
                     notes = [(batch.members[0].op, "the other"), (readers[0], "reads what it gives")]
                     remark(
@@ -123,10 +124,10 @@ class SegmentFusion:
                     continue
                 self.move(batch, at)
             batch.members.append(member)
-            batch.steps, batch.further = common, batch.further + further
+            batch.steps, batch.further = common, further
             self.batch_of[member.op], self.position[member.op] = batch, batch.anchor
             return
-        self.batch_of[member.op] = own = Batch([member], at, steps, further)
+        self.batch_of[member.op] = own = Batch([member], at, steps, self.further_bytes(member, at))
         batches.append(own)
 
     def is_made_before(self, member: Member, place: int) -> bool:
@@ -137,6 +138,16 @@ class SegmentFusion:
         """Where a value is made; arguments and constants come before everything."""
         op = root.owner
         return -1 if isinstance(op, Block | kernel.ConstantOp) else self.position[op]
+
+    def further_bytes(self, member: Member, place: int) -> int:
+        """Of its results at this place, those that are neither returned nor where something lies that it is the last to read."""
+        made = sum(bytes_of(result) for result in member.op.results if not is_returned(result))
+        free = 0
+        for root in {access.root for access in member.operands if isinstance(access.root.owner, Operation)}:
+            others = [reader for reader in readers_of(root) if reader is not member.op]
+            if all(self.position[reader] < place for reader in others):
+                free += bytes_of(root)
+        return max(0, made - free)
 
     def early_readers(self, batch: Batch, place: int) -> Iterator[Operation]:
         """Who reads a result of `batch` at this place or before."""
@@ -222,17 +233,6 @@ def kind_of(member: Member) -> Kind:
         if 0 not in steps_of(layout_of(access))
     )
     return member.body, elements, aligned
-
-
-def further_bytes(member: Member) -> int:
-    """Of its results, those that are neither returned nor in the place of what it reads last."""
-    made = sum(bytes_of(result) for result in member.op.results if not is_returned(result))
-    last = {
-        access.root
-        for access in member.operands
-        if isinstance(access.root.owner, Operation) and list(readers_of(access.root)) == [member.op]
-    }
-    return max(0, made - sum(map(bytes_of, last)))
 
 
 def bytes_of(value: SSAValue) -> int:

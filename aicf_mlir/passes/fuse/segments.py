@@ -33,6 +33,8 @@ from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
 from aicf_mlir.passes.fuse.loops.formulas import FORMULAS, ROWS
 from aicf_mlir.passes.fuse.loops.members import Access, Member, member_of
 
+LAST_ROLES = ("update", "grad", "output")
+"""Of results that nothing else follows from; a norm that clipping gives is an output."""
 SMALL = 1 << 18
 """Bytes of results in further memory that the maps of one launch may have together."""
 LOOK_BACK = 8
@@ -91,7 +93,7 @@ class SegmentFusion:
 
         def leads(value: SSAValue) -> bool:
             return all(
-                labels[use.index].role != "loss"
+                labels[use.index].role in LAST_ROLES
                 if use.operation is end
                 else leads(use.operation.results[0])
                 if isinstance(use.operation, kernel.VIEWS)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from aicf_mlir.compiled_step import CompiledTrainStep
@@ -15,7 +14,6 @@ from aicf_mlir.frontend.loop_body import LoopTraced
 from aicf_mlir.frontend.outcome import LOSS
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.interrupts import held
-from aicf_mlir.runtime.micro_batches import StepBatch
 from aicf_mlir.runtime.schedulers import put_states, states_of
 from aicf_mlir.runtime.snapshot import Snapshot
 
@@ -50,39 +48,23 @@ class CompiledLoopStep(CompiledTrainStep):
             if not self._begun:
                 raise StateError(f"{self.name}: no step has been taken yet")
             plan = self._active
-            return self._traced.returned.rebuilt(
+            return self._traced(plan).returned.rebuilt(
                 lambda name: (plan.loss if name == LOSS else plan.outputs[name]).clone()
             )
 
-    def replay(self, n: int = 1, inputs: StepBatch | None = None, sync: bool = False) -> torch.Tensor:
-        """As `CompiledTrainStep.replay`; the schedulers of the body step behind each of the n."""
-        if not self._schedulers or n.__class__ is not int or n < 2:
-            return super().replay(n, inputs, sync)
-        super().replay(1, inputs)
-        for _ in range(n - 2):
-            super().replay()
-        return super().replay(sync=sync)
-
-    def _replay(self, plan: BoundPlan, n: int, addresses: tuple[int, ...], loss: int, steady: bool) -> None:
-        super()._replay(plan, n, addresses, loss, steady and not self._schedulers)
+    def _traced(self, plan: BoundPlan) -> LoopTraced:
+        return cast(LoopTraced, self._built.traces[self._plans.index(plan)])
 
     @property
-    def _traced(self) -> LoopTraced:
-        return cast(LoopTraced, self._built.traces[self._plans.index(self._active)])
-
-    @property
-    def _schedulers(self) -> Sequence[LRScheduler]:
-        return self._traced.stepped
+    def _is_steady(self) -> bool:
+        return not self._all_schedulers and super()._is_steady
 
     def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
-        schedulers = self._schedulers
-        if not schedulers:
+        if not (schedulers := self._traced(plan).stepped):
             return super()._advance(plan, run)
         with held():
+            self._prepare()  # the rates that the schedulers have set behind the step before
             failed = super()._advance(plan, run)
-            if self._is_cuda and plan.program.status is not None:
-                torch.cuda.synchronize(self._device)
-                failed = plan.executor.failed
             if not failed:
                 for scheduler in schedulers:
                     scheduler.step()

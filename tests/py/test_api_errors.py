@@ -40,7 +40,7 @@ BAD_BATCHES: tuple[Mistake, ...] = (
         "batch size",
         lambda s: s.step.train_step(to_device(regression(4), str(s.step.device))),
         BindError,
-        r"'x': expected float32\[5, 8\] on \w+(:0)?, got float32\[4, 8\].*drop_last=True",
+        r"'x': expected float32\[5, 8\] on \w+(:0)?( or cpu)?, got float32\[4, 8\].*drop_last=True",
     ),
     Mistake(
         "rank",

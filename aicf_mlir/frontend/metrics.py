@@ -61,7 +61,7 @@ class Metrics:
                 f"{step}: no step has been taken since the metrics began; there is nothing to read"
             )
         found = {
-            name: tensor / count if self.kinds[name] == "mean" else tensor.clone()
+            name: _mean(tensor, count) if self.kinds[name] == "mean" else tensor.clone()
             for name, tensor in self._tensors.items()
         }
         if reset:
@@ -69,6 +69,12 @@ class Metrics:
             for name, tensor in self._tensors.items():
                 tensor.fill_(initial(self.kinds[name], tensor.dtype))
         return found
+
+
+def _mean(total: torch.Tensor, count: float) -> torch.Tensor:
+    """`total / count`, rounded once: on CUDA torch multiplies by a reciprocal that is rounded already."""
+    kind = total.dtype if total.dtype.is_floating_point else torch.get_default_dtype()
+    return (total.double() / torch.tensor(count, dtype=torch.float64, device=total.device)).to(kind)
 
 
 def initial(kind: str, dtype: torch.dtype) -> float:

@@ -84,7 +84,7 @@ class Bufferizer:
         self.copies_at_end: list[tuple[SSAValue, SlotOp]] = []
         self.status: SlotOp | None = None
         """What skips the launches of updates."""
-        self.skippable = skippable_ops(function)
+        self.skippable = skippable_ops(function, self.may_be_in_place)
 
     def run(self) -> ProgramOp:
         """The program that does what the function says."""
@@ -149,6 +149,10 @@ class Bufferizer:
         if not isinstance(owner, OpResult) or not isinstance(owner.op, KernelOp | kernel.JoinOp):
             refuse(self.terminator, "expected a launch behind every result; run lower first")
         return owner
+
+    def may_be_in_place(self, value: SSAValue, argument: BlockArgument) -> bool:
+        """Whether the update `value` of an argument may be written to its slot."""
+        return value is not argument and self.uses.may_replace(self.launched(value), argument)
 
     def place_update(self, value: SSAValue, argument: BlockArgument) -> None:
         """In the slot of the argument if its old value is not needed any more, else there at the end."""

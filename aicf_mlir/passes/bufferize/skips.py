@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.ir.signature import STATUS, result_labels, return_op
+from aicf_mlir.ir.signature import STATUS, ArgumentIndex, argument_labels, result_labels, return_op
 
 SKIPPABLE = (
     *(kernel.AdvanceOp, kernel.SgdStepOp, kernel.AdamStepOp, kernel.CopyOp),
@@ -14,8 +16,11 @@ SKIPPABLE = (
 )
 
 
-def skippable_ops(function: FuncOp) -> set[Operation]:
-    """The ops behind the last check whose every result is the update of an argument and nothing else.
+def skippable_ops(function: FuncOp, in_place: Callable[[SSAValue, BlockArgument], bool]) -> set[Operation]:
+    """The ops behind the last check whose every result is the update of an argument, in its place, and nothing else.
+
+    `in_place` says whether a value may be written to the memory of an argument: a skipped launch would leave another result
+    without a value.
 
     Only kinds whose CUDA kernels look at a status: the others run, and a copy at the end is skipped.
 
@@ -26,7 +31,12 @@ def skippable_ops(function: FuncOp) -> set[Operation]:
     returned = list(zip(terminator.operands, result_labels(function), strict=True))
     if not any(label.role == STATUS for _, label in returned):
         return set()
-    updates = {kernel.block_of(value) for value, label in returned if label.role == "update"}
+    arguments = ArgumentIndex(argument_labels(function))
+    updates = {
+        kernel.block_of(value)
+        for value, label in returned
+        if label.role == "update" and in_place(value, function.args[arguments.updated_by(label)[0]])
+    }
     others = {kernel.block_of(value) for value, label in returned if label.role != "update"}
     checks = {kernel.block_of(value).owner for value, label in returned if label.role == STATUS}
     found: set[Operation] = set()

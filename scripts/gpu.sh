@@ -73,6 +73,7 @@ bench() {
   at_site python3 "$ROOT/bench/kernels_gpu.py" || return
   at_site python3 "$ROOT/bench/generated_gpu.py" || return
   at_site python3 "$ROOT/bench/input_upload.py" || return
+  at_site python3 "$ROOT/bench/updates.py" --device cuda || return
   at_site python3 "$ROOT/bench/train_step.py" --device cuda
 }
 

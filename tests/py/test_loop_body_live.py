@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from oracle import same_bits
 from torch import nn
 
-from aicf_mlir import BindError, GuardError, OutOfRangeError, StateError, compile_step, train_step
+from aicf_mlir import BindError, GuardError, OutOfRangeError, StateError, TraceError, compile_step, train_step
 from aicf_mlir.errors import AicfError
 
 
@@ -229,3 +229,25 @@ def test_dropout_draws_anew_and_in_both_updates() -> None:
         body.step.replay()
         replayed += [loss.item() for loss in body.step.returned]
     assert replayed == drawn
+
+
+def test_compiled_again_it_asks_anew_what_a_call_leaves() -> None:
+    net = nn.Linear(4, 3)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    ends = {"zeroed": True}
+
+    def body(batch: Any) -> None:
+        F.cross_entropy(net(batch["x"]), batch["t"]).backward()
+        sgd.step()
+        if ends["zeroed"]:
+            sgd.zero_grad()
+
+    step = compile_step(body, example=batch_of("cpu"), device="cpu")
+    step(batch_of("cpu"))
+    ends["zeroed"] = False
+    with pytest.raises(GuardError, match="zeroed"):
+        step(batch_of("cpu"))
+    with pytest.raises(TraceError, match="adds to the gradient of 'weight' that an earlier call has left"):
+        step.recompile()
+    ends["zeroed"] = True
+    step(batch_of("cpu"))

@@ -206,6 +206,65 @@ def returns_a_number(batch: Any) -> Any:
     return loss, 3
 
 
+class Counted:
+    """What a body might keep beside the model."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+history: list[Any] = []
+numbers: dict[str, Any] = {"calls": 0}
+counted = Counted()
+seen: set[int] = set()
+
+
+def trained(batch: Any) -> torch.Tensor:
+    opt.zero_grad()
+    loss = loss_of(batch)
+    loss.backward()
+    opt.step()
+    return loss
+
+
+def appends_to_a_list(batch: Any) -> None:
+    history.append(trained(batch))
+
+
+def counts_in_a_dictionary(batch: Any) -> None:
+    trained(batch)
+    numbers["calls"] += 1
+
+
+def counts_in_an_object(batch: Any) -> None:
+    trained(batch)
+    counted.calls += 1
+
+
+def adds_to_a_set(batch: Any) -> None:
+    trained(batch)
+    seen.add(1)
+
+
+def prints(batch: Any) -> None:
+    print(trained(batch))
+
+
+def formats(batch: Any) -> None:
+    print(f"loss {trained(batch):.3f}")
+
+
+def looks_for_an_entry(batch: Any) -> None:
+    if "lr" in opt.param_groups[0]:
+        trained(batch)
+
+
+def goes_through_a_group(batch: Any) -> None:
+    trained(batch)
+    for _ in opt.param_groups[0].values():
+        pass
+
+
 REFUSED: dict[Callable[..., Any], str] = {
     item: r"calls item\(\)|reads the value|item",
     reads_lr: r"reads param_groups\[…\]\['lr'\].*leave it to opt.step\(\)",
@@ -231,6 +290,14 @@ REFUSED: dict[Callable[..., Any], str] = {
     made_in_the_body: r"steps an optimizer, SGD, that its closure, its globals and its object do not lead to",
     left_frozen: r"leaves requires_grad of a parameter other than it found it",
     changes_a_parameter: r"changes a tensor in place under `no_grad`",
+    appends_to_a_list: r"changes history, which would happen once",
+    counts_in_a_dictionary: r"changes numbers, which would happen once",
+    counts_in_an_object: r"changes counted\.calls, which would happen once",
+    adds_to_a_set: r"changes seen, which would happen once",
+    prints: r"prints a tensor .*return it",
+    formats: r"reads the value|formats|prints a tensor|format",
+    looks_for_an_entry: r"reads param_groups\[…\]\['lr'\]",
+    goes_through_a_group: r"goes through param_groups",
     returns_a_number: r"the loop body returns int, expected nothing, or tensors",
 }
 
@@ -255,6 +322,7 @@ def test_it_is_refused_with_its_line(body: Callable[..., Any]) -> None:
         assert torch.equal(one, other_one)
     assert str(before[1]) == str(after[1])
     assert all(t.requires_grad and t.grad is None for t in tensors)
+    assert (history, numbers, counted.calls, seen) == ([], {"calls": 0}, 0, set())
 
 
 REFUSED_ENDS = loss_of.__code__.co_firstlineno + 2

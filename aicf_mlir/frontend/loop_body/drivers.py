@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,14 @@ class Group(dict[str, Any]):
         """As `group[key]`."""
         del default
         return self[key]  # pyright: ignore[reportArgumentType]
+
+    def __contains__(self, key: object) -> bool:
+        return key == "params" or bool(self[key])  # pyright: ignore[reportArgumentType]
+
+    def __iter__(self) -> Iterator[str]:
+        raise _refused("goes through param_groups[…]", "a loop body sees their parameters, group['params']")
+
+    keys = values = items = __iter__  # pyright: ignore[reportAssignmentType]
 
     def __setitem__(self, key: object, value: object) -> None:
         raise _refused(

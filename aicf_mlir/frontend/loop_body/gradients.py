@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.export import refuse_custom_backward
 from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE
 from aicf_mlir.frontend.recorder import Recorder, function_name
-from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
 REFUSED = {
@@ -20,6 +21,13 @@ REFUSED = {
     "create_graph": "create_graph=True",
 }
 """Arguments of `backward` by name: what a body cannot ask for."""
+
+
+SHOWN = ("__repr__", "__format__")
+"""What makes text of a tensor."""
+
+DISPATCH = ("torch/_tensor.py", "torch/overrides.py")
+"""Where torch hands a method of a tensor on."""
 
 
 class GradientRecorder(Recorder):
@@ -126,6 +134,12 @@ class GradientRecorder(Recorder):
         if name == "backward":
             self._backward(args, named)
             return None
+        if name in SHOWN and _asked_by_user():
+            location = source.here()
+            raise trace_error(
+                f"the loop body prints a tensor{quoted(location)}, which has no value while it is traced; return it",
+                location,
+            )
         if name.startswith("requires_grad") and of_parameter:
             return func(*args, **named)
         return super().__torch_function__(func, types, args, named)
@@ -183,3 +197,11 @@ class GradientRecorder(Recorder):
         if type(tree) is dict:
             return {key: self._traced(value) for key, value in cast(dict[Any, Any], tree).items()}
         return tree
+
+
+def _asked_by_user() -> bool:
+    """Whether the user's code calls what is running, behind torch's dispatch of it."""
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_code.co_filename.endswith(DISPATCH):
+        frame = frame.f_back
+    return is_users_file(frame.f_code.co_filename)

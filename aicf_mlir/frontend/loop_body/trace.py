@@ -18,6 +18,7 @@ from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.loop_body.body import LoopBody, Returned
 from aicf_mlir.frontend.loop_body.importer import GradientLeft, LoopImporter
+from aicf_mlir.frontend.loop_body.side_effects import undone
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import device_of, modules_of, refuse_hooks, tensor_names
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
@@ -57,6 +58,7 @@ def trace_loop(
 
     Raises TraceError, with the user's file and line where there is one. Nothing runs, and nothing of the model changes.
     """
+    body.left = dict.fromkeys(body.model.parameters(), True)
     while True:
         try:
             return _trace(body, example, name, host_values, random, metrics)
@@ -89,7 +91,8 @@ def _trace(
     trained = {p for optimizer in body.optimizers.values() for p in trained_parameters(optimizer, names)}
     specs, structure = batch_specs(example, device_of(names, None))
     run = body.run()
-    exported = export(body.model, run, specs, caller, structure, run.recorder, updates_parameters=True)
+    with undone(body.function):
+        exported = export(body.model, run, specs, caller, structure, run.recorder, updates_parameters=True)
 
     def build(step: ExportedStep) -> tuple[LoopImporter, ModuleOp]:
         bindings = bind(step, names, trained, is_updated_by_optimizer=True)

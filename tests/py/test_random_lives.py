@@ -188,6 +188,8 @@ class Life(Training):
     def eager_step(self) -> None:
         if isinstance(self.optimizer, SignSGD):
             return  # its own step replaces `p.data`, which a compiled step refuses to follow
+        if isinstance(self.optimizer, torch.optim.ASGD) and self.device == "cuda":
+            return  # torch computes its rate in f32 there, by foreach, and in f64 for the mirror on the CPU
         batch = self.batch()
 
         def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -25,7 +25,7 @@ Loss = Callable[[Any, Batch], Tensor]
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 
 WIDTH, INNER, ROWS = 512, 256, 48
-PROGRAMS = 4
+PROGRAMS = 3
 
 
 class Perceptron(nn.Module):
@@ -223,7 +223,8 @@ def test_random_train_steps(first: int, monkeypatch: pytest.MonkeyPatch) -> None
     for seed in itertools.count(first, STEPS_EACH):
         case = program(seed)
         assert isinstance(case, Program)
-        if case.dtype == torch.float32:
+        fusable = isinstance(case.optimizer(nn.Linear(1, 1)), (torch.optim.SGD, torch.optim.Adam))
+        if case.dtype == torch.float32 and fusable and not case.options.arguments and not case.saves:
             check_train_step(case, "cpu")
         if len(set(written)) == PROGRAMS:
             break

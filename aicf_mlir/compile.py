@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -213,6 +213,10 @@ class Request:
     def shape_groups(self) -> Sequence[ShapeGroup]:
         """What is compiled for."""
         return _shape_groups(self.example, self.B) if self.groups is None else self.groups
+
+    def anew(self) -> Request:
+        """The same for the shape groups that were asked for at first."""
+        return replace(self, groups=None)
 
     @one_at_a_time
     def trace(

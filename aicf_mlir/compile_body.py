@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import torch
@@ -28,6 +27,12 @@ class LoopRequest(Request):
     """A loop body that was asked to be compiled."""
 
     body: LoopBody
+
+    def anew(self) -> LoopRequest:
+        """What the body reaches now: another optimizer or model in the place of one is taken."""
+        body = LoopBody(self.body.function)
+        optimizers = tuple(body.optimizers.values())
+        return replace(self, groups=None, body=body, model=body.model, optimizers=optimizers)
 
     def trace_group(
         self, batch: Batch | None, size: int | None, host_values: Mapping[torch.Tensor, str]
@@ -96,10 +101,7 @@ def compile_step(
         metrics=Metrics(metrics),
         body=traced,
     )
-    step = CompiledLoopStep(request, request.build(), warmup_required)
-    for optimizer in traced.optimizers.values():
-        vars(optimizer)["_aicf_step"] = weakref.ref(step)
-    return step
+    return CompiledLoopStep(request, request.build(), warmup_required)
 
 
 class LoopFunction:

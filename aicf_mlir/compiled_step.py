@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -218,9 +217,10 @@ class CompiledTrainStep(BuiltStep):
         the step is as before.
         """
         with self._session:  # refuses a forked child, and another thread; binding takes the lock again
-            request = replace(self._request, groups=None)
+            request = self._request.anew()
         built = request.build()
         with built.store.session, held():
+            self._request = request
             self._install(built)
         log.info("%s: compiled again", self.name)
 

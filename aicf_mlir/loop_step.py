@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -12,6 +13,7 @@ from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.errors import StateError
 from aicf_mlir.frontend.loop_body import LoopTraced
 from aicf_mlir.frontend.outcome import LOSS
+from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.schedulers import put_states, states_of
@@ -57,7 +59,13 @@ class CompiledLoopStep(CompiledTrainStep):
 
     @property
     def _is_steady(self) -> bool:
-        return not self._all_schedulers and super()._is_steady
+        return not self._has_schedulers and super()._is_steady
+
+    def _adopt(self, built: Built) -> None:
+        super()._adopt(built)
+        self._has_schedulers = bool(self._all_schedulers)
+        for optimizer in built.optimizers:
+            vars(optimizer)["_aicf_step"] = weakref.ref(self)
 
     def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
         if not (schedulers := self._traced(plan).stepped):

@@ -108,8 +108,8 @@ def progress(
         raise BindError(f"progress needs batches to go through, got {type(batches).__name__}")
     if step is not None and not isinstance(cast(object, step), BuiltStep):
         raise BindError(
-            f"progress takes the loss from a compiled step, got {type(step).__name__}; pass model.compiled_step, or show"
-            " a loss by set_postfix(loss=…)"
+            f"progress takes the loss from a compiled step, got {type(step).__name__}; pass model.compiled_step, body.step,"
+            " or show a loss by set_postfix(loss=…)"
         )
     if total is not None and (type(total) is not int or total < 0):
         raise BindError(f"progress needs a whole number of steps as total, got {total!r}")

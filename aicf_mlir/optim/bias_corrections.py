@@ -27,22 +27,25 @@ class BiasCorrection:
     def __get__(self, optimizer: Any, owner: type) -> Any:
         if optimizer is None:
             return self
-        return self._meta(optimizer)[self._name]
+        meta, slots = self._slots(optimizer)
+        return meta[slots[0]]
 
     def __set__(self, optimizer: Any, value: float | None) -> None:
-        meta = self._meta(optimizer)
-        for slot in meta.named(self._name):
+        meta, slots = self._slots(optimizer)
+        for slot in slots:
             if value is None:
                 meta.release(slot)
             else:
                 meta[slot] = value
 
-    def _meta(self, optimizer: Any) -> Hyperparameters:
+    def _slots(self, optimizer: Any) -> tuple[Hyperparameters, list[str]]:
+        """The meta slots of the step, and which of them are this correction of the optimizer's own groups."""
         reference: weakref.ref[CompiledTrainStep] | None = getattr(optimizer, "_aicf_step", None)
         step = None if reference is None else reference()
-        if step is None:
+        slots = [] if step is None else step.meta.named(self._name, optimizer)
+        if step is None or not slots:
             raise StateError(
                 f"{self._name} belongs to a compiled step; call model.compile(optimizer=...) or"
                 " compile_train_step(model, optimizer, ...) first"
             )
-        return step.meta
+        return step.meta, slots

@@ -189,9 +189,12 @@ class Hyperparameters(MutableMapping[str, float]):
             refresh()
         return float(self._tensor(slot).flatten()[0])
 
-    def named(self, name: str) -> list[str]:
-        """The slots of this name, of all param groups."""
-        return [key for key, slot in self._shown.items() if slot.name == name]
+    def named(self, name: str, optimizer: torch.optim.Optimizer) -> list[str]:
+        """The slots of this name, of all param groups of one optimizer."""
+        owners = [each for each in self._optimizers for _ in each.param_groups]
+        return [
+            key for key, slot in self._shown.items() if slot.name == name and owners[slot.group] is optimizer
+        ]
 
     def __getitem__(self, name: str) -> float:
         if name in self._host_values:

@@ -13,6 +13,7 @@ from torch import nn
 
 from aicf_mlir import BindError, GuardError, OutOfRangeError, StateError, TraceError, compile_step, train_step
 from aicf_mlir.errors import AicfError
+from aicf_mlir.optim import Adam
 
 
 class Pair:
@@ -108,6 +109,41 @@ def test_another_optimizer_in_its_place_is_noticed(device: str) -> None:
     pair.two = torch.optim.SGD(pair.second.parameters(), lr=0.5)
     with pytest.raises(GuardError, match="two"):
         step(batch_of(device))
+    step.recompile()
+    before = pair.second.weight.detach().clone()
+    step(batch_of(device))
+    assert pair.two.param_groups[0]["lr"] == 0.5
+    assert "momentum_buffer" not in pair.two.state[pair.second.weight]
+    assert not same_bits(before, pair.second.weight.detach())
+
+
+def test_each_optimizer_has_bias_corrections_of_its_own(device: str) -> None:
+    with torch.device(device):
+        first, second = nn.Linear(4, 3), nn.Linear(4, 3)
+    one, two = Adam(first, betas=(0.5, 0.9)), Adam(second, betas=(0.8, 0.9))
+
+    def body(batch: Any) -> None:
+        for net, each in ((first, one), (second, two)):
+            each.zero_grad()
+            F.cross_entropy(net(batch["x"]), batch["t"]).backward()
+            each.step()
+
+    step = compile_step(body, example=batch_of(device), device=device)
+    step(batch_of(device))
+    assert (one.bc1_inv, two.bc1_inv) == (pytest.approx(2.0), pytest.approx(5.0))
+    two.bc1_inv = 7.0
+    step(batch_of(device))
+    assert (one.bc1_inv, two.bc1_inv) == (pytest.approx(1 / (1 - 0.5**2)), 7.0)
+
+
+def test_a_number_may_be_a_meta_slot() -> None:
+    pair = Pair("cpu")
+    step = compile_step(pair.body, example=batch_of("cpu"), device="cpu", meta=["self.weight"])
+    start = step(batch_of("cpu"))["start"]
+    other = Pair("cpu")
+    other.weight = pair.weight = 2.0
+    step(batch_of("cpu"))
+    torch.testing.assert_close(start * 2, other.body(batch_of("cpu"))["start"].detach())
 
 
 def test_a_group_or_a_hook_that_is_added_is_noticed(device: str) -> None:

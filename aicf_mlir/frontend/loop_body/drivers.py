@@ -67,10 +67,10 @@ class Drivers:
         kinds = [
             (driver, driver.__class__) for driver in (*self._optimizers.values(), *self._schedulers.values())
         ]
-        for number, (name, optimizer) in enumerate(self._optimizers.items()):
+        for name, optimizer in self._optimizers.items():
             groups = [Group(group) for group in optimizer.param_groups]
             params = [param for group in optimizer.param_groups for param in group["params"]]
-            _limit(name, optimizer, self._verbs(name, optimizer, number, params, groups))
+            _limit(name, optimizer, self._verbs(name, optimizer, params, groups))
         for name, scheduler in self._schedulers.items():
             _limit(
                 name,
@@ -89,7 +89,6 @@ class Drivers:
         self,
         name: str,
         optimizer: torch.optim.Optimizer,
-        number: int,
         params: list[torch.Tensor],
         groups: list[Group],
     ) -> dict[str, Any]:
@@ -100,7 +99,7 @@ class Drivers:
                 raise _refused(
                     f"calls {name}.step() behind the step of its scheduler", "step the scheduler last"
                 )
-            if not self._recorder.update(params, number):
+            if not self._recorder.update(params):
                 raise _refused(
                     f"calls {name}.step() where no parameter has a gradient", "call backward() before"
                 )

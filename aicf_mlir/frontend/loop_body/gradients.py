@@ -100,8 +100,8 @@ class GradientRecorder(Recorder):
             with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
                 source.call_at(source.here(), torch.Tensor.zero_, gradient)
 
-    def update(self, params: Sequence[torch.Tensor], number: int) -> bool:
-        """Step the optimizer of this number over the user's parameters; whether any of them has a gradient."""
+    def update(self, params: Sequence[torch.Tensor]) -> bool:
+        """Step the optimizer of the user's parameters; whether any of them has a gradient."""
         traced = [self.twin(param) for param in params]
         with_gradient = [param for param in traced if self.gradient(param) is not None]
         if not with_gradient:
@@ -109,7 +109,7 @@ class GradientRecorder(Recorder):
         location = source.here()
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             gradients = [self.gradient(param) for param in with_gradient]
-            updated = source.call_at(location, UPDATE, with_gradient, gradients, number)
+            updated = source.call_at(location, UPDATE, with_gradient, gradients)
             for param, value in zip(with_gradient, updated, strict=True):
                 source.call_at(location, torch.Tensor.copy_, param.detach(), value)
         return True

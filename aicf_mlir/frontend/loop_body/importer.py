@@ -79,7 +79,7 @@ class LoopImporter(Importer):
         if node.target is BACKWARD:
             self._values[node] = self._gradients(*cast(tuple[Node, list[Node]], node.args))
         else:
-            self._values[node] = self._updates(*cast(tuple[list[Node], list[Node], int], node.args)[:2])
+            self._values[node] = self._updates(*cast(tuple[list[Node], list[Node]], node.args))
             self._carriers.add(node)
 
     def _gradients(self, loss: Node, wrt: Sequence[Node]) -> tuple[SSAValue, ...]:

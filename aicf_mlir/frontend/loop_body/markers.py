@@ -9,7 +9,7 @@ import torch
 
 _library: Any = torch.library.Library("aicf_train", "DEF")
 _library.define("backward(Tensor loss, Tensor[] wrt) -> Tensor[]")
-_library.define("update(Tensor[] params, Tensor[] grads, int optimizer) -> Tensor[]")
+_library.define("update(Tensor[] params, Tensor[] grads) -> Tensor[]")
 _library.define("left(Tensor param) -> Tensor")
 
 
@@ -17,7 +17,7 @@ def _like_all(_: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Te
     return [torch.empty_like(tensor) for tensor in tensors]
 
 
-def _updated(params: Sequence[torch.Tensor], _: Sequence[torch.Tensor], __: int) -> list[torch.Tensor]:
+def _updated(params: Sequence[torch.Tensor], _: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [torch.empty_like(param) for param in params]
 
 
@@ -30,6 +30,6 @@ _ops: Any = torch.ops.aicf_train
 BACKWARD: Any = _ops.backward.default
 """The gradients of a loss, one of each tensor."""
 UPDATE: Any = _ops.update.default
-"""Parameters after a step of the optimizer of this number, with these gradients."""
+"""Parameters after a step of their optimizer, with these gradients."""
 LEFT: Any = _ops.left.default
 """The gradient of a parameter that an earlier call has left."""

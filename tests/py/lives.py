@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from mirror import Mirror, kept, read
 from models import Batch, to_device
-from step_options import NESTINGS, Options, options_of, told
+from step_options import NESTINGS, Options, loss_of_nested, options_of
 from torch import nn
 from torch.nn import functional as F
 from written_optimizers import RIGHT
@@ -39,10 +39,7 @@ class Loss:
     tells: bool = False
 
     def __call__(self, model: Any, batch: Any) -> Any:
-        entries = NESTINGS[self.nesting][1](batch)
-        y, t = model(entries["x"]), entries["t"]
-        loss = self.value(y, t)
-        return (loss, told(y, t)) if self.tells else loss
+        return loss_of_nested(self.value, self.nesting, self.tells, model, batch)
 
 
 def network() -> nn.Module:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from models import OPTIMIZERS, Batch, MakeOptimizer, to_device
 from random_layers import Draw, Scale, between, dense
-from step_options import NESTINGS, Options, options_of, told
+from step_options import NESTINGS, Options, loss_of_nested, options_of
 from torch import nn
 from written_optimizers import RIGHT
 
@@ -38,10 +38,7 @@ class Loss:
     tells: bool = False
 
     def __call__(self, model: Any, batch: Any) -> Any:
-        entries = NESTINGS[self.nesting][1](batch)
-        y, t = model(entries["x"]), entries["t"]
-        loss = self.value(y, t)
-        return (loss, told(y, t)) if self.tells else loss
+        return loss_of_nested(self.value, self.nesting, self.tells, model, batch)
 
     def value(self, y: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         if self.kind == "cross_entropy":

@@ -25,6 +25,20 @@ NESTINGS: Mapping[str, tuple[Callable[[Batch], Any], Callable[[Any], Batch]]] = 
 """How a batch is nested, and read again."""
 
 
+def loss_of_nested(
+    value: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    nesting: str,
+    tells: bool,
+    model: Any,
+    batch: Any,
+) -> Any:
+    """`value` of what the model makes of a batch that is nested in one way; with outputs, if it `tells`."""
+    entries = NESTINGS[nesting][1](batch)
+    y, t = model(entries["x"]), entries["t"]
+    loss = value(y, t)
+    return (loss, told(y, t)) if tells else loss
+
+
 def told(y: torch.Tensor, t: torch.Tensor) -> dict[str, torch.Tensor]:
     """Outputs beside a loss: of elements, sums and extremes, of whole numbers and booleans."""
     return {

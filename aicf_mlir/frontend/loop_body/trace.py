@@ -59,49 +59,29 @@ def trace_loop(
     Raises TraceError, with the user's file and line where there is one. Nothing runs, and nothing of the model changes.
     """
     body.left = dict.fromkeys(body.model.parameters(), True)
-    while True:
-        try:
-            return _trace(body, example, name, host_values, random, metrics)
-        except _GradientsLeft as left:
-            body.left.update(dict.fromkeys(left.none, False))
-
-
-class _GradientsLeft(Exception):
-    """The body would read gradients of earlier calls, of which there are none: it has set them to None itself."""
-
-    def __init__(self, none: set[torch.Tensor]):
-        super().__init__()
-        self.none = none
-
-
-def _trace(
-    body: LoopBody,
-    example: Batch,
-    name: str,
-    host_values: Mapping[torch.Tensor, str],
-    random: RandomState,
-    metrics: Metrics,
-) -> LoopTraced:
     caller = source.of_function(body.function) or source.here()
     refuse_autocast(caller)
     modules = modules_of(body.model, body.function)
     names = {**tensor_names(modules), **host_values}
     refuse_hooks(modules, names)
-    _expect_none({param for param, left in body.left.items() if not left}, names, caller)
     trained = {p for optimizer in body.optimizers.values() for p in trained_parameters(optimizer, names)}
     specs, structure = batch_specs(example, device_of(names, None))
-    run = body.run()
-    with undone(body.function):
-        exported = export(body.model, run, specs, caller, structure, run.recorder, updates_parameters=True)
+    while True:
+        run = body.run()
+        with undone(body.function):
+            exported = export(
+                body.model, run, specs, caller, structure, run.recorder, updates_parameters=True
+            )
+        if not run.never_left:
+            break
+        _expect_none(run.never_left, names, caller)  # once more, as without what no call leaves
+        body.left.update(dict.fromkeys(run.never_left, False))
 
     def build(step: ExportedStep) -> tuple[LoopImporter, ModuleOp]:
         bindings = bind(step, names, trained, is_updated_by_optimizer=True)
         importer = LoopImporter(step, bindings, specs, symbol(name), random, metrics)
         return importer, importer.run()
 
-    if run.never_left:
-        _expect_none(run.never_left, names, caller)
-        raise _GradientsLeft(run.never_left)
     try:
         importer, module = with_decompositions(exported, build)
     except GradientLeft as left:

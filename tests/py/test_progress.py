@@ -297,7 +297,7 @@ def test_the_loss_of_a_step(device: str) -> None:
         (lambda: progress(5), r"progress needs batches to go through, got int"),
         (
             lambda: progress([], object()),
-            r"takes the loss from a compiled step, got object; pass model\.compiled_step, or .*set_postfix\(loss=…\)",
+            r"takes the loss from a compiled step, got object; pass model\.compiled_step, body\.step, or .*set_postfix\(loss=…\)",
         ),
         (lambda: progress([], total=-1), r"a whole number of steps as total, got -1"),
         (lambda: progress([], total=2.5), r"a whole number of steps as total, got 2.5"),

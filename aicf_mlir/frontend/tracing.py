@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,8 +56,8 @@ class Traced:
     """How every batch is nested."""
     reads: list[Read]
     """Every place in the user's Python that the step depends on."""
-    optimizer: OptimizerTrace | None = None
-    """Of an optimizer that no rule describes."""
+    written: Sequence[OptimizerTrace] = ()
+    """Of the optimizers that no rule describes."""
 
     def __str__(self) -> str:
         return to_text(self.module)
@@ -125,7 +125,7 @@ def trace(
     parameters = {b.name: b.tensor for b in importer.bound if isinstance(b.tensor, torch.nn.Parameter)}
     parameters = {name: tensor for name, tensor in parameters.items() if tensor in trained}
     buffers = {b.name: b.tensor for b in importer.bound if b.name not in parameters}
-    traced: OptimizerTrace | None = None
+    written: list[OptimizerTrace] = []
     if optimizer is not None:
         if not parameters or not importer.loss_has_gradient:
             cut = "; every gradient is cut by detach or no_grad" if parameters else ""
@@ -138,14 +138,15 @@ def trace(
             traced = trace_optimizer(optimizer, with_gradient(step, read), f"{symbol(name)}_update", where)
             step.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in traced.groups])
             module.body.block.add_op(traced.function)
+            written.append(traced)
     paths = {
         id(part): f"{path}.{name}".strip(".")
         for path, root in modules.items()
         for name, part in named_modules(root)
     }
     reads = collect(model, function, exported.reads, paths)
-    reads += traced.reads if traced else []
-    return Traced(module, parameters, buffers, specs, structure, reads, traced)
+    reads += [read for traced in written for read in traced.reads]
+    return Traced(module, parameters, buffers, specs, structure, reads, written)
 
 
 def refuse_autocast(caller: SourceLocation | None) -> None:

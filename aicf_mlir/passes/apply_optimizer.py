@@ -152,21 +152,18 @@ class ApplyOptimizerPass(_Chosen):
         before: Operation,
     ) -> None:
         """Emit one step of the optimizer of `groups` with these gradients before an op."""
-        function = values.function
-        traced = traced_by(groups)
-        if traced and not all(isinstance(group.rule, TracedRule) for group in groups):
-            refuse(
-                function,
-                f"{OPTIMIZER}: expected every group to be traced where one is: @{min(traced)} updates all",
-            )
+        inlined = set[str]()
         try:
-            for symbol in traced:
-                inline_update(values, symbol, gradients, before)
             for index, group in enumerate(groups):
-                if group.params and not traced:
+                if not group.params:
+                    continue
+                if not isinstance(group.rule, TracedRule):
                     GroupUpdate(values, index, group.rule, before).emit(group.params, gradients)
+                elif group.rule.function not in inlined:
+                    inlined.add(group.rule.function)
+                    inline_update(values, group.rule.function, gradients, before)
         except VerifyException as error:
-            refuse(function, str(error))
+            refuse(values.function, str(error))
 
     def groups(self, function: func.FuncOp, trained: Sequence[str]) -> list[Group]:
         """The param groups in the function's attribute, or the one that the options describe."""

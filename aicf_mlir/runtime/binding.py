@@ -82,13 +82,17 @@ def bind_step(
             BoundPlan(program, store, index, literals[index] if index else None)
             for index, program in enumerate(programs)
         ]
-        traced = traces[0].optimizer
-        allowed = (lambda: None) if traced is None else traced.check
+        written = {traced.optimizer: traced for traced in traces[0].written}
+
+        def allowed() -> None:
+            for traced in written.values():
+                traced.check()
+
         hyperparameters = Hyperparameters(optimizers, groups, store, device, host_values, allowed, numbers)
         state = None
         if optimizers:
             bound = [
-                (owner, _bind_group(owner, k, group, parameters, store, traced))
+                (owner, _bind_group(owner, k, group, parameters, store, written.get(owner)))
                 for k, (group, owner) in enumerate(zip(groups, owners, strict=True))
             ]
             follow = weakref.WeakMethod(hyperparameters.follow_steps)

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 from written_optimizers import RIGHT
 
-from aicf_mlir import StateError, compile_eval_step, compile_train_step
+from aicf_mlir import CompiledTrainStep, StateError, compile_eval_step, compile_step, compile_train_step
 
 ROWS = 4
 """Of a batch, where a step has no further sizes."""
@@ -60,6 +60,29 @@ OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
 ]
 
 
+def body_of(model: nn.Module, optimizer: torch.optim.Optimizer, loss_of: Loss, options: Options) -> Any:
+    """A loop body that clips as `options` say, and returns what its step tells."""
+    limit, clip = options.clip_grad_value, options.clip_grad_norm
+
+    def body(batch: Any) -> Any:
+        optimizer.zero_grad()
+        answer = loss_of(model, batch)
+        loss, outputs = answer if isinstance(answer, tuple) else (answer, {})
+        loss.backward()
+        if limit is not None:
+            nn.utils.clip_grad_value_(model.parameters(), limit)
+        if clip is not None:
+            norm: Any = clip.max_norm
+            outputs = {
+                **outputs,
+                "grad_norm": nn.utils.clip_grad_norm_(model.parameters(), norm, clip.norm_type),
+            }
+        optimizer.step()
+        return loss, outputs
+
+    return body
+
+
 class Both:
     """One of the two steps, compiled and mirrored."""
 
@@ -67,18 +90,26 @@ class Both:
         options = options_of(draw) if draw.random() < 0.6 else Options()
         if options.accumulate is None and draw.random() < 0.3:
             options = replace(options, further_sizes=1)
+        self.is_body = options.is_writable and draw.random() < 0.4
+        """Whether the step is a loop body that says all this itself."""
         tells = bool(options.metrics) or draw.random() < 0.3
         self.loss = Loss(loss, draw.choice(("flat", *NESTINGS)), tells)
         self.device = life.device
         self.mirror = Mirror(life.mirror, life.other, self.loss, options)
-        self.step = compile_train_step(
-            life.model,
-            life.optimizer,
-            loss_fn=self.loss,
-            example=[self.nested(life.batch())],
-            device=life.device,
-            **options.arguments,
-        )
+        example = [self.nested(life.batch())]
+        if self.is_body:
+            body = body_of(life.model, life.optimizer, self.loss, options)
+            more = {"metrics": options.metrics, "further_sizes": options.further_sizes}
+            self.step: CompiledTrainStep = compile_step(body, example=example, device=life.device, **more)
+        else:
+            self.step = compile_train_step(
+                life.model,
+                life.optimizer,
+                loss_fn=self.loss,
+                example=example,
+                device=life.device,
+                **options.arguments,
+            )
         self.parts: Sequence[Batch] | None = None
         """What was loaded last."""
 
@@ -135,7 +166,9 @@ class Training:
         )
 
     def __repr__(self) -> str:
-        steps = "; ".join(f"{both.options}, {both.loss}" for both in self.both)
+        steps = "; ".join(
+            f"{both.options}, {both.loss}{', a body' if both.is_body else ''}" for both in self.both
+        )
         return f"{type(self.optimizer).__name__}: {steps}"
 
     def batch(self, rows: int = ROWS) -> Batch:

@@ -323,6 +323,33 @@ def written() -> World:
     return World(body, [model], [opt])
 
 
+def two_written() -> World:
+    """Two optimizers that users have written, one with two param groups, beside one of torch, stepped in another order."""
+    G, D, E = mlp(), nn.Linear(2, 1), nn.Linear(4, 2)
+    opt_e = torch.optim.Adam(E.parameters(), lr=1e-2)
+    groups = [{"params": G[0].parameters()}, {"params": G[2].parameters(), "lr": 2e-3}]
+    opt_g: Any = RIGHT["adabelief"](groups)
+    opt_d: Any = RIGHT["plain-adam"](D.parameters())
+    slower = torch.optim.lr_scheduler.StepLR(opt_d, 3, 0.5)
+
+    def body(batch: Any) -> Any:
+        for opt in (opt_e, opt_g, opt_d):
+            opt.zero_grad()
+        fake = G(batch["x"]) + E(batch["x"])
+        judged = D(fake.detach()).square().mean() + (D(batch["t"]) - 1).square().mean()
+        judged.backward()
+        opt_d.step()
+        opt_d.zero_grad()
+        loss = (D(fake) - 1).square().mean() + F.mse_loss(fake, batch["t"])
+        loss.backward()
+        opt_g.step()
+        opt_e.step()
+        slower.step()
+        return loss, judged
+
+    return World(body, [G, D, E], [opt_e, opt_g, opt_d], [slower])
+
+
 BODIES: dict[str, Callable[[], World]] = {
     make.__name__: make
     for make in (
@@ -339,5 +366,6 @@ BODIES: dict[str, Callable[[], World]] = {
         in_an_object,
         tied,
         written,
+        two_written,
     )
 }

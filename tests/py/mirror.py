@@ -154,8 +154,12 @@ class Mirror:
 
 def read(step: CompiledTrainStep, options: Options) -> dict[str, torch.Tensor]:
     """What a compiled step says beside its loss, on the CPU, by the names that `Mirror.read` has."""
-    norm = {} if options.clip_grad_norm is None else {"grad_norm": step.grad_norm.cpu()}
-    return {**{name: value.cpu() for name, value in step.outputs.items()}, **norm, **kept(step, options)}
+    told = {
+        name: value.cpu() for name, value in step.outputs.items()
+    }  # the norm too, of a loop body that returns it
+    if options.clip_grad_norm is not None and "grad_norm" not in told:
+        told["grad_norm"] = step.grad_norm.cpu()
+    return {**told, **kept(step, options)}
 
 
 def kept(step: CompiledTrainStep, options: Options) -> dict[str, torch.Tensor]:

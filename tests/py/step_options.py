@@ -78,6 +78,11 @@ class Options:
         return {name: value for name, value in vars(self).items() if value != getattr(Options, name, {})}
 
     @property
+    def is_writable(self) -> bool:
+        """Whether a loop body can say all of it by itself."""
+        return self.accumulate is None and self.loss_scale is None and self.ema is None
+
+    @property
     def parts(self) -> int:
         """How many micro-batches a step has."""
         return self.accumulate or 1

@@ -169,12 +169,12 @@ def same_parameters_twice(batch: Any) -> None:
     again.step()
 
 
-def own_beside_another(batch: Any) -> None:
+def own_that_is_not_stepped(batch: Any) -> None:
     opt.zero_grad()
-    own.zero_grad()
+    if batch["x"].shape[0] == 999:
+        own.step()
     (loss_of(batch) + other(batch["x"]).mean()).backward()
     opt.step()
-    own.step()
 
 
 def made_in_the_body(batch: Any) -> None:
@@ -286,7 +286,7 @@ REFUSED: dict[Callable[..., Any], str] = {
     no_parameter: r"the loss depends on no parameter",
     autograd_grad: r"takes a gradient \(torch\.autograd\.grad\)",
     same_parameters_twice: r"trains '(weight|bias)' by 2 optimizers",
-    own_beside_another: r"steps Own beside another optimizer; one that no rule describes must be the only one",
+    own_that_is_not_stepped: r"reaches the optimizer Own, which no rule describes, and does not step it; keep it out",
     made_in_the_body: r"steps an optimizer, SGD, that its closure, its globals and its object do not lead to",
     left_frozen: r"leaves requires_grad of a parameter other than it found it",
     changes_a_parameter: r"changes a tensor in place under `no_grad`",

@@ -129,6 +129,8 @@ class Life(Training):
 
     def limits(self) -> None:
         both, value = self.any(), self.random.choice([0.003, 0.05, 10.0])
+        if both.is_body:
+            return  # its limits are numbers in its text
         norm = both.options.clip_grad_norm
         if norm is not None:
             both.step.meta["clip_grad_norm"] = value

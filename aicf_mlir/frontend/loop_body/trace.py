@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+from xdsl.ir import Attribute
 
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER
 from aicf_mlir.frontend import source
@@ -112,7 +113,7 @@ def trace_loop(
         for param, left in body.left.items()
         if not left
     ]
-    reads += written.reads if written else []
+    reads += [read for traced in written for read in traced.reads]
     return LoopTraced(
         module, parameters, buffers, specs, structure, reads, written, run.returned, tuple(run.stepped)
     )
@@ -124,16 +125,9 @@ def _optimize(
     updated: Mapping[torch.Tensor, str],
     names: Mapping[torch.Tensor, str],
     caller: source.SourceLocation | None,
-) -> OptimizerTrace | None:
-    """Say in the function how each param group is updated; for an optimizer that no rule describes by a private function."""
+) -> list[OptimizerTrace]:
+    """Say in the function how each param group is updated; for optimizers that no rule describes by private functions."""
     (step,) = steps(module)
-    written = [optimizer for optimizer in body.optimizers.values() if rule_of(optimizer) is None]
-    if written and len(body.optimizers) > 1:
-        raise trace_error(
-            f"the loop body steps {type(written[0]).__name__} beside another optimizer; one that no rule describes must be the"
-            " only one",
-            caller,
-        )
     owners = Counter(
         param
         for optimizer in body.optimizers.values()
@@ -146,14 +140,25 @@ def _optimize(
                 f"the loop body trains {name!r} by {count} optimizers, which is not supported; give each its own parameters",
                 caller,
             )
-    if not written:
-        rows = [describe(optimizer, updated).data for optimizer in body.optimizers.values()]
-        step.attributes[OPTIMIZER] = ArrayAttr([group for row in rows for group in row])
-        return None
-    traced = trace_optimizer(written[0], updated, f"{step.sym_name.data}_update", device_of(names, None))
-    step.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in traced.groups])
-    module.body.block.add_op(traced.function)
-    return traced
+    rows: list[Attribute] = []
+    written: list[OptimizerTrace] = []
+    for optimizer in body.optimizers.values():
+        if rule_of(optimizer) is not None:
+            rows += describe(optimizer, updated).data
+            continue
+        if not any(param in updated for group in optimizer.param_groups for param in group["params"]):
+            raise trace_error(
+                f"the loop body reaches the optimizer {type(optimizer).__name__}, which no rule describes, and does not step it;"
+                " keep it out of what the body reads",
+                caller,
+            )
+        name = f"{step.sym_name.data}_update{len(written) or ''}"
+        traced = trace_optimizer(optimizer, updated, name, device_of(names, None), len(rows))
+        rows += [group.to_attribute() for group in traced.groups]
+        module.body.block.add_op(traced.function)
+        written.append(traced)
+    step.attributes[OPTIMIZER] = ArrayAttr(rows)
+    return written
 
 
 def _expect_none(

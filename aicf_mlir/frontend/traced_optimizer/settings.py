@@ -27,7 +27,10 @@ def sequence(value: Any) -> list[Any]:
 class GroupSettings:
     """Of one param group."""
 
+    place: int
+    """Among the groups of its optimizer."""
     index: int
+    """Among those of the step, which may have several optimizers: it marks the slots."""
     group: Mapping[str, Any]
     """The user's own."""
 
@@ -86,7 +89,7 @@ class GroupSettings:
         for key, value in self.group.items():
             if isinstance(value, torch.Tensor):
                 raise trace_error(
-                    f"param group {self.index} has the tensor {key!r}, which a traced optimizer does not follow; use a number"
+                    f"param group {self.place} has the tensor {key!r}, which a traced optimizer does not follow; use a number"
                 )
         for key, names in self.members.items():
             if not (parts := sequence(self.group[key])):
@@ -95,3 +98,8 @@ class GroupSettings:
             now = [live[self.slot(name)] if name else each for name, each in zip(names, parts, strict=True)]
             made[key] = self.group[key].__class__(now)
         return made
+
+
+def settings_of(optimizer: torch.optim.Optimizer, first_group: int) -> list[GroupSettings]:
+    """Those of an optimizer whose first group has number `first_group` in the step."""
+    return [GroupSettings(k, first_group + k, group) for k, group in enumerate(optimizer.param_groups)]

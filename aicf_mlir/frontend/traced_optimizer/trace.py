@@ -25,7 +25,7 @@ from aicf_mlir.frontend.traced_optimizer.first_step import Comparison, Initial, 
 from aicf_mlir.frontend.traced_optimizer.graph import Number, OptimizerGraph, OptimizerModule, export_step
 from aicf_mlir.frontend.traced_optimizer.importer import Argument, UpdateImporter
 from aicf_mlir.frontend.traced_optimizer.numbers import Condition
-from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings
+from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings, settings_of
 from aicf_mlir.frontend.traced_optimizer.shadow import step_line
 from aicf_mlir.frontend.unsupported import with_decompositions
 from aicf_mlir.ir.signature import Label, argument_labels, result_labels, steps
@@ -43,6 +43,8 @@ class OptimizerTrace:
     """Private: what a step does to parameters and states."""
     groups: list[Group]
     optimizer: torch.optim.Optimizer
+    first_group: int
+    """The number of its first param group among those of the step."""
     parameters: list[torch.Tensor]
     beginnings: Mapping[tuple[str, str], tuple[Initial, Sequence[torch.Tensor]]]
     """By parameter and key: how a state begins, of these parameters."""
@@ -60,14 +62,14 @@ class OptimizerTrace:
 
     def check(self) -> None:
         """Raise GuardError if the numbers of the param groups have become such that the step would be another one."""
-        settings = [GroupSettings(k, group) for k, group in enumerate(self.optimizer.param_groups)]
+        settings = settings_of(self.optimizer, self.first_group)
         values = {name: value for each in settings for name, value in each.values.items()}
         for each, before in zip(settings, self.skeletons, strict=True):
             now = each.skeleton
             for key in before:
                 if now.get(key) != before[key]:
                     raise GuardError(
-                        f"param_groups[{each.index}][{key!r}] of {type(self.optimizer).__name__} has other members than numbers,"
+                        f"param_groups[{each.place}][{key!r}] of {type(self.optimizer).__name__} has other members than numbers,"
                         " or more or fewer, than when it was compiled; call recompile()"
                     )
         for condition in self.conditions:
@@ -84,10 +86,16 @@ class OptimizerTrace:
 
 
 def trace_optimizer(
-    optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str], function: str, device: torch.device
+    optimizer: torch.optim.Optimizer,
+    names: Mapping[torch.Tensor, str],
+    function: str,
+    device: torch.device,
+    first_group: int = 0,
 ) -> OptimizerTrace:
     """
     Trace the step of `optimizer` for the parameters in `names`, those with a gradient, as the function `function`.
+
+    `first_group` is the number of its first param group among those of a step that has several optimizers.
 
     Raises TraceError for a step that cannot be compiled, with the user's line.
     """
@@ -102,7 +110,7 @@ def trace_optimizer(
     at = {id(p): i for i, p in enumerate(params)}
     members = [[at[id(p)] for p in group["params"] if p in names] for group in optimizer.param_groups]
     try:
-        settings = [GroupSettings(k, group) for k, group in enumerate(optimizer.param_groups)]
+        settings = settings_of(optimizer, first_group)
         numbers = [
             torch.tensor(float(v), dtype=torch.float64) for each in settings for v in each.values.values()
         ]
@@ -145,6 +153,7 @@ def trace_optimizer(
         _without_unused(with_decompositions(later, build)),
         groups,
         optimizer,
+        first_group,
         params,
         {(names[params[i]], key): (beginnings[i, key], params) for i, key in keys},
         {(names[params[i]], key): kind for (i, key), kind in comparison.number_types().items()},
@@ -207,7 +216,7 @@ def _arguments(
     settings: Sequence[GroupSettings],
     members: Sequence[Sequence[int]],
 ) -> list[Argument]:
-    group_of = {i: k for k, inside in enumerate(members) for i in inside}
+    group_of = {i: each.index for each, inside in zip(settings, members, strict=True) for i in inside}
     zeros = [torch.zeros(p.shape, dtype=p.dtype) for p in params]
     found = [
         Argument(Label(role, names[p]), tuple(p.shape), p.dtype)
@@ -239,7 +248,7 @@ def _reads(graph: OptimizerGraph, read: Mapping[str, bool]) -> list[Read]:
     module = graph.module
     title = type(module.optimizer).__name__
     entries = [
-        Read(f"{title}.param_groups[{each.index}][{key!r}]", "item", each.group, key, may_be_meta=False)
+        Read(f"{title}.param_groups[{each.place}][{key!r}]", "item", each.group, key, may_be_meta=False)
         for each in module.settings
         for key in each.group
         if key != "params" and not any(name and read[each.slot(name)] for name in each.members.get(key, ()))

@@ -37,10 +37,27 @@ func.func @gone(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (te
 
 // -----
 
-// expected-error@below {{aicf.optimizer: expected every group to be traced where one is: @u updates all}}
-func.func @mixed(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %v: tensor<4xf32> {aicf.role = "param", aicf.name = "v"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}, tensor<4xf32> {aicf.role = "grad", aicf.name = "v"}) attributes {aicf.optimizer = [{kind = "traced", params = ["w"], title = "Mine", update = @u, settings = {}, states = {}}, {kind = "sgd", params = ["v"]}]} {
+// Beside groups that rules describe each group is updated by its own; group numbers are those of the step.
+
+func.func @mixed(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %v: tensor<4xf32> {aicf.role = "param", aicf.name = "v"}) -> (tensor<4xf32> {aicf.role = "grad", aicf.name = "w"}, tensor<4xf32> {aicf.role = "grad", aicf.name = "v"}) attributes {aicf.optimizer = [{kind = "sgd", params = ["v"], momentum = false, nesterov = false, maximize = false}, {kind = "traced", params = ["w"], title = "Mine", update = @mixed_update, settings = {lr = "lr"}, states = {}}]} {
   func.return %w, %v : tensor<4xf32>, tensor<4xf32>
 }
+func.func private @mixed_update(
+    %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %g: tensor<4xf32> {aicf.role = "input", aicf.name = "w"},
+    %rate: tensor<f64> {aicf.role = "meta", aicf.name = "lr.1"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w", aicf.of = "param"}) {
+  %rate32 = nn.cast %rate : (tensor<f64>) -> tensor<f32>
+  %way = nn.mul %g, %rate32 : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  %next = nn.sub %w, %way : tensor<4xf32>
+  func.return %next : tensor<4xf32>
+}
+
+// CHECK:       func.func @mixed(
+// CHECK:         %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"}
+// CHECK:         %rate: tensor<f64> {aicf.role = "meta", aicf.name = "lr.1"}
+// CHECK:         %v.next = optim.sgd
+// CHECK:         %next = nn.sub %w, %way : tensor<4xf32>
+// CHECK:         func.return %v.next, %next
+// CHECK-NOT:   func.func private
 
 // -----
 

@@ -10,7 +10,7 @@ from typing import Any, overload
 import torch
 
 from aicf_mlir.compile import Request
-from aicf_mlir.errors import BindError
+from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.loop_body import LoopBody, trace_loop
 from aicf_mlir.frontend.metrics import Metrics
@@ -121,6 +121,13 @@ class LoopFunction:
                 "the loop body is compiled when its first batch comes; call it once, or use compile_step"
             )
         return self._step
+
+    @property
+    def loss(self) -> torch.Tensor:
+        """The loss of the last step, a copy. Raises StateError before the first call."""
+        if self._step is None:
+            raise StateError("the loop body has not been called yet")
+        return self._step.loss
 
     def __call__(self, *batch: Any) -> Any:
         """One call of the body: what it returns."""

@@ -8,18 +8,22 @@ from contextlib import suppress
 from typing import Generic, TypeVar, cast
 
 from aicf_mlir.built_step import BuiltStep
+from aicf_mlir.compile_body import LoopFunction
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.loop.displays import Display, State, display
 from aicf_mlir.loop.readings import Readings, expect_showable
 
 T = TypeVar("T")
 
+Step = BuiltStep | LoopFunction
+"""What has a loss to show."""
+
 
 class Progress(Generic[T]):
     """What `progress` returns: gives the batches one by one, and shows how it goes. Each `for` over it begins anew."""
 
     def __init__(
-        self, batches: Iterable[T], step: BuiltStep | None, total: int | None, name: str, show: bool | None
+        self, batches: Iterable[T], step: Step | None, total: int | None, name: str, show: bool | None
     ):
         self._batches = batches
         self._step = step
@@ -83,7 +87,7 @@ class Progress(Generic[T]):
 
 def progress(
     batches: Iterable[T],
-    step: BuiltStep | None = None,
+    step: Step | None = None,
     *,
     total: int | None = None,
     name: str = "",
@@ -106,9 +110,9 @@ def progress(
     """
     if not isinstance(cast(object, batches), Iterable) and not hasattr(batches, "__getitem__"):
         raise BindError(f"progress needs batches to go through, got {type(batches).__name__}")
-    if step is not None and not isinstance(cast(object, step), BuiltStep):
+    if step is not None and not isinstance(cast(object, step), Step):
         raise BindError(
-            f"progress takes the loss from a compiled step, got {type(step).__name__}; pass model.compiled_step, body.step,"
+            f"progress takes the loss from a compiled step or loop body, got {type(step).__name__}; pass model.compiled_step,"
             " or show a loss by set_postfix(loss=…)"
         )
     if total is not None and (type(total) is not int or total < 0):

@@ -16,7 +16,7 @@ import torch
 from models import mlp, regression, to_device
 from torch.utils.data import DataLoader, IterableDataset
 
-from aicf_mlir import AicfError, BindError, StateError, compile_train_step, progress
+from aicf_mlir import AicfError, BindError, StateError, compile_train_step, progress, train_step
 from aicf_mlir.loop import displays
 from aicf_mlir.loop import progress as module
 from aicf_mlir.loop.readings import Readings
@@ -291,13 +291,32 @@ def test_the_loss_of_a_step(device: str) -> None:
     assert not torch.equal(first, last)
 
 
+def test_a_decorated_loop_body_shows_its_loss_from_the_first_call_on(terminal: Terminal) -> None:
+    model, batch = mlp(8, 17, 8), regression(5)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @train_step
+    def body(batch: Any) -> torch.Tensor:
+        opt.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(batch["x"]), batch["t"])
+        loss.backward()
+        opt.step()
+        return loss
+
+    with pytest.raises(StateError, match="the loop body has not been called yet"):
+        _ = body.loss
+    losses = [body(each).item() for each in progress([batch] * 3, body)]
+    assert f"loss {losses[-1]:.4g}" in terminal.lines[0]
+    assert body.loss.item() == losses[-1]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: progress(5), r"progress needs batches to go through, got int"),
         (
             lambda: progress([], object()),
-            r"takes the loss from a compiled step, got object; pass model\.compiled_step, body\.step, or .*set_postfix\(loss=…\)",
+            r"takes the loss from a compiled step or loop body, got object; pass model\.compiled_step, .*set_postfix\(loss=…\)",
         ),
         (lambda: progress([], total=-1), r"a whole number of steps as total, got -1"),
         (lambda: progress([], total=2.5), r"a whole number of steps as total, got 2.5"),

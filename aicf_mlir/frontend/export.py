@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import getitem
 from typing import Any
 
 import torch
@@ -31,6 +30,9 @@ from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.structure import Structure
 from aicf_mlir.frontend.torch_errors import explained
 from aicf_mlir.ir.locations import SourceLocation
+
+PYTHON = ("_operator", "math", "torch")
+"""Where functions of numbers come from; of tuples `getitem`."""
 
 
 class StepModule(torch.nn.Module):
@@ -147,7 +149,7 @@ def result_of(
 def is_functional(program: ExportedProgram) -> bool:
     """Whether the graph of `program` has plain ops only: none that writes to a tensor, none with a graph inside."""
     targets: list[Any] = [node.target for node in program.graph.nodes if node.op == "call_function"]
-    ops = [target for target in targets if target is not getitem]
+    ops = [target for target in targets if target.__module__ not in PYTHON]
     return all(isinstance(op, OpOverload) and not schema_of(op).is_mutable for op in ops)
 
 

@@ -15,6 +15,7 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_errors import explained
+from aicf_mlir.frontend.traced_optimizer.functional import without_writes
 from aicf_mlir.frontend.traced_optimizer.numbers import Condition, LiveNumber, TracedCalls, python_functions
 from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings
 from aicf_mlir.frontend.traced_optimizer.shadow import Run, run_double, step_line
@@ -170,7 +171,8 @@ def export_step(
     try:
         with quiet(), torch.no_grad():
             program = torch.export.export(module, tuple(tensors), strict=False)
-            program = program.run_decompositions({})  # pyright: ignore[reportUnknownMemberType]
+            if not without_writes(program.graph):
+                program = program.run_decompositions({})  # pyright: ignore[reportUnknownMemberType]
     except AicfError:
         raise
     except Exception as error:

@@ -337,6 +337,12 @@ class Executor:
         """Up to `n` steps, fewer where a check fails; then the loss to the address `loss`. Returns `failed`."""
 
     def reset(self) -> None: ...
+    def time_launches(self, stream: int = 0, batch: tuple[int, ...] = ()) -> list[tuple[str, float]]:
+        """Run one step that counts nowhere, and wait: the name of each launch as in `trace(choices=True)`, and its seconds."""
+
+    def time_step(self, stream: int = 0, batch: tuple[int, ...] = ()) -> float:
+        """The same without marks between the launches: the seconds of all together."""
+
     def trace(self, choices: bool = False) -> list[str]:
         """The ids of the kernels that ran; with `choices`, what each has chosen in brackets."""
 

@@ -142,6 +142,25 @@ std::vector<std::string> trace(Executor& executor, bool choices) {
   return names;
 }
 
+Timed time(Executor& executor, bool each, uintptr_t stream, const py::tuple& batch) {
+  const Executor::Batch addresses = parse_batch(batch);
+  Timed timed;
+  without_gil([&] { return executor.time(each, addresses, as_stream(stream), &timed); });
+  return timed;
+}
+
+std::vector<std::pair<std::string, double>> time_launches(Executor& executor, uintptr_t stream,
+                                                          const py::tuple& batch) {
+  const Timed timed = time(executor, true, stream, batch);
+  std::vector<std::pair<std::string, double>> launches;
+  for (size_t i = 0; i < timed.names.size(); ++i) launches.emplace_back(timed.names[i], timed.seconds[i]);
+  return launches;
+}
+
+double time_step(Executor& executor, uintptr_t stream, const py::tuple& batch) {
+  return time(executor, false, stream, batch).seconds.front();
+}
+
 py::dict stats(Executor& executor) {
   ExecutorStats stats;
   raise_if(executor.stats(&stats));
@@ -229,6 +248,8 @@ void bind_executor(py::module_& m) {
           },
           py::arg("n") = 1, py::arg("stream") = 0, py::arg("batch") = py::tuple(), py::arg("loss") = 0)
       .def("reset", [](Executor& e) { without_gil([&] { return e.reset(); }); })
+      .def("time_launches", &time_launches, py::arg("stream") = 0, py::arg("batch") = py::tuple())
+      .def("time_step", &time_step, py::arg("stream") = 0, py::arg("batch") = py::tuple())
       .def("trace", &trace, py::arg("choices") = false)
       .def("stats", &stats)
       .def_property_readonly("captured", &Executor::captured)

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -48,6 +49,30 @@ class CpuUpload : public Upload {
   const std::vector<UploadTarget> targets_;
 };
 
+// A launch is complete when its call returns, so a moment is what the clock says.
+class CpuMarks : public Marks {
+ public:
+  explicit CpuMarks(size_t spans) { moments_.reserve(spans + 1); }
+  Status begin(size_t, void* stream) override {
+    moments_.clear();
+    return mark(stream);
+  }
+  Status mark(void*) override {
+    moments_.push_back(Clock::now());
+    return Status::ok();
+  }
+  Status read(std::vector<double>* seconds) override {
+    seconds->clear();
+    for (size_t i = 1; i < moments_.size(); ++i)
+      seconds->push_back(std::chrono::duration<double>(moments_[i] - moments_[i - 1]).count());
+    return Status::ok();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::vector<Clock::time_point> moments_;
+};
+
 // A capture belongs to the thread that opened it, as on CUDA: other threads go on running.
 thread_local std::unique_ptr<CpuGraph> open_capture;
 
@@ -84,6 +109,10 @@ class CpuDevice : public Device {
   }
   Status make_upload(std::vector<UploadTarget> targets, std::unique_ptr<Upload>* out) override {
     *out = std::make_unique<CpuUpload>(std::move(targets));
+    return Status::ok();
+  }
+  Status make_marks(size_t spans, std::unique_ptr<Marks>* out) override {
+    *out = std::make_unique<CpuMarks>(spans);
     return Status::ok();
   }
   Status fill(void* dst, int byte, size_t bytes, void*) override {

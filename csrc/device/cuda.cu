@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/cuda_marks.h"
 #include "device/cuda_scope.h"
 #include "device/cuda_status.h"
 #include "device/cuda_upload.h"
@@ -118,6 +119,10 @@ class CudaDevice final : public Device {
     *out =
         std::make_unique<StagedUpload>(make_cuda_lane(*this, index_, SmallWrite::kMost), std::move(targets));
     return Status::ok();
+  }
+
+  Status make_marks(size_t spans, std::unique_ptr<Marks>* out) override {
+    return make_cuda_marks(index_, spans, out);
   }
 
   Status fill(void* dst, int byte, size_t bytes, void* stream) override {

@@ -32,6 +32,21 @@ class Upload {
   virtual Status load(const std::vector<const void*>& sources, void* stream) = 0;
 };
 
+// Moments on a stream, and how far they are apart. Made before there is anything to measure: nothing is
+// allocated between two of them.
+class Marks {
+ public:
+  virtual ~Marks() = default;
+  // The first moment. `calls` enqueued launches and marks follow: a device that runs beside the host starts
+  // when the host is likely to be ahead of it, so that what is measured is the device alone.
+  virtual Status begin(size_t calls, void* stream) = 0;
+  // The next moment: when everything that was enqueued before it is complete. At most as many as it was made
+  // for.
+  virtual Status mark(void* stream) = 0;
+  // Waits for the last moment; the seconds between each and the next.
+  virtual Status read(std::vector<double>* seconds) = 0;
+};
+
 // A launch, and the earlier ones of the same step that must be complete before it starts. Where launches are
 // run or recorded one after the other, as both devices do today, that holds by itself.
 struct Node {
@@ -57,6 +72,8 @@ class Device {
   virtual Status copy(void* dst, const void* src, size_t bytes, void* stream) = 0;
   // What brings batches to `targets`, if it can while the device computes.
   virtual Status make_upload(std::vector<UploadTarget> targets, std::unique_ptr<Upload>* out) = 0;
+  // Marks for `spans` times, so for one moment more.
+  virtual Status make_marks(size_t spans, std::unique_ptr<Marks>* out) = 0;
   virtual Status fill(void* dst, int byte, size_t bytes, void* stream) = 0;
   virtual Status synchronize(void* stream) = 0;
   // Refuses a pointer that this device cannot read; a host pointer on CUDA, a device pointer on the CPU.

@@ -10,6 +10,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr Clock::duration kInterruptInterval = std::chrono::milliseconds(50);
 
+std::vector<std::string> names_of(const std::vector<const LaunchState*>& trace, bool choices) {
+  std::vector<std::string> names;
+  for (const LaunchState* launch : trace) names.push_back(choices ? launch->name() : launch->id());
+  return names;
+}
+
 }  // namespace
 
 // The right to use the executor, for the time of one call.
@@ -89,19 +95,23 @@ Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> 
   graph_trace_.reserve(launches_.size());
 }
 
+Status Executor::enqueue_one(const PreparedLaunch& l, void* stream) {
+  Node node{l.launch, l.context, &l.after, &l.place};
+  node.context.stream = stream;
+  const Status status = device_.enqueue(node);
+  return status.is_ok() ? status : status.at(l.place);
+}
+
 Status Executor::enqueue(void* stream, Trace* trace) {
   trace->clear();
   for (const PreparedLaunch& l : launches_) {
-    Node node{l.launch, l.context, &l.after, &l.place};
-    node.context.stream = stream;
-    const Status status = device_.enqueue(node);
-    if (!status.is_ok()) return status.at(l.place);
+    AICF_TRY(enqueue_one(l, stream));
     trace->push_back(l.launch.get());
   }
   return Status::ok();
 }
 
-Status Executor::start(const Batch& batch, void* stream) {
+Status Executor::ready(const Batch& batch, void* stream) {
   if (device_.capturing())
     return Status::state("a step cannot run while a graph is being recorded on its device; end that first");
   if (member_.session) AICF_TRY(member_.session->order(device_, stream));
@@ -111,6 +121,11 @@ Status Executor::start(const Batch& batch, void* stream) {
                              std::to_string(batch.size()));
     AICF_TRY(upload_->load(batch, stream));
   }
+  return Status::ok();
+}
+
+Status Executor::start(const Batch& batch, void* stream) {
+  AICF_TRY(ready(batch, stream));
   if (member_.session) member_.session->active = member_.index;
   return Status::ok();
 }
@@ -181,6 +196,30 @@ Status Executor::replay(int64_t n, const Batch& batch, void* stream, bool (*inte
   return loss ? device_.copy(loss, loss_.data, loss_.bytes, stream) : Status::ok();
 }
 
+Status Executor::time(bool each, const Batch& batch, void* stream, Timed* out) {
+  const Turn turn(*this);
+  AICF_TRY(turn.granted());
+  AICF_TRY(ready(batch, stream));
+  Trace trace;
+  trace.reserve(launches_.size());
+  std::unique_ptr<Marks> marks;
+  AICF_TRY(device_.make_marks(each ? launches_.size() : 1, &marks));
+  AICF_TRY(marks->begin(launches_.size() * (each ? 2 : 1), stream));
+  if (each) {
+    for (const PreparedLaunch& l : launches_) {
+      AICF_TRY(enqueue_one(l, stream));
+      AICF_TRY(marks->mark(stream));
+      trace.push_back(l.launch.get());
+    }
+  } else {
+    AICF_TRY(enqueue(stream, &trace));
+    AICF_TRY(marks->mark(stream));
+  }
+  AICF_TRY(marks->read(&out->seconds));
+  out->names = names_of(trace, true);
+  return Status::ok();
+}
+
 Status Executor::reset() {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
@@ -191,8 +230,7 @@ Status Executor::reset() {
 Status Executor::trace(bool choices, std::vector<std::string>* out) {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
-  out->clear();
-  for (const LaunchState* launch : *last_trace_) out->push_back(choices ? launch->name() : launch->id());
+  *out = names_of(*last_trace_, choices);
   return Status::ok();
 }
 

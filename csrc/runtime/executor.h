@@ -27,6 +27,12 @@ struct PlaceSpec {
   int64_t nbytes = 0;
 };
 
+// A step that was measured: the launches that were enqueued, named as with `choices` of trace(), and seconds.
+struct Timed {
+  std::vector<std::string> names;
+  std::vector<double> seconds;  // of each launch; or one number, of all together
+};
+
 // What a step of several executors shares; `index` is this one's number in it.
 struct Member {
   std::shared_ptr<Session> session;  // null for an executor on its own
@@ -57,6 +63,9 @@ class Executor {
   // that is not null.
   Status replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)(), void* loss = nullptr);
   Status reset();
+  // Loads `batch` and runs the step once to be measured: with a mark behind `each` launch, or behind the last
+  // alone. Waits for the device. It counts as no run: stats, trace and the active executor stay.
+  Status time(bool each, const Batch& batch, void* stream, Timed* out);
   // What the launches enqueued by the last run, or recorded by the capture that was last replayed, call
   // themselves: the kernel ids, or with `choices` the names of their states.
   Status trace(bool choices, std::vector<std::string>* out);
@@ -76,9 +85,11 @@ class Executor {
 
   Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, const int64_t* status,
            size_t inputs, std::unique_ptr<Upload> upload, Place loss, Member member);
-  // Everything that a step does before its launches.
+  // Everything that a step does before its launches; start() makes this executor the active one too.
+  Status ready(const Batch& batch, void* stream);
   Status start(const Batch& batch, void* stream);
   void count_step();
+  Status enqueue_one(const PreparedLaunch& launch, void* stream);
   // Enqueues the step once; `trace` gets the kernels that were enqueued, without allocating.
   Status enqueue(void* stream, Trace* trace);
 

@@ -235,6 +235,8 @@ def test_a_second_thread_is_refused() -> None:
             executor.capture,
             executor.replay,
             executor.reset,
+            executor.time_launches,
+            executor.time_step,
             executor.trace,
             executor.stats,
         )

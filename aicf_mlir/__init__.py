@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from aicf_mlir.clipping import ClipGradNorm
     from aicf_mlir.compile import compile_eval_step, compile_train_step, default_device
     from aicf_mlir.compile_body import compile_step, train_step
-    from aicf_mlir.compiled_step import CompiledEvalStep, CompiledTrainStep
+    from aicf_mlir.compiled_step import CompiledTrainStep
+    from aicf_mlir.eval_step import CompiledEvalStep
     from aicf_mlir.frontend import trace
     from aicf_mlir.frontend.surveying import Survey, survey
     from aicf_mlir.loop.progress import progress
@@ -95,7 +96,7 @@ _LAZY = {
     "compile_train_step": ("aicf_mlir.compile", "compile_train_step"),
     "default_device": ("aicf_mlir.compile", "default_device"),
     "CompiledLoopStep": ("aicf_mlir.loop_step", "CompiledLoopStep"),
-    "CompiledEvalStep": ("aicf_mlir.compiled_step", "CompiledEvalStep"),
+    "CompiledEvalStep": ("aicf_mlir.eval_step", "CompiledEvalStep"),
     "CompiledTrainStep": ("aicf_mlir.compiled_step", "CompiledTrainStep"),
     "progress": ("aicf_mlir.loop.progress", "progress"),
     "Survey": ("aicf_mlir.frontend.surveying", "Survey"),

@@ -15,9 +15,10 @@ from xdsl.dialects.builtin import ModuleOp
 from aicf_mlir import _C
 from aicf_mlir.averaging import WeightAverage
 from aicf_mlir.clipping import ClipGradNorm, Clipping
-from aicf_mlir.compiled_step import CompiledEvalStep, CompiledTrainStep
+from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
 from aicf_mlir.errors import BindError
+from aicf_mlir.eval_step import CompiledEvalStep
 from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import unwrapped

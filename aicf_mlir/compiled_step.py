@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import torch
 
@@ -24,12 +24,12 @@ from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_r
 from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.micro_batches import StepBatch
 from aicf_mlir.runtime.program import load_program
+from aicf_mlir.runtime.ranges import RECORDER, named_range
 from aicf_mlir.runtime.release import release_tensors
 from aicf_mlir.runtime.snapshot import Snapshot, copied, put_back
 from aicf_mlir.runtime.status import data_error
 
 log = logging.getLogger("aicf")
-_nvtx: Any = torch.cuda.nvtx
 
 SKIPPED = "The step was skipped whole: nothing has changed"
 
@@ -143,7 +143,7 @@ class CompiledTrainStep(BuiltStep):
                 self._prepare()
                 steady = self._is_steady
             addresses, _owners = ((), None) if entries is None else plan.stage(entries)
-            if not self._is_cuda:
+            if not self._is_cuda and not RECORDER._is_profiler_enabled:
                 loss = plan.losses.take()
                 self._replay(plan, n, addresses, loss.data_ptr(), steady)
                 return loss
@@ -365,29 +365,5 @@ class CompiledTrainStep(BuiltStep):
         whole = stages.get("step") or stages["nn"]  # an evaluation step has neither gradient nor update
         return data_error(self.name, plan, (stages.get("grad") or whole, whole), done)
 
-    @contextmanager
-    def _range(self, what: str) -> Generator[None]:
-        if not self._is_cuda:
-            yield
-            return
-        with _nvtx.range(f"{self.name}.{what}"):
-            yield
-
-
-class CompiledEvalStep(CompiledTrainStep):
-    """The loss alone: made by `compile_eval_step`, runs as a train step does, and trains nothing.
-
-    It changes what the model's forward changes, as in torch: the buffers that it updates in this mode.
-    """
-
-    def eval_step(self, batch: StepBatch) -> torch.Tensor:
-        """Compute the loss of `batch`."""
-        return self.train_step(batch)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Refused: a step that trains nothing has nothing to save."""
-        raise StateError(f"{self.name}: an evaluation step has no state of its own; save the train step")
-
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Refused, as `save`."""
-        raise StateError(f"{self.name}: an evaluation step has no state of its own; load into the train step")
+    def _range(self, what: str) -> AbstractContextManager[None]:
+        return named_range(f"{self.name}.{what}", self._is_cuda)

@@ -26,12 +26,12 @@ LAYERS = (
     ("frontend",),
     ("runtime",),
     ("clipping", "loss_scaling", "averaging"),
-    ("built_step", "compiled_step", "loop_step", "compile", "compile_body"),
+    ("built_step", "compiled_step", "eval_step", "loop_step", "compile", "compile_body"),
     ("nn", "optim", "loop"),
     ("tools",),
 )
 """Folders and files of the package, lowest first; those of one row do not import each other."""
-TOGETHER = {"built_step", "compiled_step", "loop_step", "compile", "compile_body"}
+TOGETHER = {"built_step", "compiled_step", "eval_step", "loop_step", "compile", "compile_body"}
 """These know each other: a step can be compiled anew."""
 
 NATIVE = (("op",), ("device",), ("kernels",), ("runtime",), ("bindings", "cpu_level"))

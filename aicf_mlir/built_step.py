@@ -10,6 +10,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from aicf_mlir import _C, describe
+from aicf_mlir.dialects.plan import ProgramOp, find_program
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.passes.autodiff import SCALE
 from aicf_mlir.passes.scale_loss import SKIPPED
@@ -219,15 +220,23 @@ class BuiltStep:
     def _stream(self) -> int:
         return current_stream(self._device) if self._is_cuda else 0
 
-    def _select(self, batch: StepBatch, *, grow: bool = True) -> tuple[BoundPlan, Mapping[str, Any]]:
-        """The plan for a batch, compiled now where `grow` allows it; and the entries of the batch by name."""
+    def _select(
+        self, batch: StepBatch, *, grow: bool = True, look: bool = False
+    ) -> tuple[BoundPlan, Mapping[str, Any]]:
+        """The plan for a batch, compiled now where `grow` allows it; and the entries of the batch by name.
+
+        A `look` is no use of the plan: which one makes room for another stays as it is.
+        """
         entries = self._entries(batch)
         alone = len(self._plans) == 1 and not self._sizes.most
         for index, plan in enumerate(self._plans):
             if alone or _fits(plan, entries):
-                self._sizes.use(index)
+                if not look:
+                    self._sizes.use(index)
                 return plan, entries
         if self._sizes.most and is_further(self._plans[0], entries):
+            if look:
+                raise StateError(NOT_COMPILED.format(self.name))
             if not grow:
                 raise StateError(NOT_CAPTURED.format(self.name))
             return self._grow(batch, entries), entries
@@ -262,6 +271,10 @@ class BuiltStep:
             self._sizes.use(index)
         return plan
 
+    def _plan_of(self, plan: BoundPlan) -> ProgramOp:
+        """The text of a plan."""
+        return find_program(self._built.stages[self._plans.index(plan)]["plan"])
+
     def _not_captured(self) -> StateError:
         if self._state == "captured":
             return StateError(NOT_CAPTURED.format(self.name))
@@ -273,6 +286,7 @@ class BuiltStep:
         return StateError(f"{self.name}: replay() before capture() (state {self._state!r}); {hint}")
 
 
+NOT_COMPILED = "{}: there is no plan for these batch shapes yet; call train_step(batch) with them first"
 NOT_CAPTURED = "{}: these batch shapes are not captured yet; call capture(batch) with them"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -18,13 +18,14 @@ _HELD = tuple(
 
 
 @contextmanager
-def held() -> Generator[None]:
+def held() -> Generator[Sequence[object]]:
     """Run the block to its end; Python's handlers of signals that come meanwhile are called after it, in order.
 
-    Python calls handlers in the main thread only, so elsewhere there is nothing to hold.
+    The block gets the list of those that wait. Python calls handlers in the main thread only, so elsewhere there is
+    nothing to hold.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield ()
         return
     pending: list[tuple[int, FrameType | None]] = []
     before: dict[int, Any] = {}
@@ -38,7 +39,7 @@ def held() -> Generator[None]:
             if callable(handler):
                 before[number] = handler
                 signal.signal(number, wait)
-        yield
+        yield pending
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

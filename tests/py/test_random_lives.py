@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from lives import Both, Loss, Training, first_loss
+from lives import ROWS, Both, Loss, Training, first_loss
 from models import to_device
 from torch import nn
 from written_optimizers import SignSGD
@@ -48,6 +48,13 @@ class Life(Training):
         both = self.any()
         both.parts = self.parts(both)
         both.step.warmup(both.given(both.parts), self.random.randrange(1, 3))
+
+    def profile(self) -> None:
+        both = self.any()
+        parts = both.parts or self.parts(both, ROWS)
+        both.step.profile(1, both.given(parts))
+        if both.parts is not None:
+            both.step.profile(self.random.randrange(1, 3))
 
     def overflow(self) -> None:
         both = self.any()
@@ -212,6 +219,7 @@ EVENTS = (
     + [Life.replay] * 4
     + [
         Life.warmup,
+        Life.profile,
         Life.overflow,
         Life.evaluation,
         Life.certificate,

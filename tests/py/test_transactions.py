@@ -119,6 +119,7 @@ def test_everything_else_waits_its_turn_too(device: str) -> None:
         "train_step": lambda: step.train_step(batch),
         "replay": lambda: step.replay(inputs=batch),
         "warmup": lambda: step.warmup(batch),
+        "profile": lambda: step.profile(1, batch),
         "capture": lambda: step.capture(batch),
         "snapshot": step.snapshot,
         "restore": lambda: step.restore(saved),
@@ -206,6 +207,7 @@ CALLS: dict[str, Callable[[Any, Batch, Any, Path], object]] = {
     "replay(1)": lambda step, batch, saved, path: step.replay(),
     "replay(n)": lambda step, batch, saved, path: step.replay(500),
     "warmup": lambda step, batch, saved, path: step.warmup(batch, 2),
+    "profile": lambda step, batch, saved, path: step.profile(2, batch),
     "capture": lambda step, batch, saved, path: (step.reset(), step.warmup(batch), step.capture(batch)),
     "restore": lambda step, batch, saved, path: step.restore(saved),
     "save": lambda step, batch, saved, path: step.save(path / "checkpoint"),
@@ -294,6 +296,7 @@ def refusals(step: Any, batch: Batch, saved: Any) -> str:
         step.replay,
         lambda: step.replay(inputs=batch),
         lambda: step.warmup(batch),
+        step.profile,
         step.snapshot,
         lambda: step.restore(saved),
         step.reset,
@@ -354,7 +357,7 @@ BAD: dict[str, Callable[[torch.Tensor], object]] = {
 }
 
 
-@pytest.mark.parametrize("call", ["train_step", "replay", "warmup", "capture"])
+@pytest.mark.parametrize("call", ["train_step", "replay", "warmup", "profile", "capture"])
 @pytest.mark.parametrize("name", BAD)
 def test_half_a_batch_is_never_loaded(name: str, call: str, device: str) -> None:
     """The first entry is good and new, the second is refused: the next replay must train on the batch before."""
@@ -368,6 +371,7 @@ def test_half_a_batch_is_never_loaded(name: str, call: str, device: str) -> None
         "train_step": lambda: step.train_step(bad),
         "replay": lambda: step.replay(inputs=bad),
         "warmup": lambda: step.warmup(bad),
+        "profile": lambda: step.profile(1, bad),
         "capture": lambda: step.capture(bad),
     }
     told = "input 't': Tensor has no ordinary memory .*pass a dense" if name == "batched" else "input 't'"

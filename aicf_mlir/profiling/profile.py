@@ -1,0 +1,179 @@
+"""A profile: the launches of a step with their times, to be read, written as JSON, or looked at as a trace.
+
+The JSON is one object, stable from version to version; keys are added, never changed while `version` stays:
+
+    {"version": 1, "step", "device", "threads", "runs",
+     "rates": {"copy", "products": {"f32": …}}, "seconds", "least", "marked", "launches": [LAUNCH, …]}
+                step            the name of the step; of a file, that of its plan.program
+                device          "cpu", "cuda:0"
+                threads         that share the loops of CPU kernels; null on a GPU
+                runs            how many steps were measured with marks between the launches, and as many without
+                rates           of this machine: bytes a second of a copy, operations a second of a product by element type,
+                                null where no kernel multiplies such elements (aicf_mlir/profiling/rates.py)
+                seconds, least  of a step without marks between its launches: the median, the shortest
+                marked          of a step with marks: the median. What the launches of a step took adds up to it
+                launches        in the order in which they run
+    LAUNCH      launch          "@k3": its name in the plan
+                op              "gemm_epilogue": its name in the kernel dialect
+                kernel_id       "gemm_epilogue_cpu_blas"
+                kernel          the same, with what it has chosen in brackets, as the runtime says that it ran
+                source          [{"file", "line", "layer"}, …], as in aicf_mlir/describe.py
+                seconds, least  the median over all runs, the shortest
+                bytes           read and written (aicf_mlir/profiling/work.py)
+                flops           floating-point operations (aicf_mlir/profiling/operations.py); null where nothing says how many
+                floor           seconds that so many bytes and operations take at the rates, whichever is longer
+                share           floor / seconds; null for a launch that took no time that a clock could see
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from statistics import median
+from typing import Any, Literal
+
+from aicf_mlir.atomic_file import write_file
+from aicf_mlir.describe import Source
+from aicf_mlir.profiling.rates import Rates
+from aicf_mlir.profiling.table import table
+from aicf_mlir.profiling.trace import to_trace
+
+VERSION = 1
+"""Of the JSON."""
+
+
+@dataclass(frozen=True)
+class LaunchProfile:
+    """One launch of a step, measured."""
+
+    launch: str
+    """ "@k3": its name in the plan."""
+    op: str
+    kernel_id: str
+    kernel: str
+    """The kernel id, with what the kernel has chosen in brackets, as the runtime says that it ran."""
+    source: tuple[Source, ...]
+    nbytes: int
+    """Read and written."""
+    flops: int | None
+    """Floating-point operations; None where nothing says how many."""
+    floor: float
+    """Seconds that so many bytes and operations take at the rates of the machine, whichever is longer."""
+    samples: tuple[float, ...] = field(repr=False)
+    """Seconds in each run."""
+
+    @cached_property
+    def seconds(self) -> float:
+        """The median over all runs."""
+        return median(self.samples)
+
+    @property
+    def least(self) -> float:
+        """The shortest."""
+        return min(self.samples)
+
+    @property
+    def share(self) -> float | None:
+        """How much of its time the floor is. More than 1 where caches hold what it reads and writes."""
+        return self.floor / self.seconds if self.seconds else None
+
+    @property
+    def layer(self) -> str:
+        """The layer that it stands for, by its path in the model; empty where there is none."""
+        return self.source[0].layer if self.source else ""
+
+    @property
+    def place(self) -> str:
+        """`model.py:12`; empty where it is not known."""
+        return f"{self.source[0].file}:{self.source[0].line}" if self.source else ""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The launches of a step in the order in which they run, and the step as a whole; `print` shows them by time."""
+
+    step: str
+    device: str
+    threads: int | None
+    rates: Rates
+    launches: tuple[LaunchProfile, ...]
+    samples: tuple[float, ...] = field(repr=False)
+    """Seconds of each step without marks between its launches."""
+
+    @property
+    def runs(self) -> int:
+        """How many steps were measured with marks, and as many without."""
+        return len(self.samples)
+
+    @cached_property
+    def seconds(self) -> float:
+        """Of a step without marks between its launches: the median."""
+        return median(self.samples)
+
+    @property
+    def least(self) -> float:
+        """The shortest of them."""
+        return min(self.samples)
+
+    @cached_property
+    def of_run(self) -> tuple[float, ...]:
+        """Of each step with marks, which is the sum of its launches."""
+        return tuple(sum(launch.samples[run] for launch in self.launches) for run in range(self.runs))
+
+    @property
+    def marked(self) -> float:
+        """Of a step with marks: the median. Where a machine is busy, it is more than the medians of the launches together."""
+        return median(self.of_run)
+
+    def table(self, order: Literal["time", "plan"] = "time") -> str:
+        """The launches, the longest first or in the order of the plan; then what each op and each layer takes."""
+        return table(self, order)
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def to_json(self) -> str:
+        """The JSON that this module describes, two columns of indent a level."""
+        document: dict[str, Any] = {
+            "version": VERSION,
+            "step": self.step,
+            "device": self.device,
+            "threads": self.threads,
+            "runs": self.runs,
+            "rates": {"copy": self.rates.copy, "products": dict(self.rates.products)},
+            "seconds": self.seconds,
+            "least": self.least,
+            "marked": self.marked,
+            "launches": [_launch(launch) for launch in self.launches],
+        }
+        return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+
+    def to_trace(self) -> str:
+        """Every measured step as trace events (aicf_mlir/profiling/trace.py), for Perfetto and chrome://tracing."""
+        return to_trace(self)
+
+    def save_json(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_json` to a file that appears whole or not at all."""
+        write_file(path, f"{self.to_json()}\n".encode())
+
+    def save_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_trace` to a file that appears whole or not at all."""
+        write_file(path, f"{self.to_trace()}\n".encode())
+
+
+def _launch(launch: LaunchProfile) -> dict[str, Any]:
+    return {
+        "launch": launch.launch,
+        "op": launch.op,
+        "kernel_id": launch.kernel_id,
+        "kernel": launch.kernel,
+        "source": [asdict(source) for source in launch.source],
+        "seconds": launch.seconds,
+        "least": launch.least,
+        "bytes": launch.nbytes,
+        "flops": launch.flops,
+        "floor": launch.floor,
+        "share": launch.share,
+    }

@@ -1,0 +1,26 @@
+"""Memory of a plan that no snapshot holds, though the user sees it: the batch, and what the last step returned."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+
+from aicf_mlir import _C
+from aicf_mlir.ir.roles import NAMED_ROLES, SHARED_ROLES
+
+SEEN_ROLES = tuple(role for role in NAMED_ROLES if role not in SHARED_ROLES)
+"""Inputs, gradients and outputs: each plan has its own."""
+
+
+@contextmanager
+def kept_aside(arenas: Mapping[str, _C.Arena], stream: int) -> Generator[None]:
+    """Put back, after the block, what these arenas of a plan hold now; ordered on `stream`."""
+    copies: dict[str, _C.Arena] = {}
+    for role in (role for role in SEEN_ROLES if role in arenas):
+        copies[role] = _C.Arena(arenas[role].device, arenas[role].nbytes)
+        copies[role].copy_from(arenas[role], stream)
+    try:
+        yield
+    finally:
+        for role, copy in copies.items():
+            arenas[role].copy_from(copy, stream)

@@ -17,6 +17,7 @@ from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.ir.diagnostics import LocatedError, Source
 from aicf_mlir.ir.signature import Key
 from aicf_mlir.ir.verify import verify_module
+from aicf_mlir.profiling import Profile
 from aicf_mlir.stages import next_stage, run_stages
 from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
@@ -34,9 +35,13 @@ Execute a file at any level and print what comes out.
   aicf-run examples/mlp.mlir --device cpu           lowered to a plan, by the runtime
   aicf-run examples/train_step.mlir --compare=interp --steps 3
   aicf-opt --stage plan examples/train_step.mlir | aicf-run - --trace
+  aicf-run examples/train_step.mlir --time          the time of each launch
 
 Arguments come from --inputs by name; the others are random, by --seed and name: the same at every level.
 """
+
+RUNS = 20
+"""Of `--time` by itself."""
 
 
 def build_parser() -> ToolParser:
@@ -66,6 +71,13 @@ def build_parser() -> ToolParser:
         help="print a table of the results (default unless -o, --compare or --trace)",
     )
     add("--trace", action="store_true", help="print the kernel ids of one step in the order they ran")
+    add("--time", type=int, metavar="N", help=f"print the time of each launch, of N runs (--time: {RUNS})")
+    add("--time-json", metavar="FILE", help="time the launches, and write the times as JSON")
+    add(
+        "--time-trace",
+        metavar="FILE",
+        help="time the launches, and write a trace for Perfetto, chrome://tracing",
+    )
     add("-o", dest="output", metavar="FILE.npz", help="write the results")
     add("--debug", action="store_true", help="show the Python traceback of an internal error")
     add("--version", action=VersionAction)
@@ -115,7 +127,18 @@ class Run:
         if reference is not None:  # what no launch updates keeps its value
             unchanged = [key for key in reference.rounded if key not in results and key in values]
             results |= {key: values[key] for key in unchanged}
-        return self.report(results, plan.names, reference)
+        code = self.report(results, plan.names, reference)
+        if self.options.time is not None:
+            self.time(plan.profile(values, self.options.time))
+        return code
+
+    def time(self, profile: Profile) -> None:
+        """Print and write the times of the launches."""
+        write_output("-", f"{profile}\n")
+        if self.options.time_json:
+            write_output(self.options.time_json, f"{profile.to_json()}\n")
+        if self.options.time_trace:
+            write_output(self.options.time_trace, f"{profile.to_trace()}\n")
 
     def device(self, module: ModuleOp, planned: bool) -> str | None:
         """The device to run on: the wanted one, that of the plan, the CPU for what a device does; else none."""
@@ -123,7 +146,9 @@ class Run:
             return self.options.device
         if planned:
             return device_of(module)
-        return "cpu" if self.options.compare or self.options.trace or self.options.replay else None
+        options = self.options
+        asked = options.compare or options.trace or options.replay or options.time is not None
+        return "cpu" if asked else None
 
     def reference(self, step: FunctionStep | PlanStep) -> Reference:
         """What the interpreter makes of `step`."""
@@ -167,7 +192,12 @@ class Run:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool; returns 0, 1 for refused input or a result that differs, 2 for a wrong command line, 70 for a bug."""
     parser = build_parser()
-    options = parser.parse(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser.parse([f"--time={RUNS}" if each == "--time" else each for each in given])
+    if options.time is None and (options.time_json or options.time_trace):
+        options.time = RUNS
+    if options.time is not None and options.time < 1:
+        parser.error(f"--time must be at least 1, got {options.time}")
     if options.steps < 1:
         parser.error(f"--steps must be at least 1, got {options.steps}")
     if options.seed < 0:

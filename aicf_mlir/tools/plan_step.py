@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NoReturn, Protocol
 
 import numpy as np
@@ -10,12 +11,14 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, find_program
-from aicf_mlir.errors import PlanError
+from aicf_mlir.errors import DataError, PlanError
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.plan import evaluate_plan, run_plan
 from aicf_mlir.ir.roles import ARGUMENT_ROLES, RETURNED_ROLES, UPDATED_ROLES
 from aicf_mlir.ir.signature import Key
+from aicf_mlir.profiling import Profile
+from aicf_mlir.profiling.measuring import Measured, profiled
 from aicf_mlir.runtime.program import Slot, load_program
 from aicf_mlir.tools.tensors import Tensor, check_memory, shown_names
 
@@ -88,15 +91,7 @@ class PlanStep:
 
         `garbage` makes what the memory holds before, from its size: it must not matter.
         """
-        arenas = {
-            name: _C.Arena(self.device, size, visible=name == "status")
-            for name, size in self.program.arenas.items()
-        }
-        if garbage is not None:
-            for name, size in self.program.arenas.items():
-                if name != "status":  # set, it would skip the step
-                    arenas[name].write(0, garbage(size))
-        executor = _C.Executor(self.device, arenas, self.program.launches, self.program.status)
+        arenas, executor = self._ready(garbage)
         if replay:
             executor.run()
             executor.capture()
@@ -109,6 +104,33 @@ class PlanStep:
         _C.synchronize(self.device)
         self._trace = executor.trace(choices=True)
         return self._read(arenas)
+
+    def _ready(
+        self, garbage: Callable[[int], bytes] | None = None
+    ) -> tuple[dict[str, _C.Arena], _C.Executor]:
+        """Memory of the plan, and the plan bound to it."""
+        arenas = {
+            name: _C.Arena(self.device, size, visible=name == "status")
+            for name, size in self.program.arenas.items()
+        }
+        if garbage is not None:
+            for name, size in self.program.arenas.items():
+                if name != "status":  # set, it would skip the step
+                    arenas[name].write(0, garbage(size))
+        return arenas, _C.Executor(self.device, arenas, self.program.launches, self.program.status)
+
+    def profile(self, values: Mapping[Key, Array], n: int) -> Profile:
+        """The first step on `values`, measured `n` times. DataError where a check of it fails."""
+        arenas, executor = self._ready()
+        fill = partial(self._fill, arenas, values)
+        fill()
+        measured = Measured(executor)
+        if not measured.run(n, fill):
+            raise DataError(
+                f"@{self.program.name}: a check fails on these values (code {executor.failed}), so launches are skipped and no "
+                "time says anything; give others by --inputs"
+            )
+        return profiled(self.program.name, self.op, self.device, measured)
 
     def trace(self) -> list[str]:
         """Name and executed kernel id of every launch of one step, in order."""

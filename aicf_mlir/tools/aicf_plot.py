@@ -1,0 +1,80 @@
+"""`aicf-plot`: a picture of a plan, as SVG: its memory, or its launches."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from xdsl.utils.exceptions import DiagnosticException
+
+from aicf_mlir.errors import AicfError, VerifyError
+from aicf_mlir.ir.diagnostics import LocatedError, Source
+from aicf_mlir.ir.registry import check_target
+from aicf_mlir.ir.verify import verify_module
+from aicf_mlir.pictures import memory_picture, timeline_picture
+from aicf_mlir.text.parsing import make_context, parse_source
+from aicf_mlir.tools.command_line import OK, ToolParser, VersionAction, guarded
+from aicf_mlir.tools.planned import make_planned
+from aicf_mlir.tools.source import read_source, write_output
+
+DESCRIPTION = """\
+Draw the plan of a step as SVG, with a tooltip for each slot and each launch.
+
+  aicf-plot examples/train_step.mlir -o memory.svg                which slots keep which bytes, and when
+  aicf-plot --timeline examples/train_step.mlir -o timeline.svg   which launches wait for which
+  aicf-opt --stage plan --target sm_90 examples/train_step.mlir | aicf-plot - -o memory.svg
+
+A file above plan level is lowered first, as aicf-opt --stage plan does.
+"""
+
+
+def build_parser() -> ToolParser:
+    """The options of aicf-plot."""
+    parser = ToolParser("aicf-plot", description=DESCRIPTION)
+    add = parser.add_argument
+    add("input", metavar="FILE", help="input, - for standard input")
+    add("-o", dest="output", default="-", metavar="FILE.svg", help="output (default: standard output)")
+    add("--timeline", action="store_true", help="draw the launches and what they wait for, not the memory")
+    add("--target", metavar="T", help="target of a file above plan level: cpu (default), sm_80, sm_90, …")
+    add("--debug", action="store_true", help="show the Python traceback of an internal error")
+    add("--version", action=VersionAction)
+    return parser
+
+
+class Run:
+    """One run of the tool."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.source: Source | None = None
+
+    def run(self) -> int:
+        """Read, plan, draw; after an error no file is written."""
+        context = make_context()
+        self.source = read_source(self.options.input)
+        parsed = parse_source(context, self.source)
+        try:
+            verify_module(parsed.module)
+            program = make_planned(parsed.module, context, self.options.target)
+            picture = timeline_picture(program) if self.options.timeline else memory_picture(program)
+        except (DiagnosticException, AicfError) as error:
+            raise LocatedError(parsed.locator.describe(error)) from error
+        write_output(self.options.output, picture)
+        return OK
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tool; returns 0, 1 for refused input, 2 for a wrong command line, 70 for a bug."""
+    parser = build_parser()
+    options = parser.parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        check_target(options.target or "cpu")
+    except VerifyError as error:
+        parser.error(str(error))
+    tool = Run(options)
+    return guarded(tool.run, "aicf-plot", arguments, debug=options.debug, source=lambda: tool.source)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,11 +1,12 @@
-"""`aicf info`: what this installation is and runs on, for a report of a fault; `aicf --version`.
+"""`aicf info`: what this installation is and runs on, for a report of a fault; `aicf kernels`; `aicf --version`.
 
-Nothing here is needed: what is missing is said, and the rest is shown.
+Nothing that `aicf info` asks for is needed: what is missing is said, and the rest is shown. Only `aicf kernels` imports xDSL.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
@@ -13,12 +14,15 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 from aicf_mlir import _C, cpu_kernels
+from aicf_mlir.errors import AicfError
 from aicf_mlir.tools import machine
 
 DESCRIPTION = """\
-Say what this installation of AICF is and what it runs on.
+Say what this installation of AICF is, what it runs on, and which kernels it has.
 
   aicf info
+  aicf kernels                            every kernel op and its kernels
+  aicf kernels gemm_epilogue --device cpu
 """
 
 
@@ -63,7 +67,7 @@ ROWS: dict[str, Callable[[], str]] = {
 """What `aicf info` prints, in this order."""
 
 
-def info() -> str:
+def info(options: argparse.Namespace | None = None) -> str:
     """A line for each of `ROWS`; one that cannot be told says why."""
     lines: list[str] = []
     for name, tell in ROWS.items():
@@ -73,6 +77,14 @@ def info() -> str:
             value = f"unknown: {type(error).__name__}: {error}"
         lines.append(f"{name:<10} {value}\n")
     return "".join(lines)
+
+
+def kernels(options: argparse.Namespace) -> str:
+    """The list that `aicf kernels` prints; raises BindError for an op that is not there."""
+    from aicf_mlir.tools.kernels import kernel_list, to_json, to_table
+
+    ops = kernel_list(options.op, options.device)
+    return f"{to_json(ops) if options.json else to_table(ops)}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,8 +98,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     command = commands.add_parser("info", help="versions, processor, BLAS, CUDA, driver and devices")
     command.set_defaults(run=info)
+    command = commands.add_parser(
+        "kernels", help="the kernel ops, and the kernels of each in order of preference"
+    )
+    command.add_argument("op", nargs="?", metavar="OP", help="one op, such as gemm_epilogue (default: all)")
+    command.add_argument("--device", choices=("cpu", "cuda"), help="only the kernels of this device")
+    command.add_argument("--json", action="store_true", help="for programs, in a versioned format")
+    command.set_defaults(run=kernels)
     options = parser.parse_args(arguments)
-    sys.stdout.write(options.run())
+    try:
+        sys.stdout.write(options.run(options))
+        sys.stdout.flush()
+    except AicfError as error:
+        sys.stderr.write(f"aicf: error: {error}\n")
+        return 1
+    except (
+        BrokenPipeError
+    ):  # the reader has gone: say nothing, and keep Python from flushing into the void at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return 0
 
 

@@ -1,0 +1,133 @@
+"""`aicf kernels`: the kernel ops, and the kernels of each in the order in which they are preferred.
+
+Schemas and variants in C++ say all of it. Which element types, layouts and sizes a kernel takes it says of one use at a time:
+`aicf-opt --remarks` tells which preferred kernels were declined, and why. The JSON is one object; keys are added, never changed
+while `version` stays:
+
+    {"version": 1, "ops": [OP, …]}      in the order of their numbers
+    OP       name, doc, numerics        as `aicf_mlir.describe` has them
+             generated                  whether its kernels are made for each use; then `kernels` is empty
+             kernels                    [KERNEL, …]: the first one that takes a use runs it
+    KERNEL   id, device                 "gemm_cpu_blas", "cpu" or "cuda"
+             min_sm                     the lowest compute capability, such as 80; 0 on the CPU
+             built                      whether this build has its code
+             available                  whether it can run on this machine
+             missing                    why not; null where it can
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+
+from aicf_mlir import _C, cpu_kernels
+from aicf_mlir.errors import BindError
+from aicf_mlir.ir.registry import Schema, kernels_of, schemas
+
+VERSION = 1
+"""Of the JSON."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A row of the registry, and whether it can run here."""
+
+    id: str
+    device: str
+    min_sm: int
+    built: bool
+    available: bool
+    missing: str | None
+
+
+@dataclass(frozen=True)
+class Op:
+    """A kernel op with its kernels."""
+
+    name: str
+    doc: str
+    numerics: str
+    generated: bool
+    kernels: tuple[Kernel, ...]
+
+
+def kernel_list(op: str | None = None, device: str | None = None) -> tuple[Op, ...]:
+    """All ops, or one; with their kernels on all devices, or on one. Raises BindError for an op that is not there."""
+    rows = schemas()
+    if op is not None and op not in rows:
+        raise BindError(_unknown(op, rows))
+    capability = newest_device()
+    return tuple(_op(schema, device, capability) for name, schema in rows.items() if op is None or op == name)
+
+
+def newest_device() -> int | None:
+    """The highest compute capability of this machine, such as 90; None without a usable CUDA device."""
+    return max(map(_C.compute_capability, range(_C.device_count("cuda"))), default=None)
+
+
+def _op(schema: Schema, device: str | None, capability: int | None) -> Op:
+    kernels = tuple(
+        _kernel(variant, capability)
+        for variant in kernels_of(schema.name)
+        if device is None or variant["device"] == device
+    )
+    return Op(schema.name, schema.doc, schema.numerics, schema.generated, kernels)
+
+
+def _kernel(variant: _C.KernelVariant, capability: int | None) -> Kernel:
+    missing = _missing(variant, capability)
+    return Kernel(
+        variant["name"], variant["device"], variant["min_sm"], variant["built"], missing is None, missing
+    )
+
+
+def _missing(variant: _C.KernelVariant, capability: int | None) -> str | None:
+    """What keeps a kernel from running here."""
+    if not variant["built"]:
+        return "not in this build"
+    if variant["device"] == "cpu":
+        return None
+    if capability is None:
+        return "no CUDA device here"
+    return None if capability >= variant["min_sm"] else f"the device here is sm_{capability}"
+
+
+def _unknown(name: str, rows: dict[str, Schema]) -> str:
+    """There is no such op; where it is a kernel, its op; else the nearest names."""
+    owner = next((variant["op"] for variant in _C.kernel_variants() if variant["name"] == name), None)
+    if owner is not None:
+        return f"'{name}' is a kernel of the op {owner}: aicf kernels {owner}"
+    near = get_close_matches(name.removeprefix("kernel."), rows, 3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(rows)}"
+    return f"there is no kernel op '{name}'; {hint}"
+
+
+def to_json(ops: Sequence[Op]) -> str:
+    """The JSON of this file's docstring."""
+    return json.dumps({"version": VERSION, "ops": [asdict(op) for op in ops]}, indent=2, ensure_ascii=False)
+
+
+def to_table(ops: Sequence[Op]) -> str:
+    """To read: what holds for all, and a paragraph an op."""
+    width = max((len(kernel.id) for op in ops for kernel in op.kernels), default=0)
+    head = [
+        f"CPU kernels for {cpu_kernels.chosen()}; of the kernels of an op, the first that takes a use runs it"
+    ]
+    if len(generated := [op.name for op in ops if op.generated]) > 1:
+        head.append(f"generated for each use: {', '.join(generated)}")
+    return "\n\n".join("\n".join(lines) for lines in (head, *(_paragraph(op, width) for op in ops)))
+
+
+def _paragraph(op: Op, width: int) -> list[str]:
+    lines = [f"{op.name}: {op.doc}", *([f"  {op.numerics}"] if op.numerics else [])]
+    if op.generated:
+        made = "LLVM IR on the CPU, CUDA C++ on a GPU"
+        lines.append(f"  gen_{op.name}_…  generated for each use, from its scalar.body: {made}")
+    elif not op.kernels:
+        lines.append("  no kernel on this device")
+    for kernel in op.kernels:
+        place = f"sm_{kernel.min_sm} or newer" if kernel.min_sm else kernel.device
+        lines.append(f"  {kernel.id:{width}}  {place:<14}  {kernel.missing or 'available'}")
+    return lines

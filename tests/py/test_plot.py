@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import children
 import pytest
+from mutated_texts import mutated, run_tool
 from pictures import EXAMPLE, FOLDER, PICTURES, ROOT, draw
 from svg_marks import texts
 
@@ -186,3 +187,17 @@ def test_control_c(plot: Plot, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(aicf_plot, "memory_picture", interrupted)
     assert plot(STEP) == (130, "", "")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_text_is_drawn_or_refused(seed: int) -> None:
+    """Programs of every stage with some changes, most of which break a rule."""
+    text = mutated(seed)
+    for options in ([], ["--timeline"]):
+        code, printed, err = run_tool(aicf_plot, ["-", *options], text)
+        assert code in (0, 1), err
+        assert "internal error" not in err
+        if code == 0:
+            assert ElementTree.fromstring(printed).tag.endswith("svg")
+        else:
+            assert err.startswith("<stdin>:")

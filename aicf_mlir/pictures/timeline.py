@@ -132,7 +132,7 @@ class _Drawing:
             (self.classes[op], f"{op} × {uses[op]}") for op in self.classes if self.classes[op] != "other"
         ]
         if others := [op for op in self.classes if self.classes[op] == "other"]:
-            keys.append(("other", f"{len(others)} other ops × {sum(uses[op] for op in others)}"))
+            keys.append(("other", f"{counted(len(others), 'other op')} × {sum(uses[op] for op in others)}"))
         for class_, text in keys:
             needed = 16 + len(text) * 11 * PROSE_WIDTH + 14
             if x + needed > style.WIDTH - MARGIN and x > MARGIN:
@@ -194,13 +194,18 @@ class _Drawing:
         return self._ticks(scale, lanes.end + 4) + ROW_GAP
 
     def _wait(self, index: int, late: Bar, scale: Scale, lanes: Lanes) -> None:
-        """A line from the launch `index` to one that waits for it; none where one stands right behind the other.
+        """A line from the launch `index` to one that waits for it, in the channel beside the lane that it leaves.
 
-        It runs in the channel beside the lane that it leaves.
+        There is none where one stands right behind the other, but for a wait that is only one for memory.
         """
         early, by_reuse = self.plan.bars[index], index in late.by_reuse
         is_next = early.lane == late.lane and early.end == late.start
-        if is_next or early.end <= scale.begin or late.start < scale.begin or early.lane >= lanes.count:
+        if (
+            (is_next and not by_reuse)
+            or early.end <= scale.begin
+            or late.start < scale.begin
+            or early.lane >= lanes.count
+        ):
             return
         inset = min(6.0, (scale.at(late.end) - scale.at(late.start)) / 2)
         x1, x2 = max(scale.at(early.end) - inset, scale.at(early.start)), scale.at(late.start) + inset

@@ -12,7 +12,7 @@ from test_memory_picture import NAMES, plan_of
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
 from aicf_mlir.dialects.plan.hazards import Range, memory_of
 from aicf_mlir.errors import PlanError
-from aicf_mlir.pictures import timeline_picture
+from aicf_mlir.pictures import style, timeline_picture
 from aicf_mlir.pictures.schedule import Schedule, schedule
 from aicf_mlir.pictures.timeline import PER_ROW
 from aicf_mlir.pictures.units import decimal_step, readable_seconds, tick_seconds
@@ -161,6 +161,25 @@ def test_the_legend_counts_ops() -> None:
         "9 launches: 9 one after another, 7 along the longest path of what must wait, 6 if no memory were used again"
         in written
     )
+
+
+def test_ops_that_no_colour_is_left_for_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(style, "OP_COLOURS", style.OP_COLOURS[:2])
+    written = texts(timeline_picture(plan_of("train_step")))
+    assert [text for text in written if "×" in text] == [
+        "gemm_epilogue × 5",
+        "adam_step × 1",
+        "3 other ops × 3",
+    ]
+
+
+def test_a_wait_for_memory_alone_is_dashed() -> None:
+    """Also of a launch that stands right behind the one that it waits for."""
+    plan = schedule(plan_of("train_step"))
+    drawn = timeline_picture(plan_of("train_step"))
+    assert any(bar.by_reuse for bar in plan.bars)
+    in_key = 1
+    assert drawn.count('class="f r"') == in_key + sum(len(bar.by_reuse) for bar in plan.bars)
 
 
 def test_a_plan_without_launches_is_drawn() -> None:

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects.plan import ProgramOp, find_program
+from aicf_mlir.dialects.train import BackwardOp
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.signature import result_keys, result_labels, steps
 from aicf_mlir.stages import next_stage, run_stages
@@ -44,8 +45,8 @@ def unfinished_stage(module: ModuleOp) -> str | None:
     stage, dialects = next_stage(module), {op.dialect_name() for op in module.walk()}
     if stage != "lowered" or "optim" in dialects:
         return stage
-    if "train" in dialects:
-        return "nn"
+    if "train" in dialects:  # the body of a loop, which may return parameters from the start
+        return "nn" if any(isinstance(op, BackwardOp) for op in module.walk()) else "step"
     results = {role for function in steps(module) for role, _ in result_keys(function)}
     labels = {label.role for function in steps(module) for label in result_labels(function)}
     if "param" in results or "loss" not in labels:

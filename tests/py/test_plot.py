@@ -10,10 +10,12 @@ from xml.etree import ElementTree
 
 import children
 import pytest
+import torch
 from mutated_texts import mutated, run_tool
 from pictures import EXAMPLE, FOLDER, PICTURES, ROOT, draw
 from svg_marks import texts
 
+from aicf_mlir import compile_step
 from aicf_mlir.stages import STAGE_NAMES
 from aicf_mlir.tools import aicf_opt, aicf_plot
 
@@ -86,6 +88,29 @@ def test_a_file_of_any_stage(plot: Plot, tmp_path: Path, stage: str, target: str
     assert {"dw0", "dw1"} <= set(texts(picture))
     if stage in ("buffers", "plan"):
         assert plot(file)[1] == picture, "a plan knows its target"
+
+
+def test_the_body_of_a_loop_at_any_stage(plot: Plot) -> None:
+    """Its gradients are taken and its parameters updated where that is still to be done, and once."""
+    first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in (first, second)]
+
+    def body(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        loss = torch.zeros(())
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+            loss = second(first(batch["x"])).square().mean()
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    step = compile_step(body, example={"x": torch.randn(8, 4)}, device="cpu")
+    drawn = texts(plot("--timeline", text=step.ir("plan"))[1])
+    assert any(text.startswith("sgd_step ×") for text in drawn)
+    for stage in ("nn", "grad", "step", "kernel", "buffers"):
+        code, picture, err = plot("--timeline", text=step.ir(stage))
+        assert (code, err) == (0, "")
+        assert texts(picture) == drawn, stage
 
 
 def test_a_function_without_a_loss_is_lowered_as_it_is(plot: Plot) -> None:

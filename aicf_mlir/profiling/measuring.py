@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from aicf_mlir import _C
 from aicf_mlir.describe import describe
@@ -64,15 +65,33 @@ def profiled(name: str, program: ProgramOp, device: str, measured: Measured) -> 
     """The profile of the step called `name`, with the plan `program`, on `device` ("cpu", "cuda:0")."""
     works = work_of(program)
     rates = rates_of(device, {work.element for work in works if work.element is not None and work.flops})
+    calm = faster_half([sum(seconds for _, seconds in run) for run in measured.launches])
     found: list[LaunchProfile] = []
     for number, (row, work) in enumerate(zip(describe(program), works, strict=True)):
         samples = tuple(run[number][1] for run in measured.launches)
+        seconds = fmean(samples[run] for run in calm)
         kernel_id, kernel = row.kernel_id or "", measured.launches[0][number][0]
         floor = rates.floor(work.nbytes, work.flops, work.element)
         found.append(
             LaunchProfile(
-                row.launch, row.op, kernel_id, kernel, row.source, work.nbytes, work.flops, floor, samples
+                row.launch,
+                row.op,
+                kernel_id,
+                kernel,
+                row.source,
+                work.nbytes,
+                work.flops,
+                floor,
+                seconds,
+                samples,
             )
         )
     threads = _C.threads() if device == "cpu" else None
-    return Profile(name, device, threads, rates, tuple(found), tuple(measured.steps))
+    seconds = fmean(measured.steps[run] for run in faster_half(measured.steps))
+    return Profile(name, device, threads, rates, tuple(found), seconds, tuple(measured.steps))
+
+
+def faster_half(seconds: Sequence[float]) -> list[int]:
+    """Which runs to look at: on a busy machine the slower ones say how long other work took, each in another launch."""
+    order = sorted(range(len(seconds)), key=seconds.__getitem__)
+    return order[: (len(order) + 1) // 2]

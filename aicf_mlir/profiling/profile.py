@@ -10,15 +10,15 @@ The JSON is one object, stable from version to version; keys are added, never ch
                 runs            how many steps were measured with marks between the launches, and as many without
                 rates           of this machine: bytes a second of a copy, operations a second of a product by element type,
                                 null where no kernel multiplies such elements (aicf_mlir/profiling/rates.py)
-                seconds, least  of a step without marks between its launches: the median, the shortest
-                marked          of a step with marks: the median. What the launches of a step took adds up to it
+                seconds, least  of a step without marks between its launches: the mean of the faster half of the runs; the least
+                marked          of a step with marks, in the same way: the seconds of the launches add up to it
                 launches        in the order in which they run
     LAUNCH      launch          "@k3": its name in the plan
                 op              "gemm_epilogue": its name in the kernel dialect
                 kernel_id       "gemm_epilogue_cpu_blas"
                 kernel          the same, with what it has chosen in brackets, as the runtime says that it ran
                 source          [{"file", "line", "layer"}, …], as in aicf_mlir/describe.py
-                seconds, least  the median over all runs, the shortest
+                seconds, least  the mean of the faster half of the steps, the same ones for every launch; the shortest
                 bytes           read and written (aicf_mlir/profiling/work.py)
                 flops           floating-point operations (aicf_mlir/profiling/operations.py); null where nothing says how many
                 floor           seconds that so many bytes and operations take at the rates, whichever is longer
@@ -31,7 +31,6 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from statistics import median
 from typing import Any, Literal
 
 from aicf_mlir.atomic_file import write_file
@@ -61,13 +60,10 @@ class LaunchProfile:
     """Floating-point operations; None where nothing says how many."""
     floor: float
     """Seconds that so many bytes and operations take at the rates of the machine, whichever is longer."""
+    seconds: float
+    """The mean of the faster half of the steps, the same ones for every launch: they add up to those steps."""
     samples: tuple[float, ...] = field(repr=False)
     """Seconds in each run."""
-
-    @cached_property
-    def seconds(self) -> float:
-        """The median over all runs."""
-        return median(self.samples)
 
     @property
     def least(self) -> float:
@@ -99,6 +95,8 @@ class Profile:
     threads: int | None
     rates: Rates
     launches: tuple[LaunchProfile, ...]
+    seconds: float
+    """Of a step without marks between its launches: the mean of the faster half of the runs."""
     samples: tuple[float, ...] = field(repr=False)
     """Seconds of each step without marks between its launches."""
 
@@ -106,11 +104,6 @@ class Profile:
     def runs(self) -> int:
         """How many steps were measured with marks, and as many without."""
         return len(self.samples)
-
-    @cached_property
-    def seconds(self) -> float:
-        """Of a step without marks between its launches: the median."""
-        return median(self.samples)
 
     @property
     def least(self) -> float:
@@ -124,8 +117,8 @@ class Profile:
 
     @property
     def marked(self) -> float:
-        """Of a step with marks: the median. Where a machine is busy, it is more than the medians of the launches together."""
-        return median(self.of_run)
+        """Of a step with marks: the sum of its launches."""
+        return sum(launch.seconds for launch in self.launches)
 
     def table(self, order: Literal["time", "plan"] = "time") -> str:
         """The launches, the longest first or in the order of the plan; then what each op and each layer takes."""

@@ -59,7 +59,7 @@ def launch(name: str, *samples: float, **given: Any) -> LaunchProfile:
         "floor": 1e-6,
         **given,
     }
-    return LaunchProfile(name, samples=samples, **fields)
+    return LaunchProfile(name, seconds=sum(samples[:2]) / 2, samples=samples, **fields)
 
 
 MADE = Profile(
@@ -72,6 +72,7 @@ MADE = Profile(
         launch("@k1", 5e-6, 5e-6, 8e-6, op="copy", kernel="copy", source=(Source("m.py", 13, "1: ReLU"),)),
         launch("@k2", 0.0, 0.0, 0.0, op="copy"),
     ),
+    7e-6,
     (6e-6, 9e-6, 7e-6),
 )
 """With times that are known."""
@@ -130,9 +131,8 @@ def test_the_table_by_time_and_in_the_order_of_the_plan() -> None:
         "   0.00 µs   0.0%     1  the step as a whole",
     ]
     assert by_plan[14:] == [
-        "made on cuda:0: 3 launches, medians of 3 runs",
-        "      8 µs, least     7 µs  the launches",
-        "      9 µs, least     7 µs  a step with marks between them",
+        "made on cuda:0: 3 launches, the faster half of 3 runs",
+        "      8 µs, least     7 µs  the launches, a step with marks between them",
         "      7 µs, least     6 µs  a step without marks",
         "floor: copy 4 TB/s, product of f16 900 Tflop/s, product of f32 no kernel; "
         "over 100 % where caches hold what a launch moves",
@@ -140,11 +140,10 @@ def test_the_table_by_time_and_in_the_order_of_the_plan() -> None:
 
 
 def test_a_step_without_launches() -> None:
-    nothing = Profile("nothing", "cpu", 2, Rates(1e9, {}), (), (1e-7,))
-    assert nothing.table().splitlines()[-5:] == [
-        "nothing on cpu, 2 threads: 0 launches, medians of 1 runs",
-        "   0.00 µs, least  0.00 µs  the launches",
-        "   0.00 µs, least  0.00 µs  a step with marks between them",
+    nothing = Profile("nothing", "cpu", 2, Rates(1e9, {}), (), 1e-7, (1e-7,))
+    assert nothing.table().splitlines()[-4:] == [
+        "nothing on cpu, 2 threads: 0 launches, the faster half of 1 runs",
+        "   0.00 µs, least  0.00 µs  the launches, a step with marks between them",
         "   0.10 µs, least  0.10 µs  a step without marks",
         "floor: copy 1 GB/s; over 100 % where caches hold what a launch moves",
     ]
@@ -311,20 +310,20 @@ def test_aicf_run_prints_times_after_the_results(run: Run) -> None:
     code, out, err = run("--time=3", STEP)
     assert (code, err) == (0, "")
     assert out.startswith(plain)
-    assert "train_step on cpu" in out and "medians of 3 runs" in out
-    assert "medians of 20 runs" in run("--time", MLP)[1]
+    assert "train_step on cpu" in out and "the faster half of 3 runs" in out
+    assert "the faster half of 20 runs" in run("--time", MLP)[1]
 
 
 def test_aicf_run_writes_times(run: Run, tmp_path: Path) -> None:
     trace, table = tmp_path / "trace.json", tmp_path / "times.json"
     code, out, _ = run(STEP, f"--time-trace={trace}", f"--time-json={table}", "--time=2", "--compare=interp")
-    assert code == 0 and "medians of 2 runs" in out
+    assert code == 0 and "the faster half of 2 runs" in out
     document = json.loads(table.read_text())
     assert (document["runs"], document["step"]) == (2, "train_step")
     launches = [e for e in check_trace(json.loads(trace.read_text())) if e["cat"] == "launch"]
     assert len(launches) == 2 * len(document["launches"])
     assert launches[0]["args"]["source"][0].endswith("train_step.mlir:17")
-    assert "medians of 20 runs" in run(STEP, f"--time-json={table}")[1]
+    assert "the faster half of 20 runs" in run(STEP, f"--time-json={table}")[1]
 
 
 @pytest.mark.parametrize(
@@ -361,7 +360,7 @@ def test_aicf_run_measures_no_step_whose_check_fails(run: Run, tmp_path: Path) -
     np.savez(inputs, x=np.array([1, np.nan, 2, 3], np.float32))
     assert run(str(path), "--time=2")[0] == 0
     code, out, err = run(str(path), "--time=2", f"--inputs={inputs}")
-    assert code == 1 and "medians" not in out
+    assert code == 1 and "faster half" not in out
     assert (
         "@f: a check fails on these values (code 3), so launches are skipped and no time says anything" in err
     )

@@ -10,13 +10,13 @@
 // CHECK-NEXT: @k0 {{.*}} 104 {{.*}} gemm_epilogue_cpu_blas
 // CHECK:      time      % count  op
 // CHECK-NEXT: 100.0%     1  gemm_epilogue
-// CHECK:      f on cpu, {{[0-9]+}} threads: 1 launches, medians of 3 runs
+// CHECK:      f on cpu, {{[0-9]+}} threads: 1 launches, the faster half of 3 runs
 // CHECK:      floor: copy {{.*}}B/s, product of f32 {{.*}}flop/s
 
-// DEFAULT:    medians of 20 runs
+// DEFAULT:    the faster half of 20 runs
 
 // PLAN:       @k0 {{.*}} 104 {{.*}} gemm_cpu_blas
-// PLAN:       f on cpu, {{[0-9]+}} threads: 2 launches, medians of 2 runs
+// PLAN:       f on cpu, {{[0-9]+}} threads: 2 launches, the faster half of 2 runs
 
 // JSON:       "version": 1,
 // JSON-NEXT:  "step": "f",

@@ -18,7 +18,8 @@ from aicf_mlir.interpreters.numerics import Array, widen
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.signature import Key, argument_keys, result_keys, return_op, steps
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of
-from aicf_mlir.tools.tensors import Tensor, check_memory, shown_names
+from aicf_mlir.runtime.host_memory import check_memory
+from aicf_mlir.tools.tensors import Tensor, shown_names
 
 
 class FunctionStep:

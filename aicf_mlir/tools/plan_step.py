@@ -19,8 +19,9 @@ from aicf_mlir.ir.roles import ARGUMENT_ROLES, RETURNED_ROLES, UPDATED_ROLES
 from aicf_mlir.ir.signature import Key
 from aicf_mlir.profiling import Profile
 from aicf_mlir.profiling.measuring import Measured, profiled
+from aicf_mlir.runtime.host_memory import check_memory
 from aicf_mlir.runtime.program import Slot, load_program
-from aicf_mlir.tools.tensors import Tensor, check_memory, shown_names
+from aicf_mlir.tools.tensors import Tensor, shown_names
 
 
 class Memory(Protocol):

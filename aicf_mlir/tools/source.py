@@ -9,25 +9,15 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from aicf_mlir.atomic_file import write_file
-from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
-from aicf_mlir.text.limits import MAX_BYTES, decode
+from aicf_mlir.ir.diagnostics import Source
+from aicf_mlir.text.reading import read_text, shown_path
 
 _SEPARATOR = re.compile(r"^[ \t]*// -----.*$", re.MULTILINE)
 
 
 def read_source(path: str) -> Source:
     """The text of a file, or of standard input for `-`; raises `LocatedError` for what is not text."""
-    name = "<stdin>" if path == "-" else path.encode("utf-8", "replace").decode()
-    try:
-        with _open_input(path) as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise LocatedError(Diagnostic("error", f"cannot be read: {reason}", Place(name))) from None
-    if len(data) > MAX_BYTES:
-        message = f"the text is longer than {MAX_BYTES:,} bytes, the most that is read"
-        raise LocatedError(Diagnostic("error", message, Place(name)))
-    return decode(data, name)
+    return read_text(lambda: _open_input(path), "<stdin>" if path == "-" else shown_path(path))
 
 
 def _open_input(path: str) -> AbstractContextManager[BinaryIO]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from aicf_mlir.atomic_file import write_file
-from aicf_mlir.errors import BindError, PlanError
+from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
 from aicf_mlir.ir.roles import ROLES
 from aicf_mlir.ir.signature import STATUS, Key
@@ -25,15 +24,6 @@ from aicf_mlir.passes.clip_gradients import EXAMPLES as LIMITS
 
 _EXAMPLES = {**EXAMPLES, **LIMITS}
 """Of metas, by their names without a group."""
-
-
-def check_memory(nbytes: int, what: str) -> None:
-    """Refuse what does not fit into the memory of this machine, before anything is allocated."""
-    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if nbytes > present:
-        raise PlanError(
-            f"{what} needs {nbytes / 2**30:,.1f} GiB of memory, this machine has {present / 2**30:,.1f}"
-        )
 
 
 @dataclass(frozen=True)

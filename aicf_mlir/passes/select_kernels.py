@@ -1,6 +1,6 @@
 """Write on every launch the kernel id that runs it on the target, and the workspace that the kernel needs.
 
-The function remembers the target as `aicf.target`.
+The function remembers the target as `aicf.target`. In a plan, which says its target itself, launches with an empty id get one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from xdsl.passes import ModulePass
 
 from aicf_mlir.dialects.generated import GeneratedOp, Selection
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.plan import ProgramOp
+from aicf_mlir.dialects.plan.kernels import name_kernels
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry, remarks
 from aicf_mlir.ir.remarks import remark
@@ -87,3 +89,5 @@ class SelectKernelsPass(ModulePass):
                 launch.attributes[TARGET] = StringAttr(self.target)
             elif isinstance(launch, KernelOp):
                 select(launch, selection)
+            elif isinstance(launch, ProgramOp):
+                name_kernels(launch)

@@ -1,11 +1,26 @@
-"""What the launches of a plan are generated from."""
+"""What the launches of a plan run: the use that a kernel is chosen for, and what generated ones are made from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from xdsl.dialects.builtin import StringAttr
+
 from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.dialects.generated import Selection
+from aicf_mlir.dialects.plan.launch import LaunchOp
+from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
+from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir.registry import Use
+
+
+def use_of(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> Use:
+    """What a kernel is asked for by `launch`."""
+    inputs, outputs = (
+        [slots[name].operand_spec for name in names] for names in (launch.reads, launch.writes)
+    )
+    return Use.of(launch.op.data, inputs, outputs, launch.values, launch.counts)
 
 
 def generated_kernels(program: ProgramOp) -> dict[str, Kernel]:
@@ -16,10 +31,19 @@ def generated_kernels(program: ProgramOp) -> dict[str, Kernel]:
     for launch in program.launches:
         if launch.body is None or launch.kernel_id.data in found:
             continue
-        inputs, outputs = (
-            [slots[name].operand_spec for name in names] for names in (launch.reads, launch.writes)
-        )
-        use = Use.of(launch.op.data, inputs, outputs, launch.values, launch.counts)
-        if (kernel := selection.generated(use)) is not None:
+        if (kernel := selection.generated(use_of(launch, slots))) is not None:
             found[kernel.id] = kernel
     return found
+
+
+def name_kernels(program: ProgramOp) -> None:
+    """Write a kernel id on each launch of a valid plan whose id is empty, for the plan's own target."""
+    selection, slots = Selection(program.parent_op(), program.target.data), program.slots
+    for launch in program.launches:
+        if launch.kernel_id.data:
+            continue
+        try:
+            kernel_id, _ = selection.select(use_of(launch, slots))
+        except (SelectionError, VerifyError) as error:
+            launch.emit_error(f"no kernel for target {program.target.data}", error)
+        launch.kernel_id = StringAttr(kernel_id)

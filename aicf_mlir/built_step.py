@@ -46,7 +46,7 @@ class BuiltStep:
         self.meta = built.hyperparameters
         self._store = built.store
         self._session = built.store.session
-        self._request = replace(self._request, groups=None)
+        self._request = replace(self._request, groups=None, plan=built.plan_file)
         self._sizes = FurtherSizes(self._request.further_sizes, len(built.plans))
         self._structure = built.traces[0].structure
         self._optimizer_state = built.optimizer_state
@@ -98,8 +98,9 @@ class BuiltStep:
         return self._plans[active if active > 0 else 0]
 
     def guards(self) -> list[Guard]:
-        """What the step was compiled for: every Python value it read, compared before each step."""
-        return list(self._guards.guards)
+        """What the step was compiled for: every Python value it read, compared before each step; and a plan that was given."""
+        file = self._built.plan_file
+        return [*self._guards.guards, *([] if file is None else [file.guard])]
 
     @property
     def gradients(self) -> dict[str, torch.Tensor]:
@@ -165,7 +166,9 @@ class BuiltStep:
         stages = self._built.stages[self._plans.index(self._active)]
         if stage not in stages:
             raise BindError(f"no stage {stage!r}; there are {', '.join(stages)}")
-        return f"{stages.text(stage)}\n"
+        file = self._built.plan_file
+        note = "" if file is None or stage == "plan" else f"// of the model; {file.told}\n"
+        return f"{note}{stages.text(stage)}\n"
 
     def describe(self, *, json: bool = False) -> str:
         """Every launch of the plan: named operands and results, attributes, kernel, numerics, the user's line and layer.
@@ -173,7 +176,8 @@ class BuiltStep:
         A text to read, or with `json` the format that `aicf_mlir.describe` documents.
         """
         launches = describe.describe(self._built.stages[self._plans.index(self._active)]["plan"])
-        return describe.to_json(launches) if json else describe.to_table(launches)
+        plan = None if (file := self._built.plan_file) is None else file.told
+        return describe.to_json(launches, plan) if json else describe.to_table(launches, plan)
 
     def source(self, kernel_id: str) -> str:
         """The code of a generated kernel of the plan: LLVM IR on the CPU, CUDA C++ on a GPU. BindError for another id."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from aicf_mlir.frontend.structure import Batch, expect_one, several, shapes_of
 from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.ir.signature import result_labels, steps
 from aicf_mlir.loss_scaling import LossScale, LossScaling
+from aicf_mlir.plan_file import PlanFile
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
@@ -68,6 +70,7 @@ def compile_train_step(
     metrics: Mapping[str, str] | None = None,
     loss_scale: Literal["dynamic"] | float | LossScale | None = None,
     ema: float | None = None,
+    plan: str | os.PathLike[str] | None = None,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
 
@@ -106,10 +109,14 @@ def compile_train_step(
 
     `metrics` gathers outputs over steps, {"accuracy": "mean"}, by "mean", "sum", "max" or "min"; `step.metrics()` reads them.
 
+    `plan` is the path of a plan that somebody has edited: what `step.ir("plan")` of this model, options and shapes has written.
+    The step runs that plan, with whatever it says otherwise; it must bind, update and check what the step's own does. A kernel id
+    of "" is filled in, and so are all addresses in an edited `step.ir("buffers")`. See `docs/tour.md`.
+
     Steps over the same model or optimizer share parameters and state: each sees the others' updates, and they run one at a time.
 
     Raises TraceError for what cannot be expressed, SelectionError when a kernel is missing for the device, BindError for tensors
-    that do not fit.
+    that do not fit, VerifyError with file, line and column for a plan that breaks a rule.
     """
     count = checked_count(accumulate, further_sizes)
     request = Request(
@@ -132,6 +139,7 @@ def compile_train_step(
         metrics=Metrics(metrics),
         scaling=LossScaling.of(loss_scale, check_finite),
         average=WeightAverage(ema),
+        plan=PlanFile.read(plan),
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
     vars(optimizer)["_aicf_step"] = weakref.ref(step)
@@ -154,6 +162,7 @@ def compile_eval_step(
     seed: int | None = None,
     further_sizes: int = 0,
     metrics: Mapping[str, str] | None = None,
+    plan: str | os.PathLike[str] | None = None,
 ) -> CompiledEvalStep:
     """Compile the loss of `model` alone: the step computes it and trains nothing.
 
@@ -174,6 +183,7 @@ def compile_eval_step(
         random=RandomState(seed),
         further_sizes=expect_further_sizes(further_sizes),
         metrics=Metrics(metrics),
+        plan=PlanFile.read(plan),
     )
     return CompiledEvalStep(request, request.build(), warmup_required=False)
 
@@ -207,6 +217,8 @@ class Request:
     metrics: Metrics = field(default_factory=Metrics)
     scaling: LossScaling = field(default_factory=LossScaling)
     average: WeightAverage = field(default_factory=WeightAverage)
+    plan: PlanFile | None = None
+    """A plan that takes the place of the step's own."""
     groups: tuple[ShapeGroup, ...] | None = None
     """The shape groups, once they are no more those that were asked for at first."""
 
@@ -256,6 +268,8 @@ class Request:
         self.clipping.check(next(iter(self.optimizers), None))
         where = _device(self.device)
         _check_dtype(self.model, self.dtype)
+        if self.plan is not None:
+            self.plan.expect_one_size(len(self.shape_groups), self.further_sizes)
         host_values: dict[str, HostValue] = {}
         traces = self.trace(host_values)
         if self.meta:
@@ -271,8 +285,11 @@ class Request:
             self.scaling.check_outputs(outputs)
         modules = [traced.module.clone() for traced in traces]
         stages = [self.lower(traced, str(where)) for traced in traces]
+        plan_file = None if self.plan is None else self.plan.bound_to(stages[0], where)
         programs = [load_program(snapshots["plan"]) for snapshots in stages]
         log.info("%s: compiled %d shape group(s) for %s", self.name, len(programs), where)
+        if plan_file is not None:
+            log.info("%s: %s", self.name, plan_file.told)
         groups = _optimizer_groups(stages[0]["step"]) if self.optimizers else []
         return bind_step(
             traces,
@@ -284,6 +301,7 @@ class Request:
             where,
             host_values,
             self.clipping.numbers,
+            plan_file,
         )
 
     def lower(self, traced: Traced, device: str) -> Snapshots:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
@@ -17,6 +18,7 @@ from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.structure import Batch, shapes_of
 from aicf_mlir.loop_step import CompiledLoopStep
+from aicf_mlir.plan_file import PlanFile
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
 
 Body = Callable[..., Any]
@@ -60,6 +62,7 @@ def compile_step(
     seed: int | None = None,
     further_sizes: int = 0,
     metrics: Mapping[str, str] | None = None,
+    plan: str | os.PathLike[str] | None = None,
 ) -> CompiledLoopStep:
     """Compile the body of a training loop, a function of a batch, as its user writes it:
 
@@ -99,6 +102,7 @@ def compile_step(
         random=RandomState(seed),
         further_sizes=expect_further_sizes(further_sizes),
         metrics=Metrics(metrics),
+        plan=PlanFile.read(plan),
         body=traced,
     )
     return CompiledLoopStep(request, request.build(), warmup_required)

@@ -330,9 +330,10 @@ class CompiledTrainStep(BuiltStep):
         stages = self._built.stages[self._plans.index(plan)]
         modules = {name: stages[name] for name in stages}
         text = plan.placement(load_program(modules["plan"]))
-        arenas, device = plan.arenas, self._store.device
+        arenas, device, stream = plan.arenas, self._store.device, self._stream
+        file = self._built.plan_file
         return certify(
-            Subject(self.name, plan.bound, text, modules, arenas, plan.executor, device, self._stream), steps
+            Subject(self.name, plan.bound, text, modules, arenas, plan.executor, device, stream, file), steps
         )
 
     @property

@@ -4,6 +4,7 @@
 what it found. The JSON is one object, stable from version to version; keys are added, never changed while `version` stays:
 
     {"version": 1, "launches": [LAUNCH, …]}                in the order in which they run
+                "plan": text    where the plan comes from, and only if it is not the step's own
     LAUNCH      launch          "@k3" in a plan, "%relu" (the first result) in a function: as it is called in the text
                 op              "gemm_epilogue": its name in the kernel dialect
                 kernel_id       "gemm_epilogue_cpu_blas"; null before select-kernels
@@ -120,15 +121,16 @@ def describe(module: ModuleOp | ProgramOp) -> tuple[Description, ...]:
     return tuple(found)
 
 
-def to_json(launches: Sequence[Description]) -> str:
-    """The description as JSON, two columns of indent a level."""
-    document = {"version": VERSION, "launches": [asdict(launch) for launch in launches]}
+def to_json(launches: Sequence[Description], plan: str | None = None) -> str:
+    """The description as JSON, two columns of indent a level; `plan` says where the plan comes from."""
+    told = {} if plan is None else {"plan": plan}
+    document = {"version": VERSION, **told, "launches": [asdict(launch) for launch in launches]}
     return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
 
 
-def to_table(launches: Sequence[Description]) -> str:
-    """The description to be read: a paragraph for each launch, a line for each tensor."""
-    return "\n\n".join(_paragraph(launch) for launch in launches)
+def to_table(launches: Sequence[Description], plan: str | None = None) -> str:
+    """The description to be read: a paragraph for each launch, a line for each tensor; `plan` as in `to_json`."""
+    return "\n\n".join([*([] if plan is None else [plan]), *map(_paragraph, launches)])
 
 
 def _of_program(program: ProgramOp) -> list[Description]:

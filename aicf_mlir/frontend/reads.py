@@ -19,7 +19,7 @@ import torch
 
 from aicf_mlir.frontend.source import is_users_file
 
-Kind = Literal["item", "items", "members", "cell", "class", "slot", "bytes", "equal"]
+Kind = Literal["item", "items", "members", "cell", "class", "slot", "bytes", "equal", "file"]
 """
 item      one entry of a dictionary, or that there is none
 items     all entries of a dictionary, in order
@@ -29,6 +29,7 @@ class     an attribute of a class, found as Python finds it
 slot      an attribute of an object without a dictionary
 bytes     the memory of an array
 equal     the members of a set or a deque, compared by value
+file      a file that was read once, when the step was compiled
 """
 
 
@@ -83,6 +84,8 @@ class Read:
             case "equal":
                 kind = self.owner.__class__
                 return kind(self.owner)
+            case "file":
+                return self.owner
 
     @property
     def place(self) -> tuple[str, int, str]:

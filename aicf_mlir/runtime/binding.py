@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from xdsl.dialects.builtin import ModuleOp
@@ -32,6 +33,9 @@ from aicf_mlir.runtime.step_numbers import StepNumber
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.stages import Snapshots
 
+if TYPE_CHECKING:
+    from aicf_mlir.plan_file import PlanFile
+
 
 @dataclass(frozen=True)
 class Built:
@@ -47,6 +51,8 @@ class Built:
     optimizers: Sequence[torch.optim.Optimizer]
     optimizer_state: OptimizerStates | None
     host_values: Mapping[str, HostValue]
+    plan_file: PlanFile | None = None
+    """Where the plan comes from, if it is not the step's own."""
 
 
 def bind_step(
@@ -59,6 +65,7 @@ def bind_step(
     device: torch.device,
     host_values: Mapping[str, HostValue],
     numbers: Mapping[str, StepNumber],
+    plan_file: PlanFile | None = None,
 ) -> Built:
     """Bind one plan per shape group to the tensors of the first trace."""
     parameters = traces[0].parameters
@@ -104,7 +111,16 @@ def bind_step(
             )
             hyperparameters.refresh = weakref.WeakMethod(state.refresh)
     return Built(
-        traces, traced_modules, stages, store, plans, hyperparameters, optimizers, state, host_values
+        traces,
+        traced_modules,
+        stages,
+        store,
+        plans,
+        hyperparameters,
+        optimizers,
+        state,
+        host_values,
+        plan_file,
     )
 
 

@@ -99,6 +99,8 @@ class Guards:
                 self.watched.bytes(read.owner, handler)
             case "equal":
                 self.watched.call(partial(eq, read.owner, read.value()), True, handler)
+            case "file":
+                pass  # what was read is what runs, whatever becomes of the file
 
     def changed(self) -> list[Guard]:
         """The guards whose value is another one now."""

@@ -33,18 +33,24 @@ class Retrace:
 
 
 def _difference(before: Traced, module: ModuleOp, now: Traced) -> str:
-    text, new_text = to_text(module), str(now)
-    if text != new_text:
-        lines = unified_diff(text.splitlines(), new_text.splitlines(), lineterm="", n=0)
-        changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
-        shown = next((line for line in changed if "func.func" not in line), changed[0])
-        return f"traced again, a line of the step is `{shown[:1]} {' '.join(shown[1:].split())[:120]}`"
+    if line := changed_line(to_text(module), str(now)):
+        return line
     tensors = {**before.parameters, **before.buffers}
     for name, tensor in {**now.parameters, **now.buffers}.items():
         own = tensors[name]
         if own is not tensor and not _equal_constants(name, own, tensor):
             return f"{name!r} is another tensor"
     return ""
+
+
+def changed_line(text: str, new_text: str) -> str:
+    """The first line in which a step is another than it was, in words; empty where the two texts are one."""
+    if text == new_text:
+        return ""
+    lines = unified_diff(text.splitlines(), new_text.splitlines(), lineterm="", n=0)
+    changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    shown = next((line for line in changed if "func.func" not in line), changed[0])
+    return f"traced again, a line of the step is `{shown[:1]} {' '.join(shown[1:].split())[:120]}`"
 
 
 def _equal_constants(name: str, a: torch.Tensor, b: torch.Tensor) -> bool:

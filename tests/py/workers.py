@@ -1,6 +1,6 @@
 """A child process that works through numbered jobs; each is measured, and none outlives its time.
 
-python workers.py plans|texts|bombs        reads a seed or a name a line, answers with a line of JSON each
+python workers.py plans|texts|edited|bombs        reads a seed or a name a line, answers with a line of JSON each
 """
 
 from __future__ import annotations
@@ -118,6 +118,8 @@ def main(kind: str) -> None:
         from mutated_plans import run_job as job_of
     elif kind == "texts":
         from mutated_texts import run_job as job_of
+    elif kind == "edited":
+        from edited_plans import run_job as job_of
     else:
         from bombs import run_job as job_of
     out = sys.stdout

@@ -44,4 +44,5 @@ def certify(subject: Subject, steps: int) -> Certificate:
         steps,
         sum(nbytes for _, _, nbytes in subject.compared()),
         tuple(sorted(findings, key=lambda finding: order.index(finding.check))),
+        None if subject.plan_file is None else subject.plan_file.told,
     )

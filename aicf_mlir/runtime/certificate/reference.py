@@ -84,8 +84,24 @@ def check_reference(subject: Subject, start: Saved, steps: int) -> list[Finding]
         if wrong:
             where, culprit = _locate(subject, before, arguments, top, expected)
             message = f"step {i + 1} is not what the model says: {wrong}{where}"
+            if subject.plan_file is not None:
+                message += f"; the plan is that of {subject.plan_file.origin}"
             return [Finding("reference", message, culprit)]
-    return []
+    return _other_formulas(subject)
+
+
+def _other_formulas(subject: Subject) -> list[Finding]:
+    """What a plan from outside computes by other formulas, where this batch has not shown it."""
+    comparison = subject.comparison
+    if comparison is None or not comparison.results:
+        return []
+    message = (
+        "with these values the step is what the model says, but not by its formulas: with others it may differ in "
+        + ", ".join(comparison.results)
+    )
+    symbols = [launch.symbol for launch in subject.launch_ops]
+    culprit = None if comparison.first is None else subject.culprit(symbols.index(comparison.first))
+    return [Finding("reference", message, culprit)]
 
 
 def read_arguments(subject: Subject) -> dict[Key, Array]:
@@ -189,18 +205,24 @@ def _wrong_launch(
     """Run the launches one by one; the first whose outputs are not those of its op in stage 'kernel'."""
     subject.restore(before)
     subject.poison(EAGER_POISON)
+    missing = set(range(len(ops)))
     for index, launch in enumerate(subject.program.launches):
         op_name = subject.launch_ops[index].op.data
         inputs = [subject.read(place) for place in launch["inputs"]]
         subject.part([launch]).run(subject.stream)
         outputs = [subject.read(place) for place in launch["outputs"]]
-        if index >= len(ops):
-            if op_name == "copy":  # what bufferize adds at the end
+        place = subject.place_in_own_plan(index)
+        if place is None or place >= len(ops):
+            if place is not None and op_name == "copy":  # what bufferize adds at the end
                 continue
             return "; the plan has a launch that no op of stage 'kernel' stands for", subject.culprit(index)
-        op = ops[index]
+        op = ops[place]
+        missing.discard(place)
         if op.op_name != op_name:
             where = f"; the plan launches {op_name} where stage 'kernel' has {op.name} at {source_of(op)}"
+            return where, subject.culprit(index)
+        if len(op.results) != len(outputs):
+            where = f"; a launch has {len(outputs)} results where {op.name} of stage 'kernel' has {len(op.results)}"
             return where, subject.culprit(index)
         for result, output in zip(op.results, outputs, strict=True):
             if (why := fault(output, expected.values[result], expected.runs_of(result))) is None:
@@ -220,7 +242,7 @@ def _wrong_launch(
             return f"; a launch differs from its op in stage 'kernel' ({why}): {reason}", subject.culprit(
                 index
             )
-    if len(subject.program.launches) < len(ops):
-        op = ops[len(subject.program.launches)]
+    if missing:
+        op = ops[min(missing)]
         return f"; no launch stands for {op.name} of stage 'kernel' at {source_of(op)}", None
     return "; each launch alone is right, so a later one overwrites what is still needed", None

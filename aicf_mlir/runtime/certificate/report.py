@@ -55,6 +55,8 @@ class Certificate:
     compared_bytes: int
     """Per step: parameters, optimizer state, meta slots, buffers, gradients and outputs."""
     findings: tuple[Finding, ...]
+    plan: str | None = None
+    """Of which file the plan is, and in what it differs from the step's own; None for the step's own."""
 
     @property
     def equal(self) -> bool:
@@ -72,6 +74,7 @@ class Certificate:
             f"{self.name} on {self.device}: {verdict}"
             f" ({self.launches} launches, {self.steps} steps, {self.compared_bytes:,} bytes compared after each)"
         ]
+        lines += [] if self.plan is None else [f"  {self.plan}"]
         for check, meaning in CHECKS.items():
             found = self.of(check)
             lines.append(f"  {'FAILS' if found else 'ok':<6}{check:<10} {meaning}")
@@ -79,7 +82,10 @@ class Certificate:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """The same as JSON: {name, device, launches, steps, compared_bytes, equal, findings: [{check, message, culprit}]}."""
+        """The same as JSON: {name, device, launches, steps, compared_bytes, equal, plan, findings}.
+
+        A finding is {check, message, culprit}; `plan` is null where the plan is the step's own.
+        """
         return json.dumps({**asdict(self), "equal": self.equal})
 
     def __str__(self) -> str:

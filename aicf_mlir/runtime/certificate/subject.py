@@ -14,6 +14,7 @@ from xdsl.ir import Operation
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.plan import LaunchOp, find_program
+from aicf_mlir.dialects.plan.differences import Comparison
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array, places, widen
 from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.ir.locations import origin
@@ -23,6 +24,7 @@ from aicf_mlir.runtime.program import Program, Slot
 
 if TYPE_CHECKING:
     from aicf_mlir._C import Launch
+    from aicf_mlir.plan_file import PlanFile
 
 Place: TypeAlias = "_C.Slot"
 """Arena, offset in bytes, element type, shape, and strides where it is not dense."""
@@ -47,6 +49,19 @@ class Subject:
     """Captured."""
     device: str
     stream: int
+    plan_file: PlanFile | None = None
+    """Where the plan comes from, if it is not the step's own."""
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The plan beside the step's own, if it is not that."""
+        return None if self.plan_file is None else self.plan_file.comparison
+
+    def place_in_own_plan(self, index: int) -> int | None:
+        """Where the launch at `index` stands in the step's own plan, by its name; None for one that is not there."""
+        if (comparison := self.comparison) is None:
+            return index
+        return comparison.places.get(self.launch_ops[index].symbol)
 
     @cached_property
     def launch_ops(self) -> list[LaunchOp]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,8 +42,13 @@ class Placement:
         self._slots = {key: slots[key] for key in planned}
         self._moves = self._planned != self._slots
         self._order: dict[str, tuple[list[int], list[Key]]] = {}
-        """By arena of the plan: the offsets of its slots in order, and their keys."""
-        for key, slot in sorted(planned.items(), key=lambda item: item[1].offset):
+        """By arena of the plan: the offsets of its slots in order, and their keys.
+
+        One without elements may lie anywhere, in the midst of another too: it is found where nothing else is.
+        """
+        with_elements = {slot.arena for slot in planned.values() if slot.nbytes}
+        found = [item for item in planned.items() if item[1].nbytes or item[1].arena not in with_elements]
+        for key, slot in sorted(found, key=lambda item: item[1].offset):
             starts, keys = self._order.setdefault(slot.arena, ([], []))
             starts.append(slot.offset)
             keys.append(key)
@@ -70,8 +76,10 @@ class Placement:
         if arena not in SHARED_ROLES:
             return place
         starts, keys = self._order[arena]
-        key = keys[bisect_right(starts, offset) - 1]
+        key = keys[max(bisect_right(starts, offset) - 1, 0)]
         planned, slot = self._planned[key], self._slots[key]
+        if not prod(place[3]):
+            return slot.arena, slot.offset, *spec  # pyright: ignore[reportReturnType]
         return slot.arena, slot.offset + offset - planned.offset, *spec  # pyright: ignore[reportReturnType]
 
 

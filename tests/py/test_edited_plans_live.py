@@ -189,6 +189,9 @@ def test_a_step_that_shares_a_parameter_without_elements(tmp_path: Path) -> None
     module = parse_module(text)
     slots = find_program(module).slots
     nothing = next(slot for slot in slots.values() if slot.label is not None and slot.label.data == "nothing")
+    nothing.detach()
+    program = find_program(module)
+    program.body.block.insert_op_before(nothing, program.launches[0])
     for offset in (0, 256, 512):
         nothing.set_place(nothing.role.data, offset)
         path = tmp_path / "edited.mlir"

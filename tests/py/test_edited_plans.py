@@ -265,6 +265,11 @@ def test_a_plan_without_addresses_gets_them(tmp_path: Path) -> None:
     buffers, text = trained.plan("buffers"), trained.plan()
     step = trained.compiled(plan=stored(tmp_path, buffers))
     assert step.ir("plan") == text
+    trained.anew()
+    unordered = re.sub(r"\s+after (@\w+(, )?)+", "", buffers)
+    assert "after" in buffers and "after" not in unordered
+    step = trained.compiled(plan=stored(tmp_path, unordered))
+    assert step.ir("plan") == text
 
 
 def test_parts_that_are_written_in_another_order_are_the_same(tmp_path: Path) -> None:

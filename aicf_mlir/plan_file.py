@@ -67,11 +67,11 @@ class PlanFile:
         source = read_text(partial(Path.open, Path(name), "rb"), shown_path(name))
         parsed = parse_source(make_context(), source)
         try:
+            check_legal(parsed.module, STAGES[-1])
             program = find_program(parsed.module)
             has_addresses = bool(program.arenas) or program.peak is not None
             if not has_addresses:
                 _order(program)
-            check_legal(parsed.module, STAGES[-1])
             verify_module(parsed.module)
             name_kernels(program)
             if not has_addresses:

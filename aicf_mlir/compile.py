@@ -29,11 +29,11 @@ from aicf_mlir.frontend.structure import Batch, expect_one, several, shapes_of
 from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.ir.signature import result_labels, steps
 from aicf_mlir.loss_scaling import LossScale, LossScaling
-from aicf_mlir.plan_file import PlanFile
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
 from aicf_mlir.runtime.micro_batches import StepBatch, checked_count, each_step, shapes_of_parts
+from aicf_mlir.runtime.plan_file import PlanFile
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.stages import Snapshots, make_context, run_stages
 

@@ -18,8 +18,8 @@ from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.structure import Batch, shapes_of
 from aicf_mlir.loop_step import CompiledLoopStep
-from aicf_mlir.plan_file import PlanFile
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
+from aicf_mlir.runtime.plan_file import PlanFile
 
 Body = Callable[..., Any]
 

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from io import StringIO
 from typing import Any, TypeVar, cast
 
@@ -54,6 +55,16 @@ _LOCATIONS = (UnknownLoc, FileLineColLoc, NameLoc, FusedLoc, CallSiteLoc)
 
 ELIDED = "__elided__"
 """What mlir-opt prints in the place of a literal that it leaves out; both read it."""
+
+
+def changed_line(text: str, new_text: str) -> str:
+    """The first line in which a step is another than it was, in words; empty where the two texts are one."""
+    if text == new_text:
+        return ""
+    lines = unified_diff(text.splitlines(), new_text.splitlines(), lineterm="", n=0)
+    changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    shown = next((line for line in changed if "func.func" not in line), changed[0])
+    return f"traced again, a line of the step is `{shown[:1]} {' '.join(shown[1:].split())[:120]}`"
 
 
 def to_text(

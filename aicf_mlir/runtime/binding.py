@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from xdsl.dialects.builtin import ModuleOp
@@ -28,13 +27,11 @@ from aicf_mlir.runtime.optimizer_state import (
     OptimizerStates,
     shared_views,
 )
+from aicf_mlir.runtime.plan_file import PlanFile
 from aicf_mlir.runtime.program import Program
 from aicf_mlir.runtime.step_numbers import StepNumber
 from aicf_mlir.runtime.store import Store
 from aicf_mlir.stages import Snapshots
-
-if TYPE_CHECKING:
-    from aicf_mlir.plan_file import PlanFile
 
 
 @dataclass(frozen=True)

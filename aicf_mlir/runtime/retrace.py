@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import unified_diff
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.reads import Read
-from aicf_mlir.ir.printing import to_text
+from aicf_mlir.ir.printing import changed_line, to_text
 from aicf_mlir.runtime.binding import Built
 
 if TYPE_CHECKING:
@@ -41,16 +40,6 @@ def _difference(before: Traced, module: ModuleOp, now: Traced) -> str:
         if own is not tensor and not _equal_constants(name, own, tensor):
             return f"{name!r} is another tensor"
     return ""
-
-
-def changed_line(text: str, new_text: str) -> str:
-    """The first line in which a step is another than it was, in words; empty where the two texts are one."""
-    if text == new_text:
-        return ""
-    lines = unified_diff(text.splitlines(), new_text.splitlines(), lineterm="", n=0)
-    changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
-    shown = next((line for line in changed if "func.func" not in line), changed[0])
-    return f"traced again, a line of the step is `{shown[:1]} {' '.join(shown[1:].split())[:120]}`"
 
 
 def _equal_constants(name: str, a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -23,7 +23,7 @@ LAYERS = (
     ("passes",),
     ("universe", "pipeline", "text"),
     ("stages", "plugins", "describe", "sources"),
-    ("frontend", "profiling"),
+    ("frontend", "profiling", "pictures"),
     ("runtime",),
     ("clipping", "loss_scaling", "averaging"),
     ("built_step", "compiled_step", "eval_step", "loop_step", "compile", "compile_body"),

@@ -20,11 +20,11 @@ from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.ir.locations import origin
 from aicf_mlir.ir.roles import UNDEFINED_ROLES
 from aicf_mlir.runtime.certificate.report import Culprit
+from aicf_mlir.runtime.plan_file import PlanFile
 from aicf_mlir.runtime.program import Program, Slot
 
 if TYPE_CHECKING:
     from aicf_mlir._C import Launch
-    from aicf_mlir.plan_file import PlanFile
 
 Place: TypeAlias = "_C.Slot"
 """Arena, offset in bytes, element type, shape, and strides where it is not dense."""

@@ -19,13 +19,12 @@ from aicf_mlir.dialects.plan.kernels import name_kernels
 from aicf_mlir.errors import AicfError, BindError
 from aicf_mlir.frontend.reads import Read
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Locator
-from aicf_mlir.ir.printing import to_text
+from aicf_mlir.ir.printing import changed_line, to_text
 from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.passes.plan_memory import plan as plan_memory
 from aicf_mlir.runtime.guards import Guard
 from aicf_mlir.runtime.host_memory import check_memory, host_memory
 from aicf_mlir.runtime.plan_binding import binding_faults
-from aicf_mlir.runtime.retrace import changed_line
 from aicf_mlir.stages import STAGES, Snapshots, check_legal
 from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.text.reading import read_text, shown_path

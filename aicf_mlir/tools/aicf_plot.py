@@ -8,11 +8,13 @@ from collections.abc import Sequence
 
 from xdsl.utils.exceptions import DiagnosticException
 
+from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.errors import AicfError, VerifyError
 from aicf_mlir.ir.diagnostics import LocatedError, Source
 from aicf_mlir.ir.registry import check_target
 from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.pictures import memory_picture, timeline_picture
+from aicf_mlir.profiling.times import times_of
 from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.tools.command_line import OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.planned import make_planned
@@ -23,6 +25,7 @@ Draw the plan of a step as SVG, with a tooltip for each slot and each launch.
 
   aicf-plot examples/train_step.mlir -o memory.svg                which slots keep which bytes, and when
   aicf-plot --timeline examples/train_step.mlir -o timeline.svg   which launches wait for which
+  aicf-plot --timeline --times times.json step.plan -o timeline.svg   as aicf-run step.plan --time-json=times.json measured
   aicf-opt --stage plan --target sm_90 examples/train_step.mlir | aicf-plot - -o memory.svg
 
 A file above plan level is lowered first, as aicf-opt --stage plan does.
@@ -36,6 +39,11 @@ def build_parser() -> ToolParser:
     add("input", metavar="FILE", help="input, - for standard input")
     add("-o", dest="output", default="-", metavar="FILE.svg", help="output (default: standard output)")
     add("--timeline", action="store_true", help="draw the launches and what they wait for, not the memory")
+    add(
+        "--times",
+        metavar="FILE.json",
+        help="with --timeline: what aicf-run --time-json measured of this plan",
+    )
     add("--target", metavar="T", help="target of a file above plan level: cpu (default), sm_80, sm_90, …")
     add("--debug", action="store_true", help="show the Python traceback of an internal error")
     add("--version", action=VersionAction)
@@ -57,17 +65,26 @@ class Run:
         try:
             verify_module(parsed.module)
             program = make_planned(parsed.module, context, self.options.target)
-            picture = timeline_picture(program) if self.options.timeline else memory_picture(program)
+            picture = self.drawn(program)
         except (DiagnosticException, AicfError) as error:
             raise LocatedError(parsed.locator.describe(error)) from error
         write_output(self.options.output, picture)
         return OK
+
+    def drawn(self, program: ProgramOp) -> str:
+        """The picture that was asked for."""
+        if not self.options.timeline:
+            return memory_picture(program)
+        times = self.options.times
+        return timeline_picture(program, None if times is None else times_of(read_source(times), program))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool; returns 0, 1 for refused input, 2 for a wrong command line, 70 for a bug."""
     parser = build_parser()
     options = parser.parse(sys.argv[1:] if arguments is None else arguments)
+    if options.times is not None and not options.timeline:
+        parser.error("--times is for --timeline: memory does not take longer")
     try:
         check_target(options.target or "cpu")
     except VerifyError as error:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import children
@@ -17,7 +20,7 @@ from svg_marks import texts
 
 from aicf_mlir import compile_step
 from aicf_mlir.stages import STAGE_NAMES
-from aicf_mlir.tools import aicf_opt, aicf_plot
+from aicf_mlir.tools import aicf_opt, aicf_plot, aicf_run
 
 STEP = str(ROOT / EXAMPLE)
 Plot = Callable[..., tuple[int, str, str]]
@@ -177,6 +180,12 @@ def test_a_file_that_cannot_be_drawn_is_exit_code_1(
         ((STEP, "--timelin"), 2, "unknown option '--timelin'; did you mean --timeline"),
         ((STEP, "other.mlir"), 2, "unexpected argument 'other.mlir'; one input file is read"),
         ((STEP, "--target", "sm_7"), 2, "there is no target 'sm_7'; there are cpu, sm_75"),
+        ((STEP, "--times", "t.json"), 2, "--times is for --timeline"),
+        (
+            (STEP, "--timeline", "--times", "t.json"),
+            1,
+            "t.json: error: cannot be read: No such file or directory",
+        ),
         (("missing.mlir",), 1, "missing.mlir: error: cannot be read: No such file or directory"),
         ((STEP, "-o", "missing/out.svg"), 1, "missing/out.svg: No such file or directory"),
     ],
@@ -184,6 +193,62 @@ def test_a_file_that_cannot_be_drawn_is_exit_code_1(
 def test_a_wrong_command_line(plot: Plot, arguments: tuple[str, ...], code: int, message: str) -> None:
     got, out, err = plot(*arguments)
     assert (got, out) == (code, "")
+    assert message in err
+
+
+@pytest.fixture
+def measured(plot: Plot, tmp_path: Path) -> tuple[str, Path]:
+    """A plan, and the JSON of its profile."""
+    plan, times = str(tmp_path / "step.plan"), tmp_path / "times.json"
+    assert aicf_opt.main(["--stage", "plan", STEP, "-o", plan]) == 0
+    assert aicf_run.main([plan, "--time=1", f"--time-json={times}"]) == 0
+    plot(plan)  # takes what was printed
+    return plan, times
+
+
+def test_launches_are_as_wide_as_they_took(plot: Plot, measured: tuple[str, Path]) -> None:
+    plan, times = measured
+    code, picture, err = plot(plan, "--timeline", "--times", str(times))
+    assert (code, err) == (0, "")
+    assert any("µs" in text for text in texts(picture))
+    profile = json.loads(times.read_text())
+    profile["launches"][2]["seconds"] = 7.0
+    times.write_text(json.dumps(profile))
+    assert any("7 s" in text for text in texts(plot(plan, "--timeline", "--times", str(times))[1]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda d: d["launches"].pop(),
+            "times.json: the profile is of another plan: it lacks @k8, adam_step_cpu",
+        ),
+        (
+            lambda d: d["launches"][0].update(launch="@k99"),
+            "the profile is of another plan: it lacks @k0, gemm_",
+        ),
+        (lambda d: d["launches"].append({**d["launches"][0], "launch": "@k9"}), "another plan: it has @k9"),
+        (lambda d: d["launches"][8].update(kernel_id="sgd"), "its @k8 ran sgd, here it is adam_step_cpu"),
+        (
+            lambda d: d.update(version=2),
+            "times.json: error: this is no profile of version 1, as aicf-run --time-json",
+        ),
+        (lambda d: d["launches"][0].update(seconds=-1.0), "this is no profile of version 1"),
+        (lambda d: d["launches"][0].update(seconds=math.inf), "this is no profile of version 1"),
+        (lambda d: d["launches"][0].pop("kernel_id"), "this is no profile of version 1"),
+        (lambda d: d.update(launches=5), "this is no profile of version 1"),
+    ],
+)
+def test_times_of_another_plan_are_refused(
+    plot: Plot, measured: tuple[str, Path], change: Callable[[Any], object], message: str
+) -> None:
+    plan, times = measured
+    profile = json.loads(times.read_text())
+    change(profile)
+    times.write_text(json.dumps(profile))
+    code, out, err = plot(plan, "--timeline", "--times", str(times))
+    assert (code, out) == (1, "")
     assert message in err
 
 

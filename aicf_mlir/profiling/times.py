@@ -1,0 +1,59 @@
+"""The times of launches in the JSON of a profile, for what goes on with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, cast
+
+from aicf_mlir.dialects.plan import ProgramOp
+from aicf_mlir.errors import PlanError
+from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
+from aicf_mlir.profiling.profile import VERSION
+
+
+def times_of(source: Source, program: ProgramOp) -> dict[str, float]:
+    """The seconds of each launch of `program` by its symbol, of the profile in `source`.
+
+    Raises LocatedError for what is no profile of this version, PlanError for the profile of another plan: another launch, or
+    another kernel for one.
+    """
+    document = _document(source)
+    measured = {row["launch"].removeprefix("@"): row for row in document["launches"]}
+    for launch in program.launches:
+        name, kernel = launch.symbol, launch.kernel_id.data
+        if name not in measured:
+            raise PlanError(f"{source.name}: the profile is of another plan: it lacks @{name}, {kernel}")
+        if (other := measured[name]["kernel_id"]) != kernel:
+            raise PlanError(
+                f"{source.name}: the profile is of another plan: its @{name} ran {other}, here it is {kernel}"
+            )
+    if more := measured.keys() - {launch.symbol for launch in program.launches}:
+        raise PlanError(f"{source.name}: the profile is of another plan: it has @{min(more)}")
+    return {name: float(row["seconds"]) for name, row in measured.items()}
+
+
+def _document(source: Source) -> Mapping[str, Any]:
+    found: Any = None
+    try:
+        found = json.loads(source.text)
+        is_known = found["version"] == VERSION and all(map(_is_row, cast("list[Any]", found["launches"])))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        is_known = False
+    if not is_known:
+        message = f"this is no profile of version {VERSION}, as aicf-run --time-json=FILE writes one"
+        raise LocatedError(Diagnostic("error", message, Place(source.name)))
+    return found
+
+
+def _is_row(row: Any) -> bool:
+    launch, kernel, seconds = row["launch"], row["kernel_id"], row["seconds"]
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    return (
+        isinstance(launch, str)
+        and isinstance(kernel, str)
+        and is_number
+        and seconds >= 0
+        and isfinite(seconds)
+    )

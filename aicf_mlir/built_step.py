@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from aicf_mlir import _C, describe
 from aicf_mlir.dialects.plan import ProgramOp, find_program
 from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.interrupts import held
 from aicf_mlir.passes.autodiff import SCALE
 from aicf_mlir.passes.scale_loss import SKIPPED
 from aicf_mlir.runtime import checkpoint
@@ -19,7 +20,6 @@ from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.further_sizes import FurtherSizes, is_further, with_further
 from aicf_mlir.runtime.guards import Guard, Guards
-from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
 from aicf_mlir.runtime.micro_batches import StepBatch, joined, parts_of
 from aicf_mlir.runtime.outputs import Outputs, expect_run

@@ -18,13 +18,13 @@ import torch
 
 from aicf_mlir.built_step import BuiltStep
 from aicf_mlir.errors import BindError, DataError, GuardError, StateError
+from aicf_mlir.interrupts import held
 from aicf_mlir.profiling import Profile
 from aicf_mlir.profiling.measuring import Measured, expect_runs, profiled
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.aside import kept_aside
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_request
-from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.micro_batches import StepBatch
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.runtime.ranges import RECORDER, named_range

@@ -13,9 +13,9 @@ from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.errors import StateError
 from aicf_mlir.frontend.loop_body import LoopTraced
 from aicf_mlir.frontend.outcome import LOSS
+from aicf_mlir.interrupts import held
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
-from aicf_mlir.runtime.interrupts import held
 from aicf_mlir.runtime.schedulers import put_states, states_of
 from aicf_mlir.runtime.snapshot import Snapshot
 

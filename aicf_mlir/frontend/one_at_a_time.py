@@ -1,4 +1,7 @@
-"""torch.export patches the process while it traces: two traces at once fail with torch's internal errors."""
+"""torch.export patches the process while it traces: two traces at once fail with torch's internal errors.
+
+A signal in the middle may leave torch's stack of modes as it should not be, so signals wait; but not for ever.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from aicf_mlir.interrupts import held
+
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+PATIENCE = 5.0
+"""Seconds that a signal waits for the end of a trace, which runs code of the user's."""
 
 _lock = threading.RLock()
 
@@ -24,11 +32,11 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def one_at_a_time(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """`function`, for one thread of the process at a time; all functions decorated so wait for each other."""
+    """`function`, for one thread of the process at a time, while signals wait; all functions decorated so wait for each other."""
 
     @wraps(function)
     def waiting(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with _lock:
+        with _lock, held(at_most=PATIENCE):
             return function(*args, **kwargs)
 
     return waiting

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from aicf_mlir import AicfError, BindError, GuardError, StateError, compile_eval
 from aicf_mlir.compiled_step import CompiledTrainStep
 
 D = 6
+MOMENTS = 16
+"""At which a growing step is interrupted."""
 Batch = dict[str, torch.Tensor]
 
 
@@ -229,6 +233,49 @@ WRONG: dict[str, tuple[Batch, str]] = {
         "the batch has 'z' besides",
     ),
 }
+
+
+def test_ctrl_c_while_a_size_is_compiled_leaves_whole_steps() -> None:
+    """A signal at any moment: of tracing, lowering, compiling, binding, or of the step itself."""
+    _, _, warm = made("cpu")
+    began = time.perf_counter()
+    warm.train_step(batch_of(5, "cpu"))
+    length = time.perf_counter() - began
+    model, optimizer, step = made("cpu")
+    other, its, twin = made("cpu", 0, (8, 5))
+    interrupted = 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for moment in range(MOMENTS):
+            small = batch_of(5, "cpu", moment)
+            done = _steps(optimizer)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, length * (moment + 0.5) / MOMENTS)
+                step.train_step(small)
+                time.sleep(length)  # the step was faster: the signal comes here
+            except KeyboardInterrupt:
+                interrupted += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            if _steps(optimizer) > done:
+                twin.train_step(small)
+            assert_same_bits(values(model, optimizer), values(other, its))
+            step.train_step(batch_of(8, "cpu", moment))
+            twin.train_step(batch_of(8, "cpu", moment))
+            assert_same_bits(values(model, optimizer), values(other, its))
+            step.recompile()  # for the size that was named
+            assert sizes_of(step) == [8]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted >= MOMENTS // 2
+    step.train_step(batch_of(5, "cpu"))
+    assert sizes_of(step) == [8, 5]
+
+
+def _steps(optimizer: torch.optim.Optimizer) -> float:
+    """Those that it has taken."""
+    states = [optimizer.state[p] for group in optimizer.param_groups for p in group["params"]]
+    return max((float(state["step"]) for state in states if state), default=0.0)
 
 
 @pytest.mark.parametrize("name", WRONG)

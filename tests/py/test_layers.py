@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "aicf_mlir"
 
 LAYERS = (
-    ("errors", "_C", "processor", "garbage", "atomic_file", "dtypes"),
+    ("errors", "_C", "processor", "garbage", "interrupts", "atomic_file", "dtypes"),
     ("cpu_kernels", "op_call"),
     ("ir",),
     ("codegen",),

@@ -7,12 +7,12 @@ param group is touched. Ctrl-C is obeyed when all memory is back.
 from __future__ import annotations
 
 from aicf_mlir.errors import BindError
+from aicf_mlir.interrupts import held
 from aicf_mlir.runtime.certificate.binding import check_binding, check_plan
 from aicf_mlir.runtime.certificate.reference import check_reference
 from aicf_mlir.runtime.certificate.replay import check_memory, check_replay
 from aicf_mlir.runtime.certificate.report import CHECKS, Certificate, Culprit, Finding
 from aicf_mlir.runtime.certificate.subject import Subject
-from aicf_mlir.runtime.interrupts import held
 
 __all__ = ["CHECKS", "Certificate", "Culprit", "Finding", "Subject", "certify", "check_request"]
 

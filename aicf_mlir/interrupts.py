@@ -18,20 +18,30 @@ _HELD = tuple(
 
 
 @contextmanager
-def held() -> Generator[Sequence[object]]:
+def held(at_most: float | None = None) -> Generator[Sequence[object]]:
     """Run the block to its end; Python's handlers of signals that come meanwhile are called after it, in order.
 
-    The block gets the list of those that wait. Python calls handlers in the main thread only, so elsewhere there is
-    nothing to hold.
+    With `at_most`, seconds, none waits longer than that, or until it comes a second time, as Ctrl-C from somebody who
+    insists: for blocks that run code of the user's, which may never end. The block gets the list of those that wait. Python
+    calls handlers in the main thread only, so elsewhere there is nothing to hold.
     """
     if threading.current_thread() is not threading.main_thread():
         yield ()
         return
     pending: list[tuple[int, FrameType | None]] = []
     before: dict[int, Any] = {}
+    reminders: list[threading.Timer] = []
+    is_over = False
 
     def wait(number: int, frame: FrameType | None) -> None:
-        pending.append((number, frame))
+        if at_most is None:
+            pending.append((number, frame))
+        elif all(number != waiting for waiting, _ in pending):
+            pending.append((number, frame))
+            reminders.append(_reminder(at_most, number))
+        elif not is_over:
+            pending[:] = [(waiting, where) for waiting, where in pending if waiting != number]
+            before[number](number, frame)
 
     try:
         for number in _HELD:
@@ -41,7 +51,19 @@ def held() -> Generator[Sequence[object]]:
                 signal.signal(number, wait)
         yield pending
     finally:
+        is_over = True
+        for reminder in reminders:
+            reminder.cancel()
+            reminder.join()  # what it has sent arrives before the handlers are given back
         for number, handler in before.items():
             signal.signal(number, handler)
         for number, frame in pending:
             before[number](number, frame)
+
+
+def _reminder(seconds: float, number: int) -> threading.Timer:
+    """Sends the signal to this thread once more after `seconds`."""
+    timer = threading.Timer(seconds, signal.pthread_kill, (threading.get_ident(), number))
+    timer.daemon = True
+    timer.start()
+    return timer

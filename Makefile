@@ -38,7 +38,7 @@ lit: $(BUILT)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/lit -j $(JOBS) tests/lit
 
 pytest: $(BUILT)
-	$(BIN)/python -m pytest -n $(JOBS) tests/py
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/py
 
 demo: $(BUILT)
 	$(BIN)/python examples/digits.py

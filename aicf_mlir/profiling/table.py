@@ -108,26 +108,21 @@ def _step(profile: Profile, whole: float) -> Iterator[str]:
 
 def shown(number: float) -> str:
     """A number with a decimal prefix and four digits at most: `1.23 M`."""
-    for factor, prefix in PREFIXES:
-        if number >= factor:
-            return (
-                f"{number / factor:.3g} {prefix}"
-                if number < 999.5 * factor
-                else f"{number / factor:.0f} {prefix}"
-            )
-    return f"{number:.3g} "
+    return _scaled(number, PREFIXES) or f"{number:.3g} "
 
 
 def shown_time(seconds: float) -> str:
     """Seconds in the unit that suits: `12.3 µs`."""
-    for factor, unit in TIMES:
-        if seconds >= factor:
-            return (
-                f"{seconds / factor:.3g} {unit}"
-                if seconds < 999.5 * factor
-                else f"{seconds / factor:.0f} {unit}"
-            )
-    return f"{seconds * 1e6:.2f} µs"
+    return _scaled(seconds, TIMES) or f"{seconds * 1e6:.2f} µs"
+
+
+def _scaled(number: float, units: Sequence[tuple[float, str]]) -> str:
+    """In the largest unit that is no more than the number; empty where none is."""
+    for factor, unit in units:
+        if number >= factor:
+            digits = ".3g" if number < 999.5 * factor else ".0f"
+            return f"{number / factor:{digits}} {unit}"
+    return ""
 
 
 def _percent(part: float, whole: float) -> str:

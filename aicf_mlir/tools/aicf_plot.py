@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
-from xdsl.utils.exceptions import DiagnosticException
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.plan import ProgramOp
-from aicf_mlir.errors import AicfError, VerifyError
-from aicf_mlir.ir.diagnostics import LocatedError, Source
+from aicf_mlir.errors import VerifyError
 from aicf_mlir.ir.registry import check_target
-from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.pictures import memory_picture, timeline_picture
 from aicf_mlir.profiling.times import times_of
-from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.tools.command_line import OK, ToolParser, VersionAction, guarded
+from aicf_mlir.tools.one_file import OneFile
 from aicf_mlir.tools.planned import make_planned
 from aicf_mlir.tools.source import read_source, write_output
 
@@ -50,24 +48,12 @@ def build_parser() -> ToolParser:
     return parser
 
 
-class Run:
+class Run(OneFile):
     """One run of the tool."""
 
-    def __init__(self, options: argparse.Namespace):
-        self.options = options
-        self.source: Source | None = None
-
-    def run(self) -> int:
-        """Read, plan, draw; after an error no file is written."""
-        context = make_context()
-        self.source = read_source(self.options.input)
-        parsed = parse_source(context, self.source)
-        try:
-            verify_module(parsed.module)
-            program = make_planned(parsed.module, context, self.options.target)
-            picture = self.drawn(program)
-        except (DiagnosticException, AicfError) as error:
-            raise LocatedError(parsed.locator.describe(error)) from error
+    def use(self, context: Context, module: ModuleOp) -> int:
+        """Plan and draw; after an error no file is written."""
+        picture = self.drawn(make_planned(module, context, self.options.target))
         write_output(self.options.output, picture)
         return OK
 

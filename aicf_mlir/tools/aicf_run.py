@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.utils.exceptions import DiagnosticException
 
-from aicf_mlir.errors import AicfError
 from aicf_mlir.interpreters.arithmetic import Arithmetic
 from aicf_mlir.interpreters.numerics import Array
-from aicf_mlir.ir.diagnostics import LocatedError, Source
 from aicf_mlir.ir.signature import Key
-from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.profiling import Profile
 from aicf_mlir.stages import next_stage, run_stages
-from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.compare import Reference, compare
 from aicf_mlir.tools.function_step import FunctionStep
+from aicf_mlir.tools.one_file import OneFile
 from aicf_mlir.tools.plan_step import PlanStep, device_of, target_of
 from aicf_mlir.tools.runnable import check_runnable, without_private
-from aicf_mlir.tools.source import read_source, write_output
+from aicf_mlir.tools.source import write_output
 from aicf_mlir.tools.tensors import load_values, random_value, save_values, summary
 
 DESCRIPTION = """\
@@ -84,27 +79,12 @@ def build_parser() -> ToolParser:
     return parser
 
 
-class Run:
+class Run(OneFile):
     """One run of the tool."""
 
-    def __init__(self, options: argparse.Namespace):
-        self.options = options
-        self.source: Source | None = None
-
-    def run(self) -> int:
-        """Read, execute, report."""
-        context = make_context()
-        self.source = read_source(self.options.input)
-        parsed = parse_source(context, self.source)
-        try:
-            verify_module(parsed.module)
-            check_runnable(parsed.module)
-            return self.execute(context, parsed.module)
-        except (DiagnosticException, AicfError) as error:
-            raise LocatedError(parsed.locator.describe(error)) from error
-
-    def execute(self, context: Context, module: ModuleOp) -> int:
-        """Run `module` by the interpreter, or on a device, or both to compare."""
+    def use(self, context: Context, module: ModuleOp) -> int:
+        """Run `module` by the interpreter, or on a device, or both to compare; and report."""
+        check_runnable(module)
         first = next_stage(module)
         planned = first in (None, "plan")
         device = self.device(module, planned)

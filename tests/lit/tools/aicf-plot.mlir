@@ -33,7 +33,7 @@
 // TARGET: <title>Memory of @head for sm_90</title>
 
 // UNKNOWN: aicf-plot: error: there is no target 'sm_9'; there are cpu, sm_75
-// OPTION:  aicf-plot: error: unknown option '--timelines'; did you mean --timeline?
+// OPTION:  aicf-plot: error: unknown option '--timelines'; did you mean --timeline or --times?
 // MISSING: error: cannot be read: No such file or directory
 // OTHER:   <stdin>:2:3: error: 'plan.program' op the plan is for target sm_90 and not for cpu: leave --target out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aicf_mlir.ir.formula import Scalar, sqrt
+from aicf_mlir.ir.formula import Scalar, maximum, sqrt
 from aicf_mlir.optimizers.arithmetic import descent, lerp
 from aicf_mlir.optimizers.pointwise import PointwiseRule
 from aicf_mlir.optimizers.rule import Flag, Setting, TorchClass
@@ -52,7 +52,8 @@ def updated(
     variance = states["square_avg"]
     if centered and grad_avg is not None:
         states["grad_avg"] = mean = lerp(grad_avg, g, one_minus_alpha)
-        variance = variance - mean * mean
+        # Old averages are rounded to their type, and in f16 that of squares is often 0: no variance is less.
+        variance = maximum(variance - mean * mean, 0.0)
     direction = g / (sqrt(variance) + eps)
     if momentum is not None and momentum_buffer is not None:
         states["momentum_buffer"] = direction = momentum * momentum_buffer + direction

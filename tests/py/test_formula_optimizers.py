@@ -218,3 +218,24 @@ def test_a_failed_check_changes_nothing(config: OptimizerConfig, device: str) ->
         step.synchronize()  # on CUDA the error comes with the next call that sees it
     assert_same_bits(trained.values(), before)
     step.train_step(given[1])
+
+
+def test_a_centred_variance_is_not_below_zero(device: str) -> None:
+    """In f16 the average of squares is often 0 when the average is not; torch rounds their difference to 0."""
+    models: list[torch.nn.Module] = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(torch.nn.Linear(64, 64).to(device, torch.float16))
+    ours, theirs = (
+        torch.optim.RMSprop(model.parameters(), lr=1e-3, momentum=0.5, centered=True, eps=0.01)
+        for model in models
+    )
+    batch = {name: torch.randn(8, 64, device=device).half() for name in ("x", "t")}
+    step = compile_train_step(models[0], ours, example=batch, device=device)
+    for _ in range(5):
+        step.train_step(batch)
+        theirs.zero_grad()
+        torch.nn.functional.mse_loss(models[1](batch["x"]), batch["t"]).backward()
+        theirs.step()
+    for p, q in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-2, atol=1e-2)

@@ -17,6 +17,7 @@ import torch
 from mutated_texts import mutated, run_tool
 from pictures import EXAMPLE, FOLDER, PICTURES, ROOT, draw
 from svg_marks import texts
+from tool_calls import called
 
 from aicf_mlir import compile_step
 from aicf_mlir.stages import STAGE_NAMES
@@ -35,13 +36,7 @@ def plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Plot:
         if text is not None:
             (tmp_path / "in.mlir").write_text(text)
             given.insert(0, str(tmp_path / "in.mlir"))
-        try:
-            code = aicf_plot.main(given)
-        except SystemExit as left:
-            code = int(left.code or 0)
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return code, captured.out, captured.err
+        return called(aicf_plot.main, given, capsys)
 
     return run
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import children
 import pytest
+from tool_calls import called
 
 from aicf_mlir.pipeline import available_passes, parse_passes
 from aicf_mlir.plugins import GROUP, OutsidePass, PluginError, load_plugin, with_outside_passes
@@ -134,12 +135,7 @@ def test_an_option_of_a_type_that_is_not_there(tmp_path: Path) -> None:
 
 
 def opt(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = aicf_opt.main(arguments)
-    except SystemExit as left:
-        code = int(left.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return called(aicf_opt.main, arguments, capsys)
 
 
 def test_the_tool_refuses_a_plugin_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

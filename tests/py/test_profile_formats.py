@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tool_calls import called
 from torch import nn
 
 from aicf_mlir import BindError, compile_train_step
@@ -294,12 +295,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
-        try:
-            code = aicf_run.main(arguments)
-        except SystemExit as left:
-            code = int(left.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
+        return called(aicf_run.main, arguments, capsys)
 
     yield call
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from models import mlp, mse, regression
+from tool_calls import called
 from written_optimizers import RIGHT
 
 from aicf_mlir import _C, compile_train_step
@@ -34,13 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
     def call(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin.encode())))
-        try:
-            code = aicf_run.main(arguments)
-        except SystemExit as left:
-            code = int(left.code or 0)
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return code, captured.out, captured.err
+        return called(aicf_run.main, arguments, capsys)
 
     return call
 

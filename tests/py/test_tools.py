@@ -18,6 +18,7 @@ from typing import Any
 
 import children
 import pytest
+from tool_calls import called
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.transforms.dead_code_elimination import DeadCodeElimination
 
@@ -38,13 +39,7 @@ def opt(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     def run(*arguments: str, stdin: str | bytes = "") -> tuple[int, str, str]:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-        try:
-            code = aicf_opt.main(arguments)
-        except SystemExit as left:
-            code = int(left.code or 0)
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return code, captured.out, captured.err
+        return called(aicf_opt.main, arguments, capsys)
 
     return run
 

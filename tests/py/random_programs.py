@@ -129,8 +129,13 @@ class WrittenConfig:
         """One for these parameters or groups."""
         made = RIGHT[self.name](parameters)
         for group in made.param_groups:
-            group.update({name: value for name, value in self.options.items() if name in group})
+            group.update({name: value for name, value in self.options.items() if self.is_number(group, name)})
         return made
+
+    @staticmethod
+    def is_number(group: dict[str, Any], name: str) -> bool:
+        """Whether there is such an option, of one value; that `eps` of Adafactor are two."""
+        return isinstance(group.get(name), float)
 
     def __call__(self, model: nn.Module) -> torch.optim.Optimizer:
         return self.of(model.parameters())

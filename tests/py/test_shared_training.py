@@ -332,3 +332,4 @@ def test_a_number_that_is_not_finite_is_found_in_the_memory_of_another_step(devi
         model[1].weight[1, 2] = float("inf")
     with pytest.raises(AicfError, match=r"\[1, 2\] of parameter '1\.weight' is inf; the loss is"):
         steps[1].train_step(batch)
+        steps[1].synchronize()

@@ -43,6 +43,7 @@ class KernelVariant(TypedDict):
     op: str
     device: str
     min_sm: int
+    cublaslt: bool
     built: bool
 
 class MemoryStats(TypedDict):
@@ -358,7 +359,9 @@ class Executor:
         """Steps that the last replay enqueued; on the CPU the last one has failed where `failed` is not 0."""
 
 def device_count(kind: str = "cuda") -> int: ...
-def compute_capability(index: int = 0) -> int: ...
+def target_of(device: str) -> str:
+    """The target of plans for a device, "cpu" or "cuda:0": "cpu", "sm_90", or "sm_90+cublaslt"."""
+
 def synchronize(device: str, stream: int = 0) -> None: ...
 def memory_stats(device: str) -> MemoryStats: ...
 def threads() -> int:

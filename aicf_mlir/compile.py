@@ -307,7 +307,7 @@ class Request:
     def lower(self, traced: Traced, device: str) -> Snapshots:
         """Every stage of one shape group."""
         where = torch.device(device)
-        target = "cpu" if where.type == "cpu" else f"sm_{_C.compute_capability(where.index)}"
+        target = _C.target_of(str(where))
         stages, context = Snapshots(), make_context()
         if not self.optimizers:  # lowered as it is: neither differentiated nor updated
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)

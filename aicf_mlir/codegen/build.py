@@ -11,6 +11,7 @@ from aicf_mlir.codegen.cache import cached
 from aicf_mlir.codegen.functions import CALLED
 from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.codegen.schedule import generate
+from aicf_mlir.ir.registry import capability
 
 _loaded: dict[str, _C.Code] = {}
 _lock = threading.Lock()
@@ -40,7 +41,7 @@ def _load(kernel: Kernel, code: Code) -> _C.Code:
     )
     return _C.Code.cuda(
         kernel.id,
-        int(kernel.target.removeprefix("sm_")),
+        capability(kernel.target),
         image,
         phases,
         pairs,

@@ -78,6 +78,7 @@ class Selection:
     def __init__(self, module: Operation | None, target: str):
         """`module` holds the bodies; None for what has none."""
         self.target = target
+        self._architecture = registry.architecture(target)  # no library shows in generated code
         self._module = module
         self._bodies: Bodies | None = None
 
@@ -109,14 +110,16 @@ class Selection:
     ) -> Kernel:
         body = self.bodies[attrs["body"]]
         if op == "map_each":
-            return EachKernel(op, self.target, body, (attrs["segments"],), 0, operands, results)
+            return EachKernel(op, self._architecture, body, (attrs["segments"],), 0, operands, results)
         if op != "gemm_map":
-            return Kernel(op, self.target, body, attrs["shape"], attrs.get("reduced", 0), operands, results)
+            return Kernel(
+                op, self._architecture, body, attrs["shape"], attrs.get("reduced", 0), operands, results
+            )
         a, b, *given = operands
         product = Product(a, b, attrs.get("trans_a", False), attrs.get("trans_b", False))
         _ = product.layout  # no kernel takes every strides
         z = Tensor(product.element, product.shape, dense_strides(product.shape))
-        return Kernel(op, self.target, body, product.shape, 0, (z, *given), results, product)
+        return Kernel(op, self._architecture, body, product.shape, 0, (z, *given), results, product)
 
     def select(self, use: Use, wanted: str = "") -> tuple[str, int]:
         """The kernel id for `use`, and the bytes of workspace that it needs; a `wanted` id is kept if it is right.

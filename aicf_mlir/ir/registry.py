@@ -177,6 +177,22 @@ def check_target(target: str) -> None:
         raise VerifyError(f"there is no target {target!r}; there are {', '.join(known)}")
 
 
+def capability(target: str) -> int:
+    """The compute capability of a CUDA target: 90 of "sm_90" and of "sm_90+cublaslt"."""
+    return int(architecture(target).removeprefix("sm_"))
+
+
+def architecture(target: str) -> str:
+    """What code is compiled for: "sm_90" of "sm_90+cublaslt"."""
+    return target.partition("+")[0]
+
+
+def runs_on(target: str, present: str) -> bool:
+    """Whether plans for one CUDA target run on a device of another: nothing is missing there."""
+    wanted, there = (set(text.split("+")[1:]) for text in (target, present))
+    return capability(target) <= capability(present) and wanted <= there
+
+
 @lru_cache(maxsize=4096)
 def select_kernel(use: Use, target: str, kernel_id: str = "") -> tuple[str, int]:
     """The kernel id for this use on `target`, and the bytes of workspace that it needs.

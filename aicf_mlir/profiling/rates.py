@@ -73,8 +73,7 @@ def _product_rate(device: str, threads: int, element: str) -> float | None:
 
 def _fastest(device: str, op: str, operands: list[TensorSpec], result: TensorSpec) -> float:
     """Seconds of the fastest of some launches of `op`; SelectionError where no kernel supports it."""
-    target = "cpu" if device == "cpu" else f"sm_{_C.compute_capability(int(device.partition(':')[2] or 0))}"
-    kernel_id, workspace = select_kernel(Use.of(op, operands, [result], {}), target)
+    kernel_id, workspace = select_kernel(Use.of(op, operands, [result], {}), _C.target_of(device))
     arenas = {f"operand{i}": _C.Arena(device, byte_size(*operand)) for i, operand in enumerate(operands)}
     for arena in arenas.values():
         arena.fill(FILLING)

@@ -10,6 +10,7 @@ while `version` stays:
              kernels                    [KERNEL, …]: the first one that takes a use runs it
     KERNEL   id, device                 "gemm_cpu_blas", "cpu" or "cuda"
              min_sm                     the lowest compute capability, such as 80; 0 on the CPU
+             cublaslt                   whether it is of that library
              built                      whether this build has its code
              available                  whether it can run on this machine
              missing                    why not; null where it can
@@ -24,7 +25,7 @@ from difflib import get_close_matches
 
 from aicf_mlir import _C, cpu_kernels
 from aicf_mlir.errors import BindError
-from aicf_mlir.ir.registry import Schema, kernels_of, schemas
+from aicf_mlir.ir.registry import Schema, architecture, capability, kernels_of, schemas
 
 VERSION = 1
 """Of the JSON."""
@@ -37,6 +38,7 @@ class Kernel:
     id: str
     device: str
     min_sm: int
+    cublaslt: bool
     built: bool
     available: bool
     missing: str | None
@@ -58,40 +60,49 @@ def kernel_list(op: str | None = None, device: str | None = None) -> tuple[Op, .
     rows = schemas()
     if op is not None and op not in rows:
         raise BindError(_unknown(op, rows))
-    capability = newest_device()
-    return tuple(_op(schema, device, capability) for name, schema in rows.items() if op is None or op == name)
+    present = newest_device()
+    return tuple(_op(schema, device, present) for name, schema in rows.items() if op is None or op == name)
 
 
-def newest_device() -> int | None:
-    """The highest compute capability of this machine, such as 90; None without a usable CUDA device."""
-    return max(map(_C.compute_capability, range(_C.device_count("cuda"))), default=None)
+def newest_device() -> str | None:
+    """The target of the highest compute capability of this machine, such as "sm_90"; None without a usable CUDA device."""
+    targets = [_C.target_of(f"cuda:{index}") for index in range(_C.device_count("cuda"))]
+    return max(targets, key=capability, default=None)
 
 
-def _op(schema: Schema, device: str | None, capability: int | None) -> Op:
+def _op(schema: Schema, device: str | None, present: str | None) -> Op:
     kernels = tuple(
-        _kernel(variant, capability)
+        _kernel(variant, present)
         for variant in kernels_of(schema.name)
         if device is None or variant["device"] == device
     )
     return Op(schema.name, schema.doc, schema.numerics, schema.generated, kernels)
 
 
-def _kernel(variant: _C.KernelVariant, capability: int | None) -> Kernel:
-    missing = _missing(variant, capability)
+def _kernel(variant: _C.KernelVariant, present: str | None) -> Kernel:
+    missing = _missing(variant, present)
     return Kernel(
-        variant["name"], variant["device"], variant["min_sm"], variant["built"], missing is None, missing
+        variant["name"],
+        variant["device"],
+        variant["min_sm"],
+        variant["cublaslt"],
+        variant["built"],
+        missing is None,
+        missing,
     )
 
 
-def _missing(variant: _C.KernelVariant, capability: int | None) -> str | None:
+def _missing(variant: _C.KernelVariant, present: str | None) -> str | None:
     """What keeps a kernel from running here."""
     if not variant["built"]:
         return "not in this build"
     if variant["device"] == "cpu":
         return None
-    if capability is None:
+    if present is None:
         return "no CUDA device here"
-    return None if capability >= variant["min_sm"] else f"the device here is sm_{capability}"
+    if capability(present) < variant["min_sm"]:
+        return f"the device here is {architecture(present)}"
+    return "no cuBLASLt here" if variant["cublaslt"] and not present.endswith("+cublaslt") else None
 
 
 def _unknown(name: str, rows: dict[str, Schema]) -> str:

@@ -15,6 +15,7 @@ from aicf_mlir.errors import DataError, PlanError
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.interpreters.plan import evaluate_plan, run_plan
+from aicf_mlir.ir.registry import runs_on
 from aicf_mlir.ir.roles import ARGUMENT_ROLES, RETURNED_ROLES, UPDATED_ROLES
 from aicf_mlir.ir.signature import Key
 from aicf_mlir.profiling import Profile
@@ -196,7 +197,7 @@ def target_of(device: str) -> str:
         return "cpu"
     if (why := missing_cuda()) is not None:
         raise PlanError(f"--device cuda: {why}")
-    return f"sm_{_C.compute_capability(0)}"
+    return _C.target_of("cuda:0")
 
 
 def check_device(program: ProgramOp, device: str) -> None:
@@ -206,14 +207,10 @@ def check_device(program: ProgramOp, device: str) -> None:
         hint = "make one for this machine with aicf-opt --stage plan --target cpu"
         _refuse(program, f"the plan is for target {target}; {why}: {hint}")
     present = target_of(device)
-    runs = target == present if "cpu" in (target, present) else _capability(target) <= _capability(present)
+    runs = target == present if "cpu" in (target, present) else runs_on(target, present)
     if not runs:
         hint = f"make one with aicf-opt --stage plan --target {present}"
         _refuse(program, f"the plan is for target {target} and does not run on {present}: {hint}")
-
-
-def _capability(target: str) -> int:
-    return int(target.removeprefix("sm_"))
 
 
 def _refuse(program: ProgramOp, message: str) -> NoReturn:

@@ -24,9 +24,8 @@ void bind_devices(py::module_& m) {
 #endif
   m.def("device_count", &device_count, py::arg("kind") = "cuda");
   m.def(
-      "compute_capability",
-      [](int index) { return device_named("cuda:" + std::to_string(index)).target().sm; },
-      py::arg("index") = 0);
+      "target_of", [](const std::string& device) { return device_named(device).target().str(); },
+      py::arg("device"));
   m.def(
       "synchronize",
       [](const std::string& device, uintptr_t stream) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/cublaslt.h"
 #include "device/cuda_marks.h"
 #include "device/cuda_scope.h"
 #include "device/cuda_status.h"
@@ -56,7 +57,7 @@ class CudaDevice final : public Device {
   CudaDevice(int index, int sm) : index_(index), sm_(sm) {}
 
   DeviceType type() const override { return DeviceType::Cuda; }
-  Target target() const override { return Target{DeviceType::Cuda, sm_}; }
+  Target target() const override { return Target{DeviceType::Cuda, sm_, cublaslt::available()}; }
 
   Status allocate(size_t bytes, void** out) override {
     CurrentDevice current(index_);

@@ -109,7 +109,9 @@ Status KernelRegistry::accepts(const KernelVariant& variant, const OpDesc& op, c
     return Status::unsupported(std::string("runs on ") +
                                (variant.device == DeviceType::Cpu ? "cpu" : "cuda"));
   if (variant.min_sm > target.sm) return Status::unsupported("needs sm_" + std::to_string(variant.min_sm));
-  return variant.supported(op);
+  AICF_TRY(variant.supported(op));
+  const bool missing = variant.cublaslt && !target.cublaslt;
+  return missing ? Status::unsupported("needs cuBLASLt: a target with +cublaslt") : Status::ok();
 }
 
 Status KernelRegistry::select(const OpDesc& op, const Target& target, const std::string& name,

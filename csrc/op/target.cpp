@@ -12,7 +12,8 @@ constexpr int kCapabilities[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110,
 const std::vector<Target>& Target::all() {
   static const std::vector<Target> targets = [] {
     std::vector<Target> list{Target{}};
-    for (int sm : kCapabilities) list.push_back(Target{DeviceType::Cuda, sm});
+    for (const bool cublaslt : {false, true})
+      for (int sm : kCapabilities) list.push_back(Target{DeviceType::Cuda, sm, cublaslt});
     return list;
   }();
   return targets;
@@ -30,6 +31,9 @@ Status Target::parse(const std::string& text, Target* out) {
   return Status::invalid("there is no target '" + text + "'; there are " + known);
 }
 
-std::string Target::str() const { return device == DeviceType::Cpu ? "cpu" : "sm_" + std::to_string(sm); }
+std::string Target::str() const {
+  if (device == DeviceType::Cpu) return "cpu";
+  return "sm_" + std::to_string(sm) + (cublaslt ? "+cublaslt" : "");
+}
 
 }  // namespace aicf

@@ -61,6 +61,7 @@ struct KernelVariant {
   Status (*supported)(const OpDesc&);
   size_t (*query_workspace)(const OpDesc&) = nullptr;  // bytes; null means none
   bool skippable = false;            // whether the launch looks at ctx.unless; needed on CUDA only
+  bool cublaslt = false;             // whether it is of cuBLASLt, which a target has or has not
   const OpSchema* schema = nullptr;  // of `op`; set by the registry
 };
 
@@ -96,10 +97,11 @@ inline OpDesc same_op(const OpDesc& op) { return op; }
 template <auto run>
 constexpr Prepare prepare_op = prepare_with<same_op, run>;
 
-// "cpu" or "sm_90".
+// "cpu", "sm_90", or "sm_90+cublaslt" where products may be those of that library.
 struct Target {
   DeviceType device = DeviceType::Cpu;
   int sm = 0;
+  bool cublaslt = false;
   static const std::vector<Target>& all();  // that plans can be made for
   static Status parse(const std::string& text, Target* out);
   std::string str() const;

@@ -61,7 +61,7 @@ def main() -> None:
         "--only", nargs="*", default=[""], help="kernels whose name contains one of these texts"
     )
     arguments = parser.parse_args()
-    target = f"sm_{_C.compute_capability(0)}"
+    target = _C.target_of("cuda:0")
     kernels = launches = 0
     for kernel in _C.kernel_variants():
         if kernel["device"] != "cuda" or not any(text in kernel["name"] for text in arguments.only):

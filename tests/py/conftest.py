@@ -44,10 +44,18 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # in child processes too
     config.addinivalue_line("markers", "gpu: needs a CUDA device and a build with CUDA")
     config.addinivalue_line("markers", "nvrtc: compiles for a GPU, and needs none")
+    config.addinivalue_line("markers", "cublaslt: runs a kernel of that library on a CUDA device")
+
+
+def has_cublaslt() -> bool:
+    """Whether plans for the first CUDA device here may use that library."""
+    return bool(_C.device_count("cuda")) and _C.target_of("cuda:0").endswith("+cublaslt")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = {} if _C.device_count("cuda") else {"gpu": "no CUDA device"}
+    if not has_cublaslt():
+        missing["cublaslt"] = "no cuBLASLt, or not AICF_CUBLASLT=1 in the environment"
     if not nvrtc.available():
         missing["nvrtc"] = "no NVRTC: the package nvidia-cuda-nvrtc has it"
     for item in items:

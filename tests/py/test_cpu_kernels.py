@@ -14,6 +14,7 @@ VARIANTS = _C.kernel_variants()
 
 def _parameter(variant: _C.KernelVariant):
     marks = [pytest.mark.gpu] if variant["device"] == "cuda" else []
+    marks += [pytest.mark.cublaslt] if variant["cublaslt"] else []
     return pytest.param(variant["name"], variant["op"], variant["device"], id=variant["name"], marks=marks)
 
 
@@ -21,7 +22,7 @@ every_variant = pytest.mark.parametrize(("kernel", "op", "device"), [_parameter(
 
 
 def _target(device: str) -> str:
-    return "cpu" if device == "cpu" else f"sm_{_C.compute_capability(0)}"
+    return "cpu" if device == "cpu" else _C.target_of("cuda:0")
 
 
 def _supported(kernel: str, op: str, device: str) -> list[Case]:

@@ -18,6 +18,7 @@ from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.codegen.segments import MOST_ADDRESSES, EachKernel
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir import formula as F
+from aicf_mlir.ir.registry import architecture
 
 KINDS = {
     "map": OpKind.Map,
@@ -37,7 +38,7 @@ def loaded(kernel: Kernel, sm: int | None = None) -> _C.Code:
 
 
 def target() -> str:
-    return f"sm_{_C.compute_capability(0)}"
+    return architecture(_C.target_of("cuda:0"))
 
 
 def case_of(name: str, rows: int, columns: int) -> GeneratedCase:

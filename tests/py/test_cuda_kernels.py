@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,19 @@ from aicf_mlir.op_call import describe
 pytestmark = pytest.mark.gpu
 
 VARIANTS = [variant for variant in _C.kernel_variants() if variant["device"] == "cuda"]
+
+
+def _kernels(*columns: str, of: Container[str] = {v["op"] for v in VARIANTS}):
+    """Of each kernel of these ops what stands in some columns of its row."""
+    return [
+        pytest.param(
+            *(row[column] for column in columns),
+            id="-".join(row[column] for column in columns if column != "kind"),
+            marks=[pytest.mark.cublaslt] if row["cublaslt"] else [],
+        )
+        for row in map(dict[str, Any], VARIANTS)
+        if row["op"] in of
+    ]
 
 
 def _product(
@@ -249,9 +262,9 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize(("kernel", "op"), [(v["name"], v["op"]) for v in VARIANTS if v["op"] in LARGE])
+@pytest.mark.parametrize(("kernel", "op"), _kernels("name", "op", of=LARGE))
 def test_agrees_with_the_interpreter_at_large_sizes(kernel: str, op: str) -> None:
-    target = f"sm_{_C.compute_capability(0)}"
+    target = _C.target_of("cuda:0")
     taken = 0
     for dtype in FLOATS:
         for case in LARGE[op](Maker(dtype)):
@@ -262,10 +275,10 @@ def test_agrees_with_the_interpreter_at_large_sizes(kernel: str, op: str) -> Non
     assert taken, f"{kernel} takes none of the cases of {op}"
 
 
-@pytest.mark.parametrize(("kernel", "op", "kind"), [(v["name"], v["op"], v["kind"]) for v in VARIANTS])
+@pytest.mark.parametrize(("kernel", "op", "kind"), _kernels("name", "op", "kind"))
 def test_a_graph_replays_the_same_bits(kernel: str, op: str, kind: int) -> None:
     """Every kernel can be captured, and a replay writes what a direct call writes."""
-    target = f"sm_{_C.compute_capability(0)}"
+    target = _C.target_of("cuda:0")
     taken = (case for dtype in FLOATS for case in cases(op, dtype) if supports(kernel, op, case, target))
     for case in itertools.islice(taken, 3):
         direct = run(kernel, op, case, "cuda")

@@ -18,7 +18,7 @@ WORKSPACE_BYTES = 1 << 16
 
 def cuda_launches() -> list[Launch]:
     """The launches of the plan with the kernels that this GPU selects, each with a workspace of its own."""
-    target = f"sm_{_C.compute_capability(0)}"
+    target = _C.target_of("cuda:0")
     launches = deepcopy(STEP_LAUNCHES)
     for i, row in enumerate(launches):
         inputs, outputs = ([slot[2:] for slot in row[side]] for side in ("inputs", "outputs"))

@@ -14,7 +14,7 @@ import pytest
 
 from aicf_mlir import _C
 from aicf_mlir.errors import BindError
-from aicf_mlir.ir.registry import Use, kernels_of, schemas, select_kernel
+from aicf_mlir.ir.registry import Use, capability, kernels_of, schemas, select_kernel
 from aicf_mlir.tools import aicf, kernels
 from aicf_mlir.tools.kernels import kernel_list, newest_device, to_json, to_table
 
@@ -58,30 +58,35 @@ def test_cpu_kernels_run_here() -> None:
 
 
 def test_cuda_kernels_run_where_a_device_is_new_enough() -> None:
-    capability = newest_device()
-    assert (capability is None) == (_C.device_count("cuda") == 0)
+    present = newest_device()
+    assert (present is None) == (_C.device_count("cuda") == 0)
     for op in kernel_list(device="cuda"):
         for kernel in op.kernels:
-            can_run = kernel.built and capability is not None and capability >= kernel.min_sm
+            here = present is not None and capability(present) >= kernel.min_sm
+            can_run = kernel.built and here and (not kernel.cublaslt or str(present).endswith("+cublaslt"))
             assert kernel.available == can_run == (kernel.missing is None)
 
 
 @pytest.mark.parametrize(
-    ("built", "capability", "missing"),
+    ("op_name", "built", "present", "missing"),
     [
-        (False, 90, "not in this build"),
-        (True, None, "no CUDA device here"),
-        (True, 75, "the device here is sm_75"),
-        (True, 90, None),
+        ("softmax", False, "sm_90", "not in this build"),
+        ("softmax", True, None, "no CUDA device here"),
+        ("softmax", True, "sm_75+cublaslt", "the device here is sm_75"),
+        ("softmax", True, "sm_90", None),
+        ("gemm", True, "sm_90", "no cuBLASLt here"),
+        ("gemm", True, "sm_90+cublaslt", None),
     ],
 )
 def test_what_is_missing_is_said(
-    monkeypatch: pytest.MonkeyPatch, built: bool, capability: int | None, missing: str | None
+    monkeypatch: pytest.MonkeyPatch, op_name: str, built: bool, present: str | None, missing: str | None
 ) -> None:
-    rows = [{**row, "built": built} for row in kernels_of("softmax") if row["device"] == "cuda"]
+    own = op_name == "softmax"
+    rows = [{**row, "built": built} for row in kernels_of(op_name) if row["device"] == "cuda"]
+    rows = [row for row in rows if own or row["cublaslt"]]
     monkeypatch.setattr(kernels, "kernels_of", lambda name: rows)
-    monkeypatch.setattr(kernels, "newest_device", lambda: capability)
-    (op,) = kernel_list("softmax")
+    monkeypatch.setattr(kernels, "newest_device", lambda: present)
+    (op,) = kernel_list(op_name)
     assert op.kernels
     assert {kernel.missing for kernel in op.kernels} == {missing}
     assert (missing or "available") in to_table([op])
@@ -116,7 +121,7 @@ def test_json() -> None:
     assert found["version"] == 1
     (op,) = found["ops"]
     assert list(op) == ["name", "doc", "numerics", "generated", "kernels"]
-    assert list(op["kernels"][0]) == ["id", "device", "min_sm", "built", "available", "missing"]
+    assert list(op["kernels"][0]) == ["id", "device", "min_sm", "cublaslt", "built", "available", "missing"]
     assert [kernel["id"] for kernel in op["kernels"]] == [row["name"] for row in kernels_of("gemm")]
 
 

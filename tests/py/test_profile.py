@@ -13,7 +13,6 @@ from models import mlp, regression, to_device
 from oracle import assert_same_bits
 from test_loop_body import batches, in_torch, made
 from torch import nn
-from torch.autograd import DeviceType
 
 from aicf_mlir import (
     BindError,
@@ -348,7 +347,7 @@ def test_ranges_of_torchs_profiler(device: str) -> None:
     names = [
         event.name
         for event in recorded.events() or ()
-        if event.name.startswith("step.") and event.device_type == DeviceType.CPU
+        if event.name.startswith("step.") and event.device_type.name == "CPU"
     ]
     assert names == ["step.train_step", "step.capture", "step.replay", "step.profile"]
     other = plain(device)

@@ -254,7 +254,7 @@ def test_on_a_cuda_device(run: Run, path: str, tmp_path: Path) -> None:
     code, out, err = run(path, "--device", "cuda", "--compare=interp")
     assert (code, err) == (0, "")
     assert "DIFFERS" not in out
-    target = f"sm_{_C.compute_capability(0)}"
+    target = _C.target_of("cuda:0")
     passes = f"{TRAIN},lower,fuse,select-kernels{{target={target}}},bufferize,plan-memory"
     plan = lowered(path, passes, tmp_path)
     assert run(plan, "--compare=interp", "--steps", "3")[0] == 0

@@ -40,7 +40,7 @@ def stages(target: str) -> Snapshots:
 
 
 def target_of(device: str) -> str:
-    return "cpu" if device == "cpu" else f"sm_{_C.compute_capability()}"
+    return "cpu" if device == "cpu" else _C.target_of("cuda:0")
 
 
 def kernel_ids(module: ModuleOp) -> list[str]:

@@ -24,6 +24,7 @@ from functools import cache
 
 from aicf_mlir import _C
 from aicf_mlir.codegen.cuda.access import ACCESS, size_of
+from aicf_mlir.ir.registry import capability
 
 LARGEST_GRID = (1 << 31) - 1
 """Blocks; those of a smaller grid take several tiles each."""
@@ -69,7 +70,7 @@ def tile_of(problem: ProductProblem) -> _C.ProductTile:
 
     SelectionError where there is no product of the element type for the target.
     """
-    sm = int(problem.target.removeprefix("sm_"))
+    sm = capability(problem.target)
     sizes = problem.m, problem.n, problem.batch
     return _C.product_tile(problem.element, sm, *sizes, problem.a.transposed, problem.b.transposed)
 

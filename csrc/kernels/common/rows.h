@@ -32,6 +32,14 @@ constexpr KernelVariant skippable_cuda_row(const char* name, const char* op, int
   return variant;
 }
 
+// Of a kernel of cuBLASLt.
+constexpr KernelVariant cublaslt_row(const char* name, const char* op, int min_sm, Prepare prepare,
+                                     SupportFunction supported, WorkspaceFunction workspace) {
+  KernelVariant variant = cuda_row(name, op, min_sm, prepare, supported, workspace);
+  variant.cublaslt = true;
+  return variant;
+}
+
 }  // namespace aicf
 
 // A row for each float type, NAME_f16 and so on, of one function that serves all of them. `row` makes it.

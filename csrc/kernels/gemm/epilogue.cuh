@@ -8,6 +8,18 @@
 
 namespace aicf::cuda {
 
+// Whether every row of every operand starts at a multiple of 16 bytes, and the results' rows end at one, so
+// that all accesses can be that wide. An operand that is not there has no rows.
+template <class T>
+bool rows_are_aligned(const GemmProblem& p) {
+  const auto aligned = [](const auto& matrices) {
+    return reinterpret_cast<uintptr_t>(matrices.data) % 16 == 0 && matrices.leading % kWidest<T> == 0 &&
+           matrices.outer % kWidest<T> == 0 && matrices.inner % kWidest<T> == 0;
+  };
+  return p.n % kWidest<T> == 0 && aligned(p.a) && aligned(p.b) && aligned(p.saved) && aligned(p.out) &&
+         aligned(p.pre) && reinterpret_cast<uintptr_t>(p.bias) % 16 == 0;
+}
+
 // Needs the addresses of W neighbours in every operand to be multiples of W elements.
 template <class T>
 struct Finish {

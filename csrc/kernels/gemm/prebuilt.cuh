@@ -20,18 +20,6 @@ __device__ __forceinline__ gemm::Problem device_problem(const GemmProblem& p) {
           {p.b.leading, p.b.outer, p.b.inner}};
 }
 
-// Whether every row of every operand starts at a multiple of 16 bytes, and the results' rows end at one, so
-// that all accesses can be that wide. An operand that is not there has no rows.
-template <class T>
-bool rows_are_aligned(const GemmProblem& p) {
-  const auto aligned = [](const auto& matrices) {
-    return reinterpret_cast<uintptr_t>(matrices.data) % 16 == 0 && matrices.leading % kWidest<T> == 0 &&
-           matrices.outer % kWidest<T> == 0 && matrices.inner % kWidest<T> == 0;
-  };
-  return p.n % kWidest<T> == 0 && aligned(p.a) && aligned(p.b) && aligned(p.saved) && aligned(p.out) &&
-         aligned(p.pre) && reinterpret_cast<uintptr_t>(p.bias) % 16 == 0;
-}
-
 // Of the formats and shapes of device/.
 template <class T, class Shape, class Product>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)

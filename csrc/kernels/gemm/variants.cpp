@@ -3,6 +3,7 @@
 #include <climits>
 
 #include "kernels/common/rows.h"
+#include "kernels/gemm/cublaslt_gemm.h"
 #include "kernels/gemm/launch.h"
 #include "kernels/gemm/problem.h"
 #include "kernels/gemm/tiles.h"
@@ -122,14 +123,26 @@ Status supports_tiled_64x64(const OpDesc& op) {
   return Status::ok();
 }
 
+template <DType dtype>
+Status supports_cublaslt_of(const OpDesc& op) {
+  AICF_TRY(needs_dtype(op, dtype));
+  return supports_cublaslt(op);
+}
+
 // In order of preference.
+constexpr Prepare by_cublaslt = AICF_CUDA(prepare_cublaslt);
 constexpr Prepare tensor_cores = AICF_CUDA((prepare_with<tensor_core_gemm, gemm_tc_cuda>));
 constexpr Prepare tiled_64x64 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_64x64_cuda>));
 constexpr Prepare tiled_32x32 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_32x32_cuda>));
 constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>));
 
+#define AICF_CUBLASLT_ROW(op, type, dtype)                                                       \
+  cublaslt_row(op type "_cublaslt", op, kSmAny, by_cublaslt, supports_cublaslt_of<DType::dtype>, \
+               cublaslt_workspace)
 #define AICF_GEMM_ROWS(op)                                                                               \
-  cuda_row(op "_f16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::F16>),             \
+  AICF_CUBLASLT_ROW(op, "_f16", F16), AICF_CUBLASLT_ROW(op, "_bf16", BF16),                              \
+      AICF_CUBLASLT_ROW(op, "_f32", F32), AICF_CUBLASLT_ROW(op, "_f64", F64),                            \
+      cuda_row(op "_f16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::F16>),         \
       cuda_row(op "_bf16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::BF16>),       \
       cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled_64x64),            \
       cuda_row(op "_f32_tiled_32x32", op, kSmAsyncCopies, tiled_32x32, supports_product_of<DType::F32>), \

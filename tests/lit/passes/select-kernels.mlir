@@ -1,5 +1,6 @@
 // RUN: aicf-opt %s --select-kernels | filecheck %s --check-prefix=CPU
 // RUN: aicf-opt %s --select-kernels=target=sm_90 | filecheck %s --check-prefix=SM90
+// RUN: aicf-opt %s --select-kernels='target="sm_90+cublaslt"' | filecheck %s --check-prefix=LT
 // RUN: aicf-opt %s --select-kernels=target=sm_90 --select-kernels=target=sm_90 | filecheck %s --check-prefix=SM90
 
 // The registry decides by op, element type, shape and target; no such device is needed. An id that is there is kept.
@@ -9,15 +10,21 @@
 // SM90-LABEL: func.func @choose
 // SM90-SAME:    attributes
 // SM90-NEXT:      {aicf.target = "sm_90"}
+// LT-LABEL:   func.func @choose
+// LT-SAME:      attributes
+// LT-NEXT:        {aicf.target = "sm_90+cublaslt"}
 func.func @choose(%a: tensor<64x64xf32>, %h: tensor<64x64xf16>, %o: tensor<64x63xf16>, %d: tensor<64x64xf64>) -> tensor<f32> {
   // CPU-NEXT:  kernel.gemm a(%a) b(%a) id "gemm_cpu_blas" :
   // SM90-NEXT: kernel.gemm a(%a) b(%a) id "gemm_f32_tiled_32x32" :
+  // LT-NEXT:   kernel.gemm a(%a) b(%a) id "gemm_f32_cublaslt" workspace 16384 :
   %0 = kernel.gemm a(%a) b(%a) : tensor<64x64xf32>
   // CPU-NEXT:  kernel.gemm a(%h) b(%h) id "gemm_cpu_plain" :
   // SM90-NEXT: kernel.gemm a(%h) b(%h) id "gemm_f16_tc" :
+  // LT-NEXT:   kernel.gemm a(%h) b(%h) id "gemm_f16_cublaslt" workspace 16384 :
   %1 = kernel.gemm a(%h) b(%h) : tensor<64x64xf16>
   // CPU-NEXT:  kernel.gemm a(%d) b(%d) id "gemm_cpu_blas" :
   // SM90-NEXT: kernel.gemm a(%d) b(%d) id "gemm_f64_naive" :
+  // LT-NEXT:   kernel.gemm a(%d) b(%d) id "gemm_f64_cublaslt" workspace 16384 :
   %2 = kernel.gemm a(%d) b(%d) : tensor<64x64xf64>
   // Two halves at a time need an even last dimension, and no broadcasting.
   // CPU-NEXT:  kernel.relu x(%h) id "relu_cpu" :

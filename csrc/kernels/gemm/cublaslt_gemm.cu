@@ -1,0 +1,275 @@
+// Products by cuBLASLt. Its matrices lie by columns: a row-major z = op(a) op(b) is the column-major
+// z^T = op(b)^T op(a)^T of the same memory, so A is b and B is a.
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "device/cublaslt.h"
+#include "device/cuda_scope.h"
+#include "kernels/common/launch.cuh"
+#include "kernels/gemm/cublaslt_gemm.h"
+#include "kernels/gemm/epilogue.cuh"
+
+namespace aicf {
+namespace {
+
+using namespace cuda;
+using cublaslt::Library;
+using cublaslt::Object;
+
+cublaslt::DataType data_type(DType dtype) {
+  switch (dtype) {
+    case DType::F64:
+      return cublaslt::kF64;
+    case DType::F16:
+      return cublaslt::kF16;
+    case DType::BF16:
+      return cublaslt::kBF16;
+    default:
+      return cublaslt::kF32;
+  }
+}
+
+// One for each device, for as long as the process lives.
+Status handle_of(const Library& lib, int device, Object* out) {
+  static std::mutex mutex;
+  static auto* handles = new std::map<int, Object>();
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = handles->find(device);
+  if (found != handles->end()) {
+    *out = found->second;
+    return Status::ok();
+  }
+  AICF_TRY(cublaslt::check(lib, lib.create(out), "create"));
+  handles->emplace(device, *out);
+  return Status::ok();
+}
+
+// A descriptor, a layout or a preference.
+class Owned {
+ public:
+  explicit Owned(int (*destroy)(Object)) : destroy_(destroy) {}
+  ~Owned() {
+    if (object) (void)destroy_(object);
+  }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  Object object = nullptr;
+
+ private:
+  int (*destroy_)(Object);
+};
+
+// Where the members of a batch of one level lie.
+struct Operand {
+  const void* data;
+  int64_t leading, step;
+};
+template <class Pointer>
+Operand operand_of(const GemmProblem& p, const Matrices<Pointer>& matrices) {
+  return {matrices.data, matrices.leading, p.inner_batch == 1 ? matrices.outer : matrices.inner};
+}
+
+uint32_t alignment_of(const void* address) {
+  constexpr uintptr_t kMost = 256;
+  const auto bits = reinterpret_cast<uintptr_t>(address) | kMost;
+  return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
+// z where it lies, of the rest of the epilogue, W neighbours a thread.
+template <class T, int W>
+__global__ void finish_kernel(const __grid_constant__ GemmProblem p,
+                              const __grid_constant__ Matrices<const void*> z) {
+  const Finish<T> finish{p};
+  const int64_t across = p.n / W, each = p.m * across, count = p.batch * each;
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    const int64_t in_batch = p.batch == 1 ? 0 : i / each, at = i - in_batch * each;
+    const int64_t row = at / across, column = (at - row * across) * W;
+    const Product product = p.product(in_batch);
+    const auto read = *reinterpret_cast<const Vec<T, W>*>(z.of<const T>(product) + row * z.leading + column);
+    Compute<T> wide[W];
+#pragma unroll
+    for (int w = 0; w < W; ++w) wide[w] = widen(read.at[w]);
+    finish(gemm::Member{product.outer, product.inner}, wide, row, column);
+  }
+}
+
+// A product that the library is ready to run: its descriptor, its layouts and the algorithm.
+class CublasLtProduct {
+ public:
+  CublasLtProduct(const Library& lib, const GemmProblem& p, const CublasLtPlan& plan)
+      : lib_(lib), p_(p), plan_(plan) {}
+
+  Status prepare(size_t workspace);
+  std::string choice() const { return cublaslt::name_of(lib_, algorithm_); }
+  Status launch(const LaunchContext& ctx) const;
+
+ private:
+  Status describe();
+  Status place(Owned* layout, int64_t rows, int64_t columns, const Operand& operand);
+  Status choose(int device);
+  size_t panel_bytes() const {
+    const auto bytes = static_cast<size_t>(p_.batch * p_.m * p_.n) * dtype_size(p_.dtype);
+    return plan_.to_panel ? (bytes + 255) / 256 * 256 : 0;
+  }
+  // Where the library writes z.
+  Matrices<void*> written(void* workspace) const {
+    if (plan_.to_panel)
+      return {workspace, p_.n, p_.inner_batch == 1 ? p_.m * p_.n : 0, p_.inner_batch == 1 ? 0 : p_.m * p_.n};
+    return plan_.to_pre ? p_.pre : p_.out;
+  }
+  template <class Value>
+  Status set(int attribute, const Value& value) {
+    return cublaslt::check(lib_, lib_.set_descriptor(descriptor_.object, attribute, &value, sizeof value),
+                           "MatmulDescSetAttribute");
+  }
+  template <class T>
+  Status finish(const Matrices<void*>& z, const LaunchContext& ctx) const;
+
+  const Library& lib_;
+  const GemmProblem p_;
+  const CublasLtPlan plan_;
+  Object handle_ = nullptr;
+  Owned descriptor_{lib_.destroy_descriptor};
+  Owned a_{lib_.destroy_layout}, b_{lib_.destroy_layout}, z_{lib_.destroy_layout};
+  cublaslt::Algorithm algorithm_{};
+  size_t workspace_ = 0;  // for the library, behind the panel
+};
+
+Status CublasLtProduct::describe() {
+  const bool is_f64 = p_.dtype == DType::F64;
+  AICF_TRY(cublaslt::check(
+      lib_,
+      lib_.create_descriptor(&descriptor_.object, is_f64 ? cublaslt::kCompute64F : cublaslt::kCompute32F,
+                             is_f64 ? cublaslt::kF64 : cublaslt::kF32),
+      "MatmulDescCreate"));
+  AICF_TRY(set(cublaslt::kTransA, int32_t{p_.trans_b ? cublaslt::kTransposed : cublaslt::kAsItIs}));
+  AICF_TRY(set(cublaslt::kTransB, int32_t{p_.trans_a ? cublaslt::kTransposed : cublaslt::kAsItIs}));
+  uint32_t epilogue = cublaslt::kDefault;
+  if (plan_.applies_relu) epilogue = plan_.adds_bias ? cublaslt::kReluBias : cublaslt::kRelu;
+  if (plan_.adds_bias && !plan_.applies_relu) epilogue = cublaslt::kBias;
+  if (plan_.sums_bias_gradient) epilogue = cublaslt::kBiasGradientOfB;
+  if (epilogue == cublaslt::kDefault) return Status::ok();
+  AICF_TRY(set(cublaslt::kEpilogue, epilogue));
+  const void* vector = plan_.sums_bias_gradient ? p_.bias_grad : p_.bias;
+  return vector ? set(cublaslt::kBiasPointer, vector) : Status::ok();
+}
+
+Status CublasLtProduct::place(Owned* layout, int64_t rows, int64_t columns, const Operand& operand) {
+  AICF_TRY(
+      cublaslt::check(lib_,
+                      lib_.create_layout(&layout->object, data_type(p_.dtype), static_cast<uint64_t>(rows),
+                                         static_cast<uint64_t>(columns), operand.leading),
+                      "MatrixLayoutCreate"));
+  if (p_.batch == 1) return Status::ok();
+  const auto count = static_cast<int32_t>(p_.batch);
+  AICF_TRY(cublaslt::check(lib_, lib_.set_layout(layout->object, cublaslt::kBatchCount, &count, sizeof count),
+                           "MatrixLayoutSetAttribute"));
+  return cublaslt::check(
+      lib_, lib_.set_layout(layout->object, cublaslt::kBatchStride, &operand.step, sizeof operand.step),
+      "MatrixLayoutSetAttribute");
+}
+
+// The first that the library's heuristic lists for these addresses.
+Status CublasLtProduct::choose(int device) {
+  AICF_TRY(handle_of(lib_, device, &handle_));
+  Owned preference{lib_.destroy_preference};
+  AICF_TRY(cublaslt::check(lib_, lib_.create_preference(&preference.object), "MatmulPreferenceCreate"));
+  const auto prefer = [&](int attribute, auto value) {
+    return cublaslt::check(lib_, lib_.set_preference(preference.object, attribute, &value, sizeof value),
+                           "MatmulPreferenceSetAttribute");
+  };
+  AICF_TRY(prefer(cublaslt::kMaxWorkspace, uint64_t{workspace_}));
+  AICF_TRY(prefer(cublaslt::kReductionMask, cublaslt::kReduceInComputeType));
+  const void* z = plan_.to_panel ? nullptr : written(nullptr).data;
+  int attribute = cublaslt::kAlignmentOfA;
+  for (const void* address : {p_.b.data, p_.a.data, z, z})
+    AICF_TRY(prefer(attribute++, alignment_of(address)));
+  constexpr int kMost = 8;
+  cublaslt::Heuristic listed[kMost] = {};
+  int found = 0;
+  const int status = lib_.heuristic(handle_, descriptor_.object, a_.object, b_.object, z_.object, z_.object,
+                                    preference.object, kMost, listed, &found);
+  for (int i = 0; status == 0 && i < found; ++i) {
+    if (listed[i].status != 0) continue;
+    algorithm_ = listed[i].algorithm;
+    return Status::ok();
+  }
+  return Status::unsupported("cuBLASLt " + std::to_string(lib_.version()) +
+                             " has no algorithm for m = " + std::to_string(p_.m) +
+                             ", n = " + std::to_string(p_.n) + ", k = " + std::to_string(p_.k) +
+                             ", batch = " + std::to_string(p_.batch) + " of " + dtype_name(p_.dtype) +
+                             "; make the plan for a target without +cublaslt");
+}
+
+Status CublasLtProduct::prepare(size_t workspace) {
+  workspace_ = workspace - panel_bytes();
+  cudaPointerAttributes memory = {};
+  AICF_CUDA_TRY(cudaPointerGetAttributes(&memory, p_.out.data));
+  const CurrentDevice current(memory.device);
+  AICF_TRY(describe());
+  // Rows and columns of the matrices in memory, as the library counts them.
+  AICF_TRY(p_.trans_b ? place(&a_, p_.k, p_.n, operand_of(p_, p_.b))
+                      : place(&a_, p_.n, p_.k, operand_of(p_, p_.b)));
+  AICF_TRY(p_.trans_a ? place(&b_, p_.m, p_.k, operand_of(p_, p_.a))
+                      : place(&b_, p_.k, p_.m, operand_of(p_, p_.a)));
+  AICF_TRY(place(&z_, p_.n, p_.m, operand_of(p_, written(nullptr))));
+  return choose(memory.device);
+}
+
+template <class T>
+Status CublasLtProduct::finish(const Matrices<void*>& z, const LaunchContext& ctx) const {
+  GemmProblem rest = p_;
+  if (plan_.adds_bias) rest.bias = nullptr;
+  if (plan_.to_pre && !rest.bias) rest.pre.data = nullptr;  // it holds z already
+  const Matrices<const void*> from{z.data, z.leading, z.outer, z.inner};
+  constexpr int kThreads = 256;
+  const bool wide = rows_are_aligned<T>(rest) && from.leading % kWidest<T> == 0 &&
+                    from.outer % kWidest<T> == 0 && from.inner % kWidest<T> == 0 &&
+                    reinterpret_cast<uintptr_t>(from.data) % 16 == 0;
+  const int64_t items = p_.batch * p_.m * p_.n / (wide ? kWidest<T> : 1);
+  const dim3 grid(grid_stride_blocks(items, kThreads));
+  return wide ? aicf::cuda::launch(ctx, grid, kThreads, 0, finish_kernel<T, kWidest<T>>, rest, from)
+              : aicf::cuda::launch(ctx, grid, kThreads, 0, finish_kernel<T, 1>, rest, from);
+}
+
+Status CublasLtProduct::launch(const LaunchContext& ctx) const {
+  const double one = 1, zero = 0;
+  const float one_f32 = 1, zero_f32 = 0;
+  const bool is_f64 = p_.dtype == DType::F64;
+  const void* alpha = is_f64 ? static_cast<const void*>(&one) : &one_f32;
+  const void* beta = is_f64 ? static_cast<const void*>(&zero) : &zero_f32;
+  const Matrices<void*> z = written(ctx.workspace);
+  void* workspace = workspace_ ? static_cast<char*>(ctx.workspace) + panel_bytes() : nullptr;
+  AICF_TRY(cublaslt::check(
+      lib_,
+      lib_.multiply(handle_, descriptor_.object, alpha, p_.b.data, a_.object, p_.a.data, b_.object, beta,
+                    z.data, z_.object, z.data, z_.object, &algorithm_, workspace, workspace_, ctx.stream),
+      "Matmul"));
+  if (!plan_.finishes) return Status::ok();
+  return with_float_type(p_.dtype, [&](auto tag) { return finish<typename decltype(tag)::type>(z, ctx); });
+}
+
+class CublasLtLaunch : public LaunchState {
+ public:
+  CublasLtLaunch(const char* id, std::unique_ptr<const CublasLtProduct> product)
+      : LaunchState(id, product->choice()), product_(std::move(product)) {}
+  Status launch(const LaunchContext& ctx) const override { return product_->launch(ctx); }
+
+ private:
+  const std::unique_ptr<const CublasLtProduct> product_;
+};
+
+}  // namespace
+
+Status prepare_cublaslt(const KernelVariant& self, const OpDesc& op, LaunchPointer* out) {
+  const Library* lib = cublaslt::library();
+  if (!lib) return Status::unsupported(std::string(self.name) + ": " + cublaslt::kMissing);
+  auto product = std::make_unique<CublasLtProduct>(*lib, gemm_problem(op), cublaslt_plan(op));
+  AICF_TRY(product->prepare(cublaslt_workspace(op)));
+  *out = std::make_shared<CublasLtLaunch>(self.name, std::move(product));
+  return Status::ok();
+}
+
+}  // namespace aicf

@@ -1,0 +1,127 @@
+"""Products by cuBLASLt: what is planned without a GPU, and on one what the general tests of kernels do not reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from models import mlp, regression, to_device
+
+from aicf_mlir import _C, OpKind, SelectionError, compile_train_step, op_call
+from aicf_mlir.ir.registry import architecture, capability, runs_on
+
+TARGET = "sm_90+cublaslt"
+SQUARE = ("bf16", (8, 8))
+F64 = ("f64", (8, 8))
+
+
+def select(name: str, inputs: list[Any], outputs: list[Any], attrs: dict[str, Any], counts: Any) -> str:
+    return _C.select_kernel("gemm_epilogue", inputs, outputs, attrs, TARGET, name, counts)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs", "attrs", "counts", "reason"),
+    [
+        ("bf16", [SQUARE] * 2, [SQUARE], {"act": "gelu"}, ((1, 1, 0, 0), (1, 0, 0)), "before the activation"),
+        ("bf16", [SQUARE] * 3, [SQUARE], {"act_grad": "silu"}, ((1, 1, 0, 1), (1, 0, 0)), "before the activation"),
+        ("f64", [F64] * 2, [F64, ("f64", (8,))], {}, ((1, 1, 0, 0), (1, 0, 1)), "needs bias_grad alone"),
+        ("bf16", [SQUARE] * 2, [SQUARE] * 2, {}, ((1, 1, 0, 0), (1, 1, 0)), "needs pre beside an activation"),
+    ],
+)  # fmt: skip
+def test_what_it_declines(
+    name: str, inputs: list[Any], outputs: list[Any], attrs: dict[str, Any], counts: Any, reason: str
+) -> None:
+    with pytest.raises(SelectionError, match=reason):
+        select(f"gemm_epilogue_{name}_cublaslt", inputs, outputs, attrs, counts)
+    assert not select("", inputs, outputs, attrs, counts).endswith("cublaslt")
+
+
+def test_a_product_without_elements_or_with_two_levels_of_batches_is_our_own() -> None:
+    for a, out in ((("f32", (0, 4)), ("f32", (0, 8))), (("f32", (3, 0)), ("f32", (3, 8)))):
+        b = ("f32", (a[1][1], 8))
+        assert not _C.select_kernel("gemm", [a, b], [out], {}, TARGET)[0].endswith("cublaslt")
+    heads = ("f32", (2, 3, 4, 4), (96, 4, 12, 1))
+    dense = ("f32", (2, 3, 4, 4))
+    assert not _C.select_kernel("gemm", [heads, dense], [dense], {}, TARGET)[0].endswith("cublaslt")
+    batch = ("f32", (6, 4, 4))
+    assert _C.select_kernel("gemm", [batch, batch], [batch], {}, TARGET)[0] == "gemm_f32_cublaslt"
+
+
+def test_only_its_own_target_has_it() -> None:
+    assert _C.select_kernel("gemm", [SQUARE] * 2, [SQUARE], {}, "sm_90")[0] == "gemm_bf16_tc"
+    with pytest.raises(SelectionError, match=r"on sm_90: needs cuBLASLt: a target with \+cublaslt"):
+        _C.select_kernel("gemm", [SQUARE] * 2, [SQUARE], {}, "sm_90", "gemm_bf16_cublaslt")
+
+
+def test_a_workspace_holds_a_panel_and_partial_sums() -> None:
+    plain = _C.select_kernel(
+        "gemm", [("f32", (64, 256)), ("f32", (256, 256))], [("f32", (64, 256))], {}, TARGET
+    )
+    assert plain == ("gemm_f32_cublaslt", 256 // 64 * 64 * 256 * 4)
+    large = ("bf16", (4096, 4096))
+    assert _C.select_kernel("gemm", [large] * 2, [large], {}, TARGET)[1] == 32 << 20
+    counts = ((1, 1, 0, 1), (1, 0, 0))
+    graded = _C.select_kernel("gemm_epilogue", [large] * 3, [large], {"act_grad": "relu"}, TARGET, "", counts)
+    assert graded == ("gemm_epilogue_bf16_cublaslt", (32 << 20) + 4096 * 4096 * 2)
+
+
+@pytest.mark.parametrize(
+    ("target", "present", "runs"),
+    [
+        ("sm_80", "sm_90", True),
+        ("sm_90", "sm_80", False),
+        ("sm_80", TARGET, True),
+        (TARGET, "sm_90", False),
+        (TARGET, "sm_100+cublaslt", True),
+    ],
+)
+def test_a_plan_runs_where_nothing_is_missing(target: str, present: str, runs: bool) -> None:
+    assert runs_on(target, present) == runs
+    assert f"sm_{capability(target)}" == architecture(target)
+
+
+@pytest.mark.gpu
+@pytest.mark.cublaslt
+@pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
+def test_a_missing_number_is_no_zero_behind_relu(element: str) -> None:
+    """As in torch: relu of NaN is NaN."""
+    dtype = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16}[
+        element
+    ]
+    draw = torch.Generator("cuda").manual_seed(0)
+    x, w, bias = (
+        torch.randn(*shape, generator=draw, device="cuda", dtype=torch.float32).to(dtype)
+        for shape in ((64, 64), (64, 64), (64,))
+    )
+    x[3, 5], x[7, 1] = float("nan"), float("inf")
+    name = f"gemm_epilogue_{element}_cublaslt"
+    for inputs in ({"a": x, "b": w}, {"a": x, "b": w, "bias": bias}):
+        out = torch.full((64, 64), 7.0, device="cuda", dtype=dtype)
+        op_call(OpKind.GemmEpilogue, inputs, {"out": out}, {"trans_b": True, "act": "relu"}, name)
+        z = x.double() @ w.double().T + (bias.double() if "bias" in inputs else 0)
+        torch.testing.assert_close(
+            out.double(), torch.relu(z), rtol=2e-2, atol=2e-2, equal_nan=True, check_dtype=False
+        )
+
+
+@pytest.mark.gpu
+@pytest.mark.cublaslt
+def test_twenty_runs_of_one_plan_give_the_same_bits() -> None:
+    """Fresh steps, their memory elsewhere each time: the algorithms and their results are the same."""
+    batch = to_device(regression(64, 256), "cuda")
+    found: list[tuple[list[str], list[torch.Tensor]]] = []
+    kept: list[torch.Tensor] = []
+    for number in range(20):
+        torch.manual_seed(0)
+        model = mlp(256, 256, 256).to("cuda")
+        kept.append(torch.empty(1 + 4097 * number, device="cuda"))
+        step = compile_train_step(model, torch.optim.Adam(model.parameters()), example=batch, device="cuda")
+        step.train_step(batch)
+        step.capture(batch)
+        step.replay(5)
+        found.append((step.executed_kernels(), [p.detach().clone() for p in model.parameters()]))
+    assert any("cublaslt" in name for name in found[0][0])
+    for names, tensors in found[1:]:
+        assert names == found[0][0]
+        assert all(torch.equal(a, b) for a, b in zip(tensors, found[0][1], strict=True))

@@ -130,6 +130,16 @@ def may_alias(
     attrs: dict[str, Attr],
     counts: Counts | None = None,
 ) -> list[tuple[int, int]]: ...
+def kernel_choices(
+    op: int | str,
+    inputs: list[TensorType],
+    outputs: list[TensorType],
+    attrs: dict[str, Attr],
+    kernel_id: str,
+    counts: Counts | None = None,
+) -> list[str]:
+    """What a kernel can choose for a use, on the current device; its own choice first. None for most kernels."""
+
 def select_kernel(
     op: int | str,
     inputs: list[TensorType],
@@ -361,6 +371,9 @@ class Executor:
 def device_count(kind: str = "cuda") -> int: ...
 def target_of(device: str) -> str:
     """The target of plans for a device, "cpu" or "cuda:0": "cpu", "sm_90", or "sm_90+cublaslt"."""
+
+def cublaslt_version() -> int:
+    """Such as 130100; 0 where plans here cannot use it."""
 
 def synchronize(device: str, stream: int = 0) -> None: ...
 def memory_stats(device: str) -> MemoryStats: ...

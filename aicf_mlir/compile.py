@@ -36,6 +36,7 @@ from aicf_mlir.runtime.micro_batches import StepBatch, checked_count, each_step,
 from aicf_mlir.runtime.plan_file import PlanFile
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.stages import Snapshots, make_context, run_stages
+from aicf_mlir.tuning.locked import Locked
 
 log = logging.getLogger("aicf")
 
@@ -71,6 +72,7 @@ def compile_train_step(
     loss_scale: Literal["dynamic"] | float | LossScale | None = None,
     ema: float | None = None,
     plan: str | os.PathLike[str] | None = None,
+    lock: str | os.PathLike[str] | None = None,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`.
 
@@ -113,6 +115,9 @@ def compile_train_step(
     The step runs that plan, with whatever it says otherwise; it must bind, update and check what the step's own does. A kernel id
     of "" is filled in, and so are all addresses in an edited `step.ir("buffers")`. See `docs/tour.md`.
 
+    `lock` is the path of what `aicf-tune` has measured of this step on this machine; the step takes its kernels. LockError where
+    it is of another machine, or has no kernel for an op of the step.
+
     Steps over the same model or optimizer share parameters and state: each sees the others' updates, and they run one at a time.
 
     Raises TraceError for what cannot be expressed, SelectionError when a kernel is missing for the device, BindError for tensors
@@ -140,6 +145,7 @@ def compile_train_step(
         scaling=LossScaling.of(loss_scale, check_finite),
         average=WeightAverage(ema),
         plan=PlanFile.read(plan),
+        locked=Locked.of(lock, plan),
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
     vars(optimizer)["_aicf_step"] = weakref.ref(step)
@@ -163,6 +169,7 @@ def compile_eval_step(
     further_sizes: int = 0,
     metrics: Mapping[str, str] | None = None,
     plan: str | os.PathLike[str] | None = None,
+    lock: str | os.PathLike[str] | None = None,
 ) -> CompiledEvalStep:
     """Compile the loss of `model` alone: the step computes it and trains nothing.
 
@@ -184,6 +191,7 @@ def compile_eval_step(
         further_sizes=expect_further_sizes(further_sizes),
         metrics=Metrics(metrics),
         plan=PlanFile.read(plan),
+        locked=Locked.of(lock, plan),
     )
     return CompiledEvalStep(request, request.build(), warmup_required=False)
 
@@ -219,6 +227,7 @@ class Request:
     average: WeightAverage = field(default_factory=WeightAverage)
     plan: PlanFile | None = None
     """A plan that takes the place of the step's own."""
+    locked: Locked = field(default_factory=Locked)
     groups: tuple[ShapeGroup, ...] | None = None
     """The shape groups, once they are no more those that were asked for at first."""
 
@@ -307,13 +316,16 @@ class Request:
     def lower(self, traced: Traced, device: str) -> Snapshots:
         """Every stage of one shape group."""
         where = torch.device(device)
-        target = _C.target_of(str(where))
+        target, kernels = _C.target_of(str(where)), self.locked.passes(str(where))
         stages, context = Snapshots(), make_context()
         if not self.optimizers:  # lowered as it is: neither differentiated nor updated
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)
-            run_stages(traced.module, context, target=target, first="lowered", after_each=stages)
+            run_stages(
+                traced.module, context, target=target, first="lowered", after_each=stages, options=kernels
+            )
             return stages
         options = {
+            **kernels,
             **({} if self.accumulate is None else {"accumulate": f"count={self.accumulate}"}),
             **({"check-finite": ""} if self.check_finite else {}),
             **self.clipping.passes,

@@ -20,6 +20,7 @@ from aicf_mlir.frontend.structure import Batch, shapes_of
 from aicf_mlir.loop_step import CompiledLoopStep
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
 from aicf_mlir.runtime.plan_file import PlanFile
+from aicf_mlir.tuning.locked import Locked
 
 Body = Callable[..., Any]
 
@@ -63,6 +64,7 @@ def compile_step(
     further_sizes: int = 0,
     metrics: Mapping[str, str] | None = None,
     plan: str | os.PathLike[str] | None = None,
+    lock: str | os.PathLike[str] | None = None,
 ) -> CompiledLoopStep:
     """Compile the body of a training loop, a function of a batch, as its user writes it:
 
@@ -103,6 +105,7 @@ def compile_step(
         further_sizes=expect_further_sizes(further_sizes),
         metrics=Metrics(metrics),
         plan=PlanFile.read(plan),
+        locked=Locked.of(lock, plan),
         body=traced,
     )
     return CompiledLoopStep(request, request.build(), warmup_required)

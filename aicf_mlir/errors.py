@@ -39,6 +39,10 @@ class PlanError(AicfError):
     """A plan that cannot run: unbound, overlapping or out-of-bounds slots."""
 
 
+class LockError(AicfError):
+    """A lock that is none, of another machine, or without a kernel for an op of the step; says the difference."""
+
+
 class BindError(AicfError):
     """User tensors that do not match what was compiled: names, shapes, dtypes, device, or moved storage."""
 

@@ -21,6 +21,8 @@ from aicf_mlir.dialects.plan.kernels import name_kernels
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry, remarks
 from aicf_mlir.ir.remarks import remark
+from aicf_mlir.tuning.lock import Lock
+from aicf_mlir.tuning.uses import text_of
 
 TARGET = "aicf.target"
 
@@ -34,9 +36,9 @@ def kernel_for(op: KernelOp, target: str, wanted: str = "") -> tuple[str, int]:
     return Selection(top if isinstance(top, Operation) else None, target).select(op.use, wanted)
 
 
-def select(op: KernelOp, selection: Selection) -> None:
-    """Choose the kernel of `op`. An id that is already there is kept or refused."""
-    wanted, target = op.kernel_id.data if op.kernel_id is not None else "", selection.target
+def select(op: KernelOp, selection: Selection, locked: str = "") -> None:
+    """Choose the kernel of `op`. An id that is already there, or else the `locked` one, is kept or refused."""
+    wanted, target = op.kernel_id.data if op.kernel_id is not None else locked, selection.target
     try:
         kernel_id, workspace = selection.select(op.use, wanted)
     except (SelectionError, VerifyError) as error:
@@ -73,21 +75,36 @@ class SelectKernelsPass(ModulePass):
 
     Options:
       target: "cpu" (the default), or a compute capability such as "sm_90"; no such device needs to be present
+      lock: a file that `aicf-tune` has made, whose kernels are taken; a launch that it does not name is an error
     """
 
     name = "select-kernels"
 
     target: str = "cpu"
+    lock: str = ""
 
     def __post_init__(self) -> None:
         registry.check_target(self.target)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         selection = Selection(op, self.target)
+        locked = self.locked(op, selection)
         for launch in op.walk():
             if isinstance(launch, FuncOp):
                 launch.attributes[TARGET] = StringAttr(self.target)
             elif isinstance(launch, KernelOp):
-                select(launch, selection)
+                select(launch, selection, locked.get(launch, ""))
             elif isinstance(launch, ProgramOp):
                 name_kernels(launch)
+
+    def locked(self, module: ModuleOp, selection: Selection) -> dict[Operation, str]:
+        """The kernels that the lock has for launches; none without a lock. LockError for a lock of something else."""
+        if not self.lock:
+            return {}
+        lock = Lock.read(self.lock)
+        lock.check_target(self.target)
+        launches = [op for op in module.walk() if isinstance(op, KernelOp)]
+        generated = [op for op in launches if isinstance(op, GeneratedOp)]
+        uses = {op: text_of(op.use) for op in launches if not isinstance(op, GeneratedOp)}
+        lock.check_whole(uses.values(), (selection.select(op.use)[0] for op in generated))
+        return {op: lock.rows[use].kernel for op, use in uses.items()}

@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
-from aicf_mlir import _C, cpu_kernels
+from aicf_mlir import _C, cpu_kernels, machine
 from aicf_mlir.errors import AicfError
-from aicf_mlir.tools import machine
 
 DESCRIPTION = """\
 Say what this installation of AICF is, what it runs on, and which kernels it has.

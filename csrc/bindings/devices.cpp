@@ -1,5 +1,6 @@
 #include "bindings/bindings.h"
 #include "device/buffer.h"
+#include "device/cublaslt.h"
 #include "device/pool.h"
 #include "kernels/common/cpu_blas.h"
 #include "runtime/cpu_level.h"
@@ -26,6 +27,7 @@ void bind_devices(py::module_& m) {
   m.def(
       "target_of", [](const std::string& device) { return device_named(device).target().str(); },
       py::arg("device"));
+  m.def("cublaslt_version", [] { return cublaslt::available() ? cublaslt::library()->version() : size_t{0}; });
   m.def(
       "synchronize",
       [](const std::string& device, uintptr_t stream) {

@@ -147,7 +147,19 @@ std::pair<std::string, size_t> select_kernel(py::handle kind, const py::list& in
   raise_if(check_use(op), Subject::Op);
   const KernelVariant* variant = nullptr;
   raise_if(KernelRegistry::get().select(op, target, name, &variant), Subject::Op);
-  return {variant->name, variant->query_workspace ? variant->query_workspace(op) : 0};
+  return {name.empty() ? variant->name : name, variant->query_workspace ? variant->query_workspace(op) : 0};
+}
+
+// What a kernel of the registry can choose for a use, on the device that its target names.
+std::vector<std::string> kernel_choices(py::handle kind, const py::list& inputs, const py::list& outputs,
+                                        const py::dict& attrs, const std::string& name, py::handle counts) {
+  const OpDesc op = parse_op(kind, inputs, outputs, attrs, counts);
+  raise_if(check_use(op), Subject::Op);
+  const KernelVariant* variant = KernelRegistry::get().find(name);
+  if (!variant) raise_if(Status::invalid("no kernel is called '" + name + "'"), Subject::Op);
+  std::vector<std::string> choices;
+  if (variant->choices) raise_if(variant->choices(op, &choices), Subject::Op);
+  return choices;
 }
 
 py::tuple steps_of(const Matrices<const void*>& m) { return py::make_tuple(m.leading, m.outer, m.inner); }
@@ -190,6 +202,8 @@ void bind_registry(py::module_& m) {
         py::arg("counts") = py::none());
   m.def("may_alias", &alias_pairs, py::arg("op"), py::arg("inputs"), py::arg("outputs"), py::arg("attrs"),
         py::arg("counts") = py::none());
+  m.def("kernel_choices", &kernel_choices, py::arg("op"), py::arg("inputs"), py::arg("outputs"),
+        py::arg("attrs"), py::arg("kernel_id"), py::arg("counts") = py::none());
   m.def("select_kernel", &select_kernel, py::arg("op"), py::arg("inputs"), py::arg("outputs"),
         py::arg("attrs"), py::arg("target"), py::arg("name") = "", py::arg("counts") = py::none());
 }

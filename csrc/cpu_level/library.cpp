@@ -14,9 +14,9 @@ AICF_EXPORT aicf::Status aicf_cpu_load_blas(const std::string& path) { return ai
 AICF_EXPORT void aicf_cpu_use_threads(aicf::cpu::RunLoop run) { aicf::cpu::use_threads(run); }
 
 // Null where this library has no such kernel.
-AICF_EXPORT aicf::Prepare aicf_cpu_kernel(const char* name) {
+AICF_EXPORT const aicf::KernelVariant* aicf_cpu_kernel(const char* name) {
   const aicf::KernelVariant* variant = aicf::KernelRegistry::get().find(name);
-  return variant && variant->device == aicf::DeviceType::Cpu ? variant->prepare : nullptr;
+  return variant && variant->device == aicf::DeviceType::Cpu ? variant : nullptr;
 }
 
 // Null for another name.

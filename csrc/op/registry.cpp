@@ -78,11 +78,14 @@ void KernelRegistry::add(KernelVariant variant) {
   variants_.push_back(variant);
 }
 
-std::string KernelRegistry::replace_cpu_kernels(Prepare (*find)(const char* name)) {
+std::string KernelRegistry::replace_cpu_kernels(const KernelVariant* (*find)(const char* name)) {
   for (const KernelVariant& v : variants_)
     if (v.device == DeviceType::Cpu && !find(v.name)) return v.name;
-  for (KernelVariant& v : variants_)
-    if (v.device == DeviceType::Cpu) v.prepare = find(v.name);
+  for (KernelVariant& v : variants_) {
+    if (v.device != DeviceType::Cpu) continue;
+    v.prepare = find(v.name)->prepare;
+    v.choices = find(v.name)->choices;
+  }
   return "";
 }
 
@@ -122,7 +125,7 @@ Status KernelRegistry::select(const OpDesc& op, const Target& target, const std:
         " has no prebuilt kernel: its kernels are generated from its body, and run in a "
         "plan");
   if (!name.empty()) {
-    const KernelVariant* named = find(name);
+    const KernelVariant* named = find(KernelName(name).id);
     if (!named)
       return Status::unsupported("no kernel is called '" + name + "'; " + kernels_of(variants_, *op.schema));
     if (named->schema != op.schema)
@@ -149,13 +152,26 @@ Status KernelRegistry::select(const OpDesc& op, const Target& target, const std:
                              (reasons.empty() ? "; none is registered" : "; candidates:" + reasons));
 }
 
-Status prepare_kernel(const KernelVariant& variant, const OpDesc& op, LaunchPointer* out) {
-  const std::string id = variant.name;
+KernelName::KernelName(const std::string& text) : id(text.substr(0, text.find('['))) {
+  if (id.size() == text.size()) return;
+  choice = text.substr(id.size() + 1);
+  if (choice.size() > 1 && choice.back() == ']')
+    choice.pop_back();
+  else
+    id = text;  // no kernel has such a name
+}
+
+Status prepare_kernel(const KernelVariant& variant, const OpDesc& op, const std::string& name,
+                      LaunchPointer* out) {
+  const std::string id = variant.name, choice = KernelName(name).choice;
   if (!variant.prepare) return Status::unsupported("kernel '" + id + "' is not in this build");
-  AICF_TRY(variant.prepare(variant, op, out));
-  if ((*out)->id() == id) return Status::ok();
-  return Status::unsupported("kernel '" + id + "' made a launch of '" + (*out)->id() +
-                             "' ready instead of its own");
+  AICF_TRY(variant.prepare(variant, op, choice, out));
+  if ((*out)->id() == (choice.empty() ? id : id + "[" + choice + "]")) return Status::ok();
+  if (choice.empty())
+    return Status::unsupported("kernel '" + id + "' made a launch of '" + (*out)->id() +
+                               "' ready instead of its own");
+  return Status::unsupported("kernel '" + id + "' cannot choose [" + choice +
+                             "] for these operands; it runs as " + (*out)->name());
 }
 
 }  // namespace aicf

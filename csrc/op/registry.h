@@ -24,9 +24,9 @@ class KernelRegistry {
   void add(OpSchema schema);        // throws on a number or a name that is already there
   void add(KernelVariant variant);  // throws on a name that is already there; order is preference
 
-  // Each CPU kernel is made ready by what `find` has for its name; the first name for which it has nothing,
-  // and then nothing is changed. Empty on success.
-  std::string replace_cpu_kernels(Prepare (*find)(const char* name));
+  // Each CPU kernel is made ready, and chooses, as the one that `find` has for its name; the first name for
+  // which it has nothing, and then nothing is changed. Empty on success.
+  std::string replace_cpu_kernels(const KernelVariant* (*find)(const char* name));
 
   const std::deque<OpSchema>& schemas() const { return schemas_; }
   const OpSchema* schema(const std::string& name) const;
@@ -49,8 +49,15 @@ class KernelRegistry {
   std::vector<KernelVariant> variants_;
 };
 
-// Makes a launch of `variant` ready. Refuses what is not in this build, and a launch that names another
-// kernel.
-Status prepare_kernel(const KernelVariant& variant, const OpDesc& op, LaunchPointer* out);
+// A kernel as a plan names it: "gemm_f16_tc", or with a choice "gemm_f16_tc[64x64]".
+struct KernelName {
+  explicit KernelName(const std::string& text);
+  std::string id, choice;
+};
+
+// Makes a launch of `variant` ready, with the choice that `name` makes. Refuses what is not in this build, a
+// choice that the kernel has not, and a launch that names another kernel.
+Status prepare_kernel(const KernelVariant& variant, const OpDesc& op, const std::string& name,
+                      LaunchPointer* out);
 
 }  // namespace aicf

@@ -30,25 +30,29 @@ constexpr int kStatusNumbers = 3;
 // operands, which must live as long.
 class LaunchState {
  public:
-  // `choice`: what the kernel has decided, or nothing.
-  LaunchState(std::string id, const std::string& choice)
-      : id_(std::move(id)), name_(choice.empty() ? id_ : id_ + "[" + choice + "]") {}
+  // `choice`: what the kernel has decided, or nothing; `asked`, whether the plan has decided it.
+  LaunchState(const std::string& id, const std::string& choice, bool asked = false)
+      : name_(choice.empty() ? id : id + "[" + choice + "]"), id_(asked ? name_ : id) {}
   virtual ~LaunchState() = default;
   // Enqueues the work on ctx.stream. No allocation on the device, no synchronisation.
   virtual Status launch(const LaunchContext& ctx) const = 0;
-  // The kernel that runs: "gemm_f16_tc".
+  // The kernel that runs, as a plan names it: "gemm_f16_tc", or as name() where the plan says that much.
   const std::string& id() const { return id_; }
-  // With what it has chosen in brackets: "gemm_f16_tc[64x64]".
+  // With what has been chosen in brackets: "gemm_f16_tc[64x64]".
   const std::string& name() const { return name_; }
 
  private:
-  std::string id_, name_;
+  std::string name_, id_;
 };
 
 struct KernelVariant;
 using LaunchPointer = std::shared_ptr<const LaunchState>;
-// Makes a launch of `self` ready, from an operation that it supports, with memory.
-using Prepare = Status (*)(const KernelVariant& self, const OpDesc&, LaunchPointer*);
+// Makes a launch of `self` ready, from an operation that it supports, with memory. `asked`: the choice that
+// the plan has made in the kernel's place, or nothing.
+using Prepare = Status (*)(const KernelVariant& self, const OpDesc&, const std::string& asked,
+                           LaunchPointer*);
+// All that a kernel can choose for an operation on the current device, what it chooses by itself first.
+using Choices = Status (*)(const OpDesc&, std::vector<std::string>*);
 
 struct KernelVariant {
   const char* name;  // the kernel id, unique in the registry, e.g. "gemm_f32_tiled"
@@ -60,6 +64,7 @@ struct KernelVariant {
   // refusal.
   Status (*supported)(const OpDesc&);
   size_t (*query_workspace)(const OpDesc&) = nullptr;  // bytes; null means none
+  Choices choices = nullptr;                           // null: it has no choice
   bool skippable = false;            // whether the launch looks at ctx.unless; needed on CUDA only
   bool cublaslt = false;             // whether it is of cuBLASLt, which a target has or has not
   const OpSchema* schema = nullptr;  // of `op`; set by the registry
@@ -75,21 +80,44 @@ std::string choice_of(const State&, long) {
   return "";
 }
 
+// A launch that `run` makes of a State.
+template <class State, auto run>
+class StateLaunch : public LaunchState {
+ public:
+  StateLaunch(const char* name, State state, bool asked)
+      : LaunchState(name, choice_of(state, 0), asked), state_(std::move(state)) {}
+  Status launch(const LaunchContext& ctx) const override { return run(state_, ctx); }
+
+ private:
+  const State state_;
+};
+
 // A Prepare from two functions: `make` reads the operation once, to a State; `run` launches it.
 template <auto make, auto run>
-Status prepare_with(const KernelVariant& self, const OpDesc& op, LaunchPointer* out) {
+Status prepare_with(const KernelVariant& self, const OpDesc& op, const std::string& asked,
+                    LaunchPointer* out) {
   using State = std::decay_t<decltype(make(op))>;
-  class Launch : public LaunchState {
-   public:
-    Launch(const char* name, State state)
-        : LaunchState(name, choice_of(state, 0)), state_(std::move(state)) {}
-    Status launch(const LaunchContext& ctx) const override { return run(state_, ctx); }
-
-   private:
-    const State state_;
-  };
-  *out = std::make_shared<Launch>(self.name, make(op));
+  *out = std::make_shared<StateLaunch<State, run>>(self.name, make(op), !asked.empty());
   return Status::ok();
+}
+
+// The same of a kernel that has a choice: `make(op, choice)` for each of `choices`.
+template <auto choices, auto make, auto run>
+Status prepare_chosen(const KernelVariant& self, const OpDesc& op, const std::string& asked,
+                      LaunchPointer* out) {
+  std::vector<std::string> known;
+  AICF_TRY(choices(op, &known));
+  std::string list;
+  for (const std::string& choice : known) {
+    if (asked.empty() || choice == asked) {
+      using State = std::decay_t<decltype(make(op, choice))>;
+      *out = std::make_shared<StateLaunch<State, run>>(self.name, make(op, choice), !asked.empty());
+      return Status::ok();
+    }
+    list += (list.empty() ? "[" : ", [") + choice + "]";
+  }
+  return Status::unsupported(std::string("kernel '") + self.name + "' cannot choose [" + asked +
+                             "] for these operands; it can choose " + list);
 }
 
 // The operation itself as the state, for a kernel that reads it at each launch.

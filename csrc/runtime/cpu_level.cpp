@@ -25,7 +25,7 @@ Status load_cpu_kernels(const std::string& path, const std::string& blas_path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // stays open: the registry points into it
   if (!library) return refuse(dlerror());
   Status (*blas)(const std::string&) = nullptr;
-  Prepare (*kernel)(const char*) = nullptr;
+  const KernelVariant* (*kernel)(const char*) = nullptr;
   void (*use_threads)(cpu::RunLoop) = nullptr;
   cpu::ProductFunction (*product)(const std::string&) = nullptr;
   if (!find_symbol(library, "aicf_cpu_load_blas", &blas) ||

@@ -39,10 +39,10 @@ struct WorkspacePool {
   }
 };
 
-Status enqueue(Device& device, const KernelVariant& variant, const OpDesc& op, void* stream,
-               const std::vector<std::shared_ptr<void>>& owners) {
+Status enqueue(Device& device, const KernelVariant& variant, const OpDesc& op, const std::string& name,
+               void* stream, const std::vector<std::shared_ptr<void>>& owners) {
   Node node;
-  AICF_TRY(prepare_kernel(variant, op, &node.launch));
+  AICF_TRY(prepare_kernel(variant, op, name, &node.launch));
   LaunchContext& context = node.context;
   context.stream = stream;
   context.workspace_bytes = variant.query_workspace ? variant.query_workspace(op) : 0;
@@ -81,7 +81,7 @@ Status dispatch(const OpDesc& op, const std::string& kernel_id, void* stream,
   AICF_TRY(check_aliasing(op));
   const KernelVariant* variant = nullptr;
   AICF_TRY(registry.select(op, device->target(), kernel_id, &variant));
-  AICF_TRY(enqueue(*device, *variant, op, stream, owners));
+  AICF_TRY(enqueue(*device, *variant, op, kernel_id, stream, owners));
   *ran = variant;
   return Status::ok();
 }

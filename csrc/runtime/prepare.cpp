@@ -106,7 +106,7 @@ Status prepare_prebuilt(const LaunchSpec& spec, const OpDesc& op, const Target& 
   AICF_TRY(KernelRegistry::get().select(op, target, spec.kernel_id, &variant));
   *kernel = {variant->device, variant->query_workspace ? variant->query_workspace(op) : 0,
              variant->skippable};
-  return prepare_kernel(*variant, op, out);
+  return prepare_kernel(*variant, op, spec.kernel_id, out);
 }
 
 // Generated code: it was made for these very operands, which its id says.

@@ -22,15 +22,21 @@ KernelVariant cpu(const char* name, const char* op, Status (*supported)(const Op
 }
 
 // A kernel that has another one do its work.
-Status prepare_other(const KernelVariant&, const OpDesc& op, LaunchPointer* out) {
+Status prepare_other(const KernelVariant&, const OpDesc& op, const std::string& asked, LaunchPointer* out) {
   const KernelVariant& other = *KernelRegistry::get().find("copy_first");
-  return other.prepare(other, op, out);
+  return other.prepare(other, op, asked, out);
 }
 
 struct Tile {
-  std::string choice() const { return "64x64"; }
+  std::string size = "64x64";
+  std::string choice() const { return size; }
 };
 Tile choose(const OpDesc&) { return {}; }
+Status sizes(const OpDesc&, std::vector<std::string>* out) {
+  *out = {"64x64", "128x128"};
+  return Status::ok();
+}
+Tile sized(const OpDesc&, const std::string& choice) { return {choice}; }
 Status launch_tile(const Tile&, const LaunchContext&) { return Status::ok(); }
 
 }  // namespace
@@ -59,9 +65,10 @@ void print_selection(const KernelRegistry& registry, const Target& target) {
   std::puts(status.is_ok() ? chosen->name : status.message().c_str());
 }
 
-void print_preparation(const char* name) {
+void print_preparation(const std::string& name) {
   LaunchPointer state;
-  const Status status = prepare_kernel(*KernelRegistry::get().find(name), copy(), &state);
+  const Status status =
+      prepare_kernel(*KernelRegistry::get().find(KernelName(name).id), copy(), name, &state);
   std::puts(status.is_ok() ? state->name().c_str() : status.message().c_str());
 }
 
@@ -91,5 +98,9 @@ int main() {
   registry.add(cpu("copy_other", "copy", &accept, prepare_other));
   registry.add(cpu("copy_tiled", "copy", &accept, prepare_with<choose, launch_tile>));
   print_selection(registry, host);
-  for (const char* name : {"copy_first", "copy_tiled", "copy_other", "copy_new"}) print_preparation(name);
+  registry.add(cpu("copy_sized", "copy", &accept, prepare_chosen<sizes, sized, launch_tile>));
+  for (const char* name :
+       {"copy_first", "copy_tiled", "copy_other", "copy_new", "copy_first[64x64]", "copy_tiled[64x64]",
+        "copy_tiled[32x32]", "copy_sized", "copy_sized[128x128]", "copy_sized[7]"})
+    print_preparation(name);
 }

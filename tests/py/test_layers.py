@@ -15,10 +15,11 @@ PACKAGE = ROOT / "aicf_mlir"
 LAYERS = (
     ("errors", "_C", "processor", "garbage", "interrupts", "atomic_file", "dtypes"),
     ("cpu_kernels", "op_call"),
+    ("machine",),
     ("ir",),
     ("codegen",),
     ("optimizers",),
-    ("dialects",),
+    ("dialects", "tuning"),
     ("scalars", "interpreters"),
     ("passes",),
     ("universe", "pipeline", "text"),

@@ -46,6 +46,12 @@ def test_registration_and_selection_refuse_by_name(tmp_path: Path) -> None:
         "copy_tiled[64x64]",
         "kernel 'copy_other' made a launch of 'copy_first' ready instead of its own",
         "kernel 'copy_new' is not in this build",
+        "kernel 'copy_first' cannot choose [64x64] for these operands; it runs as copy_first",
+        "copy_tiled[64x64]",
+        "kernel 'copy_tiled' cannot choose [32x32] for these operands; it runs as copy_tiled[64x64]",
+        "copy_sized[64x64]",
+        "copy_sized[128x128]",
+        "kernel 'copy_sized' cannot choose [7] for these operands; it can choose [64x64], [128x128]",
     ]
 
 

@@ -32,6 +32,12 @@ constexpr KernelVariant skippable_cuda_row(const char* name, const char* op, int
   return variant;
 }
 
+// Of a kernel that has a choice.
+constexpr KernelVariant choosing(KernelVariant variant, Choices choices) {
+  variant.choices = choices;
+  return variant;
+}
+
 // Of a kernel of cuBLASLt.
 constexpr KernelVariant cublaslt_row(const char* name, const char* op, int min_sm, Prepare prepare,
                                      SupportFunction supported, WorkspaceFunction workspace) {

@@ -17,7 +17,7 @@ Matrices<void*> dense(const GemmProblem& p, void* data) {
 }
 
 template <class T>
-Status run(const GemmProblem& p, void* panel) {
+Status run(const GemmProblem& p, bool packed, void* panel) {
   store_bias_grad<T>(p);
   const Matrices<void*> z = panel ? dense(p, panel) : p.out;
   const auto beside = [&](const Product& product) {
@@ -25,7 +25,7 @@ Status run(const GemmProblem& p, void* panel) {
     if (p.saved.data) read.add(p.saved.of<const T>(product), p.saved.leading, sizeof(T));
     return read;
   };
-  return multiply<T>(p, z, beside, [&](int64_t, const Product& product, const Block<T>& block) {
+  return multiply<T>(p, z, packed, beside, [&](int64_t, const Product& product, const Block<T>& block) {
     if (!p.plain()) finish_block(p, product, block);
   });
 }
@@ -37,10 +37,25 @@ size_t gemm_cpu_blas_workspace(const OpDesc& op) {
   return needs_panel(p) ? static_cast<size_t>(p.batch * p.m * p.n) * dtype_size(p.dtype) : 0;
 }
 
-Status gemm_cpu_blas(const GemmProblem& p, const LaunchContext& ctx) {
+Status choices_of_cpu_blas(const OpDesc& op, std::vector<std::string>* out) {
+  const GemmProblem p = gemm_problem(op);
+  if (can_pack(p))
+    *out = packs(p) ? std::vector<std::string>{kPacked, kInBlocks}
+                    : std::vector<std::string>{kInBlocks, kPacked};
+  else
+    *out = {kInBlocks};
+  return Status::ok();
+}
+
+CpuBlasGemm cpu_blas_gemm(const OpDesc& op, const std::string& choice) {
+  return {gemm_problem(op), choice == kPacked};
+}
+
+Status gemm_cpu_blas(const CpuBlasGemm& gemm, const LaunchContext& ctx) {
   AICF_TRY(needs_blas());
+  const GemmProblem& p = gemm.problem;
   void* panel = needs_panel(p) ? ctx.workspace : nullptr;
-  return p.dtype == DType::F32 ? run<float>(p, panel) : run<double>(p, panel);
+  return p.dtype == DType::F32 ? run<float>(p, gemm.packed, panel) : run<double>(p, false, panel);
 }
 
 }  // namespace aicf

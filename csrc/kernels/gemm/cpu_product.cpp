@@ -24,7 +24,8 @@ void product(const int64_t* sizes, const void* a, const void* b, void* z, Epilog
       read.add(addresses[row[0]], row[1], row[2]);
     return read;
   };
-  if (!multiply<T>(p, to, beside, finish).is_ok()) multiply_in_blocks<T>(p, to, finish);
+  p.dtype = std::is_same_v<T, float> ? DType::F32 : DType::F64;  // of the sums
+  if (!multiply<T>(p, to, packs(p), beside, finish).is_ok()) multiply_in_blocks<T>(p, to, finish);
 }
 
 }  // namespace

@@ -40,9 +40,12 @@ struct Blocks {
 // Below this packing does not pay; narrower operands would leave registers empty.
 constexpr int64_t kLeastPacked = 1'000'000, kLeastExtent = 32;
 
+// Whether a product can be packed, or divided into blocks; and which of the two it is where nobody has asked.
+inline bool can_pack(const GemmProblem& p) {
+  return kPacks && p.dtype == DType::F32 && std::min(p.m, p.n) >= kLeastExtent;
+}
 inline bool packs(const GemmProblem& p) {
-  return kPacks && std::min(p.m, p.n) >= kLeastExtent &&
-         double(p.m) * double(p.n) * double(p.k) >= double(kLeastPacked);
+  return can_pack(p) && double(p.m) * double(p.n) * double(p.k) >= double(kLeastPacked);
 }
 
 // BLAS counts in ints.
@@ -108,14 +111,14 @@ void multiply_in_blocks(const GemmProblem& p, const Matrices<void*>& z, const Fi
       });
 }
 
-// The same by whatever is fastest. beside(product) is what `finish` reads of one. Code::Device without memory
-// for packed operands: then no block is finished.
+// The same, `packed` or block by block. beside(product) is what `finish` reads of one. Code::Device without
+// memory for packed operands: then no block is finished.
 template <class T, class ReadBeside, class Finish>
-Status multiply(const GemmProblem& p, const Matrices<void*>& z, const ReadBeside& beside,
+Status multiply(const GemmProblem& p, const Matrices<void*>& z, bool packed, const ReadBeside& beside,
                 const Finish& finish) {
   if (p.m == 0 || p.n == 0) return Status::ok();
   if constexpr (std::is_same_v<T, float>) {
-    if (packs(p)) {
+    if (packed) {
       for (int64_t i = 0; i < p.batch; ++i) {
         const Product product = p.product(i);
         AICF_TRY(multiply_packed(p, product, beside(product), z.of<float>(product), z.leading,

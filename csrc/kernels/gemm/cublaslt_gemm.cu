@@ -3,6 +3,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "device/cublaslt.h"
 #include "device/cuda_scope.h"
@@ -101,14 +103,17 @@ class CublasLtProduct {
   CublasLtProduct(const Library& lib, const GemmProblem& p, const CublasLtPlan& plan)
       : lib_(lib), p_(p), plan_(plan) {}
 
-  Status prepare(size_t workspace);
+  // On `device`, which must be current.
+  Status describe(int device, size_t workspace);
+  Status list(std::vector<cublaslt::Algorithm>* out);
+  // The one of this name, or the first.
+  Status choose(const std::string& asked);
   std::string choice() const { return cublaslt::name_of(lib_, algorithm_); }
   Status launch(const LaunchContext& ctx) const;
 
  private:
-  Status describe();
+  Status describe_epilogue();
   Status place(Owned* layout, int64_t rows, int64_t columns, const Operand& operand);
-  Status choose(int device);
   size_t panel_bytes() const {
     const auto bytes = static_cast<size_t>(p_.batch * p_.m * p_.n) * dtype_size(p_.dtype);
     return plan_.to_panel ? (bytes + 255) / 256 * 256 : 0;
@@ -137,7 +142,7 @@ class CublasLtProduct {
   size_t workspace_ = 0;  // for the library, behind the panel
 };
 
-Status CublasLtProduct::describe() {
+Status CublasLtProduct::describe_epilogue() {
   const bool is_f64 = p_.dtype == DType::F64;
   AICF_TRY(cublaslt::check(
       lib_,
@@ -171,9 +176,8 @@ Status CublasLtProduct::place(Owned* layout, int64_t rows, int64_t columns, cons
       "MatrixLayoutSetAttribute");
 }
 
-// The first that the library's heuristic lists for these addresses.
-Status CublasLtProduct::choose(int device) {
-  AICF_TRY(handle_of(lib_, device, &handle_));
+// Those that the library's heuristic lists for these addresses, the best first.
+Status CublasLtProduct::list(std::vector<cublaslt::Algorithm>* out) {
   Owned preference{lib_.destroy_preference};
   AICF_TRY(cublaslt::check(lib_, lib_.create_preference(&preference.object), "MatmulPreferenceCreate"));
   const auto prefer = [&](int attribute, auto value) {
@@ -191,11 +195,9 @@ Status CublasLtProduct::choose(int device) {
   int found = 0;
   const int status = lib_.heuristic(handle_, descriptor_.object, a_.object, b_.object, z_.object, z_.object,
                                     preference.object, kMost, listed, &found);
-  for (int i = 0; status == 0 && i < found; ++i) {
-    if (listed[i].status != 0) continue;
-    algorithm_ = listed[i].algorithm;
-    return Status::ok();
-  }
+  for (int i = 0; status == 0 && i < found; ++i)
+    if (listed[i].status == 0) out->push_back(listed[i].algorithm);
+  if (!out->empty()) return Status::ok();
   return Status::unsupported("cuBLASLt " + std::to_string(lib_.version()) +
                              " has no algorithm for m = " + std::to_string(p_.m) +
                              ", n = " + std::to_string(p_.n) + ", k = " + std::to_string(p_.k) +
@@ -203,19 +205,32 @@ Status CublasLtProduct::choose(int device) {
                              "; make the plan for a target without +cublaslt");
 }
 
-Status CublasLtProduct::prepare(size_t workspace) {
+Status CublasLtProduct::choose(const std::string& asked) {
+  std::vector<cublaslt::Algorithm> listed;
+  AICF_TRY(list(&listed));
+  std::string names;
+  for (const cublaslt::Algorithm& algorithm : listed) {
+    const std::string name = cublaslt::name_of(lib_, algorithm);
+    if (asked.empty() || name == asked) {
+      algorithm_ = algorithm;
+      return Status::ok();
+    }
+    names += (names.empty() ? "[" : ", [") + name + "]";
+  }
+  return Status::unsupported("cuBLASLt " + std::to_string(lib_.version()) + " cannot choose [" + asked +
+                             "] for these operands; it can choose " + names);
+}
+
+Status CublasLtProduct::describe(int device, size_t workspace) {
   workspace_ = workspace - panel_bytes();
-  cudaPointerAttributes memory = {};
-  AICF_CUDA_TRY(cudaPointerGetAttributes(&memory, p_.out.data));
-  const CurrentDevice current(memory.device);
-  AICF_TRY(describe());
+  AICF_TRY(handle_of(lib_, device, &handle_));
+  AICF_TRY(describe_epilogue());
   // Rows and columns of the matrices in memory, as the library counts them.
   AICF_TRY(p_.trans_b ? place(&a_, p_.k, p_.n, operand_of(p_, p_.b))
                       : place(&a_, p_.n, p_.k, operand_of(p_, p_.b)));
   AICF_TRY(p_.trans_a ? place(&b_, p_.m, p_.k, operand_of(p_, p_.a))
                       : place(&b_, p_.k, p_.m, operand_of(p_, p_.a)));
-  AICF_TRY(place(&z_, p_.n, p_.m, operand_of(p_, written(nullptr))));
-  return choose(memory.device);
+  return place(&z_, p_.n, p_.m, operand_of(p_, written(nullptr)));
 }
 
 template <class T>
@@ -253,8 +268,8 @@ Status CublasLtProduct::launch(const LaunchContext& ctx) const {
 
 class CublasLtLaunch : public LaunchState {
  public:
-  CublasLtLaunch(const char* id, std::unique_ptr<const CublasLtProduct> product)
-      : LaunchState(id, product->choice()), product_(std::move(product)) {}
+  CublasLtLaunch(const char* id, std::unique_ptr<const CublasLtProduct> product, bool asked)
+      : LaunchState(id, product->choice(), asked), product_(std::move(product)) {}
   Status launch(const LaunchContext& ctx) const override { return product_->launch(ctx); }
 
  private:
@@ -263,12 +278,31 @@ class CublasLtLaunch : public LaunchState {
 
 }  // namespace
 
-Status prepare_cublaslt(const KernelVariant& self, const OpDesc& op, LaunchPointer* out) {
+Status prepare_cublaslt(const KernelVariant& self, const OpDesc& op, const std::string& asked,
+                        LaunchPointer* out) {
   const Library* lib = cublaslt::library();
-  if (!lib) return Status::unsupported(std::string(self.name) + ": " + cublaslt::kMissing);
-  auto product = std::make_unique<CublasLtProduct>(*lib, gemm_problem(op), cublaslt_plan(op));
-  AICF_TRY(product->prepare(cublaslt_workspace(op)));
-  *out = std::make_shared<CublasLtLaunch>(self.name, std::move(product));
+  if (!lib) return Status::unsupported(std::string(self.name) + " " + cublaslt::kMissing);
+  const GemmProblem p = gemm_problem(op);
+  cudaPointerAttributes memory = {};
+  AICF_CUDA_TRY(cudaPointerGetAttributes(&memory, p.out.data));
+  const CurrentDevice current(memory.device);
+  auto product = std::make_unique<CublasLtProduct>(*lib, p, cublaslt_plan(op));
+  AICF_TRY(product->describe(memory.device, cublaslt_workspace(op)));
+  AICF_TRY(product->choose(asked));
+  *out = std::make_shared<CublasLtLaunch>(self.name, std::move(product), !asked.empty());
+  return Status::ok();
+}
+
+Status choices_of_cublaslt(const OpDesc& op, std::vector<std::string>* out) {
+  const Library* lib = cublaslt::library();
+  if (!lib) return Status::unsupported(cublaslt::kMissing);
+  int device = 0;
+  AICF_CUDA_TRY(cudaGetDevice(&device));
+  CublasLtProduct product(*lib, gemm_problem(op), cublaslt_plan(op));
+  AICF_TRY(product.describe(device, cublaslt_workspace(op)));
+  std::vector<cublaslt::Algorithm> listed;
+  AICF_TRY(product.list(&listed));
+  for (const cublaslt::Algorithm& algorithm : listed) out->push_back(cublaslt::name_of(*lib, algorithm));
   return Status::ok();
 }
 

@@ -16,6 +16,8 @@ CublasLtPlan cublaslt_plan(const OpDesc& op);
 
 Status supports_cublaslt(const OpDesc& op);
 size_t cublaslt_workspace(const OpDesc& op);
-Status prepare_cublaslt(const KernelVariant& self, const OpDesc& op, LaunchPointer* out);
+Status prepare_cublaslt(const KernelVariant& self, const OpDesc& op, const std::string& asked,
+                        LaunchPointer* out);
+Status choices_of_cublaslt(const OpDesc& op, std::vector<std::string>* out);
 
 }  // namespace aicf

@@ -5,8 +5,17 @@
 
 namespace aicf {
 
-// f32 and f64 through the loaded BLAS, then one pass over the result for the epilogue.
-Status gemm_cpu_blas(const GemmProblem& p, const LaunchContext& ctx);
+// A product of f32 or f64 by code of our own that packs its operands (f32, where the processor has what that
+// needs), or in blocks of the loaded BLAS; then the epilogue over each part of the result.
+constexpr const char *kPacked = "packed", *kInBlocks = "blocks";
+struct CpuBlasGemm {
+  GemmProblem problem;
+  bool packed;
+  std::string choice() const { return packed ? kPacked : kInBlocks; }
+};
+Status choices_of_cpu_blas(const OpDesc& op, std::vector<std::string>* out);
+CpuBlasGemm cpu_blas_gemm(const OpDesc& op, const std::string& choice);
+Status gemm_cpu_blas(const CpuBlasGemm& gemm, const LaunchContext& ctx);
 size_t gemm_cpu_blas_workspace(const OpDesc& op);
 // Any float dtype, no library.
 Status gemm_cpu_plain(const GemmProblem& p, const LaunchContext& ctx);
@@ -17,8 +26,9 @@ struct TiledGemm {
   int side;
   std::string choice() const { return std::to_string(side) + "x" + std::to_string(side); }
 };
-// The largest tiles that still give every multiprocessor of a large chip one.
-TiledGemm tensor_core_gemm(const OpDesc& op);
+// First the largest tiles that still give every multiprocessor of a large chip one.
+Status choices_of_tensor_cores(const OpDesc& op, std::vector<std::string>* out);
+TiledGemm tensor_core_gemm(const OpDesc& op, const std::string& choice);
 
 // f16 and bf16 on tensor cores with f32 accumulators; any sizes.
 Status gemm_tc_cuda(const TiledGemm& gemm, const LaunchContext& ctx);

@@ -131,25 +131,30 @@ Status supports_cublaslt_of(const OpDesc& op) {
 
 // In order of preference.
 constexpr Prepare by_cublaslt = AICF_CUDA(prepare_cublaslt);
-constexpr Prepare tensor_cores = AICF_CUDA((prepare_with<tensor_core_gemm, gemm_tc_cuda>));
+constexpr Prepare tensor_cores =
+    AICF_CUDA((prepare_chosen<choices_of_tensor_cores, tensor_core_gemm, gemm_tc_cuda>));
+constexpr Prepare cpu_blas = prepare_chosen<choices_of_cpu_blas, cpu_blas_gemm, gemm_cpu_blas>;
 constexpr Prepare tiled_64x64 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_64x64_cuda>));
 constexpr Prepare tiled_32x32 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_32x32_cuda>));
 constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>));
 
-#define AICF_CUBLASLT_ROW(op, type, dtype)                                                       \
-  cublaslt_row(op type "_cublaslt", op, kSmAny, by_cublaslt, supports_cublaslt_of<DType::dtype>, \
-               cublaslt_workspace)
-#define AICF_GEMM_ROWS(op)                                                                               \
-  AICF_CUBLASLT_ROW(op, "_f16", F16), AICF_CUBLASLT_ROW(op, "_bf16", BF16),                              \
-      AICF_CUBLASLT_ROW(op, "_f32", F32), AICF_CUBLASLT_ROW(op, "_f64", F64),                            \
-      cuda_row(op "_f16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::F16>),         \
-      cuda_row(op "_bf16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::BF16>),       \
-      cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled_64x64),            \
-      cuda_row(op "_f32_tiled_32x32", op, kSmAsyncCopies, tiled_32x32, supports_product_of<DType::F32>), \
-      cuda_row(op "_f32_naive", op, kSmAny, naive, supports_product_of<DType::F32>),                     \
-      cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),                     \
-      cpu_row(op "_cpu_blas", op, prepare_with<gemm_problem, gemm_cpu_blas>, supports_blas,              \
-              gemm_cpu_blas_workspace),                                                                  \
+#define AICF_CUBLASLT_ROW(op, type, dtype)                                                                \
+  choosing(cublaslt_row(op type "_cublaslt", op, kSmAny, by_cublaslt, supports_cublaslt_of<DType::dtype>, \
+                        cublaslt_workspace),                                                              \
+           AICF_CUDA(choices_of_cublaslt))
+#define AICF_GEMM_ROWS(op)                                                                                  \
+  AICF_CUBLASLT_ROW(op, "_f16", F16), AICF_CUBLASLT_ROW(op, "_bf16", BF16),                                 \
+      AICF_CUBLASLT_ROW(op, "_f32", F32), AICF_CUBLASLT_ROW(op, "_f64", F64),                               \
+      choosing(cuda_row(op "_f16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::F16>),   \
+               choices_of_tensor_cores),                                                                    \
+      choosing(cuda_row(op "_bf16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::BF16>), \
+               choices_of_tensor_cores),                                                                    \
+      cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled_64x64),               \
+      cuda_row(op "_f32_tiled_32x32", op, kSmAsyncCopies, tiled_32x32, supports_product_of<DType::F32>),    \
+      cuda_row(op "_f32_naive", op, kSmAny, naive, supports_product_of<DType::F32>),                        \
+      cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),                        \
+      choosing(cpu_row(op "_cpu_blas", op, cpu_blas, supports_blas, gemm_cpu_blas_workspace),               \
+               choices_of_cpu_blas),                                                                        \
       cpu_row(op "_cpu_plain", op, prepare_with<gemm_problem, gemm_cpu_plain>, supports_product)
 
 constexpr KernelVariant kVariants[] = {AICF_GEMM_ROWS("gemm"), AICF_GEMM_ROWS("gemm_epilogue")};
@@ -159,9 +164,17 @@ constexpr const char* kNumerics =
 
 }  // namespace
 
-TiledGemm tensor_core_gemm(const OpDesc& op) {
+Status choices_of_tensor_cores(const OpDesc& op, std::vector<std::string>* out) {
   const GemmProblem p = gemm_problem(op);
-  return {p, tensor_core_side(p.m, p.n, p.batch)};
+  const int first = tensor_core_side(p.m, p.n, p.batch);
+  out->push_back(TiledGemm{p, first}.choice());
+  for (const int side : {128, 64, 32})
+    if (side != first) out->push_back(TiledGemm{p, side}.choice());
+  return Status::ok();
+}
+
+TiledGemm tensor_core_gemm(const OpDesc& op, const std::string& choice) {
+  return {gemm_problem(op), std::stoi(choice)};
 }
 
 static const Family family([](KernelRegistry& registry) {

@@ -17,19 +17,29 @@ CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 """CUdevice_attribute."""
 
 
-def processor() -> str:
-    """Its name, its level of x86-64 or its architecture, and its cores as Linux counts them."""
+def model() -> str:
+    """The processor's name, and its level of x86-64 or its architecture."""
     level = [platform.machine(), *levels()][-1]
-    return f"{processor_name()}, {level}, {os.cpu_count()} logical cores"
+    return f"{processor_name()}, {level}"
+
+
+def processor() -> str:
+    """The same, and its cores as Linux counts them."""
+    return f"{model()}, {os.cpu_count()} logical cores"
 
 
 def blas() -> str:
-    """The library behind the CPU's matrix products: name, version, processor it chose; the threads that share them."""
+    """The library behind the CPU's matrix products, and the threads that share them."""
+    return f"{blas_kernels()}, {_C.threads()} threads"
+
+
+def blas_kernels() -> str:
+    """That library: name, version, the processor that it has chosen its code for."""
     library = ctypes.CDLL(str(blas_library()))
     config, core = library.scipy_openblas_get_config, library.scipy_openblas_get_corename
     config.restype = core.restype = ctypes.c_char_p
     words = config().decode().split()
-    return f"{' '.join(words[:2])} for {core().decode()}, {_C.threads()} threads"
+    return f"{' '.join(words[:2])} for {core().decode()}"
 
 
 def driver() -> str:

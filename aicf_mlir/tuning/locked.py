@@ -1,0 +1,36 @@
+"""The lock that a step is compiled with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aicf_mlir.errors import BindError
+from aicf_mlir.tuning.lock import Lock
+
+
+@dataclass(frozen=True)
+class Locked:
+    """The file whose kernels a step takes, or none."""
+
+    path: str = ""
+
+    @classmethod
+    def of(cls, lock: Any, plan: Any = None) -> Locked:
+        """Of the option `lock=` beside `plan=`. LockError for what is no lock, BindError for both at once."""
+        if lock is None:
+            return cls()
+        if plan is not None:
+            raise BindError("got lock= and plan=: a plan names its kernels itself; leave one of the two out")
+        Lock.read(lock)
+        return cls(str(Path(lock).absolute()))
+
+    def passes(self, device: str) -> Mapping[str, str]:
+        """The options of passes for a step on `device` of this machine. LockError where another one was measured."""
+        if not self.path:
+            return {}
+        Lock.read(self.path).check_machine(device)
+        escaped = self.path.replace("\\", "\\\\").replace('"', '\\"')
+        return {"select-kernels": f'lock="{escaped}"'}

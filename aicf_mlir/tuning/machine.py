@@ -1,0 +1,43 @@
+"""What decides the bits of the kernels of this machine, beside the step: processor or GPU, libraries, the build."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from aicf_mlir import _C, cpu_kernels, machine
+from aicf_mlir.codegen import nvrtc
+
+
+@cache
+def machine_of(device: str) -> dict[str, str]:
+    """Of "cpu", or of a CUDA device such as "cuda:0"."""
+    if device == "cpu":
+        name, libraries = machine.model(), machine.blas_kernels()
+    else:
+        index = int(device.partition(":")[2] or 0)
+        name, libraries = machine.cuda_devices()[index].partition(" ")[2], ", ".join(_libraries())
+    return {
+        "target": _C.target_of(device),
+        "device": name,
+        "libraries": libraries,
+        "build": build_digest() if device != "cpu" else f"{build_digest()}, {cpu_kernels.chosen()}",
+    }
+
+
+def _libraries() -> list[str]:
+    """What multiplies, and what compiles generated kernels."""
+    version = _C.cublaslt_version()
+    own = [f"cuBLASLt {version}"] if version else []
+    return [*own, nvrtc.toolchain()] if nvrtc.available() else own
+
+
+@cache
+def build_digest() -> str:
+    """Of the compiled part of this package, and of the CPU kernels that it has loaded."""
+    digest = hashlib.sha256(Path(str(_C.__file__)).read_bytes())
+    library = cpu_kernels.library_of(cpu_kernels.chosen())
+    if library.exists():
+        digest.update(library.read_bytes())
+    return digest.hexdigest()[:16]

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from contender import Contender
 from torch import nn
-from workloads import Batch, Workload
+from workloads import AUTOCAST, Batch, Workload
+
+MATMUL = {"f32": "highest", "tf32": "tensorfloat32"}
+"""What products compute in, by precision; else in the type of their operands."""
 
 
-def jax_peer(workload: Workload, batch: Batch) -> Iterator[Contender]:
-    """Nothing where JAX is not installed."""
-    try:
-        import jax
-        import jax.numpy as jnp
-    except ImportError:
-        return
+def jax_peer(workload: Workload, batch: Batch, scanned: int = 1) -> Contender:
+    """One step a call, or that many in one `lax.scan`. Raises ImportError where JAX is not installed."""
+    import jax
+    import jax.numpy as jnp
     import jax_models
 
+    jax.config.update("jax_default_matmul_precision", MATMUL.get(workload.precision))
     torch.manual_seed(0)
     forward, loss_of = jax_models.FORWARD[workload.forward]
     decay = 1e-3 * 1e-2 if workload.adamw else 0.0
 
-    def step(weights, m, v, count, x, t):
-        loss, g = jax.value_and_grad(lambda weights: loss_of(forward(weights, x), t))(weights)
+    def computed_in(values):
+        """Numbers in the type that a low precision computes in, by a cast that gradients go back through."""
+        kind = {"bf16": jnp.bfloat16, "f16": jnp.float16}[workload.precision]
+        return jax.tree.map(lambda value: value.astype(kind), values)
+
+    def loss_at(weights, x, t):
+        if workload.precision not in AUTOCAST:
+            return loss_of(forward(weights, x), t)
+        return loss_of(forward(computed_in(weights), computed_in(x)).astype(jnp.float32), t)
+
+    def step(state, x, t):
+        weights, m, v, count = state
+        loss, g = jax.value_and_grad(loss_at)(weights, x, t)
         count = count + 1
         m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
         v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
@@ -32,22 +42,27 @@ def jax_peer(workload: Workload, batch: Batch) -> Iterator[Contender]:
         weights = jax.tree.map(
             lambda p, m, v: p * (1 - decay) - scale * m / (jnp.sqrt(v) * root + 1e-8), weights, m, v
         )
-        return weights, m, v, count, loss
+        return (weights, m, v, count), loss
 
-    jitted = jax.jit(step, donate_argnums=(0, 1, 2, 3))
+    def steps(state, x, t):
+        state, losses = jax.lax.scan(lambda state, _: step(state, x, t), state, length=scanned)
+        return state, losses[-1]
+
+    jitted = jax.jit(step if scanned == 1 else steps, donate_argnums=0)
     weights = weights_of(workload.model())
-    zeros = {name: jnp.zeros_like(value) for name, value in weights.items()}
-    state = [weights, zeros, {name: jnp.zeros_like(value) for name, value in weights.items()}, jnp.float32(0)]
+    moments = [{name: jnp.zeros_like(value) for name, value in weights.items()} for _ in "mv"]
+    state = (weights, *moments, jnp.float32(0))
     x, t = jnp.asarray(batch["x"].numpy()), jnp.asarray(batch["t"].numpy())
 
     def run(n: int) -> float:
+        nonlocal state
         loss = None
-        for _ in range(n):
-            *state[:], loss = jitted(*state, x, t)
+        for _ in range(n // scanned):
+            state, loss = jitted(state, x, t)
         jax.block_until_ready(state)
         return float(loss)
 
-    yield Contender("JAX jit", run)
+    return Contender("JAX jit", run, stride=scanned)
 
 
 def weights_of(model: nn.Module) -> dict:

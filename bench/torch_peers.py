@@ -8,29 +8,32 @@ from functools import partial
 import torch
 from contender import Contender, repeat
 from torch import Tensor
-from workloads import Batch, Workload
+from workloads import Batch, Workload, on_device
 
 Step = Callable[[], Tensor]
 
 
-def eager_step(workload: Workload, batch: Batch, device: str, capturable: bool = False) -> Step:
+def eager_step(workload: Workload, batch: Batch, device: str) -> Step:
     """Autograd and the fused optimizer."""
     torch.manual_seed(0)
     model = workload.model().to(device)
-    options = {"capturable": True} if capturable else {}
-    return step_of(workload, batch, model, workload.torch_optimizer(model, fused=True, **options))
+    optimizer = workload.torch_optimizer(model, fused=True)
+    return step_of(partial(workload.loss_of, model), on_device(batch, device), optimizer, optimizer.step)
 
 
 def step_of(
-    workload: Workload, batch: Batch, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+    loss_of: Callable[[Batch], Tensor],
+    batch: Batch,
+    optimizer: torch.optim.Optimizer,
+    update: Callable[[], object],
 ) -> Step:
-    """One eager step."""
+    """One step by `backward()`, with `update` for what `optimizer.step()` does."""
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = workload.loss_of(model, batch)
+        loss = loss_of(batch)
         loss.backward()
-        optimizer.step()
+        update()
         return loss.detach()
 
     return step
@@ -47,15 +50,7 @@ def compiled_step(workload: Workload, batch: Batch, fused: bool) -> Step:
     optimizer = workload.torch_optimizer(model, fused=True) if fused else workload.torch_optimizer(model)
     compiled = torch.compile(partial(workload.loss_of, model), fullgraph=True)
     update = optimizer.step if fused else torch.compile(lambda: optimizer.step())
-
-    def step() -> Tensor:
-        optimizer.zero_grad(set_to_none=True)
-        loss = compiled(batch)
-        loss.backward()
-        update()
-        return loss.detach()
-
-    return step
+    return step_of(compiled, batch, optimizer, update)
 
 
 def whole_step(workload: Workload, batch: Batch) -> Step:
@@ -91,13 +86,19 @@ def whole_step(workload: Workload, batch: Batch) -> Step:
     return without_autograd
 
 
-def graph_step(workload: Workload, batch: Batch) -> Step:
-    """The eager step in one CUDA graph, from the first weights and moments."""
+def graph_step(workload: Workload, batch: Batch, compiled: bool = False) -> Step:
+    """The whole step on a GPU in one CUDA graph, from the first weights and moments.
+
+    Forward, loss and their gradients are eager, or `compiled` by Inductor.
+    """
     torch.manual_seed(0)
     model = workload.model().to("cuda")
     optimizer = workload.torch_optimizer(model, fused=True, capturable=True)
-    step = step_of(workload, batch, model, optimizer)
-    first = [parameter.detach().clone() for parameter in model.parameters()]
+    loss_of = partial(workload.loss_of, model)
+    if compiled:
+        loss_of = torch.compile(loss_of, fullgraph=True)
+    step = step_of(loss_of, on_device(batch, "cuda"), optimizer, optimizer.step)
+    first = [parameter.detach().cpu() for parameter in model.parameters()]  # adds nothing to the peak
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -115,7 +116,7 @@ def graph_step(workload: Workload, batch: Batch) -> Step:
                 value.zero_()
     torch.cuda.synchronize()
 
-    def replay(alive: object = (model, optimizer)) -> Tensor:
+    def replay(alive: object = (step, model, optimizer)) -> Tensor:
         del alive  # the graph reads their memory and does not keep it
         graph.replay()
         return loss
@@ -123,11 +124,9 @@ def graph_step(workload: Workload, batch: Batch) -> Step:
     return replay
 
 
-def torch_peers(workload: Workload, batch: Batch, device: str) -> Iterator[Contender]:
-    yield Contender("eager", partial(repeat, eager_step(workload, batch, device)))
-    if device == "cuda":
-        yield Contender("CUDA graph", partial(repeat, graph_step(workload, batch)))
-        return
+def torch_peers(workload: Workload, batch: Batch) -> Iterator[Contender]:
+    """Those on the CPU."""
+    yield Contender("eager", partial(repeat, eager_step(workload, batch, "cpu")))
     torch._dynamo.reset()
     yield Contender("compile", partial(repeat, compiled_step(workload, batch, fused=True)))
     yield Contender("compile, optimizer too", partial(repeat, compiled_step(workload, batch, fused=False)))

@@ -1,26 +1,24 @@
-"""Time of whole train steps (forward, loss, backward, optimizer): AICF beside its peers, in one run on one machine.
+"""Time of whole train steps (forward, loss, backward, optimizer) on the CPU: AICF beside its peers, in one run.
 
-    python bench/train_step.py                          # torch eager, Inductor, JAX jit, AICF on the CPU
+    python bench/train_step.py                          # torch eager, Inductor, JAX jit, AICF
     python bench/train_step.py --threads 1              # all of them on one processor
     python bench/train_step.py --busy                   # each row also beside a busy process
-    python bench/train_step.py --device cuda            # torch eager, torch's whole step in a CUDA graph, AICF
     python bench/train_step.py --only GPT 1024          # rows whose name has one of these
     python bench/train_step.py --contenders JAX AICF    # contenders whose name has one of these
     python bench/train_step.py --threads 1 --clock cpu  # on a machine that others use, too: time of the processor
 
-Median over rounds of windows of at least 0.1 s of steps. On the CPU every round runs one window of each contender,
-so that a drifting machine drifts for all. On a GPU each contender runs its rounds in a row, eager torch last:
-interleaved with eager torch, a replayed graph of torch was seen to take 109 µs in place of 78. All contenders start
-from the same weights, and their losses after the first steps are compared. Prints microseconds a step, and the ratio
-of AICF's `replay()`, one call of Python a step as the peers make, to the fastest peer.
+Median over rounds of windows of at least 0.1 s of steps. Every round runs one window of each contender, so that a
+drifting machine drifts for all. All contenders start from the same weights, and their losses after the first steps
+are compared. Prints microseconds a step, and the ratio of AICF's `replay()`, one call of Python a step as the peers
+make, to the fastest peer. On a GPU it is `rows_gpu.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import os
-import platform
 import signal
 import statistics
 import subprocess
@@ -29,12 +27,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import torch
-from contender import Contender
+from aicf_step import captured_step
+from contender import Contender, describe_machine, timed
 from jax_peer import jax_peer
 from torch_peers import torch_peers
 from workloads import WORKLOADS, Batch, Workload
-
-from aicf_mlir import compile_train_step
 
 WINDOW_S = 0.1
 QUIET_S = 0.03
@@ -44,21 +41,10 @@ Times = dict[str, float]
 """Microseconds a step by contender."""
 
 
-def aicf(workload: Workload, batch: Batch, device: str) -> Iterator[Contender]:
+def aicf(workload: Workload, batch: Batch) -> Iterator[Contender]:
     """One call of Python a step, and many steps in one call."""
     for name in ("AICF replay()", "AICF replay(n)"):
-        torch.manual_seed(0)
-        model = workload.model().to(device)
-        step = compile_train_step(
-            model,
-            workload.torch_optimizer(model),
-            device=device,
-            example=batch,
-            loss_fn=workload.loss_of,
-            name="bench",
-        )
-        step.warmup(batch)
-        step.capture(batch)
+        step, _ = captured_step(workload, batch, "cpu")
 
         def one(n: int, step=step) -> float:
             for _ in range(n - 1):
@@ -86,9 +72,7 @@ CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time
 def window(contender: Contender, n: int, clock: Callable[[], float]) -> float:
     time.sleep(QUIET_S)  # threads of the contender before stop looking for work
     contender.run(1)  # those of this one wake
-    started = clock()
-    contender.run(n)
-    return (clock() - started) / n * 1e6
+    return timed(contender, n, clock)
 
 
 def measure(
@@ -131,13 +115,6 @@ def busy_process(wanted: bool) -> Iterator[subprocess.Popen[bytes] | None]:
         process.wait()
 
 
-def describe_machine(device: str) -> str:
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
-    if device == "cuda":
-        return f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, {versions}"
-    return f"CPU, {torch.get_num_threads()} threads, {versions}"
-
-
 def report(title: str, contenders: list[Contender], times: Times) -> str:
     """A line of the table."""
     peers = {one.name: times[one.name] for one in contenders if not one.ours}
@@ -150,42 +127,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", choices=list(WORKLOADS), default="cpu")
     parser.add_argument(
         "--threads", type=int, help="processors that all contenders run on, and threads of each"
     )
-    parser.add_argument("--busy", action="store_true", help="measure beside a busy process, too (CPU)")
+    parser.add_argument("--busy", action="store_true", help="measure beside a busy process, too")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT")
     parser.add_argument("--contenders", nargs="+", default=[""], metavar="TEXT")
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     options = parser.parse_args()
-    device: str = options.device
     if options.threads:
         # JAX and AICF take as many threads as there are processors, and are not imported or not started yet.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
         torch.set_num_threads(options.threads)
-    print(describe_machine(device), "; microseconds a step", sep="", flush=True)
+    print(describe_machine("cpu"), "; microseconds a step", sep="", flush=True)
     slowdowns: list[str] = []
-    with busy_process(options.busy and device == "cpu") as busy:
-        for workload in WORKLOADS[device]:
+    with busy_process(options.busy) as busy:
+        for workload in WORKLOADS:
             if not any(text in workload.name for text in options.only):
                 continue
             torch.manual_seed(1)
-            batch = {name: value.to(device) for name, value in workload.batch().items()}
-            made = [
-                *torch_peers(workload, batch, device),
-                *(jax_peer(workload, batch) if device == "cpu" else ()),
-                *aicf(workload, batch, device),
-            ]
+            batch = workload.batch()
+            jax_peers = [jax_peer(workload, batch)] if importlib.util.find_spec("jax") else []
+            made = [*torch_peers(workload, batch), *jax_peers, *aicf(workload, batch)]
             contenders = [one for one in made if any(text in one.name for text in options.contenders)]
-            contenders.sort(key=lambda one: one.name == "eager")
             compare_losses(contenders)
-            if device == "cpu":
-                found = measure(contenders, options.rounds, busy, CLOCKS[options.clock])
-            else:
-                alone = [measure([contender], options.rounds, None)[0] for contender in contenders]
-                found = [{name: value for one in alone for name, value in one.items()}]
+            found = measure(contenders, options.rounds, busy, CLOCKS[options.clock])
             for title, times in zip(("", ", beside a busy process"), found, strict=False):
                 print(report(workload.name + title, contenders, times), flush=True)
             if len(found) == 2:

@@ -1,8 +1,8 @@
-"""What `train_step.py` trains: each row a model, a batch, a loss and an optimizer, the same for every contender."""
+"""What `train_step.py` and `rows_gpu.py` train: a model, a batch, a loss and an optimizer, the same for each contender."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,10 +13,13 @@ from torch.nn import functional
 Batch = dict[str, Tensor]
 """`x` and the target `t`."""
 
+AUTOCAST = {"bf16": torch.bfloat16, "f16": torch.float16}
+"""What a precision computes in beside weights of f32, by the rules of torch.autocast and without a scale of the loss."""
+
 
 @dataclass(frozen=True)
 class Workload:
-    """One row: what is trained in f32, with a learning rate of 1e-3 and torch's other defaults."""
+    """One row: what is trained, with weights of f32, a learning rate of 1e-3 and torch's other defaults."""
 
     name: str
     model: Callable[[], nn.Module]
@@ -27,13 +30,28 @@ class Workload:
     """AdamW, or Adam."""
     forward: str
     """The same model in JAX: a function of `jax_models.py`."""
+    precision: str = "f32"
+    """"f32", "tf32", or one of `AUTOCAST`."""
 
     def torch_optimizer(self, model: nn.Module, **options: bool) -> torch.optim.Optimizer:
         kind = torch.optim.AdamW if self.adamw else torch.optim.Adam
         return kind(model.parameters(), lr=1e-3, **options)
 
-    def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
+    def plain_loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
+        """In f32."""
         return self.loss(model(batch["x"]), batch["t"])
+
+    def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
+        """In the precision, but for tf32, which is a setting of the whole process in torch."""
+        if self.precision not in AUTOCAST:
+            return self.plain_loss_of(model, batch)
+        with torch.autocast(batch["x"].device.type, dtype=AUTOCAST[self.precision]):
+            return self.plain_loss_of(model, batch)
+
+
+def on_device(batch: Batch, device: str) -> Batch:
+    """Itself where it is there."""
+    return {name: value.to(device) for name, value in batch.items()}
 
 
 def token_loss(logits: Tensor, target: Tensor) -> Tensor:
@@ -101,11 +119,11 @@ def tokens(batch: int, time: int, classes: int) -> Batch:
     return {name: torch.randint(0, classes, (batch, time)) for name in ("x", "t")}
 
 
-def mlps(sizes: list[tuple[int, int, int]]) -> Iterator[Workload]:
-    for batch, width, layers in sizes:
-        name = f"{batch} × {width} × {layers}"
-        model, data = partial(mlp, width, layers), partial(numbers, batch, width)
-        yield Workload(name, model, data, functional.mse_loss, False, "mlp")
+def mlp_row(batch: int, width: int, layers: int, precision: str = "f32") -> Workload:
+    """MSE and Adam."""
+    name = f"{batch} × {width} × {layers}" + ("" if precision == "f32" else f" {precision}")
+    model, data = partial(mlp, width, layers), partial(numbers, batch, width)
+    return Workload(name, model, data, functional.mse_loss, False, "mlp", precision)
 
 
 RESIDUAL = Workload(
@@ -124,8 +142,12 @@ GPT = Workload(
     True,
     "gpt",
 )
-WORKLOADS: dict[str, list[Workload]] = {
-    "cpu": [*mlps([(64, 8, 2), (64, 256, 2), (256, 512, 4), (1024, 1024, 4)]), RESIDUAL, GPT],
-    "cuda": [*mlps([(64, 256, 2), (1024, 1024, 4)])],
-}
-"""By device; a product of batch, width and layers is an MLP with ReLU, MSE and Adam."""
+WORKLOADS = [
+    mlp_row(64, 8, 2),
+    mlp_row(64, 256, 2),
+    mlp_row(256, 512, 4),
+    mlp_row(1024, 1024, 4),
+    RESIDUAL,
+    GPT,
+]
+"""Those of `train_step.py`; a product of batch, width and layers is an MLP with ReLU, MSE and Adam."""

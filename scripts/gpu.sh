@@ -74,7 +74,7 @@ bench() {
   at_site python3 "$ROOT/bench/generated_gpu.py" || return
   at_site python3 "$ROOT/bench/input_upload.py" || return
   at_site python3 "$ROOT/bench/updates.py" --device cuda || return
-  at_site python3 "$ROOT/bench/train_step.py" --device cuda
+  at_site python3 "$ROOT/bench/rows_gpu.py" --budget 480 --json "$SITE/rows.json" --profiles "$SITE/profiles"
 }
 
 [ $# -gt 0 ] || set -- all

@@ -1,0 +1,51 @@
+"""AICF's step of a workload, captured."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+
+import torch
+from workloads import AUTOCAST, Batch, Workload, on_device
+
+from aicf_mlir import AicfError, compile_train_step
+from aicf_mlir.compiled_step import CompiledTrainStep
+
+
+def captured_step(workload: Workload, batch: Batch, device: str) -> tuple[CompiledTrainStep, str]:
+    """The step, from the first weights; and what it does otherwise than asked, empty where nothing.
+
+    It is asked for the precision of the workload. Where AICF has no such precision, the loss has an autocast in it, as the
+    peers' has, and tf32 is computed in f32.
+    """
+    batch = on_device(batch, device)
+    options = {} if workload.precision == "f32" else {"precision": workload.precision, "loss_scale": None}
+    if not options or "precision" in inspect.signature(compile_train_step).parameters:
+        try:
+            return compiled(workload, batch, device, workload.plain_loss_of, options), ""
+        except AicfError as error:
+            if not options:
+                raise
+            print(f"{workload.name}: {str(error).splitlines()[0]}", file=sys.stderr)
+    note = "autocast in the loss" if workload.precision in AUTOCAST else "computed in f32"
+    return compiled(workload, batch, device, workload.loss_of, {}), note
+
+
+def compiled(
+    workload: Workload, batch: Batch, device: str, loss_of: object, options: dict[str, object]
+) -> CompiledTrainStep:
+    """Warmed up and captured; neither changes a weight."""
+    torch.manual_seed(0)
+    model = workload.model().to(device)
+    step = compile_train_step(
+        model,
+        workload.torch_optimizer(model),
+        device=device,
+        example=batch,
+        loss_fn=loss_of,
+        name="bench",
+        **options,
+    )
+    step.warmup(batch)
+    step.capture(batch)
+    return step

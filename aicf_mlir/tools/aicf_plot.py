@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-
 from aicf_mlir.dialects.plan import ProgramOp
-from aicf_mlir.errors import VerifyError
-from aicf_mlir.ir.registry import check_target
 from aicf_mlir.pictures import memory_picture, timeline_picture
 from aicf_mlir.profiling.times import times_of
-from aicf_mlir.tools.command_line import OK, ToolParser, VersionAction, guarded
-from aicf_mlir.tools.one_file import OneFile
-from aicf_mlir.tools.planned import make_planned
-from aicf_mlir.tools.source import read_source, write_output
+from aicf_mlir.tools.command_line import ToolParser
+from aicf_mlir.tools.one_plan import OnePlan
+from aicf_mlir.tools.source import read_source
 
 DESCRIPTION = """\
 Draw the plan of a step as SVG, with a tooltip for each slot and each launch.
@@ -30,34 +25,31 @@ A file above plan level is lowered first, as aicf-opt --stage plan does.
 """
 
 
-def build_parser() -> ToolParser:
-    """The options of aicf-plot."""
-    parser = ToolParser("aicf-plot", description=DESCRIPTION)
-    add = parser.add_argument
-    add("input", metavar="FILE", help="input, - for standard input")
-    add("-o", dest="output", default="-", metavar="FILE.svg", help="output (default: standard output)")
-    add("--timeline", action="store_true", help="draw the launches and what they wait for, not the memory")
-    add(
-        "--times",
-        metavar="FILE.json",
-        help="with --timeline: what aicf-run --time-json measured of this plan",
-    )
-    add("--target", metavar="T", help="target of a file above plan level: cpu (default), sm_80, sm_90, …")
-    add("--debug", action="store_true", help="show the Python traceback of an internal error")
-    add("--version", action=VersionAction)
-    return parser
-
-
-class Run(OneFile):
+class Run(OnePlan):
     """One run of the tool."""
 
-    def use(self, context: Context, module: ModuleOp) -> int:
-        """Plan and draw; after an error no file is written."""
-        picture = self.drawn(make_planned(module, context, self.options.target))
-        write_output(self.options.output, picture)
-        return OK
+    name, description, output = "aicf-plot", DESCRIPTION, "FILE.svg"
 
-    def drawn(self, program: ProgramOp) -> str:
+    @classmethod
+    def add_options(cls, parser: ToolParser) -> None:
+        """What is drawn."""
+        add = parser.add_argument
+        add(
+            "--timeline", action="store_true", help="draw the launches and what they wait for, not the memory"
+        )
+        add(
+            "--times",
+            metavar="FILE.json",
+            help="with --timeline: what aicf-run --time-json measured of this plan",
+        )
+
+    @classmethod
+    def check_options(cls, parser: ToolParser, options: argparse.Namespace) -> None:
+        """Times are drawn with launches alone."""
+        if options.times is not None and not options.timeline:
+            parser.error("--times is for --timeline: memory does not take longer")
+
+    def text(self, program: ProgramOp) -> str:
         """The picture that was asked for."""
         if not self.options.timeline:
             return memory_picture(program)
@@ -66,17 +58,8 @@ class Run(OneFile):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool; returns 0, 1 for refused input, 2 for a wrong command line, 70 for a bug."""
-    parser = build_parser()
-    options = parser.parse(sys.argv[1:] if arguments is None else arguments)
-    if options.times is not None and not options.timeline:
-        parser.error("--times is for --timeline: memory does not take longer")
-    try:
-        check_target(options.target or "cpu")
-    except VerifyError as error:
-        parser.error(str(error))
-    tool = Run(options)
-    return guarded(tool.run, "aicf-plot", arguments, debug=options.debug, source=lambda: tool.source)
+    """Run the tool and return its exit code."""
+    return Run.main(arguments)
 
 
 if __name__ == "__main__":

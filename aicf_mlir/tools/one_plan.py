@@ -1,0 +1,66 @@
+"""A tool that reads one file of any stage and writes one text about its plan."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from aicf_mlir.dialects.plan import ProgramOp
+from aicf_mlir.errors import VerifyError
+from aicf_mlir.ir.registry import check_target
+from aicf_mlir.tools.command_line import OK, ToolParser, VersionAction, guarded
+from aicf_mlir.tools.one_file import OneFile
+from aicf_mlir.tools.planned import make_planned
+from aicf_mlir.tools.source import write_output
+
+
+class OnePlan(OneFile):
+    """One run of the tool."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    output: ClassVar[str]
+    """What its output is called in the help."""
+
+    @abstractmethod
+    def text(self, program: ProgramOp) -> str:
+        """What is written about a verified plan; after an error no file is written."""
+
+    @classmethod
+    def add_options(cls, parser: ToolParser) -> None:
+        """The options of this tool alone."""
+
+    @classmethod
+    def check_options(cls, parser: ToolParser, options: argparse.Namespace) -> None:
+        """Refuse options that do not go together, by `parser.error`."""
+
+    def use(self, context: Context, module: ModuleOp) -> int:
+        """Plan and write."""
+        write_output(self.options.output, self.text(make_planned(module, context, self.options.target)))
+        return OK
+
+    @classmethod
+    def main(cls, arguments: Sequence[str] | None = None) -> int:
+        """Run the tool; returns 0, 1 for refused input, 2 for a wrong command line, 70 for a bug."""
+        parser = ToolParser(cls.name, description=cls.description)
+        add = parser.add_argument
+        add("input", metavar="FILE", help="input, - for standard input")
+        add("-o", dest="output", default="-", metavar=cls.output, help="output (default: standard output)")
+        cls.add_options(parser)
+        add("--target", metavar="T", help="target of a file above plan level: cpu (default), sm_80, sm_90, …")
+        add("--debug", action="store_true", help="show the Python traceback of an internal error")
+        add("--version", action=VersionAction)
+        options = parser.parse(sys.argv[1:] if arguments is None else arguments)
+        cls.check_options(parser, options)
+        try:
+            check_target(options.target or "cpu")
+        except VerifyError as error:
+            parser.error(str(error))
+        tool = cls(options)
+        return guarded(tool.run, cls.name, arguments, debug=options.debug, source=lambda: tool.source)

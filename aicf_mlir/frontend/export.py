@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.buffers import Buffers
+from aicf_mlir.frontend.composites import seen_by_autocast, typed_by_autocast
 from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.mask_hints import without_mask_hints
@@ -97,7 +98,14 @@ def export(
         model, function, list(specs), structure, recorder, updates_parameters=updates_parameters
     )
     try:
-        with quiet(), without_mask_hints(), _attributes_restored(step), step.held.once(), torch.enable_grad():
+        with (
+            quiet(),
+            without_mask_hints(),
+            typed_by_autocast(),
+            _attributes_restored(step),
+            step.held.once(),
+            torch.enable_grad(),
+        ):
             program = torch.export.export(step, tuple(zeros(specs).values()), strict=False)
     except AicfError:
         raise
@@ -161,7 +169,7 @@ def schema_of(op: Any) -> Any:
 def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> ExportedProgram:
     """`program` without mutation, and with the given ops replaced by their decompositions."""
     try:
-        with quiet():
+        with quiet(), seen_by_autocast(program):
             return program.run_decompositions(decompositions)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:
         raise explained(error, source.here()) from error

@@ -1,0 +1,130 @@
+"""Composites of torch under autocast: it casts what is in its lists, and a composite that is not there is made of ops that are.
+
+In torch the parts of one are cast as they are called, the product of an einsum as any other. An export keeps composites whole,
+in autocast's blocks too, and what takes them apart later is out of the sight of autocast. So each gets a kernel of its own for
+autocast, while torch makes such a block functional: one that calls its parts, or casts all of it where that is what torch does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from aicf_mlir.frontend.aten_table import TABLE
+
+BLOCK: Any = torch.ops.higher_order.wrap_with_autocast
+"""What an export makes of a `with torch.autocast(…)`."""
+
+FORMS = ("input", "data")
+LOW_WHOLE = {
+    "cpu": [f"aten::lstm.{form}" for form in FORMS],
+    "cuda": [f"aten::{kind}.{form}" for kind in ("lstm", "gru", "rnn_relu", "rnn_tanh") for form in FORMS],
+}
+"""Computed by a library of the device, which gets all of it in the type of autocast."""
+RESIZED = tuple(
+    f"aten::upsample_{kind}.vec"
+    for kind in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
+)
+"""Whose parts torch has rules for, and no others of the table."""
+F32_WHOLE = {"cpu": (), "cuda": ("aten::cross_entropy_loss", *RESIZED)}
+"""All of whose parts are in the list of what is computed in f32."""
+APART = (
+    *(f"aten::{kind}.{form}" for kind in ("gru", "rnn_relu", "rnn_tanh") for form in FORMS),
+    *(f"aten::{kind}_cell" for kind in ("gru", "lstm", "rnn_relu", "rnn_tanh")),
+    "aten::square",
+)
+"""With a row of the table, which would compute all of it in one type."""
+
+Kernel = Callable[..., Any]
+
+
+def _named(key: str) -> set[str]:
+    """The ops that torch has a kernel of a dispatch key for, as `aten::add.Tensor`."""
+    listed: Any = torch._C._dispatch_get_registrations_for_dispatch_key  # pyright: ignore[reportPrivateUsage]
+    return set(listed(key))
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.removeprefix("aten::").partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def _apart(op: OpOverload) -> Kernel:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        key = torch._C.DispatchKey.CompositeImplicitAutograd  # pyright: ignore[reportPrivateUsage]
+        return op._op_dk(key, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
+
+    return kernel
+
+
+def _whole(op: OpOverload, device: str, dtype: torch.dtype | None) -> Kernel:
+    """All of `op` in `dtype`, or in the type of autocast."""
+
+    def cast(value: Any) -> Any:
+        is_cast = (
+            isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype is not torch.float64
+        )
+        return value.to(dtype or torch.get_autocast_dtype(device)) if is_cast else value
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = pytree.tree_map(cast, (args, kwargs))
+        with torch.autocast(device, enabled=False):
+            return op(*args, **kwargs)
+
+    return kernel
+
+
+@cache
+def _low_kernels(device: str) -> dict[str, Kernel]:
+    """For what a library of the device computes in the type of autocast."""
+    return {name: _whole(_overload(name), device, None) for name in LOW_WHOLE[device]}
+
+
+@cache
+def _kernels(device: str) -> dict[str, Kernel]:
+    """What autocast of a device is taught, by the name of the op."""
+    known = _named(f"Autocast{device.upper()}")
+    rows = {name.replace("aten.", "aten::", 1).removesuffix(".default") for name in TABLE}
+    unknown = {name for name in _named("CompositeImplicitAutograd") - known if name.startswith("aten::")}
+    apart = unknown.difference(rows, RESIZED) | unknown.intersection(APART)
+    found = {name: _apart(op) for name in sorted(apart) if _is_plain(op := _overload(name))}
+    found |= {name: _whole(_overload(name), device, torch.float32) for name in F32_WHOLE[device]}
+    return {**found, **_low_kernels(device)}
+
+
+def _is_plain(op: OpOverload) -> bool:
+    """Whether `op` writes to no argument and renames none: those of a functional block."""
+    schema = op._schema  # pyright: ignore[reportPrivateUsage]
+    return not schema.is_mutable and not any(argument.alias_info for argument in schema.arguments)
+
+
+@contextmanager
+def _taught(kernels: Callable[[str], Mapping[str, Kernel]]) -> Generator[None]:
+    library: Any = torch.library.Library("aten", "IMPL")
+    try:
+        for device in LOW_WHOLE:
+            for name, kernel in kernels(device).items():
+                library.impl(name.removeprefix("aten::"), kernel, f"Autocast{device.upper()}")
+        yield
+    finally:
+        library._destroy()
+
+
+def typed_by_autocast() -> AbstractContextManager[None]:
+    """A step is exported inside: what a library computes has the type that it will have."""
+    return _taught(_low_kernels)
+
+
+def seen_by_autocast(program: ExportedProgram) -> AbstractContextManager[None]:
+    """Blocks of autocast in `program` are made functional inside; where there is none, nothing is different."""
+    blocks = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+    has_any = any(node.target is BLOCK for block in blocks for node in block.graph.nodes)
+    return _taught(_kernels) if has_any else nullcontext()

@@ -177,7 +177,8 @@ class BuiltStep:
         """
         launches = describe.describe(self._built.stages[self._plans.index(self._active)]["plan"])
         plan = None if (file := self._built.plan_file) is None else file.told
-        return describe.to_json(launches, plan) if json else describe.to_table(launches, plan)
+        told = {"precision": self._request.precision.name, "plan": plan}
+        return describe.to_json(launches, told) if json else describe.to_table(launches, told)
 
     def source(self, kernel_id: str) -> str:
         """The code of a generated kernel of the plan: LLVM IR on the CPU, CUDA C++ on a GPU. BindError for another id."""

@@ -24,6 +24,7 @@ from aicf_mlir.frontend import LossFunction, Traced, trace
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
+from aicf_mlir.frontend.precision import Precision, PrecisionName
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.structure import Batch, expect_one, several, shapes_of
 from aicf_mlir.garbage import cycles_collected
@@ -69,7 +70,8 @@ def compile_train_step(
     clip_grad_value: float | None = None,
     accumulate: int | None = None,
     metrics: Mapping[str, str] | None = None,
-    loss_scale: Literal["dynamic"] | float | LossScale | None = None,
+    precision: PrecisionName | None = None,
+    loss_scale: Literal["auto", "dynamic"] | float | LossScale | None = "auto",
     ema: float | None = None,
     plan: str | os.PathLike[str] | None = None,
     lock: str | os.PathLike[str] | None = None,
@@ -100,6 +102,11 @@ def compile_train_step(
     `accumulate=k` makes one update of k micro-batches: a step then takes a list of k batches of the shapes of `example` (or of
     `B`), and `replay(n)` is n updates. Loss and gradients are the means over the k, as where each loss is divided by k before
     `backward()`; running statistics and random numbers go on from one to the next, and a check that fails skips all of them.
+    `precision="bf16"` or `"f16"` runs model and loss under torch.autocast of the device, as one does in a loop of torch, with
+    `backward()` outside of it: parameters, optimizer state and updates are f32, and products compute in `precision`, each op in
+    what torch lists it for. An autocast in the loss function goes before. `"f32"` computes as the model is written, and expects
+    parameters of f32 too. With "f16" the loss is scaled dynamically where `loss_scale` is not given; `loss_scale=None` scales
+    nothing.
     `loss_scale="dynamic"` multiplies the loss before it is differentiated and divides its gradients, by the rules of
     torch.amp.GradScaler (`LossScale` has its options); a number stays as it is. A step with an inf or NaN among its gradients
     changes no parameter and no optimizer state. `step.loss_scale` is the scale, `step.skipped` how many steps were skipped.
@@ -142,8 +149,9 @@ def compile_train_step(
         clipping=Clipping.of(clip_grad_norm, clip_grad_value),
         accumulate=count,
         metrics=Metrics(metrics),
-        scaling=LossScaling.of(loss_scale, check_finite),
+        scaling=LossScaling.of(loss_scale, check_finite, Precision.of(precision)),
         average=WeightAverage(ema),
+        precision=Precision.of(precision),
         plan=PlanFile.read(plan),
         locked=Locked.of(lock, plan),
     )
@@ -168,6 +176,7 @@ def compile_eval_step(
     seed: int | None = None,
     further_sizes: int = 0,
     metrics: Mapping[str, str] | None = None,
+    precision: PrecisionName | None = None,
     plan: str | os.PathLike[str] | None = None,
     lock: str | os.PathLike[str] | None = None,
 ) -> CompiledEvalStep:
@@ -190,6 +199,7 @@ def compile_eval_step(
         random=RandomState(seed),
         further_sizes=expect_further_sizes(further_sizes),
         metrics=Metrics(metrics),
+        precision=Precision.of(precision),
         plan=PlanFile.read(plan),
         locked=Locked.of(lock, plan),
     )
@@ -225,6 +235,7 @@ class Request:
     metrics: Metrics = field(default_factory=Metrics)
     scaling: LossScaling = field(default_factory=LossScaling)
     average: WeightAverage = field(default_factory=WeightAverage)
+    precision: Precision = field(default_factory=Precision)
     plan: PlanFile | None = None
     """A plan that takes the place of the step's own."""
     locked: Locked = field(default_factory=Locked)
@@ -268,7 +279,14 @@ class Request:
             host_values=host_values,
             random=self.random,
             metrics=self.metrics,
+            device=self.precision_here.device,
+            precision=self.precision_here,
         )
+
+    @property
+    def precision_here(self) -> Precision:
+        """What is computed in, on the device of the step."""
+        return self.precision.on(_device(self.device))
 
     @cycles_collected()
     def build(self) -> Built:
@@ -296,7 +314,8 @@ class Request:
         stages = [self.lower(traced, str(where)) for traced in traces]
         plan_file = None if self.plan is None else self.plan.bound_to(stages[0], where)
         programs = [load_program(snapshots["plan"]) for snapshots in stages]
-        log.info("%s: compiled %d shape group(s) for %s", self.name, len(programs), where)
+        told = f" in {self.precision.name}" if self.precision.name else ""
+        log.info("%s: compiled %d shape group(s) for %s%s", self.name, len(programs), where, told)
         if plan_file is not None:
             log.info("%s: %s", self.name, plan_file.told)
         groups = _optimizer_groups(stages[0]["step"]) if self.optimizers else []

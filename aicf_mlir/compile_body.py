@@ -15,6 +15,7 @@ from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.loop_body import LoopBody, trace_loop
 from aicf_mlir.frontend.metrics import Metrics
+from aicf_mlir.frontend.precision import Precision, PrecisionName
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.structure import Batch, shapes_of
 from aicf_mlir.loop_step import CompiledLoopStep
@@ -49,6 +50,7 @@ class LoopRequest(Request):
             host_values=host_values,
             random=self.random,
             metrics=self.metrics,
+            precision=self.precision_here,
         )
 
 
@@ -63,6 +65,7 @@ def compile_step(
     seed: int | None = None,
     further_sizes: int = 0,
     metrics: Mapping[str, str] | None = None,
+    precision: PrecisionName | None = None,
     plan: str | os.PathLike[str] | None = None,
     lock: str | os.PathLike[str] | None = None,
 ) -> CompiledLoopStep:
@@ -86,6 +89,11 @@ def compile_step(
     is a tensor to compute with. Anything else that an optimizer or a scheduler can do is refused by name, with the line: it
     would happen once. Schedulers step on the host, behind each step. A parameter has no `.grad` when the call is over.
 
+    With a `precision` the body runs under torch.autocast: `backward()` and the steps of optimizers are what they are outside of
+    it, but a product of gradients between the two computes in `precision` too, unless it stands in
+    `torch.autocast(…, enabled=False)`. Nothing scales the loss for "f16": a body that needs it multiplies its loss by a number
+    and divides the gradients.
+
     Raises TraceError for what cannot be expressed, with the user's line.
     """
     traced = LoopBody(body)
@@ -104,6 +112,7 @@ def compile_step(
         random=RandomState(seed),
         further_sizes=expect_further_sizes(further_sizes),
         metrics=Metrics(metrics),
+        precision=Precision.of(precision),
         plan=PlanFile.read(plan),
         locked=Locked.of(lock, plan),
         body=traced,

@@ -4,6 +4,7 @@
 what it found. The JSON is one object, stable from version to version; keys are added, never changed while `version` stays:
 
     {"version": 1, "launches": [LAUNCH, …]}                in the order in which they run
+                "precision": text   "bf16": what was asked for, and only if something was
                 "plan": text    where the plan comes from, and only if it is not the step's own
     LAUNCH      launch          "@k3" in a plan, "%relu" (the first result) in a function: as it is called in the text
                 op              "gemm_epilogue": its name in the kernel dialect
@@ -121,16 +122,19 @@ def describe(module: ModuleOp | ProgramOp) -> tuple[Description, ...]:
     return tuple(found)
 
 
-def to_json(launches: Sequence[Description], plan: str | None = None) -> str:
-    """The description as JSON, two columns of indent a level; `plan` says where the plan comes from."""
-    told = {} if plan is None else {"plan": plan}
-    document = {"version": VERSION, **told, "launches": [asdict(launch) for launch in launches]}
+def to_json(launches: Sequence[Description], told: Mapping[str, str | None] | None = None) -> str:
+    """The description as JSON, two columns of indent a level; `told` is what there is to say of all of it."""
+    known = {key: text for key, text in (told or {}).items() if text is not None}
+    document = {"version": VERSION, **known, "launches": [asdict(launch) for launch in launches]}
     return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
 
 
-def to_table(launches: Sequence[Description], plan: str | None = None) -> str:
-    """The description to be read: a paragraph for each launch, a line for each tensor; `plan` as in `to_json`."""
-    return "\n\n".join([*([] if plan is None else [plan]), *map(_paragraph, launches)])
+def to_table(launches: Sequence[Description], told: Mapping[str, str | None] | None = None) -> str:
+    """The description to be read: a paragraph for each launch, a line for each tensor; `told` as in `to_json`."""
+    known = [
+        text if key == "plan" else f"{key}: {text}" for key, text in (told or {}).items() if text is not None
+    ]
+    return "\n\n".join([*known, *map(_paragraph, launches)])
 
 
 def _of_program(program: ProgramOp) -> list[Description]:

@@ -11,6 +11,7 @@ import torch
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import Traced
 from aicf_mlir.frontend.group_values import real
+from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.passes.autodiff import SCALE
 from aicf_mlir.passes.scale_loss import FINITE, GROWTH, SKIPPED
 
@@ -51,13 +52,21 @@ class LossScaling:
         self._tensors: dict[str, torch.Tensor] = {}
 
     @staticmethod
-    def of(asked: object, check_finite: bool = False) -> LossScaling:
-        """From the arguments of `compile_train_step`. Raises BindError for what is no scale."""
+    def of(asked: object, check_finite: bool = False, precision: Precision | None = None) -> LossScaling:
+        """From the arguments of `compile_train_step`; "auto" is what `precision` needs. Raises BindError for what is no scale."""
+        by_default = asked.__class__ is str and asked == "auto"
+        if by_default:
+            asked = None if precision is None else precision.loss_scale
         if asked is None:
             return LossScaling()
         if check_finite:
+            left_out = (
+                f'leave check_finite out, or pass loss_scale=None to train in "{precision.name}" without a scale'
+                if by_default and precision is not None
+                else "leave one of them out"
+            )
             raise BindError(
-                "check_finite raises for the gradients that loss_scale skips a step for; leave one of them out"
+                f"check_finite raises for the gradients that loss_scale skips a step for; {left_out}"
             )
         if isinstance(
             asked, (str, bool)

@@ -24,6 +24,7 @@ from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.mask_hints import without_mask_hints
 from aicf_mlir.frontend.outcome import outcome
+from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder, value_read
@@ -48,6 +49,7 @@ class StepModule(torch.nn.Module):
         recorder: Recorder | None = None,
         *,
         updates_parameters: bool = False,
+        precision: Precision | None = None,
     ):
         super().__init__()
         self.model = model
@@ -56,6 +58,7 @@ class StepModule(torch.nn.Module):
         self.structure = structure or Structure.plain(names)
         self.recorder = recorder or Recorder()
         self.reads = ModuleReads()
+        self.precision = precision or Precision()
         self.held = Buffers(self, with_parameters=updates_parameters)
         self.outputs: list[str] = []
         """The names of what the function returned beside the loss."""
@@ -68,6 +71,7 @@ class StepModule(torch.nn.Module):
             self.held.traced(reads, source.of_function(type(model).forward)),
             self.recorder,
             reads.recording(),
+            self.precision.autocast(),
         ):
             result = function(model, structure.rebuilt(dict(zip(names, tensors, strict=True))))
         loss, outputs = outcome(result, source.of_function(function))
@@ -85,17 +89,24 @@ def export(
     recorder: Recorder | None = None,
     *,
     updates_parameters: bool = False,
+    precision: Precision | None = None,
 ) -> ExportedStep:
     """
     The step `function(model, batch)` for batches of `specs`; `fallback` is the line for ops without one.
 
     The batch is nested as `structure` says; without one it is a dictionary of tensors. `updates_parameters`: the function
-    itself does.
+    itself does. Model and loss compute in `precision`.
     Raises TraceError, with the user's file and line, for whatever the model, the loss, the `recorder` or torch.export
     objects to.
     """
     step = StepModule(
-        model, function, list(specs), structure, recorder, updates_parameters=updates_parameters
+        model,
+        function,
+        list(specs),
+        structure,
+        recorder,
+        updates_parameters=updates_parameters,
+        precision=precision,
     )
     try:
         with (

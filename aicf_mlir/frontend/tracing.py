@@ -27,6 +27,7 @@ from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hooks, tensor_names, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
+from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read, named_modules
@@ -78,6 +79,7 @@ def trace(
     host_values: Mapping[torch.Tensor, str] | None = None,
     random: RandomState | None = None,
     metrics: Metrics | None = None,
+    precision: Precision | None = None,
 ) -> Traced:
     """
     Write down forward and loss of one train step of `model`, as a function called `name`.
@@ -88,7 +90,7 @@ def trace(
     default the model's) and "t" is like the model's output, or for CrossEntropyLoss its class indices.
     `device` is for a model without tensors; any other model says itself where it lies. `host_values` names 0-d tensors that
     stand in place of Python numbers. `random` is where random numbers come from; by default a state of its own;
-    `metrics` gathers outputs.
+    `metrics` gathers outputs; model and loss compute in `precision`.
 
     A parameter is trained if it requires a gradient and, where there is an `optimizer`, is in one of its
     param groups; the function then also says how each group is updated. Nothing runs, and nothing of the
@@ -103,6 +105,8 @@ def trace(
     modules = modules_of(model, function)
     names = {**tensor_names(modules), **(host_values or {})}
     refuse_hooks(modules, names)
+    if precision is not None:
+        precision.check(names)
     trained = trained_parameters(optimizer, names)
     where = device_of(names, device)
     if example is None:
@@ -114,7 +118,7 @@ def trace(
         raise TraceError("give the shapes once: either example=, or B= and D=")
 
     random_state, gathered = random or RandomState(), metrics or Metrics()
-    exported = export(model, function, specs, caller, structure)
+    exported = export(model, function, specs, caller, structure, precision=precision)
     check_loss(exported, function)
 
     def build(step: ExportedStep) -> tuple[Importer, ModuleOp]:

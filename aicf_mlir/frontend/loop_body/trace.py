@@ -24,6 +24,7 @@ from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import device_of, modules_of, refuse_hooks, tensor_names
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
+from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read, named_modules
@@ -53,9 +54,10 @@ def trace_loop(
     host_values: Mapping[torch.Tensor, str],
     random: RandomState,
     metrics: Metrics,
+    precision: Precision,
 ) -> LoopTraced:
     """
-    Write down one call of `body` on a batch like `example`.
+    Write down one call of `body` on a batch like `example`, all of which computes in `precision`.
 
     Raises TraceError, with the user's file and line where there is one. Nothing runs, and nothing of the model changes.
     """
@@ -65,13 +67,21 @@ def trace_loop(
     modules = modules_of(body.model, body.function)
     names = {**tensor_names(modules), **host_values}
     refuse_hooks(modules, names)
+    precision.check(names)
     trained = {p for optimizer in body.optimizers.values() for p in trained_parameters(optimizer, names)}
     specs, structure = batch_specs(example, device_of(names, None))
     while True:
         run = body.run()
         with undone(body.function):
             exported = export(
-                body.model, run, specs, caller, structure, run.recorder, updates_parameters=True
+                body.model,
+                run,
+                specs,
+                caller,
+                structure,
+                run.recorder,
+                updates_parameters=True,
+                precision=precision,
             )
         if not run.never_left:
             break

@@ -1,0 +1,98 @@
+"""What a step computes in beside parameters of f32: the rules of torch.autocast, around the model and its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from aicf_mlir.errors import BindError
+
+PrecisionName = Literal["f32", "bf16", "f16"]
+
+COMPUTED_IN: Mapping[str, torch.dtype] = {
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+}
+"""What products and the other ops in the lists of torch.autocast compute in, by the name of the precision."""
+
+SCALED = ("f16",)
+"""Of these the small gradients are zero unless the loss is scaled."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """
+    What was asked for, on a device; without a name the model computes as it is written.
+
+    Parameters, gradients as the optimizer reads them, its state and its updates are f32. With "bf16" or "f16" model and loss
+    are traced under `torch.autocast` of the step's device, so that each op computes in what torch lists it for there; an
+    autocast of the user's own inside of it goes before. The trace casts at each use, without torch's cache of cast weights.
+    """
+
+    name: str | None = None
+    device: torch.device | None = None
+
+    @staticmethod
+    def of(asked: object) -> Precision:
+        """From the argument of a function that compiles. Raises BindError for another name."""
+        if asked is None:
+            return Precision()
+        if not isinstance(asked, str) or asked not in COMPUTED_IN:
+            names = ", ".join(f'"{name}"' for name in COMPUTED_IN)
+            raise BindError(
+                f"precision must be one of {names}, or None for what the model is written in, got {asked!r}"
+            )
+        return Precision(asked)
+
+    @property
+    def is_low(self) -> bool:
+        """Whether less than f32 is computed in."""
+        return self.name is not None and COMPUTED_IN[self.name].itemsize < torch.float32.itemsize
+
+    @property
+    def loss_scale(self) -> str | None:
+        """How a loss is scaled that nobody has said anything about: where torch users take a GradScaler, by its rules."""
+        return "dynamic" if self.name in SCALED else None
+
+    def on(self, device: torch.device) -> Precision:
+        """The same for a step on `device`."""
+        return replace(self, device=device)
+
+    def check(self, names: Mapping[torch.Tensor, str]) -> None:
+        """
+        Raise BindError for a tensor of the model that the precision is not for.
+
+        That is a parameter that is not f32, frozen ones of a low precision apart, which autocast casts as it casts activations;
+        and a tensor on another kind of device, whose rules would be those of that one.
+        """
+        if self.name is None:
+            return
+        for tensor, name in names.items():
+            is_parameter = isinstance(tensor, torch.nn.Parameter) and tensor.is_floating_point()
+            is_bound = is_parameter and (tensor.requires_grad or not self.is_low)
+            if is_bound and tensor.dtype is not torch.float32:
+                raise BindError(
+                    f'precision="{self.name}" expects parameters of torch.float32, but {name!r} is {tensor.dtype}; call'
+                    " model.float() before the optimizer is made, or leave precision= out to compute in what they are"
+                )
+            if (
+                self.is_low
+                and self.device is not None
+                and tensor.device.type not in ("meta", self.device.type)
+            ):
+                where = self.device.type
+                raise BindError(
+                    f'precision="{self.name}" follows the rules of torch.autocast("{where}"), but {name!r} is on'
+                    f' {tensor.device}; call model.to("{where}") before'
+                )
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Inside, ops compute as was asked for."""
+        if not self.is_low or self.name is None or self.device is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, COMPUTED_IN[self.name], cache_enabled=False)

@@ -114,7 +114,7 @@ def trained(make: Make, device: str, model: nn.Module | None = None, **options: 
 
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every map be a launch of its own."""
-    monkeypatch.setattr(fuse, "fuse_segments", lambda function, bodies: None)
+    monkeypatch.setattr(fuse, "fuse_segments", lambda function, bodies, most: None)
 
 
 def assert_bits_of_separate_launches(

@@ -24,12 +24,13 @@ from aicf_mlir.ir import registry
 from aicf_mlir.ir.signature import return_op
 from aicf_mlir.passes.fuse.activation import FuseActivation
 from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
+from aicf_mlir.passes.fuse.arguments import fuse_arguments
 from aicf_mlir.passes.fuse.bias import FuseBias
 from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
 from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
 from aicf_mlir.passes.fuse.loops import fuse_loops, tell_apart
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
-from aicf_mlir.passes.fuse.segments import fuse_segments
+from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
 from aicf_mlir.passes.fuse.update import UpdateFusion
 from aicf_mlir.passes.fuse.views import FoldReshape
 
@@ -63,7 +64,11 @@ class FusePass(ModulePass):
                     fuse_products(function)  # what one launch reads now, two did
                 fuse_epilogues(function, bodies, last=True)
                 fuse_updates(function)
-                fuse_segments(function, bodies)
+                if self.target == "cpu":  # where a launch is a call
+                    fuse_segments(function, bodies, SMALL)
+                else:
+                    fuse_arguments(function, bodies, SMALL_ON_GPU)
+                    fuse_segments(function, bodies, SMALL_ON_GPU)
                 updates.place()
                 tell_apart(function, bodies)
         drop_unread_bodies(op)

@@ -37,6 +37,8 @@ LAST_ROLES = ("update", "grad", "output")
 """Of results that nothing else follows from; a norm that clipping gives is an output."""
 SMALL = 1 << 18
 """Bytes of results in further memory that the maps of one launch may have together."""
+SMALL_ON_GPU = 1 << 24
+"""The same there: a GPU writes so much while it launches a few kernels."""
 LOOK_BACK = 8
 """Launches of a body that are asked whether a map fits."""
 VECTOR = 16
@@ -61,8 +63,8 @@ class Batch:
 class SegmentFusion:
     """The maps of one function that become launches over many tensors."""
 
-    def __init__(self, function: FuncOp, bodies: Bodies):
-        self.function, self.bodies = function, bodies
+    def __init__(self, function: FuncOp, bodies: Bodies, most: int):
+        self.function, self.bodies, self.most = function, bodies, most
         self.block = function.body.block
         self.ops = list(self.block.ops)
         self.position: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
@@ -113,7 +115,7 @@ class SegmentFusion:
             common = [left & right for left, right in zip(batch.steps, steps, strict=True)]
             stays = self.is_made_before(member, batch.anchor)
             further = batch.further + self.further_bytes(member, batch.anchor if stays else at)
-            if not all(common) or further > SMALL:
+            if not all(common) or further > self.most:
                 continue
             if not stays:
                 if readers := list(self.early_readers(batch, at)):
@@ -262,6 +264,6 @@ def most_segments(member: Member) -> int:
     return MOST_ADDRESSES // (len(member.operands) + len(member.op.results))
 
 
-def fuse_segments(function: FuncOp, bodies: Bodies) -> None:
-    """Write launches over many tensors where several maps have one body."""
-    SegmentFusion(function, bodies).run()
+def fuse_segments(function: FuncOp, bodies: Bodies, most: int) -> None:
+    """Write launches over many tensors where several maps have one body, with `most` bytes of further memory each."""
+    SegmentFusion(function, bodies, most).run()

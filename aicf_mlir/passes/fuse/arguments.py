@@ -1,0 +1,87 @@
+"""Maps of arguments with one body, on tensors of any sizes, as one launch in front of all that reads them: casts of weights.
+
+All that such a map reads is there from the beginning, so that only memory says where it stands. A result that is read behind
+the last of the maps lies beside all the others there, wherever it was made. Of results that are gone by then, as casts are in a
+step without gradients, a launch takes a few only, beside those that stand at the beginning already.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, Operation
+
+from aicf_mlir.codegen.segments import steps_of
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.passes.fuse.loops.emit import erase_unread
+from aicf_mlir.passes.fuse.loops.members import Member, member_of
+from aicf_mlir.passes.fuse.segments import (
+    Kind,
+    SegmentFusion,
+    bytes_of,
+    is_candidate,
+    is_loop,
+    kind_of,
+    layout_of,
+    most_segments,
+    readers_of,
+)
+
+
+def fuse_arguments(function: FuncOp, bodies: Bodies, most: int) -> None:
+    """Write launches over many tensors where maps of arguments have one body, with `most` bytes of further memory each."""
+    fusion = SegmentFusion(function, bodies, most)
+    kinds: dict[Kind, list[Member]] = {}
+    for op in fusion.ops:
+        member = member_of(op, bodies) if is_loop(op) else None
+        if member is not None and is_candidate(member) and is_of_arguments(member):
+            kinds.setdefault(kind_of(member), []).append(member)
+    for members in kinds.values():
+        together = alike(free(fusion, members, most))
+        for first in range(0, len(together), count := most_segments(members[0])):
+            fusion.write(together[first : first + count], together[0].op)
+    erase_unread(function.body.block)
+
+
+def is_of_arguments(member: Member) -> bool:
+    """Whether `member` reads arguments of the function, and nothing else."""
+    return all(isinstance(access.root.owner, Block) for access in member.operands)
+
+
+def free(fusion: SegmentFusion, members: list[Member], most: int) -> list[Member]:
+    """Those that may stand where the first does, for `most` bytes of further memory."""
+    first, last = (fusion.position[members[at].op] for at in (0, -1))
+    ops, further = {member.op for member in members}, 0
+    found: list[Member] = []
+    for member in members:
+        between = fusion.ops[first : fusion.position[member.op]]
+        moves = any(
+            op not in ops and not isinstance(op, (*kernel.VIEWS, kernel.ConstantOp)) for op in between
+        )
+        if moves and not is_read_behind(fusion, member.op, last):
+            size = sum(map(bytes_of, member.op.results))
+            if further + size > most:
+                continue
+            further += size
+        found.append(member)
+    return found
+
+
+def is_read_behind(fusion: SegmentFusion, op: Operation, place: int) -> bool:
+    """Whether all results of `op` are read at this place or behind it."""
+    return all(
+        any(fusion.position[reader] >= place for reader in readers_of(result)) for result in op.results
+    )
+
+
+def alike(members: list[Member]) -> list[Member]:
+    """Those that one text walks with the first."""
+    found: list[Member] = []
+    steps: list[set[int]] = []
+    for member in members:
+        own = [steps_of(layout_of(access)) for access in member.operands]
+        common = [left & right for left, right in zip(steps or own, own, strict=True)]
+        if all(common):
+            found.append(member)
+            steps = common
+    return found

@@ -81,7 +81,8 @@ class Mirror:
 
     def told(self, batch: Batch, suffix: str = "") -> torch.Tensor:
         """The loss of a batch; its outputs are kept and gathered."""
-        answer = self.loss(self.model, batch)
+        with self.options.autocast():
+            answer = self.loss(self.model, batch)
         loss, outputs = answer if isinstance(answer, tuple) else (answer, {})
         self.outputs |= {name + suffix: value.detach().clone() for name, value in outputs.items()}
         for name, kind in self.options.metrics.items():
@@ -170,6 +171,6 @@ def kept(step: CompiledTrainStep, options: Options) -> dict[str, torch.Tensor]:
             found |= {f"metrics.{name}": value for name, value in step.metrics().items()}
     if options.ema is not None:
         found |= {f"ema.{name}": value for name, value in step.ema.items()}
-    if options.loss_scale is not None:
+    if options.scale is not None:
         found |= {"loss_scale": step.loss_scale, "loss_scale.skipped": torch.tensor(step.skipped)}
     return {name: value.detach().cpu() for name, value in found.items()}

@@ -70,6 +70,11 @@ class Program:
         """Of how many sizes the batches are."""
         return len({parts[0]["x"].shape for parts in self.steps})
 
+    @property
+    def unit(self) -> float:
+        """In the last place of 1, of what is computed in."""
+        return torch.finfo(self.options.low or self.dtype).eps
+
     def nested(self, batch: Batch) -> Any:
         """A batch as the loss takes it."""
         return NESTINGS[self.loss.nesting][0](batch)
@@ -230,9 +235,13 @@ def program(seed: int) -> Program:
         for number, of in enumerate(leadings)
     ]
     made = InGroups(optimizer) if grouped else optimizer
-    return Program(
-        seed, dtype, make_model, loss, made, steps, options, draw.random() < 0.2, draw.random() < 0.2
-    )
+    evaluates, saves = draw.random() < 0.2, draw.random() < 0.2
+    if dtype is torch.float32 and draw.random() < 0.15:
+        several = (
+            options.accumulate is not None
+        )  # f16 overflows at another scale than where each loss is divided first
+        options = replace(options, precision="bf16" if several else draw.choice(("bf16", "f16")))
+    return Program(seed, dtype, make_model, loss, made, steps, options, evaluates, saves)
 
 
 def has_eps(kind: type[torch.optim.Optimizer]) -> bool:

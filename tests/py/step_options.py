@@ -71,6 +71,7 @@ class Options:
     ema: float | None = None
     metrics: Mapping[str, str] = field(default_factory=dict[str, str])
     further_sizes: int = 0
+    precision: str | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -83,6 +84,15 @@ class Options:
         return self.accumulate is None and self.loss_scale is None and self.ema is None
 
     @property
+    def low(self) -> torch.dtype | None:
+        """What `precision` computes in, if it is less than the model is written in."""
+        return {"bf16": torch.bfloat16, "f16": torch.float16}.get(self.precision or "")
+
+    def autocast(self) -> torch.autocast:
+        """Around model and loss in torch."""
+        return torch.autocast("cpu", self.low or torch.bfloat16, enabled=self.low is not None)
+
+    @property
     def parts(self) -> int:
         """How many micro-batches a step has."""
         return self.accumulate or 1
@@ -90,7 +100,7 @@ class Options:
     @property
     def scale(self) -> LossScale | None:
         """`loss_scale` in full."""
-        if self.loss_scale == "dynamic":
+        if self.loss_scale == "dynamic" or (self.loss_scale is None and self.precision == "f16"):
             return LossScale()
         if isinstance(self.loss_scale, float):
             return LossScale(self.loss_scale, 1.0, 1.0)

@@ -83,7 +83,11 @@ class Compiled:
         self.given = [case.given(number, device) for number in range(len(case.steps))]
         self.evaluation = (
             compile_eval_step(
-                self.model, loss_fn=case.loss, example=[case.nested(case.steps[0][0])], device=device
+                self.model,
+                loss_fn=case.loss,
+                example=[case.nested(case.steps[0][0])],
+                device=device,
+                precision=case.options.precision,  # pyright: ignore[reportArgumentType]
             )
             if case.evaluates
             else None
@@ -181,7 +185,7 @@ class Torch:
             for other, value in self.reference[step].items()
             if other.rpartition(".")[2] == kind and value.is_floating_point()
         ]
-        noise = self.CANCELLED * torch.finfo(self.case.dtype).eps * max(scales)
+        noise = self.CANCELLED * self.case.unit * max(scales)
         return fault(ours, [run, *(linear(moved[step][name]) for moved in self.moved)], reference, noise)
 
     def check(self, what: str, ours: Mapping[str, torch.Tensor], steps: int) -> None:
@@ -203,12 +207,12 @@ def _train(
     def perturb(tensor: torch.Tensor) -> torch.Tensor:
         if perturbation is None or not tensor.is_floating_point():
             return tensor
-        unit = torch.randint(-2, 3, tensor.shape, generator=generator) * torch.finfo(dtype).eps
+        unit = torch.randint(-2, 3, tensor.shape, generator=generator) * case.unit
         return tensor * (1 + unit.to(dtype))
 
     def summed_otherwise(gradient: torch.Tensor) -> torch.Tensor:
         """With up to two units of the largest element, as another order of its sums leaves where they cancel; zeros stay."""
-        unit = torch.randint(-2, 3, gradient.shape, generator=generator) * torch.finfo(dtype).eps
+        unit = torch.randint(-2, 3, gradient.shape, generator=generator) * case.unit
         return gradient + torch.where(gradient == 0, 0, unit.to(dtype) * gradient.abs().max())
 
     with torch.no_grad():
@@ -227,7 +231,7 @@ def _train(
         )
         found = {"loss": loss, **held_values(model, optimizer), **mirror.read()}
         if case.evaluates:
-            with torch.no_grad():
+            with torch.no_grad(), case.options.autocast():
                 answer = case.loss(model, case.nested(to_dtype(case.steps[0][0], dtype)))
             found["evaluation"] = answer[0] if case.loss.tells else answer
         after.append(found)

@@ -157,8 +157,8 @@ def refuse_autocast(caller: SourceLocation | None) -> None:
     """Raise TraceError under `torch.autocast`: its casts would not be in the step."""
     if any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")):
         raise trace_error(
-            "the step is compiled inside torch.autocast, which it would not follow; compile outside of it, with a model"
-            " in the dtype that it is to compute in",
+            "the step is compiled inside torch.autocast, which it would not follow; compile outside of it, with precision=,"
+            " or with a model in the dtype that it is to compute in",
             caller,
         )
 

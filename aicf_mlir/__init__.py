@@ -39,7 +39,7 @@ from aicf_mlir.op_call import OpKind, op_call
 if TYPE_CHECKING:
     from aicf_mlir import nn, optim
     from aicf_mlir.clipping import ClipGradNorm
-    from aicf_mlir.compile import compile_eval_step, compile_train_step, default_device
+    from aicf_mlir.compile import compile_eval_step, compile_train_step
     from aicf_mlir.compile_body import compile_step, train_step
     from aicf_mlir.compiled_step import CompiledTrainStep
     from aicf_mlir.eval_step import CompiledEvalStep
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from aicf_mlir.loop.progress import progress
     from aicf_mlir.loop_step import CompiledLoopStep
     from aicf_mlir.loss_scaling import LossScale
+    from aicf_mlir.runtime.devices import default_device
 
 __version__ = "0.1.0"
 __all__ = [
@@ -96,7 +97,7 @@ _LAZY = {
     "compile_eval_step": ("aicf_mlir.compile", "compile_eval_step"),
     "compile_step": ("aicf_mlir.compile_body", "compile_step"),
     "compile_train_step": ("aicf_mlir.compile", "compile_train_step"),
-    "default_device": ("aicf_mlir.compile", "default_device"),
+    "default_device": ("aicf_mlir.runtime.devices", "default_device"),
     "CompiledLoopStep": ("aicf_mlir.loop_step", "CompiledLoopStep"),
     "CompiledEvalStep": ("aicf_mlir.eval_step", "CompiledEvalStep"),
     "CompiledTrainStep": ("aicf_mlir.compiled_step", "CompiledTrainStep"),

@@ -31,6 +31,7 @@ from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.ir.signature import result_labels, steps
 from aicf_mlir.loss_scaling import LossScale, LossScaling
 from aicf_mlir.runtime.binding import Built, bind_step
+from aicf_mlir.runtime.devices import usable_device
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
 from aicf_mlir.runtime.micro_batches import StepBatch, checked_count, each_step, shapes_of_parts
@@ -40,11 +41,6 @@ from aicf_mlir.stages import Snapshots, make_context, run_stages
 from aicf_mlir.tuning.locked import Locked
 
 log = logging.getLogger("aicf")
-
-
-def default_device() -> str:
-    """The device of a step that names none: "cuda" where torch and this build can use it, else "cpu"."""
-    return "cuda" if torch.cuda.is_available() and _C.device_count("cuda") > 0 else "cpu"
 
 
 def compile_train_step(
@@ -260,7 +256,7 @@ class Request:
         with cycles_collected(), in_place_of_numbers(list(host_values.values())):
             wanted = self.shape_groups if groups is None else groups
             traces = [self.trace_group(batch, size, names) for batch, size in wanted]
-        where = _device(self.device)
+        where = usable_device(self.device)
         return [self.average.beside(self.scaling.beside(traced, where), where) for traced in traces]
 
     def trace_group(
@@ -286,14 +282,14 @@ class Request:
     @property
     def precision_here(self) -> Precision:
         """What is computed in, on the device of the step."""
-        return self.precision.on(_device(self.device))
+        return self.precision.on(usable_device(self.device))
 
     @cycles_collected()
     def build(self) -> Built:
         """Trace, lower, plan and bind. Nothing is bound unless everything before has succeeded."""
         unwrapped(self.model)
         self.clipping.check(next(iter(self.optimizers), None))
-        where = _device(self.device)
+        where = usable_device(self.device)
         _check_dtype(self.model, self.dtype)
         if self.plan is not None:
             self.plan.expect_one_size(len(self.shape_groups), self.further_sizes)
@@ -354,25 +350,6 @@ class Request:
         }
         run_stages(traced.module, context, target=target, after_each=stages, options=options)
         return stages
-
-
-def _device(device: str | torch.device | None) -> torch.device:
-    wanted = str(device) if device is not None else default_device()
-    if wanted.partition(":")[0] not in ("cpu", "cuda"):
-        raise BindError(f"device {wanted!r}: AICF runs on 'cpu' and 'cuda'")
-    try:
-        where = torch.device(wanted)
-    except RuntimeError as error:
-        raise BindError(f"device {wanted!r}: {error}") from None
-    if where.type == "cpu":
-        return torch.device("cpu")
-    if not torch.cuda.is_available() or _C.device_count("cuda") == 0:
-        why = "this build of AICF has no CUDA" if not _C.with_cuda else "no usable GPU was found"
-        raise BindError(f"device {str(where)!r}: {why}; use device='cpu'")
-    index = where.index if ":" in wanted else torch.cuda.current_device()
-    if index >= torch.cuda.device_count():
-        raise BindError(f"device {wanted!r}: this machine has {torch.cuda.device_count()} GPU(s)")
-    return torch.device("cuda", index)
 
 
 def _dtype(model: torch.nn.Module) -> torch.dtype:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import torch
 
-from aicf_mlir.compile import compile_train_step, default_device
+from aicf_mlir.compile import compile_train_step
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction, loss_function
 from aicf_mlir.frontend.model import modules_of, tensor_names
 from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.structure import Batch, mapped
+from aicf_mlir.runtime.devices import default_device
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.user_function import UserStep, load_user_step
 

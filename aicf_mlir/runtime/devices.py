@@ -1,0 +1,33 @@
+"""The devices of this machine, as torch names them."""
+
+from __future__ import annotations
+
+import torch
+
+from aicf_mlir import _C
+from aicf_mlir.errors import BindError
+
+
+def default_device() -> str:
+    """The device of a step that names none: "cuda" where torch and this build can use it, else "cpu"."""
+    return "cuda" if torch.cuda.is_available() and _C.device_count("cuda") > 0 else "cpu"
+
+
+def usable_device(device: str | torch.device | None) -> torch.device:
+    """The device that is asked for, with its index; BindError where AICF cannot run on it here."""
+    wanted = str(device) if device is not None else default_device()
+    if wanted.partition(":")[0] not in ("cpu", "cuda"):
+        raise BindError(f"device {wanted!r}: AICF runs on 'cpu' and 'cuda'")
+    try:
+        where = torch.device(wanted)
+    except RuntimeError as error:
+        raise BindError(f"device {wanted!r}: {error}") from None
+    if where.type == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available() or _C.device_count("cuda") == 0:
+        why = "this build of AICF has no CUDA" if not _C.with_cuda else "no usable GPU was found"
+        raise BindError(f"device {str(where)!r}: {why}; use device='cpu'")
+    index = where.index if ":" in wanted else torch.cuda.current_device()
+    if index >= torch.cuda.device_count():
+        raise BindError(f"device {wanted!r}: this machine has {torch.cuda.device_count()} GPU(s)")
+    return torch.device("cuda", index)

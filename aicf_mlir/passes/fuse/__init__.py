@@ -28,6 +28,7 @@ from aicf_mlir.passes.fuse.arguments import fuse_arguments
 from aicf_mlir.passes.fuse.bias import FuseBias
 from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
 from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
+from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.loops import fuse_loops, tell_apart
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
@@ -40,7 +41,8 @@ class FusePass(ModulePass):
     """Fuse bias, activation and their gradients into products, and all updates of a kind into one launch.
 
     Options:
-      target: "cpu" (the default), where products also update large weights, or a compute capability such as "sm_90"
+      target: "cpu" (the default), where products also update large weights, or a compute capability such as "sm_90"; of
+        "sm_90+cublaslt" what that library multiplies gets no epilogue that it has not
     """
 
     name = "fuse"
@@ -51,18 +53,18 @@ class FusePass(ModulePass):
         registry.check_target(self.target)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        bodies = Bodies(op)
+        bodies, library = Bodies(op), Library(self.target)
         for function in list(op.ops):
             if isinstance(function, FuncOp) and not function.is_declaration:
                 return_op(function)  # refuses what is not one block
                 updates = UpdateFusion(function, bodies)
                 if self.target == "cpu":
                     updates.write()
-                fuse_products(function)
-                fuse_epilogues(function, bodies, last=False)
+                fuse_products(function, library)
+                fuse_epilogues(function, bodies, library, last=False)
                 if fuse_loops(function, bodies):
-                    fuse_products(function)  # what one launch reads now, two did
-                fuse_epilogues(function, bodies, last=True)
+                    fuse_products(function, library)  # what one launch reads now, two did
+                fuse_epilogues(function, bodies, library, last=True)
                 fuse_updates(function)
                 if self.target == "cpu":  # where a launch is a call
                     fuse_segments(function, bodies, SMALL)
@@ -74,7 +76,7 @@ class FusePass(ModulePass):
         drop_unread_bodies(op)
 
 
-def fuse_products(function: FuncOp) -> None:
+def fuse_products(function: FuncOp, library: Library) -> None:
     """Apply the patterns one after the other, each once to every op."""
 
     def apply(pattern: RewritePattern) -> None:
@@ -82,10 +84,10 @@ def fuse_products(function: FuncOp) -> None:
 
     apply(FoldReshape())
     apply(FuseBias())
-    apply(FuseActivation())
-    apply(FuseActivationGradient())
+    apply(FuseActivation(library))
+    apply(FuseActivationGradient(library))
     apply(FoldReshape())  # those that the fusions have put between two products
-    apply(FuseBiasGradient(function))
+    apply(FuseBiasGradient(function, library))
 
 
 def drop_unread_bodies(module: ModuleOp) -> None:

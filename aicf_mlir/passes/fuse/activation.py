@@ -13,6 +13,7 @@ from xdsl.rewriter import InsertPoint
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.locations import fused_location
+from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
 
 ACTIVATIONS: tuple[type[KernelOp], ...] = (
@@ -41,6 +42,9 @@ def open_product(value: SSAValue) -> KernelOp | None:
 class FuseActivation(RewritePattern):
     """act(gemm(a, b)) -> gemm_epilogue(a, b) {act}; the same with a bias."""
 
+    def __init__(self, library: Library):
+        self.library = library
+
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, ACTIVATIONS):
             return
@@ -52,6 +56,8 @@ class FuseActivation(RewritePattern):
         kept = not used_once(chain)
         results = {"out": type_, "pre": type_} if kept else {"out": type_}
         fused = kernel.GemmEpilogueOp.launch(product.ins, results, **attrs)
+        if not self.library.keeps(product, fused):
+            return
         fused.location = fused_location(product, op)
         fused.results[0].name_hint = op.results[0].name_hint
         # All that the product reads is defined before it, and all that uses it comes after.

@@ -11,6 +11,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.locations import fused_location
+from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
 
 GRADIENTS: dict[type[KernelOp], str] = {
@@ -26,6 +27,9 @@ GRADIENTS: dict[type[KernelOp], str] = {
 class FuseActivationGradient(RewritePattern):
     """act_bwd(gemm(a, b), saved) -> gemm_epilogue(a, b, saved) {act_grad}, also through reshapes of dy."""
 
+    def __init__(self, library: Library):
+        self.library = library
+
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, KernelOp) or (activation := GRADIENTS.get(type(op))) is None:
             return
@@ -39,6 +43,10 @@ class FuseActivationGradient(RewritePattern):
         fused = kernel.GemmEpilogueOp.launch(
             {**gemm.ins, "saved": saved_rows}, {"out": gemm.results[0].type}, **attrs
         )
+        if not self.library.keeps(gemm, fused):
+            for view in reversed(before):
+                view.erase()
+            return
         fused.location = fused_location(op, gemm)
         after, result = viewed_as(fused.results[0], op.results[0].type)
         rewriter.replace(op, [*before, fused, *after], [result])

@@ -12,6 +12,7 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.tensor_op import element_type, shape_of
+from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.missed import missed_bias_gradient
 from aicf_mlir.passes.fuse.views import viewed_as
 
@@ -19,7 +20,8 @@ from aicf_mlir.passes.fuse.views import viewed_as
 class FuseBiasGradient(RewritePattern):
     """reduce_sum(dy) over its rows and gemm(dy, x) {trans_a} -> gemm_epilogue(dy, x) -> out, bias_grad {trans_a}."""
 
-    def __init__(self, function: FuncOp):
+    def __init__(self, function: FuncOp, library: Library):
+        self.library = library
         self.order = {op: position for position, op in enumerate(function.body.block.ops)}
 
     def defined(self, value: SSAValue) -> int:
@@ -59,6 +61,8 @@ class FuseBiasGradient(RewritePattern):
         sums = TensorType(element_type(dy), shape_of(dy)[1:])
         results = {"out": gemm.results[0].type, "bias_grad": sums}
         fused = kernel.GemmEpilogueOp.launch(gemm.ins, results, **gemm.attrs)
+        if not self.library.keeps(gemm, fused):
+            return
         fused.location = fused_location(gemm, op)
         views, total = viewed_as(fused.results[1], op.results[0].type)
         for new in (fused, *views):

@@ -26,6 +26,7 @@ from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.epilogue_body import Epilogue, epilogue_of
+from aicf_mlir.passes.fuse.library import NO_EPILOGUE, Library
 from aicf_mlir.passes.fuse.loops.cluster import MOST_LINES
 from aicf_mlir.passes.fuse.loops.emit import operand_at, type_of
 from aicf_mlir.passes.fuse.loops.fit import is_same
@@ -42,8 +43,8 @@ MOVES = (kernel.ReshapeOp, kernel.ViewOp)
 class EpilogueFusion:
     """The epilogues of the products of one function."""
 
-    def __init__(self, function: FuncOp, bodies: Bodies):
-        self.bodies = bodies
+    def __init__(self, function: FuncOp, bodies: Bodies, library: Library):
+        self.bodies, self.library = bodies, library
         self.block = function.body.block
         self.position = {op: at for at, op in enumerate(self.block.ops)}
 
@@ -68,6 +69,9 @@ class EpilogueFusion:
         """Write `member` into a product that takes it; else why each does not, and who reads its values early."""
         tried: list[tuple[KernelOp, str, Sequence[Operation]]] = []
         for product in self.products(member):
+            if self.library.runs(product):
+                tried.append((product, NO_EPILOGUE, ()))
+                continue
             own = epilogue_of(product, self.bodies)
             moved = member.over(shape_of(product.results[0]))
             if own is None:
@@ -221,9 +225,9 @@ class EpilogueFusion:
             use.operation.erase()
 
 
-def fuse_epilogues(function: FuncOp, bodies: Bodies, last: bool) -> None:
+def fuse_epilogues(function: FuncOp, bodies: Bodies, library: Library, last: bool) -> None:
     """Write maps into the products that they read; in the `last` run with remarks on those that stay apart."""
-    EpilogueFusion(function, bodies).run(last)
+    EpilogueFusion(function, bodies, library).run(last)
 
 
 def reads_elements(member: Member, own: Epilogue) -> bool:

@@ -16,7 +16,7 @@ NATIVE := $(sort $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' 
 NATIVE_TESTS := $(wildcard tests/cpp/*.cpp tests/gpu/*.cu)
 CHECK_PYTHON := import sys; sys.exit(sys.version_info < (3, 11) and "AICF needs Python 3.11 or later: make PYTHON=...")
 
-.PHONY: setup build test lit pytest demo lint format bench wheel clean
+.PHONY: setup build test lit pytest campaign demo lint format bench wheel clean
 
 setup: $(INSTALLED)
 build: $(BUILT)
@@ -39,6 +39,10 @@ lit: $(BUILT)
 
 pytest: $(BUILT)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/py
+
+# Every case of the tests of which `pytest` runs samples, and more of what is drawn by chance.
+campaign: $(BUILT)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --campaign tests/py
 
 demo: $(BUILT)
 	$(BIN)/python examples/digits.py

@@ -31,7 +31,7 @@ build() {
 at_site() { (cd "$SITE" && PYTHONPATH="$SITE" "$@"); }
 
 run_tests() {
-  at_site python3 -m pytest -q -m "gpu or nvrtc" -n "$((JOBS < 6 ? JOBS : 6))" --tb=short --maxfail=40 -p no:cacheprovider \
+  at_site python3 -m pytest -q --campaign -m "gpu or nvrtc" -n "$((JOBS < 6 ? JOBS : 6))" --tb=short --maxfail=40 -p no:cacheprovider \
     -W default::DeprecationWarning -W default::PendingDeprecationWarning \
     -c "$ROOT/pyproject.toml" --rootdir "$ROOT" "$ROOT/tests/py" || return
   at_site python3 "$ROOT/tests/gpu/generated_kernels.py" || return

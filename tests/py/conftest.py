@@ -1,6 +1,8 @@
 """Shared test set-up: tests marked `gpu` need a CUDA device, those marked `nvrtc` that
 library, and are skipped where there is none.
 
+A usual run has some of the cases of the tests that are marked `sample`; `--campaign` has them all, and more of what is
+drawn by chance. Tests that are asked for by name have all their cases.
 `--programs N`, `--mutants N` and `--seed S` set how many random programs, mutated texts and mutated plans run and where
 their seeds start; `--opinfo-samples N` how many samples of each op of torch train;
 `--user-models` trains every model that users write, not some of each theme;
@@ -12,6 +14,7 @@ their seeds start; `--opinfo-samples N` how many samples of each op of torch tra
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -22,8 +25,8 @@ from aicf_mlir.codegen import nvrtc
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("random programs")
-    group.addoption("--programs", type=int, default=300, help="how many random programs to run (300)")
-    group.addoption("--mutants", type=int, default=200, help="how many mutated texts and plans to try (200)")
+    group.addoption("--programs", type=int, help="how many random programs to run (60, in a campaign 300)")
+    group.addoption("--mutants", type=int, help="how many mutated texts and plans to try (60, 200)")
     group.addoption("--seed", type=int, default=0, help="seed of the first of them (0)")
     parser.addoption(
         "--opinfo-samples", type=int, default=0, help="samples of every op of torch, not one of some ops (0)"
@@ -34,16 +37,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=10, help="how often a training process is killed (10)")
     parser.addoption("--calls", type=int, default=400, help="how many calls eight threads make (400)")
     parser.addoption("--signals", type=int, default=20, help="how often each call is interrupted (20)")
+    parser.addoption("--lives", type=int, help="how many random sequences of calls are mirrored (4, 12)")
     parser.addoption(
-        "--lives", type=int, default=12, help="how many random sequences of calls are mirrored (12)"
+        "--campaign", action="store_true", help="every case of the tests that are marked as samples, and more"
     )
 
 
+COUNTS = {"programs": (60, 300), "mutants": (60, 200), "lives": (4, 12)}
+"""How many there are where nobody says: usually, and in a campaign."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    campaign = bool(config.getoption("--campaign"))
+    for name, counts in COUNTS.items():
+        if config.getoption(name) is None:
+            setattr(config.option, name, counts[campaign])
     torch.set_num_threads(1)  # the models are tiny, and the tests run in parallel
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # in child processes too
     config.addinivalue_line("markers", "gpu: needs a CUDA device and a build with CUDA")
     config.addinivalue_line("markers", "nvrtc: compiles for a GPU, and needs none")
+    config.addinivalue_line("markers", "sample(n): n of its cases run, and all of them with --campaign")
     config.addinivalue_line("markers", "cublaslt: runs a kernel of that library on a CUDA device")
 
 
@@ -52,7 +65,7 @@ def has_cublaslt() -> bool:
     return bool(_C.device_count("cuda")) and _C.target_of("cuda:0").endswith("+cublaslt")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     missing = {} if _C.device_count("cuda") else {"gpu": "no CUDA device"}
     if not has_cublaslt():
         missing["cublaslt"] = "no cuBLASLt, or not AICF_CUBLASLT=1 in the environment"
@@ -62,6 +75,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in missing.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+    if left_out := set(beyond_samples(config, items)):
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+def beyond_samples(config: pytest.Config, items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """The cases that a usual run leaves out: of a test that is a sample all but some, which spread over its cases.
+
+    Who asks for tests by name, or for a campaign, gets all of them.
+    """
+    if config.getoption("--campaign") or config.getoption("keyword") or any("::" in a for a in config.args):
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample") and not item.get_closest_marker("skip"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for own in cases.values():
+        marker = own[0].get_closest_marker("sample")
+        wanted = min(int(marker.args[0]) if marker else len(own), len(own))
+        kept = {round(i * (len(own) - 1) / max(wanted - 1, 1)) for i in range(wanted)}
+        yield from (item for number, item in enumerate(own) if number not in kept)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -109,6 +109,7 @@ def loss(model: Any, batch: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sample(2)
 def test_trains_as_torch(name: str) -> None:
     torch.manual_seed(1)
     attend, groups = CASES[name]
@@ -116,6 +117,7 @@ def test_trains_as_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.sample(2)
 def test_half_precision_has_scores_in_float32(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     model = Attention(lambda q, k, v, b: sdpa(q, k, v, is_causal=True)).to(dtype)
@@ -215,6 +217,7 @@ MULTIHEAD: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", MULTIHEAD)
+@pytest.mark.sample(2)
 def test_multihead_attention_trains_as_torch(name: str) -> None:
     torch.manual_seed(1)
     layer = nn.MultiheadAttention(SIZE, 2, batch_first=True)
@@ -222,6 +225,7 @@ def test_multihead_attention_trains_as_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("first", [False, True])
+@pytest.mark.sample(2)
 def test_an_encoder_trains_as_torch(first: bool) -> None:
     torch.manual_seed(1)
     layer = nn.TransformerEncoderLayer(SIZE, 2, 16, dropout=0.0, batch_first=True, norm_first=first)

@@ -50,6 +50,7 @@ REFUSED: dict[str, tuple[Change, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", FOLLOWED)
+@pytest.mark.sample(2)
 def test_live_changes_are_followed(name: str) -> None:
     ours, theirs = Compiled(model(), "cpu"), model()
     optimizer = sgd(theirs)
@@ -67,6 +68,7 @@ def test_live_changes_are_followed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.sample(2)
 def test_live_changes_are_refused_and_recompiled(name: str) -> None:
     change, error, message = REFUSED[name]
     ours = Compiled(model(), "cpu")
@@ -138,6 +140,7 @@ REFUSED_BODIES: dict[str, tuple[Body, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED_BODIES)
+@pytest.mark.sample(7)
 def test_refused_updates(name: str) -> None:
     body, message = REFUSED_BODIES[name]
     module = Net(body)

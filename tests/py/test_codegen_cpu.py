@@ -41,6 +41,7 @@ def test_a_map_of_any_size(size: int) -> None:
         ((3, 0, 4), (0, 4, 1), (0, 4, 1), (0, 4, 1)),
     ],
 )
+@pytest.mark.sample(26)
 def test_a_map_of_any_layout(element: str, shape: Any, left: Any, right: Any, result: Any) -> None:
     operands = [tensor(element, *shape, strides=left), tensor(element, *shape, strides=right)]
     check(kernel_of("map", chain, operands, [tensor(element, *shape, strides=result)]))

@@ -54,12 +54,14 @@ class TestContractB:
 
     @every_optimizer
     @pytest.mark.parametrize("n", [1, 2, 7])
+    @pytest.mark.sample(7)
     def test_b_replay_equals_eager_steps(self, optimizer: OptimizerConfig, n: int, device: str) -> None:
         eager, replayed = compiled(optimizer, device), captured(optimizer, device)
         expected, loss = eager.train(n), replayed.step.replay(n)
         assert_same_bits({"loss": loss, **replayed.values()}, {"loss": expected, **eager.values()})
 
     @every_optimizer
+    @pytest.mark.sample(6)
     def test_b_replay_obeys_lr_changed_between_replays(self, optimizer: OptimizerConfig, device: str) -> None:
         eager, replayed = compiled(optimizer, device), captured(optimizer, device)
         for lr, n in ((1e-2, 3), (3e-3, 2), (0.0, 1), (7e-2, 4)):
@@ -69,6 +71,7 @@ class TestContractB:
             assert_same_bits({"loss": loss, **replayed.values()}, {"loss": expected, **eager.values()})
 
     @every_optimizer
+    @pytest.mark.sample(6)
     def test_b_replay_with_new_inputs(self, optimizer: OptimizerConfig, device: str) -> None:
         eager, replayed = compiled(optimizer, device), captured(optimizer, device)
         for seed in range(5):
@@ -176,6 +179,7 @@ class TestContractD:
     """`reset` frees the graph and nothing else; `restore` brings back every bit."""
 
     @every_optimizer
+    @pytest.mark.sample(7)
     def test_d_reset_keeps_parameters_and_state(self, optimizer: OptimizerConfig, device: str) -> None:
         setup, control = captured(optimizer, device), captured(optimizer, device)
         setup.step.replay(2)

@@ -42,6 +42,7 @@ def test_every_op_has_a_cpu_kernel():
 
 
 @every_variant
+@pytest.mark.sample(3)
 def test_agrees_with_the_interpreter(kernel: str, op: str, device: str):
     taken = _supported(kernel, op, device)
     assert len(taken) >= 4, f"{kernel} takes only {len(taken)} of the cases of {op}"
@@ -54,6 +55,7 @@ def test_agrees_with_the_interpreter(kernel: str, op: str, device: str):
 
 
 @every_variant
+@pytest.mark.sample(3)
 def test_runs_in_place_where_the_schema_allows(kernel: str, op: str, device: str):
     """Sharing memory changes no bit: one pair at a time, then as many together as fit."""
     for case in _supported(kernel, op, device):
@@ -68,6 +70,7 @@ def test_runs_in_place_where_the_schema_allows(kernel: str, op: str, device: str
 
 
 @every_variant
+@pytest.mark.sample(10)
 def test_gives_the_same_bits_again(kernel: str, op: str, device: str):
     for case in _supported(kernel, op, device)[::5]:
         first, second = (run(kernel, op, case, device) for _ in range(2))

@@ -35,6 +35,7 @@ BAD_LABELS = {
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("label", BAD_LABELS)
+@pytest.mark.sample(8)
 def test_a_label_out_of_range_is_refused_and_training_goes_on(
     label: str, optimizer: str, device: str
 ) -> None:

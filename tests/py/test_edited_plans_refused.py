@@ -166,6 +166,7 @@ FOREIGN: dict[str, tuple[Callable[[str], str], str]] = {
 
 
 @pytest.mark.parametrize("what", FOREIGN)
+@pytest.mark.sample(2)
 def test_a_plan_that_binds_something_else_is_refused(what: str, tmp_path: Path) -> None:
     edited, message = FOREIGN[what]
     trained, path = classes(), tmp_path / "edited.mlir"

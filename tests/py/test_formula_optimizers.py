@@ -76,6 +76,7 @@ def close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> Non
 
 
 @every_formula
+@pytest.mark.sample(2)
 def test_state_goes_to_torch_and_back(config: OptimizerConfig, device: str) -> None:
     first, second = batches(device), batches(device, STEPS)
     reference = Trained(config, device)
@@ -93,6 +94,7 @@ def test_state_goes_to_torch_and_back(config: OptimizerConfig, device: str) -> N
 
 
 @every_formula
+@pytest.mark.sample(2)
 def test_a_reloaded_state_trains_on_with_the_same_bits(config: OptimizerConfig, device: str) -> None:
     first, second = batches(device), batches(device, STEPS)
     whole, begun, resumed = (Trained(config, device) for _ in range(3))
@@ -106,6 +108,7 @@ def test_a_reloaded_state_trains_on_with_the_same_bits(config: OptimizerConfig, 
 
 
 @every_formula
+@pytest.mark.sample(3)
 def test_a_cleared_state_begins_anew(config: OptimizerConfig, device: str) -> None:
     ours, theirs = Trained(config, device), Trained(config, device)
     given = batches(device)
@@ -124,6 +127,7 @@ def test_a_cleared_state_begins_anew(config: OptimizerConfig, device: str) -> No
 
 
 @every_formula
+@pytest.mark.sample(2)
 def test_two_steps_share_one_optimizer(config: OptimizerConfig, device: str) -> None:
     ours, theirs = Trained(config, device), Trained(config, device)
     given = batches(device)
@@ -165,6 +169,7 @@ SCHEDULES = [
     ("config", "schedule"), SCHEDULES, ids=[f"{config}-{each.__name__}" for config, each in SCHEDULES]
 )
 @pytest.mark.filterwarnings("ignore:Detected call of")
+@pytest.mark.sample(4)
 def test_schedules_are_followed(
     config: OptimizerConfig, schedule: Callable[[torch.optim.Optimizer], Any], device: str
 ) -> None:
@@ -175,6 +180,7 @@ def test_schedules_are_followed(
 
 
 @every_formula
+@pytest.mark.sample(4)
 def test_no_number_is_frozen(config: OptimizerConfig) -> None:
     trained = Trained(config, "cpu")
     step = compile_train_step(
@@ -203,6 +209,7 @@ def test_a_number_that_torch_would_miss_is_missed() -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS[::3], ids=str)
+@pytest.mark.sample(5)
 def test_a_failed_check_changes_nothing(config: OptimizerConfig, device: str) -> None:
     trained = Trained(config, device)
     given = batches(device)

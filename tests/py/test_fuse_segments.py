@@ -141,6 +141,7 @@ def maker(config: OptimizerConfig) -> Make:
 
 
 @pytest.mark.parametrize("config", RULES, ids=str)
+@pytest.mark.sample(2)
 def test_a_formula_is_one_launch_for_all_parameters(config: OptimizerConfig) -> None:
     _, _, step = built(maker(config), model=layers())
     assert updating(step) == {"map_each": 1}
@@ -148,6 +149,7 @@ def test_a_formula_is_one_launch_for_all_parameters(config: OptimizerConfig) -> 
 
 
 @pytest.mark.parametrize("config", RULES, ids=str)
+@pytest.mark.sample(2)
 def test_a_formula_has_the_bits_of_separate_launches(
     config: OptimizerConfig, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +161,7 @@ WRITTEN = ("lion", "plain-adam", "foreach", "warmed")
 
 
 @pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.sample(2)
 def test_a_written_optimizer_does_not_grow_with_the_number_of_parameters(name: str) -> None:
     few, many = (built(RIGHT[name], model=layers(count))[2] for count in (2, 5))
     assert updating(few) == updating(many)
@@ -168,6 +171,7 @@ def test_a_written_optimizer_does_not_grow_with_the_number_of_parameters(name: s
 
 
 @pytest.mark.parametrize("name", ["lion", "adan", "foreach", "lamb", "adafactor"])
+@pytest.mark.sample(2)
 def test_a_written_optimizer_has_the_bits_of_separate_launches(
     name: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +198,7 @@ CLIPPED: dict[str, tuple[Make, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CLIPPED)
+@pytest.mark.sample(2)
 def test_what_stands_before_and_behind_the_updates_does_not_grow(name: str) -> None:
     make, options = CLIPPED[name]
     few, many = (built(make, model=layers(count), **options)[2] for count in (2, 5))
@@ -202,6 +207,7 @@ def test_what_stands_before_and_behind_the_updates_does_not_grow(name: str) -> N
 
 
 @pytest.mark.parametrize("name", CLIPPED)
+@pytest.mark.sample(2)
 def test_with_clipping_and_the_like_the_bits_are_those_of_separate_launches(
     name: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +216,7 @@ def test_with_clipping_and_the_like_the_bits_are_those_of_separate_launches(
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sample(2)
 def test_random_shapes_and_types(seed: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Element types are never mixed in a launch; the bits are those of separate ones, whatever the shapes are."""
     rng = random.Random(seed)
@@ -314,6 +321,7 @@ def deep() -> nn.Module:
     [(rmsprop, 0), (RIGHT["lion"], 0), (adamw, 0), (RIGHT["lamb"], 2 * SMALL)],
     ids=["rmsprop", "lion", "adamw", "lamb"],
 )
+@pytest.mark.sample(2)
 def test_memory_is_that_of_separate_launches(
     make: Config, more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

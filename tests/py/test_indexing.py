@@ -165,6 +165,7 @@ def weighed(model: Any, batch: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sample(4)
 def test_trains_as_torch(name: str) -> None:
     torch.manual_seed(1)
     assert_trains(Net(CASES[name]), weighed, batch())

@@ -68,6 +68,7 @@ CALLS: dict[str, Callable[[Any, Any], Callable[[Any], torch.Tensor]]] = {
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("call", CALLS)
 @places
+@pytest.mark.sample(2)
 def test_memory_that_is_used_again_at_once(device: str, place: str, call: str, rows: int) -> None:
     trained: list[dict[str, torch.Tensor]] = []
     for host in (False, True):

@@ -74,6 +74,7 @@ def assert_near(ours: World, theirs: World, tolerance: float) -> None:
 
 
 @every
+@pytest.mark.sample(2)
 def test_fifty_calls_equal_torch(make: Make, device: str) -> None:
     ours, theirs = (made(make, device, torch.float64) for _ in range(2))
     given = batches(ours, device, STEPS, torch.float64)
@@ -97,6 +98,7 @@ def test_fifty_calls_equal_torch(make: Make, device: str) -> None:
 
 
 @every
+@pytest.mark.sample(2)
 def test_replay_equals_eager_bit_for_bit(make: Make, device: str) -> None:
     results: list[list[torch.Tensor]] = []
     for replayed in (False, True):
@@ -116,6 +118,7 @@ def test_replay_equals_eager_bit_for_bit(make: Make, device: str) -> None:
 
 
 @every
+@pytest.mark.sample(2)
 def test_the_certificate_holds(make: Make) -> None:
     world = made(make, "cpu")
     (batch,) = batches(world, "cpu", 1)
@@ -125,6 +128,7 @@ def test_the_certificate_holds(make: Make) -> None:
 
 
 @every
+@pytest.mark.sample(2)
 def test_a_restored_step_goes_on_as_before(make: Make, device: str, tmp_path: Path) -> None:
     world = made(make, device)
     first, *rest = batches(world, device, 5)

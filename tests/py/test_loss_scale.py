@@ -98,6 +98,7 @@ OTHERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 @pytest.mark.parametrize("optimizer", [*OPTIMIZERS, *OTHERS])
+@pytest.mark.sample(4)
 def test_a_skipped_step_changes_nothing_that_is_trained(optimizer: str, device: str) -> None:
     """No bit of parameters, states and counters, of an optimizer without a rule of its own either."""
     ours = Side(OTHERS.get(optimizer, optimizer), device=device)
@@ -118,6 +119,7 @@ def test_a_skipped_step_changes_nothing_that_is_trained(optimizer: str, device: 
 
 @pytest.mark.parametrize("replayed", [False, True], ids=["eager", "replayed"])
 @pytest.mark.parametrize("optimizer", ["adamw", "lookahead"])
+@pytest.mark.sample(3)
 def test_the_first_step_that_is_not_skipped_makes_the_state(
     optimizer: str, replayed: bool, device: str
 ) -> None:
@@ -191,6 +193,7 @@ def test_running_statistics_follow_a_skipped_step(device: str) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.sample(2)
 def test_replays_have_the_bits_of_eager_steps(optimizer: str, dtype: torch.dtype, device: str) -> None:
     sides = [Side(optimizer, dtype, device) for _ in range(2)]
     steps = [side.compiled() for side in sides]

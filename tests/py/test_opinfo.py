@@ -75,6 +75,7 @@ def run(name: str, variant: str, number: int, dtype: torch.dtype = torch.float32
     return tried(info.op, list(samples(info, dtype))[number], dtype)
 
 
+@pytest.mark.sample(2)
 def test_samples_are_right_or_refused(chosen: str, request: pytest.FixtureRequest) -> None:
     count, seed = (int(request.config.getoption(name)) for name in ("--opinfo-samples", "--seed"))
     dtype = dtype_of(chosen)
@@ -88,6 +89,7 @@ def test_samples_are_right_or_refused(chosen: str, request: pytest.FixtureReques
 
 
 @pytest.mark.parametrize(("name", "variant", "number"), MENDED)
+@pytest.mark.sample(2)
 def test_what_was_wrong_is_mended(name: str, variant: str, number: int) -> None:
     outcome = run(name, variant, number)
     assert outcome.kind == ("refused" if name == "std" else "right"), outcome
@@ -97,6 +99,7 @@ TRAINED = ("add", "cumsum", "matmul", "nn.functional.layer_norm", "softmax", "su
 
 
 @pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.sample(2)
 def test_ops_are_not_all_refused(name: str) -> None:
     assert run(name, "", 0).kind == "right"
 

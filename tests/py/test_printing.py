@@ -18,6 +18,7 @@ LONGEST = 160
 
 
 @pytest.mark.parametrize("stage", STAGE_NAMES)
+@pytest.mark.sample(2)
 def test_no_line_grows_with_the_layers(stage: str) -> None:
     text = deep.stages().text(stage)
     assert max(map(len, text.splitlines())) <= LONGEST

@@ -139,6 +139,7 @@ LIFE: dict[str, Callable[[CompiledTrainStep, Batch], object]] = {
 
 
 @pytest.mark.parametrize("name", STEPS)
+@pytest.mark.sample(2)
 def test_everything_is_put_back_and_training_goes_on(name: str, device: str) -> None:
     """In each state, to the bit, beside a step that was not measured: with the batch of the last step, and with another."""
     step, other = STEPS[name](device), STEPS[name](device)
@@ -159,6 +160,7 @@ def test_everything_is_put_back_and_training_goes_on(name: str, device: str) -> 
 
 
 @pytest.mark.parametrize("name", STEPS)
+@pytest.mark.sample(2)
 def test_the_launches_are_those_that_ran(name: str, device: str) -> None:
     step = STEPS[name](device)
     step.train_step(batch_of(1, device))

@@ -64,6 +64,7 @@ def batch(first: bool) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sample(2)
 def test_trains_as_torch(kind: str, options: str) -> None:
     torch.manual_seed(1)
     given = OPTIONS[options]
@@ -72,6 +73,7 @@ def test_trains_as_torch(kind: str, options: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sample(2)
 def test_initial_states_are_trained(kind: str) -> None:
     torch.manual_seed(1)
     layer = KINDS[kind](SIZE, HIDDEN, num_layers=2, batch_first=True)

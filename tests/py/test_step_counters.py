@@ -110,6 +110,7 @@ def named(*edits: Edit) -> Any:
 
 @every_adam
 @named(write_in_place, add_in_place, start_over, assign, load_other_steps)
+@pytest.mark.sample(13)
 def test_adam_follows_the_counter_of_each_parameter(
     optimizer: MakeOptimizer, edit: Edit, device: str
 ) -> None:
@@ -206,6 +207,7 @@ def mixed(optimizer: MakeOptimizer, device: str, counts: Sequence[float] = (1, 4
 
 @every_optimizer
 @pytest.mark.parametrize("n", [1, 5])
+@pytest.mark.sample(8)
 def test_replay_equals_eager_steps_at_mixed_counts(optimizer: MakeOptimizer, n: int, device: str) -> None:
     eager, replayed = mixed(optimizer, device), mixed(optimizer, device)
     replayed.step.capture(replayed.batch)

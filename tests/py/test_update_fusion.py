@@ -100,6 +100,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.sample(3)
 def test_has_the_bits_of_a_launch_of_its_own(name: str) -> None:
     """Eager steps, a learning rate that changes between them, and replays."""
 
@@ -210,6 +211,7 @@ def test_old_values_are_read_before_they_are_replaced(loss: Loss) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 40 * STEPS_EACH, 10 * STEPS_EACH))
+@pytest.mark.sample(2)
 def test_random_train_steps(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every update fused that can be, however small: all levels, the runtime and its replay agree with torch."""
     fuse, written = update.UpdateFusion.fuse, list[int]()

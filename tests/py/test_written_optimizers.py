@@ -20,6 +20,7 @@ every = pytest.mark.parametrize("config", RIGHT.values(), ids=RIGHT.keys())
 
 
 @every
+@pytest.mark.sample(2)
 def test_fifty_steps_equal_torch(config: Config, device: str) -> None:
     pair = Pair(config, device, double=True)
     given = batches(device, STEPS, double=True)
@@ -39,6 +40,7 @@ def test_fifty_steps_equal_torch(config: Config, device: str) -> None:
 
 
 @every
+@pytest.mark.sample(2)
 def test_replay_equals_eager_bit_for_bit(config: Config, device: str) -> None:
     (batch,) = batches(device, 1)
     results: list[list[torch.Tensor]] = []
@@ -59,6 +61,7 @@ def test_replay_equals_eager_bit_for_bit(config: Config, device: str) -> None:
 
 
 @every
+@pytest.mark.sample(2)
 def test_state_goes_both_ways(config: Config, device: str) -> None:
     pair = Pair(config, device, double=True)
     given = batches(device, 9, double=True)
@@ -79,6 +82,7 @@ def test_state_goes_both_ways(config: Config, device: str) -> None:
 
 
 @every
+@pytest.mark.sample(2)
 def test_certificate(config: Config, device: str) -> None:
     (batch,) = batches(device, 1)
     pair = Pair(config, device)
@@ -91,6 +95,7 @@ def test_certificate(config: Config, device: str) -> None:
 
 
 @pytest.mark.parametrize(("config", "reason"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.sample(6)
 def test_refused_with_the_reason(config: Config, reason: str) -> None:
     torch.manual_seed(0)
     model = mlp(8, 17, 8)

@@ -87,6 +87,7 @@ def outside(marked: Values, allowed: Values) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sample(3)
 def test_only_what_has_no_gradient_parts_from_torch(name: str, device: str) -> None:
     build = copies(moved(built(CASES[name], name), device))
     _, shares = torch_trained(built(CASES[name], name, dtype=torch.float64))
@@ -106,6 +107,7 @@ def test_torch_parts_from_itself_in_the_same_weights(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sample(3)
 def test_double_precision_agrees(name: str) -> None:
     build = copies(built(CASES[name], name, dtype=torch.float64))
     wanted, shares = torch_trained(build())
@@ -114,6 +116,7 @@ def test_double_precision_agrees(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sample(3)
 def test_gradient_descent_agrees_everywhere(name: str, device: str) -> None:
     build = copies(moved(built(CASES[name], name, descent), device))
     wanted, _ = torch_trained(build())

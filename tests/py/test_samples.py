@@ -33,7 +33,7 @@ def run(arguments: tuple[str, ...] = ("tests/py",), campaign: bool = False, keyw
     options = {"--campaign": campaign, "keyword": keyword}
     config: Any = SimpleNamespace(getoption=options.__getitem__, args=list(arguments))
     items: Any = CASES
-    left_out = list(beyond_samples(config, items))
+    left_out: Any = list(beyond_samples(config, items))
     return [case.nodeid for case in CASES if case not in left_out]
 
 

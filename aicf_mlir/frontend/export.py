@@ -66,12 +66,12 @@ class StepModule(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
         function, model, names, reads = self.function, self.model, self.names, self.reads
-        structure = self.structure
+        structure, precision = self.structure, self.precision  # what is read while reads are recorded is kept
         with (
             self.held.traced(reads, source.of_function(type(model).forward)),
             self.recorder,
             reads.recording(),
-            self.precision.autocast(),
+            precision.autocast(),
         ):
             result = function(model, structure.rebuilt(dict(zip(names, tensors, strict=True))))
         loss, outputs = outcome(result, source.of_function(function))

@@ -27,7 +27,8 @@ void bind_devices(py::module_& m) {
   m.def(
       "target_of", [](const std::string& device) { return device_named(device).target().str(); },
       py::arg("device"));
-  m.def("cublaslt_version", [] { return cublaslt::available() ? cublaslt::library()->version() : size_t{0}; });
+  m.def("cublaslt_version",
+        [] { return cublaslt::available() ? cublaslt::library()->version() : size_t{0}; });
   m.def(
       "synchronize",
       [](const std::string& device, uintptr_t stream) {

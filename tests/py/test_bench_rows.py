@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import children
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
@@ -24,15 +25,10 @@ from rows_table import differing, loss_off, ratio, table
 ROWS = ["8x8x2:f32", "8x8x2:bf16"]
 
 
-def run_rows(*options: object) -> subprocess.CompletedProcess[str]:
+def run_rows(*options: object) -> Any:
     command = [sys.executable, rows_gpu.__file__, "--device", "cpu", "--seconds", "0.01", *options]
-    return subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return children.run([str(part) for part in command], timeout=240, env=environment)
 
 
 def test_rows_are_measured_compared_and_profiled(tmp_path: Path) -> None:

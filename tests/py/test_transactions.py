@@ -216,7 +216,6 @@ CALLS: dict[str, Callable[[Any, Batch, Any, Path], object]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.sample(6)
 def test_ctrl_c_never_tears_a_step(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """After each signal the bytes are those of a whole number of steps, and `state_dict()` is complete."""
     if threading.current_thread() is not threading.main_thread():
@@ -360,7 +359,6 @@ BAD: dict[str, Callable[[torch.Tensor], object]] = {
 
 @pytest.mark.parametrize("call", ["train_step", "replay", "warmup", "profile", "capture"])
 @pytest.mark.parametrize("name", BAD)
-@pytest.mark.sample(7)
 def test_half_a_batch_is_never_loaded(name: str, call: str, device: str) -> None:
     """The first entry is good and new, the second is refused: the next replay must train on the batch before."""
     _, _, step, batch = make(device)

@@ -30,6 +30,12 @@ from aicf_mlir.tuning.uses import text_of
 SQUARE = ("f32", (64, 64))
 PRODUCT = Use.of("gemm", [SQUARE, SQUARE], [SQUARE], {"trans_b": True})
 BATCH = regression(64, 64)
+RELU = """
+func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = nn.relu %x : tensor<4xf32>
+  func.return %y : tensor<4xf32>
+}
+"""
 
 
 def model_and_optimizer() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -308,8 +314,7 @@ def test_evaluation_steps_and_loop_bodies_take_locks(
 
 def test_the_tool_refuses_what_it_cannot_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "f.mlir"
-    source.write_text("func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n  %y = nn.relu %x : tensor<4xf32>\n"
-                      "  func.return %y : tensor<4xf32>\n}\n")  # fmt: skip
+    source.write_text(RELU)
     code, _, err = called(aicf_tune.main, [str(source), "--target", "sm_9"], capsys)
     assert code == 2 and "there is no target 'sm_9'" in err
     code, out, _ = called(aicf_tune.main, [str(source)], capsys)
@@ -318,7 +323,6 @@ def test_the_tool_refuses_what_it_cannot_measure(tmp_path: Path, capsys: pytest.
 
 def test_the_tool_needs_the_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "f.mlir"
-    source.write_text("func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n  %y = nn.relu %x : tensor<4xf32>\n"
-                      "  func.return %y : tensor<4xf32>\n}\n")  # fmt: skip
+    source.write_text(RELU)
     code, _, err = called(aicf_tune.main, [str(source), "--target", "sm_121"], capsys)
     assert code == 1 and "sm_121" in err

@@ -351,3 +351,33 @@ def special_cases(target: str = "sm_90") -> Iterator[GeneratedCase]:
         rng,
         [one, two],
     )  # fmt: skip
+    yield from long_row_cases(target)
+
+
+def long_row_cases(target: str) -> Iterator[GeneratedCase]:
+    """Few rows of many elements, in parts that also write what follows no reduction; some of it in an operand's place."""
+
+    def errors(a: F.Scalar, b: F.Scalar) -> list[F.Scalar]:
+        difference = a - b
+        return [F.row_sum(difference * difference) * 1e-4, difference + difference, F.row_max(a), a < b]
+
+    body = F.trace(["f32", "f32"], errors)
+    for number, (shape, reduced, elements) in enumerate(
+        [((37, 523), 2, "f32 f32"), ((3, 17001), 1, "bf16 f32"), ((2, 5, 4096), 2, "f32 f16")]
+    ):
+        rng = np.random.default_rng((6, number))
+        first, second = elements.split()
+        kept = shape[: len(shape) - reduced]
+        yield make(
+            f"long rows {number}",
+            Kernel(
+                "rowwise",
+                target,
+                body,
+                shape,
+                reduced,
+                (dense(first, *shape), Tensor(second, shape, tuple(reversed(dense_strides(shape[::-1]))))),
+                (dense("f32", *kept), dense(first, *shape), dense("f32", *kept), dense("i1", *shape)),
+            ),
+            rng,
+        )

@@ -1,7 +1,7 @@
 """A rowwise kernel of few long rows: blocks share a row and hand partial results on; a warp adds those of its row.
 
-Only where all reductions are of one level and no result has the domain's shape. The number of blocks follows from the
-shapes.
+Only where all reductions are of one level and no result of the domain's shape follows one: such results are written on the
+way. The number of blocks follows from the shapes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ SHARED_BY = 512
 
 def parts(kernel: Kernel, plan: RowSchedule) -> int:
     """Blocks that share a row; 1 where the rows are not split."""
-    whole = any(kernel.is_whole(n) for n in range(len(kernel.results)))
-    if whole or max(kernel.body.stages, default=0) != 1 or not plan.count:
+    stages = kernel.body.stages
+    behind = any(kernel.is_whole(n) and stages[value] for n, value in enumerate(kernel.body.results))
+    if behind or max(stages, default=0) != 1 or not plan.count:
         return 1
     return max(1, min(BLOCKS // plan.count, plan.vectors // (SHARED_BY * LEAST_VECTORS)))
 

@@ -1,6 +1,7 @@
 """Row kernels with few long rows: blocks of a row are reduced side by side, then combined in order.
 
-Only the shape decides whether a row is split and where, never the number of threads.
+Results of the domain's shape, which follow no reduction, are written by the first phase. Only the shape decides whether a
+row is split and where, never the number of threads.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Split:
 def split_of(kernel: Kernel) -> Split | None:
     """How rows are split; None where they are not."""
     plan = row_plan(kernel)
-    one_level = len(plan.passes) == 1 and not plan.passes[0].results
+    one_level = len(plan.passes) == 1
     if not one_level or prod(kernel.kept) >= FEW or plan.extent < 2 * BLOCK:
         return None
     outers = prod(axis.size for axis in plan.outers)
@@ -97,7 +98,7 @@ def _write_parts(function: Function, kernel: Kernel, split: Split) -> None:
 
     def along(place: Place, begin: str, end: str, totals: list[Value]) -> list[Value]:
         walk = Walk(Point(function, kernel, place), plan.inner, kernel.wide, roots, lanes, LANES)
-        return reduce_along(walk, rows, begin, end, totals, ())
+        return reduce_along(walk, rows, begin, end, totals, plan.passes[0].results)
 
     def item(index: str, carried: list[Value]) -> list[Value]:
         row, part = function.unravel(index, (0, split.parts))
@@ -145,7 +146,8 @@ def _write_rows(function: Function, kernel: Kernel, split: Split) -> None:
         for reduction, total in zip(rows, totals, strict=True):
             point.known[reduction.value] = reduction.finish(function, total)
         for result in range(len(kernel.results)):
-            point.store(result)
+            if not kernel.is_whole(result):
+                point.store(result)
         return carried
 
     function.loop("%begin", "%end", 1, [], item)

@@ -30,6 +30,7 @@ from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
 from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
 from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.loops import fuse_loops, tell_apart
+from aicf_mlir.passes.fuse.losses import write_losses_as_loops
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
 from aicf_mlir.passes.fuse.update import UpdateFusion
@@ -60,11 +61,14 @@ class FusePass(ModulePass):
                 updates = UpdateFusion(function, bodies)
                 if self.target == "cpu":
                     updates.write()
+                else:
+                    write_losses_as_loops(function, bodies)
                 fuse_products(function, library)
                 fuse_epilogues(function, bodies, library, last=False)
-                if fuse_loops(function, bodies):
+                if fuse_loops(function, bodies, last=False):
                     fuse_products(function, library)  # what one launch reads now, two did
                 fuse_epilogues(function, bodies, library, last=True)
+                fuse_loops(function, bodies, last=True)
                 fuse_updates(function)
                 if self.target == "cpu":  # where a launch is a call
                     fuse_segments(function, bodies, SMALL)

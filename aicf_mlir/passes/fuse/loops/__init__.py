@@ -18,10 +18,13 @@ from aicf_mlir.passes.fuse.loops.clusters import Clustering, clusters_of
 from aicf_mlir.passes.fuse.loops.emit import replace
 
 
-def fuse_loops(function: FuncOp, bodies: Bodies) -> bool:
-    """Write the generated launches of `function` in the place of what they fuse; whether there were any."""
+def fuse_loops(function: FuncOp, bodies: Bodies, last: bool) -> bool:
+    """Write the generated launches of `function` in the place of what they fuse; whether there were any.
+
+    In the `last` run maps join the sums of all elements beside them; before, a product may take them as its epilogue.
+    """
     changed = False
-    while clusters := clusters_of(function, bodies):
+    while clusters := clusters_of(function, bodies, last):
         replace(function, clusters, bodies)
         changed = True
     return changed
@@ -31,7 +34,7 @@ def tell_apart(function: FuncOp, bodies: Bodies) -> None:
     """Say of each pair of launches that could be parts of one why they are not; for the end, when nothing changes any more."""
     if not remarks.wanted():
         return
-    clustering = Clustering(function, bodies)
+    clustering = Clustering(function, bodies, last=True)
     clustering.run()
     for op, source, reason in clustering.apart():
         remarks.remark(op, f"is not fused with {source.name}: {reason}", (source, "makes what it reads"))

@@ -14,7 +14,7 @@ MOST_OPERANDS, MOST_LINES = 24, 240
 """Of one kernel: beyond them registers spill, and compiling takes long."""
 
 FEW_ROWS, LARGE = 64, 1 << 14
-"""Fewer rows of more elements than this together are reduced by many threads a row, which leaves no whole results."""
+"""Fewer rows of more elements than this together are reduced by many threads a row: nothing whole follows a reduction."""
 
 
 @dataclass(eq=False)

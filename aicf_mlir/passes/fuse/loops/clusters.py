@@ -22,6 +22,7 @@ from aicf_mlir.passes.fuse.loops.cluster import (
     Cluster,
     operands_of,
     reduces_few_rows,
+    stages_of,
     why_not,
 )
 from aicf_mlir.passes.fuse.loops.fit import fit
@@ -45,8 +46,8 @@ MOVES = (kernel.ReshapeOp, kernel.ViewOp, kernel.CopyOp)
 class Clustering:
     """The clusters of one function."""
 
-    def __init__(self, function: FuncOp, bodies: Bodies):
-        self.function = function
+    def __init__(self, function: FuncOp, bodies: Bodies, last: bool):
+        self.function, self.last = function, last
         self.ops = list(function.body.block.ops)
         self.position = {op: at for at, op in enumerate(self.ops)}
         self.clusters: list[Cluster] = []
@@ -184,10 +185,8 @@ class Clustering:
             return f"together they have {new.lines} operations, one launch at most {MOST_LINES}"
         if reason := why_not(new):
             return reason
-        if reduces_few_rows(new) and self.whole_is_read(new):
-            return (
-                "many blocks share each of the few rows, and something else reads elements that they compute"
-            )
+        if reduces_few_rows(new) and self.goes_on(new):
+            return "many blocks share each of the few rows, and something else reads elements that follow a reduction"
         return new
 
     def apart(self) -> Iterator[tuple[Operation, Operation, str]]:
@@ -200,12 +199,17 @@ class Clustering:
                 if isinstance(reason := self.joined(other, self.members[op]), str):
                     yield op, source, reason
 
-    def whole_is_read(self, cluster: Cluster) -> bool:
-        """Whether anything but its members reads a value of the domain's shape."""
-        own = {member.op for member in cluster.members}
+    def goes_on(self, cluster: Cluster) -> bool:
+        """Whether anything but its members reads a value of the domain's shape that follows a reduction.
+
+        One that follows none can be written on the way; but it goes to the product that it may be the epilogue of, which
+        leaves one phase less between the product and its readers, so until the `last` run those count too.
+        """
+        own, stages = {member.op for member in cluster.members}, stages_of(cluster)
         return any(
             reader not in own
             for value in cluster.whole
+            if stages[value] or not self.last
             for reader in (*self.readers(value), *self.again.get(value, ()))
         )
 
@@ -261,9 +265,9 @@ class Clustering:
         return op in self.loops or self.is_free(op)
 
 
-def clusters_of(function: FuncOp, bodies: Bodies) -> list[Cluster]:
+def clusters_of(function: FuncOp, bodies: Bodies, last: bool) -> list[Cluster]:
     """The clusters of `function` that become generated launches."""
-    made = Clustering(function, bodies).run()
+    made = Clustering(function, bodies, last).run()
     return [c for c in made if len(c.members) > 1 or any(_rewritten(m) for m in c.members)]
 
 

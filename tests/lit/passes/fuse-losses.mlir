@@ -1,0 +1,48 @@
+// On a GPU a squared error and its gradient are loops: the gradient is written by the product that makes the prediction, or
+// with the sum where that product has no such epilogue. The CPU keeps its two launches.
+// RUN: aicf-opt %s --fuse=target=sm_90 | filecheck %s --check-prefix=OWN
+// RUN: aicf-opt %s --fuse='target="sm_90+cublaslt"' | filecheck %s --check-prefix=LT
+// RUN: aicf-opt %s --fuse | filecheck %s --check-prefix=CPU
+
+// OWN-LABEL: func.func @mean
+// OWN:         %y, %dy = kernel.gemm_map a(%x) b(%w) x(%t)
+// OWN:         %loss = kernel.rowwise x(%y, %t) {body = @squared_error, reduced = 2, shape = array<i64: 32, 16>}
+// OWN-NOT:     kernel.{{[a-z]}}
+// OWN:         func.return
+// LT-LABEL:  func.func @mean
+// LT:          %y = kernel.gemm a(%x) b(%w)
+// LT:          %loss, %dy = kernel.rowwise x(%y, %t)
+// LT-NOT:      kernel.{{[a-z]}}
+// LT:          func.return
+// CPU-LABEL: func.func @mean
+// CPU:         kernel.mse_loss y(%y) t(%t)
+// CPU:         kernel.mse_grad dloss(%one) y(%y) t(%t)
+func.func @mean(%x: tensor<32x64xf32>, %w: tensor<64x16xf32>, %t: tensor<32x16xf32>) -> (tensor<f32>, tensor<32x16xf32>) {
+  %y = kernel.gemm a(%x) b(%w) : (tensor<32x64xf32>, tensor<64x16xf32>) -> tensor<32x16xf32>
+  %loss = kernel.mse_loss y(%y) t(%t) : (tensor<32x16xf32>, tensor<32x16xf32>) -> tensor<f32>
+  %one = kernel.constant {value = 1.0} : tensor<f32>
+  %dy = kernel.mse_grad dloss(%one) y(%y) t(%t) : (tensor<f32>, tensor<32x16xf32>, tensor<32x16xf32>) -> tensor<32x16xf32>
+  func.return %loss, %dy : tensor<f32>, tensor<32x16xf32>
+}
+
+// Casts on both sides are part of the one pass, a scale of the loss is its operand, and a sum is not divided.
+// LT-LABEL:  func.func @scaled_sum
+// LT:          %view = kernel.view %scale : (tensor<f32>) -> tensor<8x16xf32, strided<[0, 0]>>
+// LT:          %dy16, %loss = kernel.rowwise x(%y, %view, %t)
+// LT-NOT:      kernel.{{[a-z]}}
+// LT:          func.return
+func.func @scaled_sum(%y: tensor<8x16xbf16>, %t: tensor<8x16xf32>, %scale: tensor<f32>) -> (tensor<f32>, tensor<8x16xbf16>) {
+  %y32 = kernel.copy x(%y) : (tensor<8x16xbf16>) -> tensor<8x16xf32>
+  %loss = kernel.mse_loss y(%y32) t(%t) {reduction = "sum"} : (tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<f32>
+  %dy = kernel.mse_grad dloss(%scale) y(%y32) t(%t) {reduction = "sum"} : (tensor<f32>, tensor<8x16xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
+  %dy16 = kernel.copy x(%dy) : (tensor<8x16xf32>) -> tensor<8x16xbf16>
+  func.return %loss, %dy16 : tensor<f32>, tensor<8x16xbf16>
+}
+
+// Of a single number there is nothing to walk.
+// OWN-LABEL: func.func @number
+// OWN:         kernel.mse_loss
+func.func @number(%y: tensor<f32>, %t: tensor<f32>) -> tensor<f32> {
+  %loss = kernel.mse_loss y(%y) t(%t) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}

@@ -5,6 +5,7 @@ where it repeats; a table is an operand that the body indexes itself. What is re
 
     map      nothing
     map_each nothing: a map for each of many segments, with tensors of their own (codegen/segments.py)
+    rowwise_each all elements of each of many segments
     gemm_map nothing: a map, whose first operand is the element of a matrix product that the same launch computes
     rowwise  the last `reduced` dimensions: any number of reductions one behind the other; column sums beside them run
              over the others, of what follows no reduction (codegen/column_sums.py)

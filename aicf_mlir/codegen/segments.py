@@ -1,8 +1,8 @@
-"""A map over many tensors in one launch: segments that have one body, and each its own tensors and size.
+"""Many tensors in one launch: segments that have one body, and each its own tensors and size.
 
 Every operand of a segment lies without gaps, element by element, or is one element that all points read; which of them it
 is, is the same in all segments, so one text walks them all. The addresses are a table: those that the segments read, the
-first segment's first, then those that they write.
+first segment's first, then those that they write. A segment is a map, or all of it is reduced to a number for each result.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def steps_of(layout: Layout) -> set[int]:
 
 
 @dataclass(frozen=True)
-class EachKernel(Kernel):
-    """A map_each. Its domain counts its segments; operands and results are those of one segment after the other."""
+class SegmentedKernel(Kernel):
+    """A kernel over many segments. Its domain counts them; operands and results are those of one after the other."""
 
     @property
     def segments(self) -> int:
@@ -41,19 +41,29 @@ class EachKernel(Kernel):
         return self.domain[0]
 
     @property
-    def is_map(self) -> bool:
-        return True
+    def read(self) -> int:
+        """Operands of a segment."""
+        return len(self.operands) // self.segments
+
+    @property
+    def written(self) -> int:
+        """Results of a segment."""
+        return len(self.results) // self.segments
+
+    def of_segment(self, number: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The operands and the results of a segment."""
+        read, written = self.read, self.written
+        operands = self.operands[number * read : (number + 1) * read]
+        return operands, self.results[number * written : (number + 1) * written]
 
     @cached_property
     def parts(self) -> tuple[Kernel, ...]:
         """What each segment would be as a launch of its own."""
-        read, written = len(self.operands) // self.segments, len(self.results) // self.segments
-        found: list[Kernel] = []
-        for number in range(self.segments):
-            operands = self.operands[number * read : (number + 1) * read]
-            results = self.results[number * written : (number + 1) * written]
-            found.append(Kernel("map", self.target, self.body, results[0].shape, 0, operands, results))
-        return tuple(found)
+        return tuple(self.part(*self.of_segment(number)) for number in range(self.segments))
+
+    def part(self, operands: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> Kernel:
+        """One segment as a launch of its own."""
+        raise NotImplementedError
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -61,23 +71,20 @@ class EachKernel(Kernel):
         return tuple(elements(part.domain) for part in self.parts)
 
     @cached_property
-    def longest(self) -> Kernel:
-        """All segments as one map over as many points as the longest has: what the text of every segment is made of."""
-        count = max(self.counts)
-        sides = (
-            tuple(self._common(same, count) for same in zip(*tensors, strict=True))
-            for tensors in ([part.operands for part in self.parts], [part.results for part in self.parts])
-        )
-        operands, results = sides
-        return Kernel("map", self.target, self.body, (count,), 0, operands, results)
+    def common(self) -> tuple[Tensor, ...]:
+        """What is true of each operand in every segment, over as many points as the longest has."""
+        return self._common([part.operands for part in self.parts])
 
-    @staticmethod
-    def _common(tensors: Sequence[Tensor], count: int) -> Tensor:
+    def _common(self, tensors: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
+        count = max(self.counts)
+        return tuple(self._same(same, count) for same in zip(*tensors, strict=True))
+
+    def _same(self, tensors: Sequence[Tensor], count: int) -> Tensor:
         """What is true of a tensor in every segment; raises VerifyException where no one text walks them."""
         steps = {0, 1}.intersection(*(steps_of(tensor.layout) for tensor in tensors))
         if not steps:
             raise VerifyException(
-                "expected an operand of a map_each to lie without gaps in all segments, or to be one element in all,"
+                f"expected an operand of a {self.kind} to lie without gaps in all segments, or to be one element in all,"
                 f" got strides {' and '.join(str(list(tensor.strides)) for tensor in tensors[:2])}"
             )
         alignment = min((tensor.alignment for tensor in tensors if tensor.layout.count > 1), default=1)
@@ -89,12 +96,15 @@ class EachKernel(Kernel):
                 f"expected as many results for each of {self.segments} segments, got {len(self.results)}"
             )
         if any(map(is_table, self.body.args)) or self.body.dims:
-            raise VerifyException("the body of a map_each takes no table and asks for no index; use map")
+            alone = self.kind.removesuffix("_each")
+            raise VerifyException(
+                f"the body of a {self.kind} takes no table and asks for no index; use {alone}"
+            )
         for part in self.parts:
             part.verify()
         if (count := len(self.operands) + len(self.results)) > MOST_ADDRESSES:
             raise VerifyException(f"one launch takes {MOST_ADDRESSES} tensors at most, got {count}")
-        _ = self.longest
+        _ = self.common
 
     @cached_property
     def in_place(self) -> frozenset[tuple[int, int]]:
@@ -103,13 +113,65 @@ class EachKernel(Kernel):
     def _pairs(self) -> Iterator[tuple[int, int]]:
         """Each segment by itself: no other one reads or writes what it does."""
         for number, part in enumerate(self.parts):
-            first_result, first_operand = number * len(part.results), number * len(part.operands)
             for result, operand in part.in_place:
-                yield first_result + result, first_operand + operand
+                yield number * self.written + result, number * self.read + operand
 
     def addresses(self, segment: int) -> tuple[int, ...]:
         """Where in the table those of a segment stand, operands before results."""
-        part = self.parts[segment]
-        read, written = len(part.operands), len(part.results)
-        first = len(self.operands) + segment * written
-        return (*range(segment * read, (segment + 1) * read), *range(first, first + written))
+        first = len(self.operands) + segment * self.written
+        reads = range(segment * self.read, (segment + 1) * self.read)
+        return (*reads, *range(first, first + self.written))
+
+
+@dataclass(frozen=True)
+class EachKernel(SegmentedKernel):
+    """A map_each."""
+
+    @property
+    def is_map(self) -> bool:
+        return True
+
+    def part(self, operands: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> Kernel:
+        return Kernel("map", self.target, self.body, results[0].shape, 0, operands, results)
+
+    @cached_property
+    def longest(self) -> Kernel:
+        """All segments as one map over as many points as the longest has: what the text of every segment is made of."""
+        results = self._common([part.results for part in self.parts])
+        return Kernel("map", self.target, self.body, (max(self.counts),), 0, self.common, results)
+
+
+@dataclass(frozen=True)
+class RowEachKernel(SegmentedKernel):
+    """A rowwise_each: every segment is one row, of its elements in their order. One level of reductions."""
+
+    def part(self, operands: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> Kernel:
+        count = elements(operands[0].shape)
+        flat = [Tensor(t.element, (count,), (self._step(t),), t.alignment) for t in operands]
+        return Kernel("rowwise", self.target, self.body, (count,), 1, tuple(flat), results)
+
+    def _step(self, tensor: Tensor) -> int:
+        if not (steps := steps_of(tensor.layout)):
+            raise VerifyException(
+                f"expected an operand of a {self.kind} to lie without gaps, or to be one element, got strides"
+                f" {list(tensor.strides)}"
+            )
+        return max(steps)
+
+    @cached_property
+    def longest(self) -> Kernel:
+        """One row as long as the longest, of two elements or more: what the text of every segment is made of."""
+        count = max(2, *self.counts)
+        operands = tuple(Tensor(t.element, (count,), t.strides, t.alignment) for t in self.common)
+        return Kernel("rowwise", self.target, self.body, (count,), 1, operands, self.of_segment(0)[1])
+
+    def verify(self) -> None:
+        if not self.operands or len(self.operands) % max(self.segments, 1):
+            raise VerifyException(
+                f"expected as many operands for each of {self.segments} segments, got {len(self.operands)}"
+            )
+        super().verify()
+        if max(self.body.stages, default=0) > 1:
+            raise VerifyException(f"a {self.kind} has one level of reductions; use rowwise")
+        if any(self.longest.wide[value] for value in self.body.results):
+            raise VerifyException(f"the results of a {self.kind} are what segments are reduced to")

@@ -1,4 +1,4 @@
-"""Launches whose kernel is generated: kernel.map, kernel.map_each, kernel.rowwise, kernel.colwise, kernel.gemm_map.
+"""Launches whose kernel is generated: map, map_each, rowwise, rowwise_each, colwise and gemm_map of the kernel dialect.
 
     %y, %mean = kernel.rowwise x(%a, %b) {body = @norm, reduced = 1, shape = array<i64: 64, 256>}
         : (tensor<64x256xf32>, tensor<64x256xf32, strided<[0, 1]>>) -> (tensor<64x256xf32>, tensor<64xf32>)
@@ -10,7 +10,8 @@
         : (tensor<64x32xf32>, tensor<64x32xf32, strided<[0, 0]>>, tensor<32xf32>, tensor<32xf32, strided<[0]>>)
         -> (tensor<64x32xf32>, tensor<32xf32>)
 
-A map_each is a map for each segment: a list of operands of the body, and then the next, each segment of its own shape.
+A map_each is a map for each segment: a list of operands of the body, and then the next, each segment of its own shape. A
+rowwise_each reduces all elements of each segment to single numbers.
 `shape` is the domain, that of the product where there is one; every `x` has it, repeated by a stride of 0 where it is
 smaller. The body of a gemm_map takes the element of the product first. What the body says is a
 scalar.body of the module; codegen/kernel.py has the rules, and the kernel id is a hash of all that the code depends on.
@@ -27,7 +28,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.codegen.kernel import Kernel, Product, Tensor
 from aicf_mlir.codegen.schedule import workspace
-from aicf_mlir.codegen.segments import EachKernel
+from aicf_mlir.codegen.segments import EachKernel, RowEachKernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import SelectionError, VerifyError
@@ -109,8 +110,8 @@ class Selection:
         self, op: str, attrs: Mapping[str, Any], operands: tuple[Tensor, ...], results: tuple[Tensor, ...]
     ) -> Kernel:
         body = self.bodies[attrs["body"]]
-        if op == "map_each":
-            return EachKernel(op, self._architecture, body, (attrs["segments"],), 0, operands, results)
+        if (segmented := {"map_each": EachKernel, "rowwise_each": RowEachKernel}.get(op)) is not None:
+            return segmented(op, self._architecture, body, (attrs["segments"],), 0, operands, results)
         if op != "gemm_map":
             return Kernel(
                 op, self._architecture, body, attrs["shape"], attrs.get("reduced", 0), operands, results

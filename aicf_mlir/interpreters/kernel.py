@@ -223,6 +223,19 @@ def _map_each(call: Call) -> list[Array]:
     return found
 
 
+def _rowwise_each(call: Call) -> list[Array]:
+    """What the body says of each segment, of all whose elements it takes sums and extrema."""
+    assert call.body is not None
+    segments, shapes = call.attr("segments", 1), [shape for _, shape in call.outputs["y"]]
+    read, written = len(call.inputs["x"]) // segments, len(shapes) // segments
+    found: list[Array] = []
+    for number in range(segments):
+        given = call.inputs["x"][number * read : (number + 1) * read]
+        shape, own = given[0].shape, shapes[number * written : (number + 1) * written]
+        found += evaluate(call.body, given, shape, range(len(shape)), own, call.arithmetic)
+    return found
+
+
 def _gemm_map(call: Call) -> list[Array]:
     """What the body says of each element of the product."""
     assert call.body is not None
@@ -265,6 +278,7 @@ MEANINGS: dict[str, Meaning] = {
     "copy": _on(np.asarray, "x"),
     "map": _generated(first=False),
     "map_each": _map_each,
+    "rowwise_each": _rowwise_each,
     "rowwise": _generated(first=False),
     "colwise": _generated(first=True),
     "gemm_map": _gemm_map,

@@ -163,7 +163,7 @@ class CopyElision:
             remark(copy, f"moves a result of {writer.name}: {reason}", (writer, "the launch"))
             return
         readers = [use.operation for use in value.uses if use.operation is not first]
-        if join is not None and meet_in(join.output, writer, readers):
+        if join is not None and meet_in(join.output, place, writer, readers):
             remark(
                 copy,
                 f"moves a result of {writer.name}: one launch would use two parts of the result",
@@ -194,10 +194,15 @@ class CopyElision:
         erase_way(copy)
 
 
-def meet_in(block: SSAValue, writer: Operation, readers: Sequence[Operation]) -> bool:
-    """Whether a launch would use two parts of `block`, one of them to write: kernels are asked for bytes, not elements."""
-    reads = any(kernel.block_of(operand) is block for operand in (*writer.operands, *writer.results))
-    return reads or any(kernel.block_of(result) is block for op in readers for result in op.results)
+def meet_in(block: SSAValue, place: Layout, writer: Operation, readers: Sequence[Operation]) -> bool:
+    """Whether a launch would use two parts of `block` whose bytes interleave, one of them to write.
+
+    Kernels are asked for bytes, not for elements. `place` is what `writer` writes.
+    """
+    touched = [value for value in (*writer.operands, *writer.results) if kernel.block_of(value) is block]
+    used = [layout_of(tensor_type(value)) for value in touched]
+    meets = any(part.offset < place.end and place.offset < part.end for part in used)
+    return meets or any(kernel.block_of(result) is block for op in readers for result in op.results)
 
 
 def apart(place: Layout, parts: Sequence[SSAValue]) -> bool:

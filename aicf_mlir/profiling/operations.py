@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from aicf_mlir.codegen.kernel import Kernel, Tensor, elements
-from aicf_mlir.codegen.segments import EachKernel
+from aicf_mlir.codegen.segments import SegmentedKernel
 from aicf_mlir.ir.attributes import AttributeValue
 from aicf_mlir.ir.body import COLUMN_SUM, FLOAT_BINARY, FLOAT_UNARY, REDUCTIONS, Body, Line, is_float
 from aicf_mlir.ir.formula import Scalar, trace
@@ -37,7 +37,7 @@ def of_launch(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int | 
 
 def of_kernel(kernel: Kernel) -> int:
     """The operations of a generated kernel: those of its body at each point where a value of it differs."""
-    if isinstance(kernel, EachKernel):
+    if isinstance(kernel, SegmentedKernel):
         return sum(of_kernel(part) for part in kernel.parts)
     body, first = kernel.body, len(kernel.body.args)
     whole, kept, columns = map(elements, (kernel.domain, kernel.kept, kernel.reduced_shape))

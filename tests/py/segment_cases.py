@@ -1,15 +1,16 @@
-"""Maps over many tensors, and what each of their segments computes alone."""
+"""Launches over many tensors, and what each of their segments computes alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from generated_cases import GeneratedCase, dense, make
 
 from aicf_mlir.codegen.kernel import Tensor
-from aicf_mlir.codegen.segments import EachKernel
+from aicf_mlir.codegen.segments import EachKernel, RowEachKernel, SegmentedKernel
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.body import COMPUTE
 
@@ -74,7 +75,68 @@ def kernels(target: str = "sm_90") -> Iterator[tuple[str, EachKernel]]:
     yield "single points", each(lambda x, s: x * s, "f32 f32.", "f32", [(), (1,), (1, 1)], target=target)
 
 
-def case_of(name: str, kernel: EachKernel, seed: int = 0) -> GeneratedCase:
+LONG = (*RAGGED, (8192,), (8193,), (3, 7001), (50_000,))
+"""With segments of several parts, and of one that is just full."""
+
+
+def reduced(
+    formula: Callable[..., Any],
+    operands: str,
+    results: str,
+    shapes: Sequence[Sequence[int]] = LONG,
+    target: str = "sm_90",
+    alignment: int = 256,
+) -> RowEachKernel:
+    """As `each`, of a formula that reduces."""
+    drawn = each(lambda *given: list(given), operands, operands, shapes, target, alignment)
+    body = F.trace([COMPUTE[word.rstrip(".")] for word in operands.split()], formula)
+    made = tuple(Tensor(word, (), (), alignment) for _ in shapes for word in results.split())
+    kernel = RowEachKernel("rowwise_each", target, body, (len(shapes),), 0, drawn.operands, made)
+    kernel.verify()
+    return kernel
+
+
+def norm(x: F.Scalar) -> F.Scalar:
+    return F.sqrt(F.row_sum(x * x))
+
+
+def row_kernels(target: str = "sm_90") -> Iterator[tuple[str, RowEachKernel]]:
+    """By name."""
+    for element in ("f32", "f64", "f16", "bf16"):
+        yield (
+            f"norms of {element}",
+            reduced(norm, element, "f64" if element == "f64" else "f32", target=target),
+        )
+
+    def several(x: F.Scalar, y: F.Scalar, scale: F.Scalar) -> list[F.Scalar]:
+        z = x * scale + y.cast("f32")
+        return [F.row_max(z), F.row_sum(F.tanh(z)) * scale, F.row_min(y)]
+
+    some = [shape for shape in LONG if 0 not in shape]  # NumPy has no one element of nothing
+    yield "several", reduced(several, "bf16 i64 f32.", "f32 bf16 i64", some, target=target)
+    yield "little alignment", reduced(norm, "f32", "f32", target=target, alignment=4)
+    yield "any", reduced(lambda x: F.row_max(x > 1.9), "f32", "i1", target=target)
+    yield "one segment", reduced(norm, "f32", "f32", [(10_000,)], target=target)
+    yield "nothing at all", reduced(norm, "f32", "f32", [(0,), (4, 0)], target=target)
+    yield (
+        "single points",
+        reduced(lambda x, s: F.row_sum(x * s), "f32 f32.", "f32", [(), (1,), (1, 1)], target=target),
+    )
+
+
+def one_by_one(kernel: RowEachKernel, case: GeneratedCase) -> list[GeneratedCase]:
+    """A launch of the same kind for each segment, on the same operands."""
+    found: list[GeneratedCase] = []
+    for number in range(kernel.segments):
+        operands, results = kernel.of_segment(number)
+        own = replace(kernel, domain=(1,), operands=operands, results=results)
+        blocks = case.operands[number * kernel.read : (number + 1) * kernel.read]
+        expected = case.expected[number * kernel.written : (number + 1) * kernel.written]
+        found.append(GeneratedCase(f"{case.name} segment {number}", own, blocks, expected))
+    return found
+
+
+def case_of(name: str, kernel: SegmentedKernel, seed: int = 0) -> GeneratedCase:
     """The kernel on random operands; what is expected is what its segments give."""
     rng = np.random.default_rng(seed)
     parts = [make(name, part, rng) for part in kernel.parts]

@@ -5,10 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aicf_mlir.codegen.column_sums import apart, has_column_sums
-from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, rows, rows_and_columns, segments, split_rows
+from aicf_mlir.codegen.cuda import (
+    columns,
+    gemm_maps,
+    maps,
+    rows,
+    rows_and_columns,
+    segment_rows,
+    segments,
+    split_rows,
+)
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.kernel import Code, Kernel
-from aicf_mlir.codegen.segments import EachKernel
+from aicf_mlir.codegen.segments import EachKernel, RowEachKernel
 
 
 def generate(kernel: Kernel) -> Code:
@@ -23,6 +32,8 @@ def _code(kernel: Kernel) -> Code:
             return maps.code(kernel)
         case "map_each" if isinstance(kernel, EachKernel):
             return segments.code(kernel)
+        case "rowwise_each" if isinstance(kernel, RowEachKernel):
+            return segment_rows.code(kernel)
         case "gemm_map":
             return gemm_maps.code(kernel)
         case "colwise":
@@ -55,6 +66,8 @@ def workspace(kernel: Kernel) -> int:
     match kernel.kind:
         case "colwise":
             return columns.workspace(kernel)
+        case "rowwise_each" if isinstance(kernel, RowEachKernel):
+            return segment_rows.workspace(kernel)
         case "rowwise" if has_column_sums(kernel):
             if (found := rows_and_columns.schedule(kernel)) is not None:
                 return rows_and_columns.workspace(*found)

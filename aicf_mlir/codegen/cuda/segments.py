@@ -10,7 +10,9 @@ from aicf_mlir.codegen.cuda.maps import THREADS, compute
 from aicf_mlir.codegen.cuda.scalars import STORED
 from aicf_mlir.codegen.cuda.text import Text
 from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, strides_along
-from aicf_mlir.codegen.segments import EachKernel
+from aicf_mlir.codegen.segments import EachKernel, SegmentedKernel
+
+ADDRESSES = "const __grid_constant__ Addresses addresses"
 
 
 def code(kernel: EachKernel) -> Code:
@@ -22,18 +24,13 @@ def code(kernel: EachKernel) -> Code:
     firsts = list(accumulate(blocks, initial=0))
     kind = integer(2 * max(kernel.counts))
     text = Text()
-    text.add(f"struct Addresses {{ void* of[{len(kernel.operands) + len(kernel.results)}]; }};")
-    _table(text, "unsigned first_block", firsts[:-1])
-    _table(text, f"{kind} points", kernel.counts)
-    with text.block(head(["const __grid_constant__ Addresses addresses"], kernel.id, THREADS)):
+    declare_addresses(text, kernel)
+    table(text, "unsigned first_block", firsts[:-1])
+    table(text, f"{kind} points", kernel.counts)
+    with text.block(head([ADDRESSES], kernel.id, THREADS)):
         skip(text)
-        text.add("unsigned segment = 0;")
-        with text.block(
-            f"for (unsigned end = {kernel.segments}; end - segment > 1;)"
-        ):  # the last that starts here or before
-            text.add("const unsigned middle = (segment + end) / 2;")
-            text.add("if (first_block[middle] <= blockIdx.x) segment = middle; else end = middle;")
-        _pointers(text, kernel)
+        find_segment(text, kernel, "first_block")
+        pointers(text, kernel, kernel.longest)
         text.add(f"const {kind} count = points[segment];", "constexpr int u = 0;")
         number = f"(blockIdx.x - first_block[segment]) * {THREADS}u + threadIdx.x"
         text.add(f"const {kind} c0 = static_cast<{kind}>({number}) * {wide};")
@@ -45,15 +42,27 @@ def code(kernel: EachKernel) -> Code:
     return Code(str(text), (Phase(kernel.id, firsts[-1], threads=THREADS),), one_table=True)
 
 
-def _table(text: Text, name: str, numbers: Sequence[int]) -> None:
+def declare_addresses(text: Text, kernel: SegmentedKernel) -> None:
+    """The type of the one argument that holds all addresses."""
+    text.add(f"struct Addresses {{ void* of[{len(kernel.operands) + len(kernel.results)}]; }};")
+
+
+def find_segment(text: Text, kernel: SegmentedKernel, firsts: str) -> None:
+    """Declare `segment`, that of this block, by the table of the first block of each: the last that starts here or before."""
+    text.add("unsigned segment = 0;")
+    with text.block(f"for (unsigned end = {kernel.segments}; end - segment > 1;)"):
+        text.add("const unsigned middle = (segment + end) / 2;")
+        text.add(f"if ({firsts}[middle] <= blockIdx.x) segment = middle; else end = middle;")
+
+
+def table(text: Text, name: str, numbers: Sequence[int]) -> None:
     """Of a number for each segment."""
     text.add(f"__constant__ const {name}[{len(numbers)}] = {{{', '.join(map(str, numbers))}}};")
 
 
-def _pointers(text: Text, kernel: EachKernel) -> None:
-    """The tensors of the segment by the names that the text of a map has for them."""
-    one = kernel.longest
-    read, written = len(one.operands), len(one.results)
+def pointers(text: Text, kernel: SegmentedKernel, one: Kernel) -> None:
+    """The tensors of the segment by the names that the text of `one` has for them."""
+    read, written = kernel.read, kernel.written
     for number, tensor in enumerate(tensors(one)):
         at = (
             f"segment * {read} + {number}"

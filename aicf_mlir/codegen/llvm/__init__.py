@@ -16,10 +16,11 @@ from aicf_mlir.codegen.llvm.maps import map_phases
 from aicf_mlir.codegen.llvm.products import product_module, product_phases, product_workspace
 from aicf_mlir.codegen.llvm.rows import row_phases, row_workspace
 from aicf_mlir.codegen.llvm.rows_and_columns import walk_phases, walk_workspace, walks_together
+from aicf_mlir.codegen.llvm.segment_rows import row_each_module, row_each_phases, row_each_workspace
 from aicf_mlir.codegen.llvm.segments import each_module, each_phases
 from aicf_mlir.codegen.llvm.split import split_of, split_phases, split_workspace
 from aicf_mlir.codegen.llvm.text import Function, module
-from aicf_mlir.codegen.segments import EachKernel
+from aicf_mlir.codegen.segments import EachKernel, RowEachKernel
 
 __all__ = ["generate", "workspace"]
 
@@ -62,6 +63,7 @@ SCHEDULES: dict[str, Schedule] = {"map": map_phases, "rowwise": _row_phases, "co
 WORKSPACE: dict[str, Callable[[Kernel], int]] = {
     "map": _no_workspace,
     "map_each": _no_workspace,
+    "rowwise_each": row_each_workspace,
     "gemm_map": product_workspace,
     "rowwise": _row_workspace,
     "colwise": column_workspace,
@@ -89,6 +91,8 @@ def generate(kernel: Kernel) -> Code:
         return Code(text, tuple(product_phases(kernel)), workspace(kernel))
     if isinstance(kernel, EachKernel):
         return Code(each_module(kernel), tuple(each_phases(kernel)))
+    if isinstance(kernel, RowEachKernel):
+        return Code(row_each_module(kernel), tuple(row_each_phases(kernel)), workspace(kernel))
     parts = SCHEDULES[kernel.kind](kernel)
     text = module(kernel.id, [(phase.function, function) for phase, function in parts], _arguments(kernel))
     return Code(text, tuple(phase for phase, _ in parts), workspace(kernel))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 
 from aicf_mlir.codegen.kernel import Kernel, Phase, collapse
 from aicf_mlir.codegen.llvm.maps import CHUNK, store_all
 from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
-from aicf_mlir.codegen.segments import EachKernel
+from aicf_mlir.codegen.segments import EachKernel, SegmentedKernel
 
 FEW = 4
 """Lanes of what is left behind the last full vector; the last three points are one by one."""
@@ -34,16 +35,13 @@ def each_module(kernel: EachKernel) -> str:
         _write_walk(walk, kernel.longest)
         _write_phase(phase, kernel)
     named = [f"ptr {'' if same else 'noalias '}%a{number}" for number, same in enumerate(_shared(kernel))]
-    arguments = ", ".join([*named, "ptr noalias readonly %libm", "i64 %begin", "i64 %end"])
+    parameters = [*named, "ptr noalias readonly %libm", "i64 %begin", "i64 %end"]
     lines = [
         f"; {kernel.id}",
-        f"define internal void @{kernel.id}_segment({arguments}) #1 {{",
-        *("entry:", *walk.top, *walk.lines, "  ret void", "}"),
-        f"define void @{kernel.id}_0(ptr %operands, i64 %begin, i64 %end) #0 {{",
-        *("entry:", *phase.lines, "  ret void", "}"),
+        *define(f"{kernel.id}_segment", parameters, walk),
+        *define_phase(f"{kernel.id}_0", phase),
         *sorted(walk.declared | phase.declared),
-        'attributes #0 = { nounwind "no-builtins" }',
-        'attributes #1 = { noinline nounwind "no-builtins" }',
+        *ATTRIBUTES,
     ]
     return "\n".join([*lines, ""])
 
@@ -75,30 +73,65 @@ def _write_walk(function: Function, kernel: Kernel) -> None:
 
 def _write_phase(function: Function, kernel: EachKernel) -> None:
     """The segments that have items from `begin` to `end`, each with its addresses."""
-    tables = len(kernel.operands) + len(kernel.results) + 1  # behind the workspace
-    libm = _address(function, tables)
-    firsts = firsts_of(kernel)
-    for number, (first, last, count) in enumerate(zip(firsts, firsts[1:], kernel.counts, strict=False)):
+    libm = libm_of(function, kernel)
+
+    def call(number: int, begin: str, end: str) -> None:
+        named = [address(function, at) for at in kernel.addresses(number)]
+        start, stop = (function.multiply(item, CHUNK) for item in (begin, end))
+        arguments = [f"ptr {name}" for name in (*named, libm)]
+        arguments += [f"i64 {start}", f"i64 {function.smaller(stop, kernel.counts[number])}"]
+        function.emit(f"call void @{kernel.id}_segment({', '.join(arguments)})")
+
+    each_segment(function, firsts_of(kernel), call)
+
+
+def each_segment(function: Function, firsts: Sequence[int], act: Callable[[int, str, str], None]) -> None:
+    """`act` on each segment that has items from `begin` to `end`: its number, and which of its own items they are.
+
+    `firsts` are the numbers of the first item of each segment, and of all items.
+    """
+    for number, (first, last) in enumerate(pairwise(firsts)):
         if first == last:
             continue
         begin = function.call("llvm.smax.i64", "i64", ("i64", "%begin"), ("i64", str(first)))
         end = function.smaller("%end", last)
         some = function.new(f"icmp slt i64 {begin}, {end}")
         function.lines += [f"  br i1 {some}, label %walk{number}, label %next{number}", f"walk{number}:"]
-        named = [_address(function, at) for at in kernel.addresses(number)]
-        start, stop = (
-            function.multiply(function.new(f"sub nuw nsw i64 {item}, {first}"), CHUNK)
-            for item in (begin, end)
-        )
-        arguments = [f"ptr {name}" for name in (*named, libm)]
-        arguments += [f"i64 {start}", f"i64 {function.smaller(stop, count)}"]
-        function.emit(f"call void @{kernel.id}_segment({', '.join(arguments)})")
+        act(number, *(function.new(f"sub nuw nsw i64 {item}, {first}") for item in (begin, end)))
         function.lines += [f"  br label %next{number}", f"next{number}:"]
 
 
-def _address(function: Function, number: int) -> str:
+def address(function: Function, number: int) -> str:
     """The address of this number in the array of all."""
     return function.new(f"load ptr, ptr {function.pointer('%operands', 'ptr', str(number))}")
+
+
+def workspace_of(function: Function, kernel: SegmentedKernel) -> str:
+    """The address of the workspace."""
+    return address(function, len(kernel.operands) + len(kernel.results))
+
+
+def libm_of(function: Function, kernel: SegmentedKernel) -> str:
+    """The address of the table of functions, behind the workspace."""
+    return address(function, len(kernel.operands) + len(kernel.results) + 1)
+
+
+def define(name: str, parameters: Sequence[str], function: Function) -> list[str]:
+    """The lines of an inner function with these parameters."""
+    head = f"define internal void @{name}({', '.join(parameters)}) #1 {{"
+    return [head, "entry:", *function.top, *function.lines, "  ret void", "}"]
+
+
+def define_phase(name: str, function: Function) -> list[str]:
+    """The lines of the function of a phase."""
+    head = f"define void @{name}(ptr %operands, i64 %begin, i64 %end) #0 {{"
+    return [head, "entry:", *function.lines, "  ret void", "}"]
+
+
+ATTRIBUTES = (
+    'attributes #0 = { nounwind "no-builtins" }',
+    'attributes #1 = { noinline nounwind "no-builtins" }',
+)
 
 
 def _shared(kernel: EachKernel) -> list[bool]:

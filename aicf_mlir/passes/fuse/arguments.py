@@ -20,12 +20,12 @@ from aicf_mlir.passes.fuse.segments import (
     SegmentFusion,
     bytes_of,
     is_candidate,
-    is_loop,
     kind_of,
     layout_of,
     most_segments,
     readers_of,
 )
+from aicf_mlir.passes.fuse.updating import is_loop
 
 
 def fuse_arguments(function: FuncOp, bodies: Bodies, most: int) -> None:

@@ -1,9 +1,10 @@
 """Maps with one body, on tensors of any sizes, as one launch: what the step updates, and what leads there alone.
 
-Most tensors of a model are small, and a launch on one costs more than its arithmetic. A map joins the latest launch of its
-body and element types if one place of the text is behind all that both read and before all that read them. Nothing that the
-rest of the step computes is moved: a map of activations stays where its operands are in the cache and memory is reused.
-Updates wait for each other, as those of SGD and Adam do; of results that are further memory a launch takes a few only.
+So are reductions of whole tensors with one body: norms of gradients. Most tensors of a model are small, and a launch on one
+costs more than its arithmetic. A map joins the latest launch of its body and element types if one place of the text is behind
+all that both read and before all that read them. Nothing that the rest of the step computes is moved: a map of activations
+stays where its operands are in the cache and memory is reused. Updates wait for each other, as those of SGD and Adam do; of
+results that are further memory a launch takes a few only.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.codegen.segments import MOST_ADDRESSES, steps_of
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.generated import GeneratedOp
-from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.kernel_op import tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.dtypes import byte_size
 from aicf_mlir.ir.attributes import AT_ONCE, Symbol
@@ -27,14 +27,10 @@ from aicf_mlir.ir.body import Body, is_table
 from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.remarks import remark
-from aicf_mlir.ir.signature import result_labels, return_op
-from aicf_mlir.optimizers import LAUNCHES
 from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
-from aicf_mlir.passes.fuse.loops.formulas import FORMULAS, ROWS
 from aicf_mlir.passes.fuse.loops.members import Access, Member, member_of
+from aicf_mlir.passes.fuse.updating import updating
 
-LAST_ROLES = ("update", "grad", "output")
-"""Of results that nothing else follows from; a norm that clipping gives is an output."""
 SMALL = 1 << 18
 """Bytes of results in further memory that the maps of one launch may have together."""
 SMALL_ON_GPU = 1 << 24
@@ -44,8 +40,10 @@ LOOK_BACK = 8
 VECTOR = 16
 """Bytes that a thread reads at once where every tensor is aligned to them."""
 
-Kind = tuple[Body, tuple[str, ...], bool]
-"""What maps have in common that become one launch: body, element types, whether vectors of 16 bytes are aligned."""
+Kind = tuple[str, Body, tuple[str, ...], bool]
+"""What members have in common that become one launch: kind, body, element types, whether vectors of 16 bytes are aligned."""
+LAUNCH_OF = {"map": kernel.MapEachOp, "rowwise": kernel.RowwiseEachOp}
+"""By the kind of the members."""
 
 
 @dataclass(eq=False)
@@ -76,7 +74,7 @@ class SegmentFusion:
     def run(self) -> None:
         """Write the launches."""
         kinds: dict[Kind, list[Batch]] = {}
-        for op in self.updating():
+        for op in updating(self.function):
             member = member_of(op, self.bodies)
             if member is not None and is_candidate(member):
                 self.place(member, kinds.setdefault(kind_of(member), []))
@@ -87,26 +85,6 @@ class SegmentFusion:
                 self.write(batch.members[first : first + most], self.ops[batch.anchor])
         if batches:
             erase_unread(self.block)
-
-    def updating(self) -> list[Operation]:
-        """The launches whose results lead to what the function updates or returns beside the loss, and to nothing else."""
-        end, labels = return_op(self.function), result_labels(self.function)
-        found: set[Operation] = set()
-
-        def leads(value: SSAValue) -> bool:
-            return all(
-                labels[use.index].role in LAST_ROLES
-                if use.operation is end
-                else leads(use.operation.results[0])
-                if isinstance(use.operation, kernel.VIEWS)
-                else use.operation in found
-                for use in value.uses
-            )
-
-        for op in reversed(self.ops):
-            if is_loop(op) and all(map(leads, op.results)):
-                found.add(op)
-        return [op for op in self.ops if op in found]
 
     def place(self, member: Member, batches: list[Batch]) -> None:
         """In the latest batch that takes it, or in one of its own."""
@@ -170,7 +148,7 @@ class SegmentFusion:
         if len(members) < 2:
             return
         first = members[0]
-        launch = kernel.MapEachOp.launch(
+        launch = LAUNCH_OF[first.kind].launch(
             {"x": [self.operand(access, anchor) for member in members for access in member.operands]},
             {"y": [result.type for member in members for result in member.op.results]},
             body=Symbol(self.bodies.symbol(first.body, str(first.op.attrs.get("body", first.op.op_name)))),
@@ -203,17 +181,19 @@ class SegmentFusion:
                 self.sink(op.results[0], launch, anchor)
 
 
-def is_loop(op: Operation) -> bool:
-    """Whether `op` is a launch of the optimizer, or one without products, such as a norm."""
-    loops = {*LAUNCHES, *FORMULAS, *ROWS, "copy", "reduce_sum"}
-    generated = isinstance(op, GeneratedOp) and not isinstance(op, kernel.GemmMapOp)
-    return generated or (isinstance(op, KernelOp) and op.op_name in loops)
-
-
 def is_candidate(member: Member) -> bool:
-    """Whether one text can walk it beside others: a map that looks nothing up, of elements that lie without gaps."""
+    """Whether one text can walk it beside others: what looks nothing up, of elements that lie without gaps.
+
+    That is a map, or a reduction of all elements to numbers.
+    """
+    whole = (
+        member.kind == "rowwise"
+        and not member.kept
+        and all(member.narrow)
+        and max(member.body.stages, default=0) == 1
+    )
     return (
-        member.kind == "map"
+        (member.kind == "map" or whole)
         and AT_ONCE not in member.op.attributes
         and not member.body.dims
         and not any(map(is_table, member.body.args))
@@ -236,7 +216,7 @@ def kind_of(member: Member) -> Kind:
         for access, element in zip(member.operands, elements, strict=False)
         if 0 not in steps_of(layout_of(access))
     )
-    return member.body, elements, aligned
+    return member.kind, member.body, elements, aligned
 
 
 def bytes_of(value: SSAValue) -> int:

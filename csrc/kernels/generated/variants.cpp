@@ -1,5 +1,5 @@
-// map, map_each, rowwise, colwise: kernels that the compiler writes from a body of scalar operations. Their
-// schemas alone: the code of a launch comes with it (runtime/code.h).
+// map, map_each, rowwise, rowwise_each, colwise: kernels that the compiler writes from a body of scalar
+// operations. Their schemas alone: the code of a launch comes with it (runtime/code.h).
 #include "kernels/common/schema_checks.h"
 #include "op/registry.h"
 
@@ -76,24 +76,33 @@ Status check_segments(const OpDesc& op, const char* name, const Tensors& tensors
 }
 
 // (x...) -> (y...): the tensors of the first segment, then those of the second; all of a segment of one
-// shape.
-Status check_map_each(const OpDesc& op) {
+// shape, or its results of none where the kernel reduces.
+template <Reduced where>
+Status check_each(const OpDesc& op) {
   const int64_t segments = op.attrs.get(kSegments);
   if (segments < 1) return refuse(op, "segments: expected 1 or more, got ", segments);
   const Tensors given = op.ins("x"), results = op.outs("y");
   AICF_TRY(check_segments(op, "x", given, segments));
   AICF_TRY(check_segments(op, "y", results, segments));
   if (results.empty()) return refuse(op, "y: expected one tensor or more for each segment, got none");
+  const bool reduces = where != Reduced::None;
+  if (reduces && given.empty())
+    return refuse(op, "x: expected one tensor or more for each segment, got none");
   const size_t read = given.size() / static_cast<size_t>(segments);
   const size_t written = results.size() / static_cast<size_t>(segments);
   const auto expect_shape = [&](const std::string& name, const TensorDesc& got, size_t segment) {
-    const TensorDesc& first = results[segment * written];
+    const TensorDesc& first = reduces ? given[segment * read] : results[segment * written];
     return got.same_shape(first) ? Status::ok()
                                  : refuse(op, name, ": expected the shape of ", first.str(), " in segment ",
                                           segment, ", got ", got.str());
   };
   for (size_t i = 0; i < given.size(); ++i) AICF_TRY(expect_shape(op.in_name(i), given[i], i / read));
-  for (size_t i = 0; i < results.size(); ++i) AICF_TRY(expect_shape(op.out_name(i), results[i], i / written));
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!reduces)
+      AICF_TRY(expect_shape(op.out_name(i), results[i], i / written));
+    else if (results[i].rank != 0)
+      return refuse(op, op.out_name(i), ": expected a single number, got ", results[i].str());
+  }
   return Status::ok();
 }
 
@@ -140,7 +149,21 @@ static const Family family([](KernelRegistry& registry) {
                {required(kBody), required(kSegments)},
                {},  // which pairs may share memory, its code knows
                "f16 and bf16 are computed in f32 and rounded once",
-               check_map_each,
+               check_each<Reduced::None>,
+               nullptr,
+               true});
+  registry.add(
+      OpSchema{47,
+               "RowwiseEach",
+               "rowwise_each",
+               "y: the body of each segment, with reductions over all its elements; a segment has its own "
+               "tensors",
+               {strided(many("x"))},
+               {strided(any("y"))},
+               {required(kBody), required(kSegments)},
+               {},
+               "f16 and bf16 are computed in f32 and rounded once; sums in a fixed order",
+               check_each<Reduced::Last>,
                nullptr,
                true});
 });

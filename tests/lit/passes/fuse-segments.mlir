@@ -77,3 +77,26 @@ func.func @behind(%p: tensor<3xf32> {aicf.role = "param", aicf.name = "p"}, %r: 
   %r1 = kernel.mul x(%r) y(%r) : tensor<5xf32>
   func.return %q1, %r1 : tensor<3xf32>, tensor<5xf32>
 }
+
+// -----
+
+// Norms of what is updated are one launch, of any shapes; a sum along rows, one of another type, and the loss's stay apart.
+// CHECK-LABEL: func.func @norms
+// CHECK: %loss = kernel.rowwise x(%r)
+// CHECK: %p1, %q1 = kernel.rowwise_each x(%p, %q) {body = @squares, segments = 2}
+// CHECK: %along = kernel.rowwise x(%p)
+// CHECK: %h1 = kernel.rowwise x(%h)
+scalar.body @squares(%x: f32) -> f32 {
+  %y = arith.mulf %x, %x : f32
+  %s = scalar.sum %y : f32
+  scalar.yield %s : f32
+}
+func.func @norms(%r: tensor<4x3xf32>, %p: tensor<4x3xf32>, %q: tensor<5xf32>, %h: tensor<5xbf16>)
+    -> (tensor<f32> {aicf.role = "loss", aicf.name = "loss"}, tensor<f32> {aicf.role = "output", aicf.name = "p"}, tensor<f32> {aicf.role = "output", aicf.name = "q"}, tensor<f32> {aicf.role = "output", aicf.name = "h"}, tensor<4xf32> {aicf.role = "output", aicf.name = "along"}) {
+  %loss = kernel.rowwise x(%r) {body = @squares, reduced = 2, shape = array<i64: 4, 3>} : (tensor<4x3xf32>) -> tensor<f32>
+  %p1 = kernel.rowwise x(%p) {body = @squares, reduced = 2, shape = array<i64: 4, 3>} : (tensor<4x3xf32>) -> tensor<f32>
+  %along = kernel.rowwise x(%p) {body = @squares, reduced = 1, shape = array<i64: 4, 3>} : (tensor<4x3xf32>) -> tensor<4xf32>
+  %h1 = kernel.rowwise x(%h) {body = @squares, reduced = 1, shape = array<i64: 5>} : (tensor<5xbf16>) -> tensor<f32>
+  %q1 = kernel.rowwise x(%q) {body = @squares, reduced = 1, shape = array<i64: 5>} : (tensor<5xf32>) -> tensor<f32>
+  func.return %loss, %p1, %q1, %h1, %along : tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<4xf32>
+}

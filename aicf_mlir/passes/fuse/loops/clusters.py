@@ -36,6 +36,7 @@ from aicf_mlir.passes.fuse.loops.members import (
     member_of,
     resolve,
 )
+from aicf_mlir.passes.fuse.updating import updating
 
 LOOK_BACK = 48
 """How many clusters before a member are asked whether it fits."""
@@ -48,6 +49,7 @@ class Clustering:
 
     def __init__(self, function: FuncOp, bodies: Bodies, last: bool):
         self.function, self.last = function, last
+        self.updating = set(updating(function)) if last else set[Operation]()
         self.ops = list(function.body.block.ops)
         self.position = {op: at for at, op in enumerate(self.ops)}
         self.clusters: list[Cluster] = []
@@ -203,13 +205,14 @@ class Clustering:
         """Whether anything but its members reads a value of the domain's shape that follows a reduction.
 
         One that follows none can be written on the way; but it goes to the product that it may be the epilogue of, which
-        leaves one phase less between the product and its readers, so until the `last` run those count too.
+        leaves one phase less between the product and its readers, so until the `last` run those count too. What leads to
+        updates counts always: with others of its body it may be one launch for all parameters.
         """
         own, stages = {member.op for member in cluster.members}, stages_of(cluster)
         return any(
             reader not in own
-            for value in cluster.whole
-            if stages[value] or not self.last
+            for value, member in cluster.whole.items()
+            if stages[value] or not self.last or member.op in self.updating
             for reader in (*self.readers(value), *self.again.get(value, ()))
         )
 

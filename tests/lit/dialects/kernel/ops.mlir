@@ -188,10 +188,18 @@
 // CHECK-NEXT: : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>)
 // GENERIC: %doubled, %doubled_1 = "kernel.map_each"(%x, %b) <{operandSegmentSizes = array<i32: 2>, resultSegmentSizes = array<i32: 2>}>
 %doubled, %doubled_1 = kernel.map_each x(%x, %b) {body = @halves, segments = 2} : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>)
+// CHECK: %norm, %norm_1 = kernel.rowwise_each x(%x, %b) {body = @norm, segments = 2}
+// CHECK-NEXT: : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<f32>, tensor<f32>)
+%norm, %norm_1 = kernel.rowwise_each x(%x, %b) {body = @norm, segments = 2} : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<f32>, tensor<f32>)
 // CHECK: %taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>}
 // CHECK-NEXT: : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>
 %taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>} : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>
 
+scalar.body @norm(%of_n: f32) -> f32 {
+  %of_square = arith.mulf %of_n, %of_n : f32
+  %of_sum = scalar.sum %of_square : f32
+  scalar.yield %of_sum : f32
+}
 scalar.body @halves(%of_e: f32) -> f32 {
   %of_two = arith.constant 2.000000e+00 : f32
   %of_half = arith.divf %of_e, %of_two : f32

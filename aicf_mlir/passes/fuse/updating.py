@@ -1,0 +1,44 @@
+"""Which launches lead to what a step updates, and to nothing else."""
+
+from __future__ import annotations
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
+
+from aicf_mlir.dialects import kernel
+from aicf_mlir.dialects.generated import GeneratedOp
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.ir.signature import result_labels, return_op
+from aicf_mlir.optimizers import LAUNCHES
+from aicf_mlir.passes.fuse.loops.formulas import FORMULAS, ROWS
+
+LAST_ROLES = ("update", "grad", "output")
+"""Of results that nothing else follows from; a norm that clipping gives is an output."""
+
+
+def updating(function: FuncOp) -> list[Operation]:
+    """The launches whose results lead to what `function` updates or returns beside the loss, in the order of the text."""
+    end, labels = return_op(function), result_labels(function)
+    ops, found = list(function.body.block.ops), set[Operation]()
+
+    def leads(value: SSAValue) -> bool:
+        return all(
+            labels[use.index].role in LAST_ROLES
+            if use.operation is end
+            else leads(use.operation.results[0])
+            if isinstance(use.operation, kernel.VIEWS)
+            else use.operation in found
+            for use in value.uses
+        )
+
+    for op in reversed(ops):
+        if is_loop(op) and all(map(leads, op.results)):
+            found.add(op)
+    return [op for op in ops if op in found]
+
+
+def is_loop(op: Operation) -> bool:
+    """Whether `op` is a launch of the optimizer, or one without products, such as a norm."""
+    loops = {*LAUNCHES, *FORMULAS, *ROWS, "copy", "reduce_sum"}
+    generated = isinstance(op, GeneratedOp) and not isinstance(op, kernel.GemmMapOp)
+    return generated or (isinstance(op, KernelOp) and op.op_name in loops)

@@ -1,84 +1,79 @@
-"""A squared error and its gradient as loops, on a GPU: the gradient joins the product that makes the prediction, or the sum.
+"""Losses and their gradients as loops, on a GPU: with casts on both sides, and where it can be, in one pass.
 
-The prebuilt launches read prediction and target twice, and a cast in front of each and behind. As a reduction and a map they
-are computed where the prediction is: in the epilogue of its product, or where that has none, in one pass with the sum.
-On the CPU, whose launches are calls, the prebuilt ones stay.
+The prebuilt launches of a loss and of its gradient each read prediction and target, and a cast in front of them or behind is a
+launch of its own. As reductions and maps they are computed where the prediction is: in the epilogue of its product, or in one
+pass over it. On the CPU, whose launches are calls, the prebuilt ones stay.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import prod
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
-from xdsl.rewriter import Rewriter
+from xdsl.ir import Block, Operation
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.ir.attributes import Symbol
-from aicf_mlir.ir.body import COMPUTE
-from aicf_mlir.ir.formula import Scalar, row_sum, trace
-from aicf_mlir.ir.layouts import Layout, with_layout
-from aicf_mlir.ir.tensor_op import shape_of, tensor_type
+from aicf_mlir.ir.locations import fused_location
+from aicf_mlir.ir.tensor_op import shape_of
+from aicf_mlir.passes.fuse.loss_loops import cross_entropy, squared_error
+
+LOOPS: Mapping[type[Operation], Callable[[KernelOp, Bodies], list[Operation]]] = {
+    kernel.MseLossOp: squared_error.loss,
+    kernel.MseGradOp: squared_error.gradient,
+    kernel.CrossEntropyOp: cross_entropy.loss,
+    kernel.CrossEntropyGradOp: cross_entropy.gradient,
+}
+"""What is written for each launch; the last op gives its result."""
+
+PREDICTION = ("y", "logits")
+"""The operands whose elements are walked."""
 
 
 def write_losses_as_loops(function: FuncOp, bodies: Bodies) -> None:
-    """Replace every kernel.mse_loss and kernel.mse_grad of tensors with a dimension."""
-    for op in list(function.body.block.ops):
-        if isinstance(op, kernel.MseLossOp | kernel.MseGradOp) and shape_of(op.ins["y"][0]):
-            made = _loss(op, bodies) if isinstance(op, kernel.MseLossOp) else _gradient(op, bodies)
-            for new in made:
-                new.location = op.location
-            made[-1].results[0].name_hint = op.results[0].name_hint
-            Rewriter.replace_op(op, made)
+    """Replace the losses of `function`, but those of a single number or of none."""
+    ops = [
+        op
+        for op in function.body.block.ops
+        if type(op) in LOOPS and isinstance(op, KernelOp) and is_walked(op)
+    ]
+    position = {op: at for at, op in enumerate(function.body.block.ops)}
+    for op in ops:
+        if op.parent is None:
+            continue  # the gradient of a loss before it
+        grad = next((other for other in ops if is_gradient(op, other, position)), None)
+        if grad is None:
+            made = LOOPS[type(op)](op, bodies)
+            values = {op.results[0]: made[-1].results[0]}
+        else:
+            if isinstance(constant := grad.ins["dloss"][0].owner, kernel.ConstantOp):
+                constant.detach()
+                function.body.block.insert_op_before(constant, op)
+            made, of_loss, of_grad = cross_entropy.both(op, grad, bodies)
+            values = {op.results[0]: of_loss, grad.results[0]: of_grad}
+        for new in made:
+            new.location = op.location if grad is None else fused_location(op, grad)
+        for old, value in values.items():
+            value.name_hint = old.name_hint
+        Rewriter.insert_op(made, InsertPoint.before(op))
+        for old, value in values.items():
+            old.replace_all_uses_with(value)
+            Rewriter.erase_op(old.owner)
 
 
-def _loss(op: KernelOp, bodies: Bodies) -> list[Operation]:
-    """The sum of squares over all elements."""
-    (y,), (t,) = op.ins["y"], op.ins["t"]
-    shape, count = list(shape_of(y)), _divisor(op)
-
-    def squares(y: Scalar, t: Scalar) -> Scalar:
-        difference = y - t
-        total = row_sum(difference * difference)
-        return total if count is None else total / count
-
-    type_ = COMPUTE[tensor_spec(y)[0]]
-    symbol = bodies.symbol(trace([type_, type_], squares), "squared_error")
-    launch = kernel.RowwiseOp.launch(
-        {"x": [y, t], "table": []},
-        {"y": [op.results[0].type]},
-        body=Symbol(symbol),
-        shape=shape,
-        reduced=len(shape),
-    )
-    return [launch]
+def is_walked(op: KernelOp) -> bool:
+    """Whether its prediction has elements, and a dimension to walk along."""
+    shape = next(shape_of(op.ins[name][0]) for name in PREDICTION if op.ins.get(name))
+    return bool(shape) and prod(shape) > 0
 
 
-def _gradient(op: KernelOp, bodies: Bodies) -> list[Operation]:
-    """The differences, times the cotangent that all of them share."""
-    (dloss,), (y,), (t,) = op.ins["dloss"], op.ins["y"], op.ins["t"]
-    shape, count = shape_of(y), _divisor(op)
-    factor = 2.0 if count is None else 2.0 / max(count, 1)
-    view = kernel.ViewOp.build_op(
-        [dloss], [with_layout(tensor_type(dloss), Layout(shape, (0,) * len(shape)))]
-    )
-    type_ = COMPUTE[tensor_spec(y)[0]]
-
-    def differences(dloss: Scalar, y: Scalar, t: Scalar) -> Scalar:
-        return dloss * factor * (y - t)
-
-    symbol = bodies.symbol(trace([type_] * 3, differences), "squared_error_grad")
-    launch = kernel.MapOp.launch(
-        {"x": [view.output, y, t], "table": []},
-        {"y": [op.results[0].type]},
-        body=Symbol(symbol),
-        shape=list(shape),
-    )
-    return [view, launch]
-
-
-def _divisor(op: KernelOp) -> int | None:
-    """What a mean divides by; None for a sum."""
-    return prod(shape_of(op.ins["y"][0])) if op.attrs.get("reduction", "mean") == "mean" else None
+def is_gradient(op: KernelOp, other: KernelOp, position: Mapping[Operation, int]) -> bool:
+    """Whether `other` is the gradient of the cross entropy `op`, and can stand where that does."""
+    if not isinstance(op, kernel.CrossEntropyOp) or not isinstance(other, kernel.CrossEntropyGradOp):
+        return False
+    made = other.ins["dloss"][0].owner
+    there = isinstance(made, Block | kernel.ConstantOp) or position.get(made, len(position)) < position[op]
+    return other.parent is not None and there and cross_entropy.are_one(op, other)

@@ -46,3 +46,33 @@ func.func @number(%y: tensor<f32>, %t: tensor<f32>) -> tensor<f32> {
   %loss = kernel.mse_loss y(%y) t(%t) : (tensor<f32>, tensor<f32>) -> tensor<f32>
   func.return %loss : tensor<f32>
 }
+
+// Cross entropy and its gradient are one walk of each row, behind the number of rows that count; casts are part of it.
+// LT-LABEL:  func.func @cross_entropy
+// LT:          kernel.rowwise x(%t) {body = @rows_kept, reduced = 1, shape = array<i64: 32>}
+// LT:          kernel.rowwise x(%z, %view, %view_1)
+// LT-NEXT:       {body = @copy_cross_entropy_and_grad, reduced = 1, shape = array<i64: 32, 100>}
+// LT:          %loss = kernel.rowwise x({{.*}}, %t) {body = @mean_of_rows
+// LT-NOT:      kernel.
+// LT:          func.return
+// CPU-LABEL: func.func @cross_entropy
+// CPU:         kernel.cross_entropy logits(%logits)
+// CPU:         kernel.cross_entropy_grad dloss(%one) logits(%logits)
+func.func @cross_entropy(%z: tensor<32x100xbf16>, %t: tensor<32xi64>) -> (tensor<f32>, tensor<32x100xbf16>) {
+  %logits = kernel.copy x(%z) : (tensor<32x100xbf16>) -> tensor<32x100xf32>
+  %loss = kernel.cross_entropy logits(%logits) target(%t) : (tensor<32x100xf32>, tensor<32xi64>) -> tensor<f32>
+  %one = kernel.constant {value = 1.0} : tensor<f32>
+  %dlogits = kernel.cross_entropy_grad dloss(%one) logits(%logits) target(%t) : (tensor<f32>, tensor<32x100xf32>, tensor<32xi64>) -> tensor<32x100xf32>
+  %dz = kernel.copy x(%dlogits) : (tensor<32x100xf32>) -> tensor<32x100xbf16>
+  func.return %loss, %dz : tensor<f32>, tensor<32x100xbf16>
+}
+
+// A cotangent that follows from the loss comes too late for one walk.
+// LT-LABEL:  func.func @after_the_loss
+// LT:          kernel.rowwise {{.*}}@cross_entropy
+// LT:          kernel.rowwise {{.*}}@cross_entropy_grad
+func.func @after_the_loss(%z: tensor<32x100xf32>, %t: tensor<32xi64>) -> (tensor<f32>, tensor<32x100xf32>) {
+  %loss = kernel.cross_entropy logits(%z) target(%t) {reduction = "sum"} : (tensor<32x100xf32>, tensor<32xi64>) -> tensor<f32>
+  %dz = kernel.cross_entropy_grad dloss(%loss) logits(%z) target(%t) {reduction = "sum"} : (tensor<f32>, tensor<32x100xf32>, tensor<32xi64>) -> tensor<32x100xf32>
+  func.return %loss, %dz : tensor<f32>, tensor<32x100xf32>
+}

@@ -34,7 +34,8 @@
 // FUSED-NOT:  kernel.adam_step
 
 // KERNEL:     %a = kernel.gemm_epilogue {{.*}} id "gemm_epilogue_f32_tiled_32x32"
-// KERNEL:     kernel.mse_grad {{.*}} id "mse_grad_f32"
+// KERNEL:     %y, %dy = kernel.gemm_map a(%a) b(%w1) x({{.*}}, %t) {body = @bias_squared_error_grad, trans_b = true} id "gen_gemm_map_
+// KERNEL:     %loss = kernel.rowwise x(%y, %t) {body = @squared_error,
 // KERNEL:     kernel.advance
 // KERNEL:     id "advance_cuda"
 // KERNEL:     kernel.adam_step

@@ -14,6 +14,7 @@ from kernel_cases.checks import FINE, STATUS
 from kernel_cases.heads import Heads
 from kernel_cases.places import placed
 from kernel_cases.products import BY_COLUMNS, BY_ROWS, heads_place, matrix_place, strided_product
+from kernel_cases.updates import narrow
 
 from aicf_mlir import _C
 from aicf_mlir.op_call import describe
@@ -209,6 +210,10 @@ def adams(make: Maker) -> Iterator[Case]:
         outputs = [make.out(*shape) for shape in shapes] * 3
         attrs = {"groups": [0] * count, "indices": list(reversed(range(count)))}
         yield Case(f"{count} tensors", [*p, *g, *m, *v, *scalars], outputs, attrs, counts, scale=1.0)
+        if make.dtype == "f32":
+            mixed = narrow(make, shapes, "f16, bf16 and f32")
+            label = f"{count} gradients of several types"
+            yield Case(label, [*p, *mixed, *m, *v, *scalars], outputs, attrs, counts, each=True)
 
 
 def indices(make: Maker) -> Iterator[Case]:

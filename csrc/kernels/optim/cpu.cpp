@@ -49,6 +49,16 @@ template <class C, bool amsgrad>
 
 constexpr int64_t kUnit = 64;  // elements; tensors are divided at multiples of it
 
+// Calls f(TypeTag<G>{}) for the type of a gradient beside parameters of T.
+template <class T, class F>
+void with_gradient_type(DType gradient, F&& f) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (gradient == DType::F16) return f(TypeTag<Half>{});
+    if (gradient == DType::BF16) return f(TypeTag<BFloat16>{});
+  }
+  f(TypeTag<T>{});
+}
+
 // Calls `loop(rule, count, from, to)` for parts of all tensors, in the compute type, side by side where that
 // pays; `to` of g is null. All tensors are one loop: with one for each, threads would wait at the end of
 // each.
@@ -60,16 +70,23 @@ void for_each_part(const std::vector<TensorUpdate>& tensors, const std::vector<R
     ends.push_back((ends.empty() ? 0 : ends.back()) + (update.numel + kUnit - 1) / kUnit);
   if (ends.empty()) return;
 
-  const auto update_part = [&](size_t index, int64_t begin, int64_t end) {
+  // In chunks where g is widened, whatever the others are.
+  const auto update_part = [&](size_t index, int64_t begin, int64_t end, auto gradient_tag) {
+    using G = typename decltype(gradient_tag)::type;
     const TensorUpdate& update = tensors[index];
     Chunk<T> old_parts[STATES], new_parts[STATES];
-    for_each_chunk<T>(end - begin, [&](int64_t start, int64_t count) {
+    Chunk<G> gradient;
+    for_each_chunk<G>(end - begin, [&](int64_t start, int64_t count) {
       const C* from[STATES];
       C* to[STATES] = {};
       const auto target = [&](size_t s) { return static_cast<T*>(update.new_values[s]) + begin + start; };
       for (size_t s = 0; s < STATES; ++s) {
-        from[s] = old_parts[s].load(static_cast<const T*>(update.old_values[s]) + begin + start, count);
-        if (s != 1) to[s] = new_parts[s].target(target(s));
+        if (s == 1) {
+          from[s] = gradient.load(static_cast<const G*>(update.old_values[s]) + begin + start, count);
+        } else {
+          from[s] = old_parts[s].load(static_cast<const T*>(update.old_values[s]) + begin + start, count);
+          to[s] = new_parts[s].target(target(s));
+        }
       }
       loop(rules[index], count, from, to);
       for (size_t s = 0; s < STATES; ++s)
@@ -80,7 +97,9 @@ void for_each_part(const std::vector<TensorUpdate>& tensors, const std::vector<R
     size_t index = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin());
     for (; begin < end; ++index) {
       const int64_t first = index == 0 ? 0 : ends[index - 1], last = std::min(end, ends[index]);
-      update_part(index, (begin - first) * kUnit, std::min((last - first) * kUnit, tensors[index].numel));
+      const int64_t from = (begin - first) * kUnit;
+      const int64_t to = std::min((last - first) * kUnit, tensors[index].numel);
+      with_gradient_type<T>(tensors[index].gradient, [&](auto tag) { update_part(index, from, to, tag); });
       begin = last;
     }
   });

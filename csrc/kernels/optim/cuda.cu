@@ -59,8 +59,9 @@ struct Adam {
 template <class Method>
 Status update(const Updates& updates, const LaunchContext& ctx, const Method& method) {
   const auto tensors = update_tensors<Method>(updates);
+  if (updates.mixed) return update_all<Method, float, true>(ctx, method, tensors);
   return with_float_type(updates.dtype, [&](auto tag) {
-    return update_all<Method, typename decltype(tag)::type>(ctx, method, tensors);
+    return update_all<Method, typename decltype(tag)::type, false>(ctx, method, tensors);
   });
 }
 

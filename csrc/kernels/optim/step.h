@@ -24,11 +24,13 @@ struct TensorUpdate {
   std::array<void*, kMostStates> new_values{};        // that of g is null
   std::array<const void*, kMostScalars> scalars{};
   int64_t numel = 0;
+  DType gradient = DType::F32;  // the type of g's elements
 };
 
 // sgd_step and adam_step, read once. Tensors without elements are left out.
 struct Updates {
   DType dtype = DType::F32;
+  bool mixed = false;  // some g is of f16 or bf16, and all else of f32
   std::vector<TensorUpdate> tensors;
   bool has_state = false;  // the optional one: SGD's momentum buffer, Adam's maximum
   bool nesterov = false, decoupled = false, maximize = false;

@@ -5,6 +5,7 @@
 // each parameter, lie in device memory, and every block combines them itself, in f64.
 #pragma once
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/common/launch.cuh"
@@ -23,7 +24,8 @@ struct UpdateTensor {
   const void* scalars[SCALARS];
   int64_t numel;
   int64_t first_block;
-  bool aligned;  // every address to 16 bytes
+  bool aligned;    // every address to 16 bytes
+  DType gradient;  // the type of g's elements; a kernel whose tensors are all of one type does not look
 };
 
 template <int STATES, int SCALARS, int CAPACITY>
@@ -46,13 +48,26 @@ __device__ __forceinline__ int tensor_of_block(const Table& table, int64_t block
   return low;
 }
 
+// The first `count` of W neighbours, or all of them in one access.
+template <class T, int W>
+__device__ __forceinline__ Vec<T, W> load(const void* tensor, int64_t first, int count, bool wide) {
+  const T* from = static_cast<const T*>(tensor) + first;
+  if (wide) return *reinterpret_cast<const Vec<T, W>*>(from);
+  Vec<T, W> values;
+#pragma unroll
+  for (int i = 0; i < W; ++i) values.at[i] = i < count ? from[i] : T(0.0f);
+  return values;
+}
+
 // Method is the optimizer: kStates, kScalars, Rule<C>, make_rule(scalars) and apply(rule, values). A thread
-// updates as many neighbours as 16 bytes hold.
-template <class Method, class T, int CAPACITY>
+// updates as many neighbours as 16 bytes hold. MIXED: each g is of f32, f16 or bf16, as its tensor says, and
+// T is float.
+template <class Method, class T, bool MIXED, int CAPACITY>
 __global__ void __launch_bounds__(kUpdateThreads)
     update_kernel(const __grid_constant__ UpdateTable<Method::kStates, Method::kScalars, CAPACITY> table,
                   const __grid_constant__ Method method, const int64_t* unless) {
   if (skipped(unless)) return;
+  static_assert(!MIXED || std::is_same_v<T, float>);
   using C = Compute<T>;
   using Rule = typename Method::template Rule<C>;
   constexpr int kStates = Method::kStates, kWide = kWidest<T>;
@@ -66,19 +81,27 @@ __global__ void __launch_bounds__(kUpdateThreads)
 
   // The loads are on their way while the first thread makes the rule.
   Vec<T, kWide> values[kStates];
+  [[maybe_unused]] Vec<uint16_t, kWide> halves;  // g of f16 or bf16; widened behind the barrier
+  const bool is_half = MIXED && tensor.gradient != DType::F32;
 #pragma unroll
   for (int s = 0; s < kStates; ++s) {
-    const T* from = static_cast<const T*>(tensor.old_values[s]) + first;
-    if (wide) {
-      values[s] = *reinterpret_cast<const Vec<T, kWide>*>(from);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kWide; ++i) values[s].at[i] = i < count ? from[i] : T(0.0f);
-    }
+    if (s == 1 && is_half)
+      halves = load<uint16_t, kWide>(tensor.old_values[s], first, count, wide);
+    else
+      values[s] = load<T, kWide>(tensor.old_values[s], first, count, wide);
   }
   if (threadIdx.x == 0) new (shared) Rule(method.template make_rule<C>(tensor.scalars));
   __syncthreads();
   const Rule rule = *reinterpret_cast<const Rule*>(shared);
+  if constexpr (MIXED) {
+    if (is_half) {
+      const bool f16 = tensor.gradient == DType::F16;
+#pragma unroll
+      for (int i = 0; i < kWide; ++i)
+        values[1].at[i] =
+            f16 ? widen(__ushort_as_half(halves.at[i])) : widen(__ushort_as_bfloat16(halves.at[i]));
+    }
+  }
 
 #pragma unroll
   for (int i = 0; i < kWide; ++i) {
@@ -104,7 +127,7 @@ __global__ void __launch_bounds__(kUpdateThreads)
   }
 }
 
-template <class Method, class T, int CAPACITY>
+template <class Method, class T, bool MIXED, int CAPACITY>
 Status launch_update(const LaunchContext& ctx, const Method& method,
                      const std::vector<UpdateTensor<Method::kStates, Method::kScalars>>& tensors,
                      size_t begin, size_t end) {
@@ -117,23 +140,23 @@ Status launch_update(const LaunchContext& ctx, const Method& method,
     tensor.first_block = blocks;
     blocks += ceil_div(tensor.numel, kPerBlock);
   }
-  return launch(ctx, static_cast<unsigned>(blocks), kUpdateThreads, 0, update_kernel<Method, T, CAPACITY>,
-                table, method, ctx.unless);
+  return launch(ctx, static_cast<unsigned>(blocks), kUpdateThreads, 0,
+                update_kernel<Method, T, MIXED, CAPACITY>, table, method, ctx.unless);
 }
 
 // Small tables keep a launch small; large ones hold what a kernel's arguments may (32764 bytes), and more
 // tensors than that take more launches.
-template <class Method, class T>
+template <class Method, class T, bool MIXED>
 Status update_all(const LaunchContext& ctx, const Method& method,
                   const std::vector<UpdateTensor<Method::kStates, Method::kScalars>>& tensors) {
   using Tensor = UpdateTensor<Method::kStates, Method::kScalars>;
   constexpr size_t kSmall = 16, kLarge = 30000 / sizeof(Tensor);
   if (tensors.empty()) return Status::ok();
   if (tensors.size() <= kSmall)
-    return launch_update<Method, T, static_cast<int>(kSmall)>(ctx, method, tensors, 0, tensors.size());
+    return launch_update<Method, T, MIXED, static_cast<int>(kSmall)>(ctx, method, tensors, 0, tensors.size());
   for (size_t begin = 0; begin < tensors.size(); begin += kLarge) {
     const size_t end = std::min(begin + kLarge, tensors.size());
-    AICF_TRY((launch_update<Method, T, static_cast<int>(kLarge)>(ctx, method, tensors, begin, end)));
+    AICF_TRY((launch_update<Method, T, MIXED, static_cast<int>(kLarge)>(ctx, method, tensors, begin, end)));
   }
   return Status::ok();
 }
@@ -145,6 +168,7 @@ std::vector<UpdateTensor<Method::kStates, Method::kScalars>> update_tensors(cons
   for (const TensorUpdate& update : updates.tensors) {
     UpdateTensor<Method::kStates, Method::kScalars> tensor{};
     tensor.numel = update.numel;
+    tensor.gradient = update.gradient;
     tensor.aligned = true;
     for (int s = 0; s < Method::kStates; ++s) {
       tensor.old_values[s] = update.old_values[s];

@@ -27,6 +27,8 @@ Updates read_updates(const OpDesc& op, const OperandNames& states, const Operand
     for (size_t k = 0; k < scalars.size(); ++k)
       update.scalars[k] = scalar_address(op.ins(scalars[k])[static_cast<size_t>(groups[i])],
                                          indices.empty() ? 0 : indices[i]);
+    update.gradient = op.ins(states[1])[i].dtype;
+    updates.mixed |= update.gradient != updates.dtype;
     updates.tensors.push_back(update);
   }
   updates.maximize = op.attrs.get(kMaximize);

@@ -76,8 +76,20 @@ Status check_count(const OpDesc& op, const char* name, const char* like) {
   return refuse(op, name, ": expected ", expected, ", as many as of ", like, ", got ", got);
 }
 
-// Every tensor of p and g, of the states and of the results has the type of its parameter; all parameters
-// have one float dtype.
+// A gradient has the type of its parameter. One of f16 or bf16 may stand beside a parameter of f32: the
+// launch widens it, which is exact.
+Status expect_gradient(const OpDesc& op, const char* name, const TensorDesc& g, const TensorDesc& p) {
+  if (p.dtype != DType::F32) return expect_tensor(op, name, g, p);
+  if (g.dtype != DType::F32 && g.dtype != DType::F16 && g.dtype != DType::BF16)
+    return refuse(op, name, ": expected element type f32, f16 or bf16 beside a parameter of f32, got ",
+                  g.str());
+  TensorDesc want = p;
+  want.dtype = g.dtype;
+  return expect_tensor(op, name, g, want);
+}
+
+// Every tensor of p, of the states and of the results has the type of its parameter, and g as above; all
+// parameters have one float dtype.
 Status check_tensors(const OpDesc& op, const std::vector<const char*>& states) {
   const Tensors p = op.ins("p");
   for (const char* name : states) AICF_TRY(check_count(op, name, "p"));
@@ -85,7 +97,10 @@ Status check_tensors(const OpDesc& op, const std::vector<const char*>& states) {
     const std::string at = "[" + std::to_string(i) + "]";
     AICF_TRY(expect_float(op, ("p" + at).c_str(), p[i]));
     AICF_TRY(expect_dtype(op, ("p" + at).c_str(), p[i], p[0].dtype));
-    for (const char* name : states) AICF_TRY(expect_tensor(op, (name + at).c_str(), op.ins(name)[i], p[i]));
+    for (const char* name : states) {
+      const auto expect = std::string(name) == "g" ? expect_gradient : expect_tensor;
+      AICF_TRY(expect(op, (name + at).c_str(), op.ins(name)[i], p[i]));
+    }
     for (const char* name : states)
       if (std::string(name) != "g")
         AICF_TRY(expect_tensor(op, (name + ("'" + at)).c_str(), op.outs(name)[i], p[i]));
@@ -157,7 +172,7 @@ constexpr KernelVariant kVariants[] = {
 
 constexpr const char* kNumerics =
     "scalars combined in f64 and rounded once, the update in f32 (f64 for f64); torch's single-tensor "
-    "formulas";
+    "formulas; a gradient of f16 or bf16 beside a parameter of f32 is widened, which is exact";
 
 }  // namespace
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.registry import Counts, schemas
 from kernel_cases.case import Array, Case, Maker, Spec
 
@@ -17,6 +18,10 @@ GROUPS = [0, 1, 0, 0, 1, 2, 0]
 INDICES = [2, 0, 0, 3, 1, 4, 1]
 """The element of each tensor in the vectors of its group, which have five."""
 SCALARS = ("beta1", "beta2", "bc1_pin", "bc2_pin")
+NARROW = {"f16": ("f16",), "bf16": ("bf16",), "f16, bf16 and f32": ("bf16", "f16", "f32")}
+"""The types of gradients beside parameters of f32, one after the other."""
+NARROW_SPIKES = [math.nan, math.inf, -math.inf, 0.0, -0.0, 6e-8, -1e-40, 65504.0, -3e-5]
+"""Subnormal numbers of f16 and of bf16 among them."""
 SPIKES = [0.0, -0.0, 1e-12, -1e-6, 1e-3, 1.0, -30.0, 200.0]
 
 
@@ -39,7 +44,27 @@ def advance(make: Maker) -> Iterator[Case]:
             )
 
 
+def narrow(make: Maker, shapes: Sequence[tuple[int, ...]], label: str) -> list[Array]:
+    """Gradients of types that are not that of their parameter, with a few spikes."""
+    types = [NUMPY_TYPES[name] for name in NARROW[label]]
+    found: list[Array] = []
+    for i, shape in enumerate(shapes):
+        values = make.random.standard_normal(shape)
+        spikes = make.random.choice(NARROW_SPIKES, shape)
+        values = np.where(make.random.random(shape) < 0.2, spikes, values)
+        with np.errstate(all="ignore"):
+            found.append(values.astype(types[i % len(types)]))
+    return found
+
+
+def _labels(make: Maker, *labels: str) -> tuple[str, ...]:
+    """Of gradients: with those of other types where these may stand beside the parameter."""
+    return (*labels, *(NARROW if make.dtype == "f32" else ()))
+
+
 def _gradients(make: Maker, label: str) -> list[Array]:
+    if label in NARROW:
+        return narrow(make, TENSORS, label)
     if label == "normal":
         return [make.normal(*shape) for shape in TENSORS]
     return [make.cast(make.random.choice(SPIKES, shape)) for shape in TENSORS]
@@ -63,7 +88,7 @@ def sgd_step(make: Maker) -> Iterator[Case]:
     flags = itertools.product((False, True), repeat=3)
     firsts = ((), tuple(range(len(TENSORS))), (0, 4))  # the tensors that take their first step
     for (momentum, nesterov, maximize), grads, first in itertools.product(
-        flags, ("normal", "spikes"), firsts
+        flags, _labels(make, "normal", "spikes"), firsts
     ):
         if (nesterov or first) and not momentum:
             continue
@@ -86,17 +111,17 @@ def sgd_step(make: Maker) -> Iterator[Case]:
         counts = _counts("sgd_step", states, (*names, "step") if momentum else names)
         outputs = [make.out(*shape) for shape in TENSORS] * (2 if momentum else 1)
         label = f"{grads} {momentum} {attrs} first={first}"
-        yield Case(label, inputs, outputs, attrs, counts, scale=1.0)
+        yield Case(label, inputs, outputs, attrs, counts, scale=1.0, each=grads in NARROW)
 
 
 def adam_step(make: Maker) -> Iterator[Case]:
     flags = itertools.product((False, True), repeat=3)
     for (amsgrad, decoupled, maximize), grads in itertools.product(
-        flags, ("normal", "spikes", "first", "not finite", "after a spike")
+        flags, _labels(make, "normal", "spikes", "first", "not finite", "after a spike")
     ):
         p, g = (
             [make.normal(*shape) for shape in TENSORS],
-            _gradients(make, "spikes" if grads == "spikes" else "normal"),
+            _gradients(make, grads if grads == "spikes" or grads in NARROW else "normal"),
         )
         m = [make.cast(0.1 * make.normal(*shape).astype(np.float64)) for shape in TENSORS]
         v, vmax = (

@@ -28,6 +28,7 @@ from aicf_mlir.passes.fuse.arguments import fuse_arguments
 from aicf_mlir.passes.fuse.bias import FuseBias
 from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
 from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
+from aicf_mlir.passes.fuse.gradients import read_as_they_are
 from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.loops import fuse_loops, tell_apart
 from aicf_mlir.passes.fuse.losses import write_losses_as_loops
@@ -58,6 +59,7 @@ class FusePass(ModulePass):
         for function in list(op.ops):
             if isinstance(function, FuncOp) and not function.is_declaration:
                 return_op(function)  # refuses what is not one block
+                read_as_they_are(function)
                 updates = UpdateFusion(function, bodies)
                 if self.target == "cpu":
                     updates.write()

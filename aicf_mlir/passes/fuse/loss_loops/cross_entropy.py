@@ -173,5 +173,5 @@ def _total(op: KernelOp, rows: Rows, losses: SSAValue, bodies: Bodies) -> Kernel
         found = row_sum(loss)
         return found / rows.kept(*target).cast(found.type) if target else found
 
-    operands = [losses, *(op.ins["target"] if rows.is_mean else [])]
+    operands = [losses, op.ins["target"][0]] if rows.is_mean else [losses]
     return launch(bodies, "mean_of_rows", total, operands, [op.results[0].type], (rows.count,), 1)

@@ -1,4 +1,7 @@
-"""Random functions of kernel ops that provoke fusions, views and updates; f64: rounding hides nothing."""
+"""Random functions of kernel ops that provoke fusions, views and updates; f64: rounding hides nothing.
+
+One parameter is of f32, and its gradient of bf16.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from programs import step_function
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import ArrayAttr, FloatAttr, ModuleOp, TensorType, f64
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, ModuleOp, TensorType, bf16, f32, f64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dialects.kernel_op import KernelOp
-from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.layouts import Layout, with_layout
 from aicf_mlir.ir.signature import Label, argument_labels
@@ -24,6 +27,7 @@ from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 N = 4
 MATRIX, VECTOR, VIEW = TensorType(f64, (N, N)), TensorType(f64, (N,)), TensorType(f64, (2, N // 2, N))
 SCALAR = TensorType(f64, ())
+NARROW, WIDE, SINGLE = TensorType(bf16, (2, N // 2)), TensorType(f32, (2, N // 2)), TensorType(f32, (N,))
 
 ACTIVATIONS = (kernel.ReluOp, kernel.GeluOp, kernel.SiluOp, kernel.TanhOp, kernel.SigmoidOp)
 GRADIENTS = (kernel.ReluBwdOp, kernel.GeluTanhBwdOp, kernel.SiluBwdOp, kernel.TanhBwdOp)
@@ -134,6 +138,19 @@ class RandomFunction:
         moves = (self.transposed, self.turned_view, self.joined)
         moves[self.rng.integers(len(moves))]()
 
+    def narrow_update(self, p: SSAValue, gradient: SSAValue, lr: SSAValue) -> list[tuple[SSAValue, Label]]:
+        """The update of a parameter of f32, of a cast of its gradient, which may be returned too."""
+        if self.rng.random() < 0.5:
+            flat = self.add(kernel.ReshapeOp.build_op([gradient], [TensorType(bf16, (N,))]))
+            cast = wide = self.add(kernel.CopyOp.launch([flat], [SINGLE]))
+        else:
+            cast = self.add(kernel.CopyOp.launch([gradient], [WIDE]))
+            wide = self.add(kernel.ReshapeOp.build_op([cast], [SINGLE]))
+        operands = {"p": p, "g": wide, "lr": lr, "weight_decay": lr}
+        updated = self.add(kernel.SgdStepOp.launch(operands, {"p": SINGLE}, groups=[0]))
+        returned = [(cast, Label("output", "cast"))] if self.rng.random() < 0.3 else []
+        return [(updated, Label("update", "w")), *returned]
+
     def step(self) -> None:
         """One random op."""
         steps = (self.gemm, self.bias, self.activation, self.gradient, self.binary, self.view, self.move)
@@ -147,13 +164,14 @@ def random_function(seed: int, ops: int = 16) -> ModuleOp:
     rng = np.random.default_rng(seed)
     arguments = [("input", "x", MATRIX), ("input", "v", VIEW), ("buffer", "b", VECTOR)]
     arguments += [("param", f"p{i}", MATRIX) for i in range(3)] + [("meta", "lr", SCALAR)]
+    arguments += [("input", "h", NARROW), ("param", "w", SINGLE)]
     block = Block(arg_types=[kind for _, _, kind in arguments])
     maker = RandomFunction(rng, block)
     for argument, (role, name, kind) in zip(block.args, arguments, strict=True):
         argument.name_hint = name
-        if role != "meta":
+        if role != "meta" and kind not in (NARROW, SINGLE):
             maker.values.setdefault(kind, []).append(argument)
-    lr = block.args[-1]
+    *_, lr, narrow, single = block.args
     for _ in range(ops):
         maker.step()
     results: list[tuple[SSAValue, Label]] = []
@@ -171,6 +189,8 @@ def random_function(seed: int, ops: int = 16) -> ModuleOp:
         results.append((value, Label("update", f"p{index}")))
     results += [(maker.pick(kind), Label("output", f"y{i}")) for i, kind in enumerate((MATRIX, VIEW, VECTOR))]
     results.append((maker.pick(MATRIX), Label("grad", "p0")))
+    if rng.random() < 0.5:
+        results += maker.narrow_update(single, narrow, lr)
     block.add_op(ReturnOp(*(value for value, _ in results)))
     function = FuncOp.from_region(
         "random", block.arg_types, [value.type for value, _ in results], Region(block)
@@ -185,7 +205,9 @@ def random_arguments(module: ModuleOp, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     function = step_function(module)
     return {
-        label.name: rng.standard_normal(shape_of(argument)) / 2
+        label.name: (rng.standard_normal(shape_of(argument)) / 2).astype(
+            NUMPY_TYPES[tensor_spec(argument)[0]]
+        )
         for argument, label in zip(function.args, argument_labels(function), strict=True)
     }
 

@@ -161,6 +161,7 @@ def test_the_executor_of_the_runtime_agrees() -> None:
             memory.arenas[name][:] = arena.read(0, arena.nbytes)
         for key, array in memory.named("output", "grad", "param").items():
             scale = np.abs(expected[key]).max()
+            near = 1e-9 if array.dtype == np.float64 else 1e-6  # the kernel's own arithmetic is of that type
             np.testing.assert_allclose(
-                array, expected[key], rtol=1e-9, atol=1e-9 * scale, err_msg=f"{seed} {key}"
+                array, expected[key], rtol=near, atol=near * scale, err_msg=f"{seed} {key}"
             )

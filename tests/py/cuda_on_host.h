@@ -1,4 +1,5 @@
 // Enough of CUDA to run a block of a generated kernel on the host, each thread a fiber: barriers and shuffles switch.
+#pragma once
 #include <setjmp.h>
 #include <ucontext.h>
 

@@ -110,8 +110,9 @@ def others() -> Iterator[Row]:
         ]
         names = ("lr", "beta1", "beta2", "eps", "weight_decay", "bc1_inv", "bc2_inv")
         operands = {"p": p, "g": g, "m": m, "v": v, **dict(zip(names, scalars, strict=True))}
-        yield Row(f"adam_step {shape}", OpKind.AdamStep, operands, {"p": p, "m": m, "v": v},
-                  {"groups": [0], "indices": [0]})  # fmt: skip
+        for label, gradient in (("", g), (" bf16 gradient", g.bfloat16())):
+            yield Row(f"adam_step {shape}{label}", OpKind.AdamStep, operands | {"g": gradient},
+                      {"p": p, "m": m, "v": v}, {"groups": [0], "indices": [0]})  # fmt: skip
     step = torch.ones(4, device="cuda")
     scalars = [
         torch.tensor(s, device="cuda", dtype=torch.float64) for s in (0.9, 0.999, float("nan"), float("nan"))

@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kernel_calls import run
+from kernel_calls import KINDS, run
 from kernel_cases import Array, Case, Maker, cases
 from kernel_cases.updates import NARROW, narrow
 from oracle import assert_same_bits
 from precise_training import Training
 
 from aicf_mlir import _C
+from aicf_mlir.errors import KernelError
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.registry import Counts, schemas, select_kernel
+from aicf_mlir.op_call import op_call
 from aicf_mlir.passes import fuse
 
 OPS = ("sgd_step", "adam_step")
@@ -75,6 +78,15 @@ def test_large_tensors_of_any_size(types: str, device: str) -> None:
         for given in (g, wide)
     )
     assert [a.tobytes() for a in results] == [b.tobytes() for b in expected]
+
+
+def test_a_gradient_is_not_where_the_update_writes() -> None:
+    weight, rate = np.zeros(8, np.float32), np.array(0.1)
+    halves = weight.view(NUMPY_TYPES["bf16"])
+    for gradient in (halves[:8], halves[8:]):
+        operands = {"p": weight, "g": gradient, "lr": rate, "weight_decay": rate}
+        with pytest.raises(KernelError, match="output 0 overlaps input 1 in part; give it its own memory"):
+            op_call(KINDS["sgd_step"], operands, {"p": weight}, {"groups": [0]})
 
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {

@@ -113,6 +113,18 @@
 
 // -----
 
+%p, %g, %h = "test.op"() : () -> (tensor<4xf32>, tensor<4xf64>, tensor<f64>)
+// expected-error@below {{sgd_step: g[0]: expected element type f32, f16 or bf16 beside a parameter of f32, got f64[4]}}
+%q = kernel.sgd_step p(%p) g(%g) lr(%h) weight_decay(%h) {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xf64>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+
+// -----
+
+%p, %g, %h = "test.op"() : () -> (tensor<4xf16>, tensor<4xf32>, tensor<f64>)
+// expected-error@below {{sgd_step: g[0]: expected f16[4], got f32[4]}}
+%q = kernel.sgd_step p(%p) g(%g) lr(%h) weight_decay(%h) {groups = array<i64: 0>} : (tensor<4xf16>, tensor<4xf32>, tensor<f64>, tensor<f64>) -> tensor<4xf16>
+
+// -----
+
 %s, %i = "test.op"() : () -> (tensor<3xi64>, tensor<4xi64>)
 // expected-error@below {{check_index needs the attribute classes}}
 %t = kernel.check_index status(%s) target(%i) {code = 1} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>

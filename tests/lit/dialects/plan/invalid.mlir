@@ -395,6 +395,19 @@ plan.program @p target "cpu" peak 768 {
 
 // -----
 
+plan.program @p target "cpu" peak 1024 {
+  plan.arena @param 256
+  plan.arena @input 512
+  plan.arena @meta 256
+  plan.slot @w in @param[0] : memref<64xf32> param "w"
+  plan.slot @g in @input[0] : memref<64xf64> input "g"
+  plan.slot @lr in @meta[0] : memref<f64> meta "lr"
+  // expected-error@below {{sgd_step: g[0]: expected element type f32, f16 or bf16 beside a parameter of f32, got f64[64]}}
+  plan.launch @k0 "sgd_step_cpu" sgd_step p(@w) g(@g) lr(@lr) weight_decay(@lr) -> p(@w) {groups = array<i64: 0>}
+}
+
+// -----
+
 // expected-error@below {{cannot be parsed: Integer value 99999999999999999999 is out of range for type i64 which supports values in the range [-9223372036854775808, 18446744073709551616)}}
 plan.program @p target "cpu" peak 99999999999999999999 {
 }

@@ -28,6 +28,7 @@ FLAGS = (
     "elide-copies",
     "select-kernels",
     "bufferize",
+    "side-by-side",
     "plan-memory",
 )
 

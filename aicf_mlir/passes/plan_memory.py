@@ -2,6 +2,9 @@
 
 Temporaries are placed best-fit by size: the largest first, each in the smallest gap that the slots in use at
 the same time leave. The peak, to the byte, is the sum of all arenas.
+
+Two temporaries that share bytes put launches in an order. In a plan with branches (`side_by_side/memory.py`) they share none
+where that order is a new one, as long as the peak stays within a limit.
 """
 
 from __future__ import annotations
@@ -18,7 +21,12 @@ from aicf_mlir.dialects.plan import ArenaOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.ir.layouts import ALIGNMENT
+from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.roles import ROLES
+from aicf_mlir.passes.side_by_side.memory import ways_to_share
+
+MORE, SMALL = 1.1, 64 << 20
+"""What branches may take: so many times the peak of one branch, or so many bytes above it, whichever is more."""
 
 
 def aligned(size: int) -> int:
@@ -61,12 +69,16 @@ def lower_bound(blocks: Sequence[Block]) -> int:
     return most
 
 
-def best_fit(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
+Meets = Callable[[Block, Block], bool]
+"""Whether two blocks may not share bytes."""
+
+
+def best_fit(blocks: Sequence[Block], meets: Meets = Block.meets) -> tuple[dict[str, int], int]:
     """Offsets of the blocks, placed in the order given, and the bytes that they take in all."""
     placed: list[tuple[int, Block]] = []
     offsets: dict[str, int] = {}
     for block in blocks:
-        taken = sorted((offset, other.size) for offset, other in placed if other.meets(block))
+        taken = sorted((offset, other.size) for offset, other in placed if meets(other, block))
         best, best_gap, end = None, 0, 0
         for offset, size in taken:
             gap = offset - end
@@ -78,14 +90,14 @@ def best_fit(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
     return offsets, max((offset + block.size for offset, block in placed), default=0)
 
 
-def place_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
+def place_blocks(blocks: Sequence[Block], meets: Meets = Block.meets) -> tuple[dict[str, int], int]:
     """Offsets of the blocks, and the bytes that they take: the best of several orders of placement."""
     bound = lower_bound(blocks)
-    best = best_fit(sorted(blocks, key=ORDERS[0]))
+    best = best_fit(sorted(blocks, key=ORDERS[0]), meets)
     for order in ORDERS[1:]:
         if best[1] == bound:
             break
-        best = min(best, best_fit(sorted(blocks, key=order)), key=lambda found: found[1])
+        best = min(best, best_fit(sorted(blocks, key=order), meets), key=lambda found: found[1])
     return best
 
 
@@ -94,6 +106,28 @@ def temporaries(program: ProgramOp) -> list[Block]:
     ranges = live_ranges(program.launches, program.slots)
     owners = [slot for slot in program.slots.values() if slot.role.data == "temp" and slot.alias is None]
     return [Block(slot.symbol, aligned(slot.nbytes), *ranges[slot.symbol]) for slot in owners]
+
+
+def place_temporaries(
+    program: ProgramOp, blocks: Sequence[Block], others: int, more: float, small: int
+) -> tuple[dict[str, int], int]:
+    """Offsets of the temporaries, and the bytes that they take; `others` is what all else takes."""
+    in_order = place_blocks(blocks)
+    if not any(launch.branch_number for launch in program.launches):
+        return in_order
+    needed = one_branch = others + in_order[1]
+    most = max(more * one_branch, one_branch + small)
+    for meets in ways_to_share(program):
+        found = place_blocks(blocks, meets)
+        needed = others + found[1]
+        if needed <= most:
+            return found
+    remark(
+        program,
+        f"branches wait for memory: to run beside each other they need {needed} bytes, and the limit is {most:.0f};"
+        f" one behind the other {one_branch} do",
+    )
+    return in_order
 
 
 def place_persistent(slots: Sequence[SlotOp]) -> tuple[dict[str, int], int]:
@@ -113,25 +147,26 @@ def write_places(slots: Mapping[str, SlotOp], role: str, offsets: Mapping[str, i
             slot.set_place(role, offsets[slot.root])
 
 
-def plan(program: ProgramOp) -> None:
+def plan(program: ProgramOp, more: float = MORE, small: int = SMALL) -> None:
     """Write arenas, offsets, live ranges, peak, and the order that shared memory asks for."""
     slots = program.slots
     for arena in program.arenas.values():
         arena.detach()
-    arenas: list[ArenaOp] = []
+    for slot in slots.values():
+        slot.arena = slot.offset = None
+    places: dict[str, tuple[dict[str, int], int]] = {}
     for role in ROLES:
         owners = [slot for slot in slots.values() if slot.role.data == role and slot.alias is None]
-        if not owners:
-            continue
-        if role == "temp":
-            blocks = temporaries(program)
-            for block in blocks:
-                slots[block.name].set_live(block.first, block.last)
-            offsets, size = place_blocks(blocks)
-        else:
-            offsets, size = place_persistent(owners)
+        if owners and role != "temp":
+            places[role] = place_persistent(owners)
+    if blocks := temporaries(program):
+        for block in blocks:
+            slots[block.name].set_live(block.first, block.last)
+        others = sum(size for _, size in places.values())
+        places["temp"] = place_temporaries(program, blocks, others, more, small)
+    arenas = [ArenaOp(role, places[role][1]) for role in ROLES if role in places]
+    for role, (offsets, _) in places.items():
         write_places(slots, role, offsets)
-        arenas.append(ArenaOp(role, size))
     block, first = program.body.block, program.body.block.first_op
     if first is not None:
         block.insert_ops_before(arenas, first)
@@ -141,11 +176,22 @@ def plan(program: ProgramOp) -> None:
 
 @dataclass(frozen=True)
 class PlanMemoryPass(ModulePass):
-    """Give every slot an address: arenas, offsets, live ranges and the exact peak of each plan.program."""
+    """Give every slot an address: arenas, offsets, live ranges and the exact peak of each plan.program.
+
+    Branches take at most `more` times the peak of launches that run one behind the other, or `small` bytes above it. Where
+    that is not enough they wait for memory.
+    """
 
     name = "plan-memory"
+
+    more: float = MORE
+    small: int = SMALL
+
+    def __post_init__(self) -> None:
+        if not (self.more >= 1 and self.small >= 0):
+            raise ValueError(f"expected more >= 1 and small >= 0, got more={self.more:g} small={self.small}")
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in op.ops:
             if isinstance(program, ProgramOp):
-                plan(program)
+                plan(program, self.more, self.small)

@@ -132,6 +132,10 @@ class Reach:
             mask |= self._before[edge] | 1 << edge
         self._before.append(mask)
 
+    def before(self, launch: int) -> int:
+        """The launches that are complete before `launch` starts, as a mask of bits."""
+        return self._before[launch]
+
     def __contains__(self, pair: tuple[int, int]) -> bool:
         """Whether `(early, late)`: launch `early` is complete before launch `late` starts."""
         early, late = pair

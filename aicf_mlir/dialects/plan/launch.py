@@ -9,9 +9,11 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
     DictionaryAttr,
+    IntegerAttr,
     IntegerType,
     StringAttr,
     SymbolRefAttr,
+    i64,
 )
 from xdsl.ir import Attribute
 from xdsl.irdl import IRDLOperation, irdl_op_definition, lazy_traits_def, opt_prop_def, prop_def
@@ -42,6 +44,7 @@ class LaunchOp(IRDLOperation):
     """`plan.launch @k0 "relu_cpu" relu x(@x) -> y(@y) {...} workspace @w after @k1`: one kernel on named slots.
 
     `unless @failed` names a status: where its code is not 0 the launch does nothing.
+    `branch 1` is the branch of a captured graph that it is on; launches of one branch run in the order of the text.
     `after` names the earlier launches that must be complete before this one starts; what follows is left out.
     """
 
@@ -58,6 +61,8 @@ class LaunchOp(IRDLOperation):
     attrs = prop_def(DictionaryAttr)
     workspace = opt_prop_def(SymbolRefAttr)
     unless = opt_prop_def(SymbolRefAttr)
+    branch = opt_prop_def(IntegerAttr[IntegerType])
+    """Absent on branch 0."""
     after = opt_prop_def(ArrayAttr[SymbolRefAttr])
 
     traits = lazy_traits_def(within_program)
@@ -158,6 +163,15 @@ class LaunchOp(IRDLOperation):
         """The launches named by `after`."""
         return names_of(self.after)
 
+    @property
+    def branch_number(self) -> int:
+        """The branch that it is on; 0 where the text names none."""
+        return 0 if self.branch is None else self.branch.value.data
+
+    def set_branch(self, number: int) -> None:
+        """Say on which branch it is."""
+        self.branch = IntegerAttr(number, i64) if number else None
+
     def set_after(self, names: Sequence[str]) -> None:
         """Say which launches must be complete before this one."""
         self.after = references(names) if names else None
@@ -178,6 +192,8 @@ class LaunchOp(IRDLOperation):
         if self.status is not None:
             printer.print_string(" unless ")
             printer.print_symbol_name(self.status)
+        if self.branch is not None:
+            printer.print_string(f" branch {self.branch_number}")
         if self.after is not None:
             printer.print_string(" after ")
             print_references(printer, self.after)
@@ -215,6 +231,8 @@ class LaunchOp(IRDLOperation):
             properties["workspace"] = parse_reference(parser)
         if parser.parse_optional_keyword("unless") is not None:
             properties["unless"] = parse_reference(parser)
+        if parser.parse_optional_keyword("branch") is not None:
+            properties["branch"] = IntegerAttr(parser.parse_integer(allow_boolean=False), i64)
         if parser.parse_optional_keyword("after") is not None:
             properties["after"] = ArrayAttr(
                 parser.parse_comma_separated_list(parser.Delimiter.NONE, lambda: parse_reference(parser))

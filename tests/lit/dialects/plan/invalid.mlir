@@ -730,3 +730,51 @@ plan.program @p target "cpu" {
   // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
   plan.launch @k1 "copy_cpu" copy x(@x) -> y(@u)
 }
+
+// -----
+
+plan.program @p target "sm_90" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @y : memref<4xf32> output "y"
+  // expected-error@below {{the branch of @k0 must be 1 to 15, got -1; a launch on branch 0 names none}}
+  plan.launch @k0 "relu_f32_vec4" relu x(@x) -> y(@y) branch -1
+}
+
+// -----
+
+plan.program @p target "sm_90" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @y : memref<4xf32> output "y"
+  // expected-error@below {{the branch of @k0 must be 1 to 15, got 0; a launch on branch 0 names none}}
+  plan.launch @k0 "relu_f32_vec4" relu x(@x) -> y(@y) branch 0
+}
+
+// -----
+
+plan.program @p target "sm_90" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @y : memref<4xf32> output "y"
+  // expected-error@below {{the branch of @k0 must be 1 to 15, got 16; a launch on branch 0 names none}}
+  plan.launch @k0 "relu_f32_vec4" relu x(@x) -> y(@y) branch 16
+}
+
+// -----
+
+plan.program @p target "cpu" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @y : memref<4xf32> output "y"
+  // expected-error@below {{@k0 is on branch 1, but the CPU runs launches one after another; leave it out}}
+  plan.launch @k0 "relu_cpu" relu x(@x) -> y(@y) branch 1
+}
+
+// -----
+
+// What `after` lacks is not made good by a branch.
+plan.program @p target "sm_90" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @y : memref<4xf32> output "y"
+  plan.slot @z : memref<4xf32> output "z"
+  plan.launch @k0 "relu_f32_vec4" relu x(@x) -> y(@y) branch 1
+  // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
+  plan.launch @k1 "relu_f32_vec4" relu x(@y) -> y(@z) branch 1
+}

@@ -77,3 +77,17 @@ plan.program @checked target "cpu" {
   // GENERIC:    attrs = {}, unless = @failed, after = [@k0]}> : () -> ()
   plan.launch @k1 "advance_cpu" advance step(@step) -> step(@step) unless @failed after @k0
 }
+
+// A launch on a branch of a captured graph.
+// CHECK:        plan.program @branched target "sm_90" {
+plan.program @branched target "sm_90" {
+  plan.slot @x : memref<4xf32> input "x"
+  plan.slot @y : memref<4xf32> output "y"
+  plan.slot @z : memref<4xf32> output "z"
+  plan.slot @w : memref<8xi8> temp
+  // CHECK:      plan.launch @k0 "relu_f32_vec4" relu x(@x) -> y(@y) branch 1
+  plan.launch @k0 "relu_f32_vec4" relu x(@x) -> y(@y) branch 1
+  // CHECK-NEXT: plan.launch @k1 "relu_f32_vec4" relu x(@y) -> y(@z) workspace @w branch 15 after @k0
+  // GENERIC:    branch = 15 : i64
+  plan.launch @k1 "relu_f32_vec4" relu x(@y) -> y(@z) workspace @w branch 15 after @k0
+}

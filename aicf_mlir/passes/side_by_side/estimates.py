@@ -1,0 +1,32 @@
+"""How long launches take on a GPU, near enough to say what is worth running beside what.
+
+From the text of the plan alone, so that one plan has the same branches wherever it is made.
+"""
+
+from __future__ import annotations
+
+from aicf_mlir.dialects.plan import ProgramOp
+from aicf_mlir.profiling.work import Work, work_of
+
+LAUNCH = 1.0
+"""Microseconds of an empty launch in a graph."""
+
+COPIED = 4e6
+"""Bytes a microsecond."""
+
+COMPUTED = {"f16": 600e6, "bf16": 600e6, "f32": 40e6, "f64": 40e6}
+"""Floating-point operations a microsecond of products of such elements. All of these are of an H200."""
+
+
+STEP = 0.5
+"""Microseconds to which estimates are rounded: smaller differences mean nothing."""
+
+
+def microseconds_of(program: ProgramOp) -> list[float]:
+    """Of each launch, in order."""
+    return [_microseconds(work) for work in work_of(program)]
+
+
+def _microseconds(work: Work) -> float:
+    computing = (work.flops or 0) / COMPUTED.get(work.element or "f32", COMPUTED["f32"])
+    return LAUNCH + round(max(work.nbytes / COPIED, computing) / STEP) * STEP

@@ -1,0 +1,84 @@
+"""Which launch goes on which branch: list scheduling in the order of the plan, which stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The longest paths through launches of known lengths."""
+
+    tails: Sequence[float]
+    """From the start of each launch to the end of the plan."""
+    critical: frozenset[int]
+    """The launches of a longest path; of equal ones that with the first launches of the plan."""
+
+
+def paths(lengths: Sequence[float], edges: Sequence[Collection[int]]) -> Paths:
+    """Of launches that wait for the launches `edges`."""
+    ends = ends_of(lengths, edges)
+    tails = list(lengths)
+    for index in reversed(range(len(edges))):
+        for early in edges[index]:
+            tails[early] = max(tails[early], lengths[early] + tails[index])
+    if not ends:
+        return Paths(tails, frozenset())
+    at = max(range(len(ends)), key=lambda index: (ends[index], -index))
+    found = [at]
+    while edges[at]:
+        at = max(edges[at], key=lambda index: (ends[index], -index))
+        found.append(at)
+    return Paths(tails, frozenset(found))
+
+
+def ends_of(lengths: Sequence[float], edges: Sequence[Collection[int]]) -> list[float]:
+    """When each launch is complete that starts as soon as those that it waits for are."""
+    ends: list[float] = []
+    for length, before in zip(lengths, edges, strict=True):
+        ends.append(length + max((ends[early] for early in before), default=0.0))
+    return ends
+
+
+def assign(
+    lengths: Sequence[float], edges: Sequence[Collection[int]], most: int, longest: float
+) -> list[int]:
+    """The branch of each launch, of at most `most`; branch 0 has the longest path, and all that is longer than `longest`.
+
+    Any other launch goes where the plan is expected to end first: on the branch that is free first, of equal ones on that of a
+    launch that it waits for; on branch 0 where the longest path loses nothing by it.
+    """
+    known = paths(lengths, edges)
+    ahead = _still_critical(known)
+    free = [0.0] * most
+    ends: list[float] = []
+    branches: list[int] = []
+    for index, (length, before) in enumerate(zip(lengths, edges, strict=True)):
+        ready = max((ends[early] for early in before), default=0.0)
+        waited = {branches[early] for early in before}
+        choices: list[tuple[float, float, bool, int]] = []
+        for branch in range(most):
+            end = max(ready, free[branch]) + length
+            rest = known.tails[index] - length
+            if branch == 0:
+                choices.append((end + max(rest, ahead[index]), 0.0, False, 0))
+            else:
+                choices.append((end + rest, end, branch not in waited, branch))
+        stays = index in known.critical or length > longest
+        branch = 0 if stays else min(choices)[-1]
+        ends.append(max(ready, free[branch]) + length)
+        free[branch] = ends[index]
+        branches.append(branch)
+    return branches
+
+
+def _still_critical(known: Paths) -> list[float]:
+    """Of each launch how much of the longest path comes behind it in the order of the plan."""
+    ahead: list[float] = []
+    rest = 0.0
+    for index in reversed(range(len(known.tails))):
+        ahead.append(rest)
+        if index in known.critical:
+            rest = known.tails[index]
+    return ahead[::-1]

@@ -1,0 +1,104 @@
+"""Memory that launches overwrite in place, and what gives a new value memory of its own.
+
+A launch that overwrites a temporary waits for all that read the old value. Where those could run beside it, the new value is
+worth memory of its own: the product that gives dX writes it over the activation whose sign it reads, which dW reads too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from aicf_mlir.dialects.plan import ProgramOp, SlotOp
+from aicf_mlir.dialects.plan.hazards import Reach
+from aicf_mlir.dialects.plan.text import references
+
+
+@dataclass(frozen=True)
+class Overwrite:
+    """Launch `launch` writes a new value over the old one of the temporary `owner`."""
+
+    owner: str
+    launch: int
+    users: tuple[int, ...]
+    """The other launches that write or read the old value."""
+
+    def waits_for_nothing_more(self, order: Reach) -> bool:
+        """Whether all that use the old value are complete by then anyhow."""
+        return all((user, self.launch) in order for user in self.users)
+
+
+def overwrites(program: ProgramOp) -> list[Overwrite]:
+    """Those of temporaries that are written whole; what is written part by part stays as it is."""
+    slots, launches = program.slots, program.launches
+    uses: dict[str, list[int]] = defaultdict(list)
+    writers: dict[str, list[int]] = defaultdict(list)
+    excluded: set[str] = set()
+    for index, launch in enumerate(launches):
+        for root in dict.fromkeys(slots[name].root for name in launch.touched):
+            uses[root].append(index)
+        for name in launch.writes:
+            writers[slots[name].root].append(index)
+            if slots[name].layout is not None:
+                excluded.add(slots[name].root)
+        if launch.scratch is not None:
+            excluded.add(slots[launch.scratch].root)
+    found: list[Overwrite] = []
+    for root, numbers in writers.items():
+        if slots[root].role.data != "temp" or root in excluded:
+            continue
+        for first, launch in pairwise(numbers):
+            users = (user for user in uses[root] if first <= user < launch)
+            found.append(Overwrite(root, launch, tuple(users)))
+    return found
+
+
+def give_memory(program: ProgramOp, some: Collection[Overwrite]) -> None:
+    """Put slots of their own in the place of the temporaries that `some` overwrite, for all that comes behind."""
+    wanted = {(each.owner, each.launch) for each in some}
+    slots = program.slots
+    taken = slots.keys() | {launch.symbol for launch in program.launches}
+    current: dict[str, dict[str, str]] = {}
+    """By owner what its slots are called now."""
+
+    def renamed(names: list[str]) -> list[str]:
+        return [current.get(slots[name].root, {}).get(name, name) for name in names]
+
+    for index, launch in enumerate(program.launches):
+        written = launch.writes
+        launch.inputs = references(renamed(launch.reads))
+        for root in dict.fromkeys(slots[name].root for name in written):
+            if (root, index) in wanted:
+                current[root] = dict(_new_slots(program, slots, root, taken))
+                taken |= set(current[root].values())
+        launch.outputs = references(renamed(written))
+    _drop_unused(program)
+
+
+def _new_slots(
+    program: ProgramOp, slots: dict[str, SlotOp], root: str, taken: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Add a slot like `root`, and aliases of it like those of `root`; yield the old name and the new one of each."""
+    number = 1
+    family = [slots[root], *(slot for slot in slots.values() if slot.alias is not None and slot.root == root)]
+    while any(f"{slot.symbol}.{number}" in taken for slot in family):
+        number += 1
+    last = list(program.slots.values())[-1]
+    for slot in family:
+        new = slot.clone()
+        new.sym_name = type(new.sym_name)(f"{slot.symbol}.{number}")
+        if slot.alias is not None:
+            new.alias = references([f"{root}.{number}"]).data[0]
+        program.body.block.insert_op_after(new, last)
+        last = new
+        yield slot.symbol, new.symbol
+
+
+def _drop_unused(program: ProgramOp) -> None:
+    """Take out the aliases of temporaries that no launch uses."""
+    used = {name for launch in program.launches for name in launch.touched}
+    for slot in program.slots.values():
+        if slot.role.data == "temp" and slot.alias is not None and slot.symbol not in used:
+            slot.detach()

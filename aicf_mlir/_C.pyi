@@ -91,6 +91,8 @@ class Launch(TypedDict):
     attrs: Mapping[str, Attr]
     after: NotRequired[Sequence[int]]
     """Positions of the launches that must be complete before this one."""
+    branch: NotRequired[int]
+    """Of a captured graph; 0 if it is left out."""
     workspace: tuple[str, int, int] | None
     unless: NotRequired[Slot | None]
     """The status: where its first number is not 0 the launch does nothing."""

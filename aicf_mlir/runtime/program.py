@@ -127,6 +127,7 @@ def _launch(
         "counts": launch.counts,
         "attrs": launch.values,
         "after": [positions[name] for name in launch.waits_for],
+        "branch": launch.branch_number,
         "workspace": workspace,
         "unless": None if launch.status is None else _place(slots[launch.status]),
         "origin": str(origin(launch) or ""),

@@ -115,6 +115,9 @@ class CpuDevice : public Device {
     *out = std::make_unique<CpuMarks>(spans);
     return Status::ok();
   }
+  Status make_branches(size_t, size_t, std::unique_ptr<BranchStreams>*) override {
+    return Status::unsupported("the CPU runs launches one after another; leave `branch` away");
+  }
   Status fill(void* dst, int byte, size_t bytes, void*) override {
     if (bytes) std::memset(dst, byte, bytes);
     return Status::ok();

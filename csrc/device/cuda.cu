@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/cublaslt.h"
+#include "device/cuda_branches.h"
 #include "device/cuda_marks.h"
 #include "device/cuda_scope.h"
 #include "device/cuda_status.h"
@@ -126,6 +127,10 @@ class CudaDevice final : public Device {
     return make_cuda_marks(index_, spans, out);
   }
 
+  Status make_branches(size_t branches, size_t events, std::unique_ptr<BranchStreams>* out) override {
+    return make_cuda_branches(index_, &stream_, branches, events, out);
+  }
+
   Status fill(void* dst, int byte, size_t bytes, void* stream) override {
     if (bytes == 0) return Status::ok();
     CurrentDevice current(index_);
@@ -199,7 +204,7 @@ class CudaDevice final : public Device {
       if (owner_.load() != std::this_thread::get_id())
         return Status::state("a graph is being captured on " + name() +
                              " by another thread; wait until it has ended");
-      ctx.stream = stream_;
+      ctx.stream = node.branch ? node.branch : stream_;
     }
     const Status launched = node.launch->launch(ctx);
     if (launched.is_ok()) return launched;

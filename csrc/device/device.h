@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "device/branches.h"
 #include "op/status.h"
 #include "op/variant.h"
 
@@ -48,12 +49,13 @@ class Marks {
 };
 
 // A launch, and the earlier ones of the same step that must be complete before it starts. Where launches are
-// run or recorded one after the other, as both devices do today, that holds by itself.
+// run or recorded one after the other that holds by itself; where not, whoever records says it by events.
 struct Node {
   LaunchPointer launch;
   LaunchContext context;
   const std::vector<size_t>* after = nullptr;
   const std::string* place = nullptr;  // for errors; lives as long as what is recorded
+  void* branch = nullptr;              // in a capture, the stream of its branch; null on that of the capture
 };
 
 class Device {
@@ -74,6 +76,9 @@ class Device {
   virtual Status make_upload(std::vector<UploadTarget> targets, std::unique_ptr<Upload>* out) = 0;
   // Marks for `spans` times, so for one moment more.
   virtual Status make_marks(size_t spans, std::unique_ptr<Marks>* out) = 0;
+  // Streams for so many branches of a capture, that of the capture included, and events between them. Not
+  // while a capture is open. Unsupported where launches are recorded one after the other.
+  virtual Status make_branches(size_t branches, size_t events, std::unique_ptr<BranchStreams>* out) = 0;
   virtual Status fill(void* dst, int byte, size_t bytes, void* stream) = 0;
   virtual Status synchronize(void* stream) = 0;
   // Refuses a pointer that this device cannot read; a host pointer on CUDA, a device pointer on the CPU.

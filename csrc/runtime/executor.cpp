@@ -57,6 +57,14 @@ Status Executor::create(const std::string& device_name, ArenaMap arenas, const s
     if (status.is_ok()) continue;
     return status.at(specs[i].str(i));
   }
+  std::vector<Branched> branched;
+  bool beside = false;
+  for (const PreparedLaunch& launch : launches) {
+    branched.push_back(launch.order);
+    beside = beside || launch.order.branch != 0;
+  }
+  BranchOrder order;
+  if (beside) AICF_TRY(BranchOrder::create(branched, &order));
   int64_t *status = nullptr, *visible = nullptr;
   if (status_slot) AICF_TRY(place_status(*status_slot, arenas, &status, &visible));
   std::vector<Place> inputs(input_specs.size());
@@ -66,8 +74,8 @@ Status Executor::create(const std::string& device_name, ArenaMap arenas, const s
   if (loss_spec) AICF_TRY(find_place(*loss_spec, arenas, "the loss", &loss));
   std::unique_ptr<Upload> upload;
   AICF_TRY(device->make_upload(std::move(inputs), &upload));
-  out->reset(new Executor(*device, std::move(arenas), std::move(launches), visible, input_specs.size(),
-                          std::move(upload), loss, std::move(member)));
+  out->reset(new Executor(*device, std::move(arenas), std::move(launches), std::move(order), visible,
+                          input_specs.size(), std::move(upload), loss, std::move(member)));
   return Status::ok();
 }
 
@@ -79,12 +87,13 @@ Status Executor::find_place(const PlaceSpec& spec, const ArenaMap& arenas, const
   return Status::ok();
 }
 
-Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches,
+Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, BranchOrder order,
                    const int64_t* status, size_t inputs, std::unique_ptr<Upload> upload, Place loss,
                    Member member)
     : device_(device),
       arenas_(std::move(arenas)),
       launches_(std::move(launches)),
+      order_(std::move(order)),
       status_(status),
       inputs_(inputs),
       upload_(std::move(upload)),
@@ -95,8 +104,8 @@ Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> 
   graph_trace_.reserve(launches_.size());
 }
 
-Status Executor::enqueue_one(const PreparedLaunch& l, void* stream) {
-  Node node{l.launch, l.context, &l.after, &l.place};
+Status Executor::enqueue_one(const PreparedLaunch& l, void* stream, void* branch) {
+  Node node{l.launch, l.context, &l.order.after, &l.place, branch};
   node.context.stream = stream;
   const Status status = device_.enqueue(node);
   return status.is_ok() ? status : status.at(l.place);
@@ -109,6 +118,15 @@ Status Executor::enqueue(void* stream, Trace* trace) {
     trace->push_back(l.launch.get());
   }
   return Status::ok();
+}
+
+Status Executor::enqueue_branches(BranchStreams& streams, Trace* trace) {
+  trace->clear();
+  return order_.walk(streams, [&](size_t position, void* branch) {
+    AICF_TRY(enqueue_one(launches_[position], nullptr, branch));
+    trace->push_back(launches_[position].launch.get());
+    return Status::ok();
+  });
 }
 
 Status Executor::ready(const Batch& batch, void* stream) {
@@ -157,8 +175,10 @@ Status Executor::capture() {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
   if (graph_) return Status::state("the step is already captured; call reset first");
+  std::unique_ptr<BranchStreams> streams;  // needed no longer than the capture
+  if (order_.branched()) AICF_TRY(device_.make_branches(order_.branches(), order_.events(), &streams));
   AICF_TRY(device_.begin_capture());
-  const Status status = enqueue(nullptr, &graph_trace_);
+  const Status status = streams ? enqueue_branches(*streams, &graph_trace_) : enqueue(nullptr, &graph_trace_);
   if (!status.is_ok()) {
     device_.abort_capture();
     return Status::capture("the capture failed, nothing is recorded: " + status.message());

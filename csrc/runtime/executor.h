@@ -55,7 +55,8 @@ class Executor {
   Status load(const Batch& batch, void* stream);
   // Loads `batch` and runs the step once.
   Status run(const Batch& batch, void* stream);
-  // Records the step without running it. After a failure nothing is captured and the first error is returned.
+  // Records the step without running it; its launches run on their branches when it is replayed, and one
+  // after another where it is run. After a failure nothing is captured and the first error is returned.
   Status capture();
   // Loads `batch`, then `n` launches of the captured graph with nothing in between, or fewer where a check
   // fails. `interrupted` is asked about every 50 ms, between two steps; where it answers true the replay ends
@@ -83,19 +84,22 @@ class Executor {
   using Place = UploadTarget;
   static Status find_place(const PlaceSpec& spec, const ArenaMap& arenas, const char* what, Place* out);
 
-  Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, const int64_t* status,
-           size_t inputs, std::unique_ptr<Upload> upload, Place loss, Member member);
+  Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> launches, BranchOrder order,
+           const int64_t* status, size_t inputs, std::unique_ptr<Upload> upload, Place loss, Member member);
   // Everything that a step does before its launches; start() makes this executor the active one too.
   Status ready(const Batch& batch, void* stream);
   Status start(const Batch& batch, void* stream);
   void count_step();
-  Status enqueue_one(const PreparedLaunch& launch, void* stream);
+  Status enqueue_one(const PreparedLaunch& launch, void* stream, void* branch = nullptr);
   // Enqueues the step once; `trace` gets the kernels that were enqueued, without allocating.
   Status enqueue(void* stream, Trace* trace);
+  // The same into the open capture, on the streams of branches.
+  Status enqueue_branches(BranchStreams& streams, Trace* trace);
 
   Device& device_;
   const ArenaMap arenas_;  // kept alive: the launches hold addresses in them
   const std::vector<PreparedLaunch> launches_;
+  const BranchOrder order_;
   std::unique_ptr<Graph> graph_;
   Trace run_trace_;
   Trace graph_trace_;

@@ -96,6 +96,16 @@ Status place_statuses(const LaunchSpec& spec, const ArenaMap& arenas, const Kern
   return Status::ok();
 }
 
+Status place_branch(const LaunchSpec& spec, const Device& device, Branched* out) {
+  if (spec.branch < 0 || spec.branch >= static_cast<int64_t>(kMostBranches))
+    return Status::invalid("a branch is a number from 0 to " + std::to_string(kMostBranches - 1) + ", got " +
+                           std::to_string(spec.branch));
+  if (spec.branch && device.type() == DeviceType::Cpu)
+    return Status::unsupported("the CPU runs launches one after another; leave `branch` away");
+  *out = {static_cast<size_t>(spec.branch), spec.after};
+  return Status::ok();
+}
+
 // A kernel of the registry, on operands that its schema accepts.
 Status prepare_prebuilt(const LaunchSpec& spec, const OpDesc& op, const Target& target, Kernel* kernel,
                         LaunchPointer* out) {
@@ -179,7 +189,7 @@ Status prepare(const LaunchSpec& spec, size_t position, Device& device, const Ar
   Kernel kernel{};
   AICF_TRY(prepare_op(spec, op, device.target(), &kernel, &out->launch));
   AICF_TRY(place_statuses(spec, arenas, kernel, &out->context));
-  out->after = spec.after;
+  AICF_TRY(place_branch(spec, device, &out->order));
   out->place = spec.str(position);
   return place_workspace(spec, arenas, kernel.workspace, op, &out->context);
 }

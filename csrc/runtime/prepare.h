@@ -41,6 +41,7 @@ struct LaunchSpec {
   std::optional<WorkspaceSpec> workspace;
   std::optional<SlotSpec> unless;  // the status that skips the launch
   std::vector<size_t> after;       // positions of the launches that must be complete before this one
+  int64_t branch = 0;              // of a captured graph
 
   // "launch @k3 (relu, kernel relu_cpu; model.py:12, encoder.3.act: ReLU)"; the position where there is no
   // symbol
@@ -51,7 +52,7 @@ struct LaunchSpec {
 struct PreparedLaunch {
   LaunchPointer launch;
   LaunchContext context;  // without a stream
-  std::vector<size_t> after;
+  Branched order;
   std::string place;  // LaunchSpec::str(), for errors
 };
 
@@ -62,7 +63,7 @@ Status place_status(const SlotSpec& slot, const ArenaMap& arenas, int64_t** devi
 
 // Refuses unknown arenas, slots outside them, misaligned and overlapping operands, whatever the schema
 // refuses, a kernel that does not support the operands, a generated one without its code, a workspace that is
-// too small, and a status that the kernel does not look at.
+// too small, a status that the kernel does not look at, and a branch that the device does not have.
 Status prepare(const LaunchSpec& spec, size_t position, Device& device, const ArenaMap& arenas,
                PreparedLaunch* out);
 

@@ -16,6 +16,7 @@ what it found. The JSON is one object, stable from version to version; keys are 
                 results         the same
                 attributes      {name: value}: all of the schema, defaults filled in; null is an absent one without default
                 workspace       bytes of scratch memory
+                branch          of a captured graph: launches of one branch run one after another; 0 for all without branches
                 source          [{"file", "line", "layer"}, …]: what it stands for, the main one first; [] where not known
     TENSOR      name            "@x" or "%x"
                 dtype, shape    "f32", [4, 8]
@@ -98,6 +99,7 @@ class Description:
     results: tuple[Segment, ...]
     attributes: Mapping[str, AttributeValue | None]
     workspace: int
+    branch: int
     source: tuple[Source, ...]
 
 
@@ -151,8 +153,8 @@ def _of_program(program: ProgramOp) -> list[Description]:
         inputs = _segments(schema.inputs, op.ins, tensor)
         outputs = _segments(schema.outputs, op.outs, tensor)
         workspace = 0 if op.scratch is None else slots[op.scratch].nbytes
-        name, kernel = f"@{op.symbol}", op.kernel_id.data
-        found.append(_described(op, name, schema, kernel, inputs, outputs, op.values, workspace))
+        name, kernel, branch = f"@{op.symbol}", op.kernel_id.data, op.branch_number
+        found.append(_described(op, name, schema, kernel, inputs, outputs, op.values, workspace, branch))
     return found
 
 
@@ -193,6 +195,7 @@ def _described(
     results: tuple[Segment, ...],
     given: Mapping[str, AttributeValue],
     workspace: int,
+    branch: int = 0,
 ) -> Description:
     attributes = {row.name: given.get(row.name, row.default) for row in schema.attrs}
     source = tuple(_source(location) for location in origins(op))
@@ -206,6 +209,7 @@ def _described(
         results,
         attributes,
         workspace,
+        branch,
         source,
     )
 
@@ -227,5 +231,7 @@ def _paragraph(launch: Description) -> str:
     lines += [f"     {name} = {json.dumps(value)}" for name, value in known.items()]
     if launch.workspace:
         lines.append(f"     {launch.workspace} bytes of workspace")
+    if launch.branch:
+        lines.append(f"     on branch {launch.branch}")
     lines += [f"  at {SourceLocation(each.file, each.line, each.layer)}" for each in launch.source]
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """When each launch could start if only its dependencies were in the way, and on which of how many lanes it then stands.
 
-Dependencies are those of the plan's own `after`, which the rules of a plan hold to the bytes that launches read and write.
+Dependencies are those of the plan's own `after`, which the rules of a plan hold to the bytes that launches read and write. In
+a plan with branches a launch also comes behind the one in front of it on its branch, and the branches are the lanes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from math import isfinite
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
+from aicf_mlir.dialects.plan.branches import branches_of, with_branch_order
 from aicf_mlir.dialects.plan.hazards import Reach, hazards
 from aicf_mlir.errors import PlanError
 from aicf_mlir.pictures.memory_map import planned_program
@@ -26,13 +28,13 @@ class Bar:
     start: float
     """The earliest: the longest path to here."""
     lane: int
-    """0 is that of the longest path of the plan."""
+    """The branch; in a plan without any 0 is the lane of the longest path."""
     is_critical: bool
     """Whether it is on the longest path of the plan."""
     after: tuple[int, ...]
     """The launches that it waits for, by index."""
     by_reuse: frozenset[int]
-    """Those of them that it waits for only because two temporaries share bytes."""
+    """Those of them that it waits for only because two temporaries share bytes, and not on its branch anyhow."""
 
     @property
     def end(self) -> float:
@@ -48,6 +50,7 @@ class Schedule:
     bars: tuple[Bar, ...]
     is_timed: bool
     """Whether lengths are seconds."""
+    has_branches: bool
     depth_apart: float
     """The longest path if no two slots shared memory."""
 
@@ -77,13 +80,18 @@ def schedule(module: ModuleOp | ProgramOp, seconds: Mapping[str, float] | None =
     lengths = _lengths(launches, seconds)
     index = {launch.symbol: number for number, launch in enumerate(launches)}
     after = [tuple(index[name] for name in launch.waits_for) for launch in launches]
-    starts = _starts(lengths, after)
-    critical = _longest_path(starts, lengths, after)
-    lanes = _lanes(starts, lengths, after, critical)
-    apart = _apart(program)
+    branches, apart = branches_of(launches), _apart(program)
+    has_branches = any(branches)
+    if has_branches:
+        order, order_apart = (with_branch_order(edges, branches) for edges in (after, apart))
+    else:
+        order, order_apart = after, apart
+    starts = _starts(lengths, order)
+    critical = _longest_path(starts, lengths, order)
+    lanes = branches if has_branches else _lanes(starts, lengths, after, critical)
     reach = Reach()
     reuse: list[frozenset[int]] = []
-    for number, needed in enumerate(apart):
+    for number, needed in enumerate(order_apart):
         reach.add(needed)
         reuse.append(frozenset(early for early in after[number] if (early, number) not in reach))
     rows = zip(launches, lengths, starts, lanes, after, reuse, strict=True)
@@ -91,8 +99,8 @@ def schedule(module: ModuleOp | ProgramOp, seconds: Mapping[str, float] | None =
         Bar(launch, length, start, lane, number in critical, before, shared)
         for number, (launch, length, start, lane, before, shared) in enumerate(rows)
     )
-    ends = (start + length for start, length in zip(_starts(lengths, apart), lengths, strict=True))
-    return Schedule(program, tuple(bars), seconds is not None, max(ends, default=0.0))
+    ends = (start + length for start, length in zip(_starts(lengths, order_apart), lengths, strict=True))
+    return Schedule(program, tuple(bars), seconds is not None, has_branches, max(ends, default=0.0))
 
 
 def _starts(lengths: Sequence[float], after: Sequence[Collection[int]]) -> list[float]:
@@ -125,7 +133,7 @@ def _lengths(launches: Sequence[LaunchOp], seconds: Mapping[str, float] | None) 
 
 
 def _longest_path(
-    starts: Sequence[float], lengths: Sequence[float], after: Sequence[Sequence[int]]
+    starts: Sequence[float], lengths: Sequence[float], after: Sequence[Collection[int]]
 ) -> frozenset[int]:
     """The launches of one longest path; of equal ones that with the first launches of the plan."""
     if not starts:

@@ -1,8 +1,9 @@
 """The launches of a plan as a picture: in the order in which they run, and as early as their dependencies let them.
 
 The upper strip is the plan as it runs, one launch behind the other. Below, each launch begins where the longest path to it
-ends: lane 0 is the longest path of the plan, and every further lane holds what could run beside it. Plans of many launches
-continue in further rows, as a text does.
+ends: lane 0 is the longest path of the plan, and every further lane holds what could run beside it. Where the plan has branches
+those are the lanes, and each launch comes behind the one in front of it on its branch. Plans of many launches continue in
+further rows, as a text does.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ class _Drawing:
     def as_early_as_possible(self, y: float) -> float:
         """The lanes, row by row; returns where they end."""
         plan = self.plan
-        self.svg.text(LEFT, y + 24, "as early as what they wait for is complete")
+        where = "on their branches, " if plan.has_branches else ""
+        self.svg.text(LEFT, y + 24, f"{where}as early as what they wait for is complete")
         self._key(y + 24)
         y += 36
         rows = max(ceil(sum(bar.is_critical for bar in plan.bars) / PER_ROW), 1)
@@ -180,7 +182,7 @@ class _Drawing:
         for lane in range(lanes.count):
             middle = lanes.middle(lane)
             if lane <= FULL_LANES or lane == lanes.count - 1:
-                self.svg.text(LEFT - 10, middle + 3.5, f"lane {lane}" if lane else "longest", "s e")
+                self.svg.text(LEFT - 10, middle + 3.5, self._lane_name(lane), "s e")
             if lane < FULL_LANES:
                 self.svg.line(LEFT, middle, LEFT + scale.width, middle)
         for bar in shown:
@@ -192,6 +194,11 @@ class _Drawing:
             if bar.is_critical:
                 self.svg.line(left, top - 3, right, top - 3, "p")
         return self._ticks(scale, lanes.end + 4) + ROW_GAP
+
+    def _lane_name(self, lane: int) -> str:
+        if self.plan.has_branches:
+            return f"branch {lane}"
+        return f"lane {lane}" if lane else "longest"
 
     def _wait(self, index: int, late: Bar, scale: Scale, lanes: Lanes) -> None:
         """A line from the launch `index` to one that waits for it, in the channel beside the lane that it leaves.
@@ -237,6 +244,8 @@ class _Drawing:
             lines.append(readable_seconds(bar.length))
         begins = readable_seconds(bar.start) if self.plan.is_timed else f"depth {short(bar.start)}"
         lines.append(f"earliest start: {begins}" + (", on the longest path" if bar.is_critical else ""))
+        if self.plan.has_branches:
+            lines.append(f"branch {bar.lane}")
         for what, some in (
             ("after", [early for early in bar.after if early not in bar.by_reuse]),
             (

@@ -99,7 +99,7 @@ def test_the_plan_of_a_step_as_json(device: str) -> None:
     first = rows[1 if rows[0]["op"].startswith("check") else 0]
     assert list(first) == [
         *("launch", "op", "kernel_id", "doc", "numerics", "operands", "results"),
-        *("attributes", "workspace", "source"),
+        *("attributes", "workspace", "branch", "source"),
     ]
     schema = schemas()["gemm_epilogue"]
     assert (first["op"], first["doc"], first["numerics"]) == (schema.name, schema.doc, schema.numerics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
+import branched
 import pytest
 from svg_marks import PIXEL, marks, texts
 from test_memory_picture import NAMES, plan_of
@@ -88,6 +89,28 @@ def test_waiting_for_memory_alone_is_told_apart(name: str) -> None:
         complete.append(direct.union(*(complete[early] for early in direct)))
     for late, bar in enumerate(plan.bars):
         assert bar.by_reuse == {early for early in bar.after if early not in complete[late]}
+
+
+@pytest.mark.parametrize("is_timed", [False, True])
+@pytest.mark.parametrize("name", ["64x256x8", "wide transformer"])
+def test_branches_are_lanes(name: str, is_timed: bool) -> None:
+    """Each launch begins where what it waits for ends, and the one in front of it on its branch; the picture says so."""
+    program = branched.plan(name)
+    plan = schedule(program, times_of(program) if is_timed else None)
+    last: dict[int, float] = {}
+    for bar, before in zip(plan.bars, waits(program), strict=True):
+        assert bar.lane == bar.launch.branch_number
+        assert bar.start == max([last.get(bar.lane, 0.0), *(plan.bars[early].end for early in before)])
+        last[bar.lane] = bar.end
+        assert not bar.by_reuse
+    assert plan.depth == plan.depth_apart == max(last.values()) < plan.total
+    drawn = timeline_picture(program, times_of(program) if is_timed else None)
+    written = texts(drawn)
+    assert {f"branch {number}" for number in last} <= set(written)
+    assert "longest" not in written
+    tooltips = {mark.symbol: mark.tooltip for mark in marks(drawn) if mark.tooltip}
+    for bar in plan.bars:
+        assert f"\nbranch {bar.lane}\n" in tooltips[bar.launch.symbol]
 
 
 def bars(svg: str, plan: Schedule) -> list[tuple[str, float]]:

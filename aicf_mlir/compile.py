@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
 from aicf_mlir.averaging import WeightAverage
+from aicf_mlir.branching import Branching
 from aicf_mlir.clipping import ClipGradNorm, Clipping
 from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
@@ -235,6 +236,7 @@ class Request:
     plan: PlanFile | None = None
     """A plan that takes the place of the step's own."""
     locked: Locked = field(default_factory=Locked)
+    branching: Branching = field(default_factory=Branching.of_environment)
     groups: tuple[ShapeGroup, ...] | None = None
     """The shape groups, once they are no more those that were asked for at first."""
 
@@ -331,7 +333,8 @@ class Request:
     def lower(self, traced: Traced, device: str) -> Snapshots:
         """Every stage of one shape group."""
         where = torch.device(device)
-        target, kernels = _C.target_of(str(where)), self.locked.passes(str(where))
+        target = _C.target_of(str(where))
+        kernels = {**self.locked.passes(str(where)), **self.branching.passes}
         stages, context = Snapshots(), make_context()
         if not self.optimizers:  # lowered as it is: neither differentiated nor updated
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)

@@ -181,7 +181,8 @@ def _writer(subject: Subject, start: Saved, arena: str, at: int) -> Culprit | No
     subject.poison(EAGER_POISON)
     old = subject.arenas[arena].read(at, 1, subject.stream)
     for index, launch in enumerate(subject.program.launches):
-        alone = launch | {"after": [], "branch": 0}
+        alone = launch.copy()
+        alone.update({"after": [], "branch": 0})
         subject.part([alone]).run(subject.stream)
         if subject.arenas[arena].read(at, 1, subject.stream) != old:
             return subject.culprit(index)

@@ -16,6 +16,7 @@ from models import mlp, mse, regression
 import aicf_mlir
 from aicf_mlir import _C, CompiledTrainStep, PlanError
 from aicf_mlir.branching import VARIABLE, Branching
+from aicf_mlir.compile import Request
 from aicf_mlir.describe import describe, to_table
 from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.runtime.program import load_program
@@ -87,6 +88,16 @@ def test_the_environment_asks_for_branches(
     if value is not None:
         monkeypatch.setenv(VARIABLE, value)
     assert Branching.of_environment().passes == ({"side-by-side": ""} if asked else {})
+
+
+def test_a_request_keeps_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "1")
+    request = Request(mlp(8, 8), (), None, None, 4, 8, "cpu", None, "step", False, ())
+    monkeypatch.delenv(VARIABLE)
+    assert request.anew().branching == Branching(True)
+    assert Request(mlp(8, 8), (), None, None, 4, 8, "cpu", None, "step", False, ()).branching == Branching(
+        False
+    )
 
 
 def compiled(device: str) -> tuple[CompiledTrainStep, torch.nn.Module, dict[str, torch.Tensor]]:

@@ -41,7 +41,7 @@ def ways_to_share(program: ProgramOp) -> Iterator[Callable[[Block, Block], bool]
             complete[name] &= order.before(index)
 
     def wait_anew(one: Block, other: Block) -> bool:
-        early, late = sorted((one, other), key=lambda block: block.first)
+        early, late = (one, other) if one.first < other.first else (other, one)
         return one.meets(other) or bool(masks[early.name] & ~complete[late.name])
 
     yield wait_anew
@@ -51,7 +51,7 @@ def ways_to_share(program: ProgramOp) -> Iterator[Callable[[Block, Block], bool]
     first = {name: min(ends[index] - lengths[index] for index in some) for name, some in users.items()}
 
     def wait_longer(one: Block, other: Block) -> bool:
-        early, late = sorted((one, other), key=lambda block: block.first)
+        early, late = (one, other) if one.first < other.first else (other, one)
         return one.meets(other) or last[early.name] > first[late.name]
 
     yield wait_longer

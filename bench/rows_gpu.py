@@ -15,6 +15,8 @@ something else than its peers.
     aicf     `replay(n)`                            jax   JAX jit with donated state
     eager    torch with its fused optimizer         scan  the same, 100 steps in one lax.scan
     graph    the same, the step in one CUDA graph   compile  torch.compile, the step in one CUDA graph
+
+    aicf+lt, aicf+br, aicf+lt+br    with AICF_CUBLASLT=1, with AICF_BRANCHES=1, with both
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +38,7 @@ from aicf_step import captured_step
 from contender import Contender, describe_machine, repeat, timed
 from in_child import Part, in_child
 from jax_peer import jax_peer
-from rows_table import OURS, differing, table
+from rows_table import OURS, differing, is_ours, table
 from torch_peers import Step, compiled_step, eager_step, graph_step
 from workloads import Batch, Workload, mlp_row
 
@@ -78,8 +80,13 @@ def torch_peak(device: str) -> int | None:
     return torch.cuda.max_memory_allocated() if device == "cuda" else None
 
 
-def aicf(workload: Workload, batch: Batch, options: argparse.Namespace) -> Iterator[Part]:
-    """`replay(n)`, then the launches alone."""
+def aicf(
+    variables: Sequence[str], workload: Workload, batch: Batch, options: argparse.Namespace
+) -> Iterator[Part]:
+    """`replay(n)`, then the launches alone; with these variables in the environment."""
+    if variables and options.device != "cuda":
+        raise ValueError(f"{' and '.join(variables)} need --device cuda")
+    os.environ.update(dict.fromkeys(variables, "1"))
     step, note = captured_step(workload, batch, options.device)
     yield {"note": note, "kernels": list(step.executed_kernels())}
     many = Contender("AICF", lambda n: float(step.replay(n, sync=True)), ours=True)
@@ -88,7 +95,7 @@ def aicf(workload: Workload, batch: Batch, options: argparse.Namespace) -> Itera
     yield {"peak": (torch_peak(options.device) or 0) + step.memory_report().peak}
     if options.profiles:
         profile = step.profile(PROFILED)
-        path = options.profiles / options.row.replace(":", "-")
+        path = options.profiles / "-".join((options.row.replace(":", "-"), *variables))
         profile.save_json(path.with_suffix(".json"))
         path.with_suffix(".txt").write_text(profile.table("plan") + "\n")
         yield {"launches": profile.marked * 1e6, "profiled": profile.seconds * 1e6}
@@ -129,7 +136,10 @@ def by_jax(scanned: int, workload: Workload, batch: Batch, options: argparse.Nam
 
 
 CONTENDERS: Mapping[str, Callable[[Workload, Batch, argparse.Namespace], Iterator[Part]]] = {
-    "aicf": aicf,
+    OURS: partial(aicf, ()),
+    f"{OURS}+lt": partial(aicf, ("AICF_CUBLASLT",)),
+    f"{OURS}+br": partial(aicf, ("AICF_BRANCHES",)),
+    f"{OURS}+lt+br": partial(aicf, ("AICF_CUBLASLT", "AICF_BRANCHES")),
     "eager": partial(by_torch, eager_step),
     "graph": partial(by_torch, graph),
     "jax": partial(by_jax, 1),
@@ -183,7 +193,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--device", choices=list(ROWS), default="cuda")
     parser.add_argument("--rows", type=workloads_of, metavar="ROW,…")
-    parser.add_argument("--contenders", type=contenders_of, default=list(CONTENDERS), metavar="NAME,…")
+    parser.add_argument("--contenders", type=contenders_of, metavar="NAME,…")
     parser.add_argument("--seconds", type=float, default=0.3, help="of a window")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one contender in one row")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds for all of it")
@@ -193,6 +203,9 @@ def arguments() -> argparse.Namespace:
     )
     options = parser.parse_args()
     options.rows = options.rows or list(ROWS[options.device])
+    options.contenders = options.contenders or [
+        name for name in CONTENDERS if options.device == "cuda" or "+" not in name
+    ]
     return options
 
 
@@ -236,13 +249,13 @@ def main() -> int:
         if options.json:
             document = {**machine, "seconds": options.seconds, "compared": COMPARED, "rows": rows}
             options.json.write_text(json.dumps(document, indent=2) + "\n")
-    failed = any("error" in found.get(OURS, {}) for found in rows.values())
+    failed = any("error" in part for found in rows.values() for name, part in found.items() if is_ours(name))
     for row, found in rows.items():
         for name in differing(found, workload_of(row).precision):
             print(
                 f"{row} {name}: its loss after {COMPARED} steps is {found[name]['loss']:.6g}, not the peers'"
             )
-            failed |= name == OURS
+            failed |= is_ours(name)
     print(table(rows, options.contenders))
     return int(failed)
 

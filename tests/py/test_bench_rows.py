@@ -74,9 +74,12 @@ def test_bad_options() -> None:
     for row in ("8x8:f32", "8x8x2:f64", ""):
         with pytest.raises(ArgumentTypeError, match=r"BATCHxWIDTHxLAYERS:PRECISION .* got '" + row):
             workloads_of(f"8x8x2:f32,{row}")
-    with pytest.raises(ArgumentTypeError, match="are aicf, eager, graph, jax, scan, compile, got tvm"):
+    with pytest.raises(
+        ArgumentTypeError,
+        match=r"are aicf, aicf\+lt, aicf\+br, aicf\+lt\+br, eager, graph, jax, scan, compile, got tvm",
+    ):
         contenders_of("aicf,tvm")
-    assert contenders_of("scan,aicf") == ["aicf", "scan"]
+    assert contenders_of("scan,aicf+br,aicf") == ["aicf", "aicf+br", "scan"]
 
 
 def failing() -> Iterator[Part]:
@@ -113,4 +116,14 @@ def test_a_contender_that_trains_something_else_is_named() -> None:
     assert differing({**row, "aicf": {"loss": 0.9}}, "f32") == []
     assert differing({"aicf": row["aicf"]}, "f32") == [], "nobody to compare with"
     assert ratio(row) == 1.5
-    assert "| scan      | 1.50        |" in table({"8x8x2:f32": row}, list(row))
+    assert "| scan      | 1.50        | aicf |" in table({"8x8x2:f32": row}, list(row))
+    faster = {**row, "aicf+br": {"us": 1.0, "loss": 0.9}}
+    assert ratio(faster) == 0.5
+    assert "| scan      | 0.50        | aicf+br |" in table({"8x8x2:f32": faster}, list(faster))
+    assert differing(faster, "f32") == ["aicf"], "no variant of ours says what is right"
+
+
+def test_variants_need_a_gpu() -> None:
+    done = run_rows("--rows", ROWS[0], "--contenders", "aicf+br,eager")
+    assert done.returncode == 1
+    assert f"{ROWS[0]} aicf+br: error: ValueError: AICF_BRANCHES need --device cuda" in done.stdout

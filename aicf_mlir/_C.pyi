@@ -252,7 +252,14 @@ def cuda_headers() -> dict[str, str]:
     """The device code that generated CUDA kernels bring along, by the paths by which it is included."""
 
 def product_tile(
-    dtype: str, sm: int, m: int, n: int, batch: int, trans_a: bool, trans_b: bool
+    dtype: str,
+    sm: int,
+    m: int,
+    n: int,
+    batch: int,
+    trans_a: bool,
+    trans_b: bool,
+    allow_tf32: bool = False,
 ) -> ProductTile:
     """The tile that the prebuilt kernels would take; trans_a and trans_b are of the matrices in memory.
 

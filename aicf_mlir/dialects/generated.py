@@ -117,7 +117,8 @@ class Selection:
                 op, self._architecture, body, attrs["shape"], attrs.get("reduced", 0), operands, results
             )
         a, b, *given = operands
-        product = Product(a, b, attrs.get("trans_a", False), attrs.get("trans_b", False))
+        rounds = attrs.get("allow_tf32", False) and self._architecture != "cpu"
+        product = Product(a, b, attrs.get("trans_a", False), attrs.get("trans_b", False), rounds)
         _ = product.layout  # no kernel takes every strides
         z = Tensor(product.element, product.shape, dense_strides(product.shape))
         return Kernel(op, self._architecture, body, product.shape, 0, (z, *given), results, product)

@@ -10,7 +10,7 @@
 namespace aicf::cublaslt {
 
 enum DataType { kF32 = 0, kF64 = 1, kF16 = 2, kBF16 = 14 };
-enum ComputeType { kCompute32F = 68, kCompute64F = 70 };
+enum ComputeType { kCompute32F = 68, kCompute64F = 70, kCompute32FFastTF32 = 77 };
 enum Operation { kAsItIs = 0, kTransposed = 1 };
 enum Epilogue { kDefault = 1, kRelu = 2, kBias = 4, kReluBias = 6, kBiasGradientOfB = 512 };
 enum DescriptorAttribute { kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8 };

@@ -29,6 +29,9 @@ Size = Literal["small", "medium", "large"]
 SIZES: dict[Size, tuple[int, int]] = {"small": (1, 1), "medium": (1024, 1024), "large": (2048, 2048)}
 """Results of such sizes are computed by tiles of 32, 64 and 128; in f32 of 32 and 64."""
 
+TF32 = "tf32"
+"""In the place of an element type: f32 that is rounded to TF32 as it is multiplied."""
+
 
 @dataclass(frozen=True)
 class ProductCase:
@@ -146,6 +149,8 @@ def make(
     results of such a size; with `shared_b` all members have one b.
     """
     m, n, k = sizes
+    allow_tf32 = element == TF32
+    element = "f32" if allow_tf32 else element
 
     def matrix(rows: int, columns: int, of: str = element, repeat: bool = False) -> Tensor:
         pitch = columns + gap
@@ -174,6 +179,7 @@ def make(
         ),
         batch=batch[0] * batch[1],
         inner_batch=batch[1],
+        allow_tf32=allow_tf32,
     )
     tile = tile_of(replace(problem, m=SIZES[size][0], n=SIZES[size][1]) if size else problem)
     if neighbours is None:
@@ -198,20 +204,37 @@ def make(
         operands,
         tuple(results),
         tuple(blocks),
-        _expected(operands, blocks, trans, totals),
+        _expected(operands, blocks, trans, totals, allow_tf32),
     )
 
 
+def rounded_to_tf32(values: Array) -> Array:
+    """f32 with 10 bits of the mantissa: to nearest, ties away from zero."""
+    scale = np.exp2(np.frexp(np.abs(values.astype(np.float64)))[1] - 11)
+    with np.errstate(all="ignore"):
+        nearest = np.trunc(np.abs(values) / scale + 0.5) * scale
+        return np.where(np.isfinite(values), np.copysign(nearest, values), values)
+
+
 def _expected(
-    operands: tuple[Tensor, ...], blocks: list[Array], trans: tuple[bool, bool], totals: bool
+    operands: tuple[Tensor, ...],
+    blocks: list[Array],
+    trans: tuple[bool, bool],
+    totals: bool,
+    allow_tf32: bool,
 ) -> tuple[Array, ...]:
     wide = [view(block, tensor).astype(np.float64) for block, tensor in zip(blocks, operands, strict=True)]
     a, b = (x.swapaxes(-1, -2) if t else x for x, t in zip(wide, trans, strict=False))
     with np.errstate(all="ignore"):
-        z = np.matmul(a, b)
+        z = np.matmul(*map(rounded_to_tf32, (a, b))) if allow_tf32 else np.matmul(a, b)
         v = z + wide[3]
         out = np.where(v > 0, v, np.expm1(v)) + wide[2]
         return (out, z, a[0, 0].sum(-1)) if totals else (out, z)
+
+
+def bytes_of(element: str) -> int:
+    """Of an element in memory."""
+    return size_of("f32" if element == TF32 else element)
 
 
 TRANSPOSES = [(False, False), (False, True), (True, False), (True, True)]
@@ -223,6 +246,7 @@ def tile_cases(target: str = "sm_90") -> Iterator[ProductCase]:
         ("f16", ("small", "medium", "large")),
         ("bf16", ("small", "medium", "large")),
         ("f32", ("small", "large")),
+        (TF32, ("small", "medium", "large")),
         ("f64", ("small",)),
     ]
     for element, sizes in rows:
@@ -240,7 +264,7 @@ def tile_cases(target: str = "sm_90") -> Iterator[ProductCase]:
 
 def other_cases(target: str = "sm_90") -> Iterator[ProductCase]:
     """Batches of two levels, gaps, little alignment, sums of rows, nothing to sum, NaN and infinity."""
-    for element in ("f16", "bf16", "f32", "f64"):
+    for element in ("f16", "bf16", "f32", TF32, "f64"):
         case = lambda name, *args, element=element, **kwargs: make(  # noqa: E731
             f"{element} {name}", element, *args, target=target, **kwargs
         )
@@ -248,8 +272,8 @@ def other_cases(target: str = "sm_90") -> Iterator[ProductCase]:
         yield case("one b", (33, 17, 19), (False, False), batch=(2, 3), shared_b=True)
         yield case("gap of one", (50, 64, 35), (True, False), batch=(2, 1), gap=1)
         yield case("two neighbours", (34, 66, 38), (False, False), gap=2)
-        yield case("little alignment", (48, 64, 32), (False, True), alignment=size_of(element))
-        yield case("alignment of two", (48, 64, 32), (True, True), alignment=2 * size_of(element))
+        yield case("little alignment", (48, 64, 32), (False, True), alignment=bytes_of(element))
+        yield case("alignment of two", (48, 64, 32), (True, True), alignment=2 * bytes_of(element))
         yield case("narrow epilogue", (48, 64, 32), (False, False), neighbours=1)
         for trans in TRANSPOSES:
             flags = "".join("nt"[t] for t in trans)
@@ -264,7 +288,7 @@ def other_cases(target: str = "sm_90") -> Iterator[ProductCase]:
 
 def large_cases(target: str = "sm_90") -> Iterator[ProductCase]:
     """Too much work for the host: tiles as they are chosen, many of them."""
-    for element in ("f16", "bf16", "f32"):
+    for element in ("f16", "bf16", "f32", TF32):
         yield make(f"{element} many tiles", element, (1100, 1480, 200), (False, True), target=target)
         yield make(
             f"{element} many members", element, (120, 136, 64), (True, False), batch=(40, 5), target=target

@@ -90,6 +90,7 @@ void multiply_matrices(float (&sums)[4], const unsigned (&x)[4], const unsigned 
 struct F16 {
   using Element = unsigned short;
   using Wide = float;
+  static constexpr int kStep = 16;
   static float wide(Element x) { return half_to_float(x); }
   static void multiply(float (&sums)[4], const unsigned (&x)[4], const unsigned (&y)[2]) {
     multiply_matrices<F16>(sums, x, y);
@@ -98,10 +99,48 @@ struct F16 {
 struct BF16 {
   using Element = unsigned short;
   using Wide = float;
+  static constexpr int kStep = 16;
   static float wide(Element x) { return __uint_as_float(static_cast<unsigned>(x) << 16); }
   static void multiply(float (&sums)[4], const unsigned (&x)[4], const unsigned (&y)[2]) {
     multiply_matrices<BF16>(sums, x, y);
   }
+};
+struct TF32 {
+  using Element = float;
+  using Wide = float;
+  static constexpr int kStep = 8;
+  static float wide(float x) { return x; }
+  static unsigned read(const float* shared) {
+    const unsigned me = running, first = me / 32 * 32;
+    rows[me] = shared;
+    wait_for(Wait::Warp);
+    unsigned banks = 0;  // each lane has one of its own, or the hardware takes several turns
+    for (unsigned lane = 0; lane < 32; ++lane) banks |= 1u << reinterpret_cast<uintptr_t>(rows[first + lane]) / 4 % 32;
+    if (banks != ~0u) __builtin_trap();
+    wait_for(Wait::Warp);
+    const unsigned bits = bits_as<unsigned>(*shared), magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000) return kNaN;
+    return magnitude == 0x7f800000 ? bits : (bits + 0x1000) & ~0x1fffu;
+  }
+  // Element (row, k) of x and (k, column) of y, by the lane and the register that hold them.
+  static void multiply(float (&sums)[4], const unsigned (&x)[4], const unsigned (&y)[2]) {
+    const unsigned me = running, first = me / 32 * 32, lane = me % 32;
+    std::memcpy(handed[me], x, 16);
+    std::memcpy(handed[me] + 4, y, 8);
+    wait_for(Wait::Warp);
+    const auto part = [&](unsigned position, unsigned quarter, unsigned k) {
+      const unsigned bits = handed[first + position % 8 * 4 + k % 4][quarter];
+      if (bits & 0x1fff && bits != kNaN) __builtin_trap();  // the hardware would cut them off
+      return __uint_as_float(bits);
+    };
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      for (unsigned k = 0; k < 8; ++k)
+        sums[i] += part(row, row / 8 + k / 4 * 2, k) * part(column, 4 + k / 4, k);
+    }
+    wait_for(Wait::Warp);
+  }
+  static constexpr unsigned kNaN = 0x7fffffff;
 };
 struct F32 {
   using Element = float;

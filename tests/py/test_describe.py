@@ -76,6 +76,7 @@ def test_a_function_as_text() -> None:
         "  -> out       %0 f32[4, 5] dense",
         "     trans_a = false",
         "     trans_b = true",
+        "     allow_tf32 = false",
         '     act = "none"',
         '     act_grad = "none"',
         "  at <text>:3",
@@ -107,7 +108,13 @@ def test_the_plan_of_a_step_as_json(device: str) -> None:
     assert [operand["name"] for operand in first["operands"]] == ["a", "b", "bias", "saved"]
     x = {"name": "@x", "dtype": "f32", "shape": [4, 8], "layout": "dense"}
     assert first["operands"][0]["tensors"] == [x] and first["operands"][3]["tensors"] == []
-    assert first["attributes"] == {"trans_a": False, "trans_b": True, "act": "relu", "act_grad": "none"}
+    assert first["attributes"] == {
+        "trans_a": False,
+        "trans_b": True,
+        "allow_tf32": False,
+        "act": "relu",
+        "act_grad": "none",
+    }
     where = {"file": __file__, "line": line("the line of the model")}
     assert first["source"] == [where | {"layer": "encoder: Linear"}, where | {"layer": "Model"}]
 

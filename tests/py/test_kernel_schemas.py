@@ -70,6 +70,7 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("gemm", f32((2, 3, 4), (3, 4, 5)), f32((2, 3, 5)), {}, "expected equal leading dimensions, got a f32[2, 3, 4] and b f32[3, 4, 5]"),
     ("gemm", f32((3, 4), (5, 6)), f32((3, 6)), {}, "expected equal inner dimensions, got 4 of a f32[3, 4] and 5 of b f32[5, 6]"),
     ("gemm", f32((3, 4), (3, 4)), f32((4, 3)), {"trans_a": True}, "out: expected f32[4, 4], got f32[4, 3]"),
+    ("gemm", [("f16", (3, 3))] * 2, [("f16", (3, 3))], {"allow_tf32": True}, "allow_tf32: expected operands of f32, got f16"),
     ("gemm_epilogue", {"a": f32((3, 4)), "b": f32((4, 5)), "bias": f32((5,), (5,))}, {"out": f32((3, 5))}, {}, "bias: expected one tensor or none, got 2"),
     ("gemm_epilogue", {"a": f32((3, 4)), "b": f32((4, 5)), "bias": f32((3,))}, {"out": f32((3, 5))}, {}, "bias: expected f32[5], got f32[3]"),
     ("gemm_epilogue", {"a": f32((3, 4)), "b": f32((4, 5))}, {"out": f32((3, 5)), "pre": f32((3,))}, {}, "pre: expected f32[3, 5], got f32[3]"),

@@ -208,8 +208,8 @@ def test_refuses_unknown_dtypes() -> None:
 @pytest.mark.parametrize(
     ("attrs", "message"),
     [
-        ({"transposed": True}, r"gemm has no attribute transposed; it takes trans_a, trans_b"),
-        ({"dims": [0]}, r"gemm has no attribute dims; it takes trans_a, trans_b"),
+        ({"transposed": True}, r"gemm has no attribute transposed; it takes trans_a, trans_b, allow_tf32"),
+        ({"dims": [0]}, r"gemm has no attribute dims; it takes trans_a, trans_b, allow_tf32"),
         ({"trans_a": 1}, r"attribute 'trans_a': expected a bool, got 1 of type int"),
         ({"trans_a": None}, r"attribute 'trans_a': expected a bool, got None of type NoneType"),
     ],

@@ -66,6 +66,7 @@ def _problem(kernel: Kernel) -> ProductProblem:
         Matrix(layout.trans_b, *layout.b, product.b.alignment),
         layout.batch,
         layout.inner_batch,
+        product.allow_tf32,
     )
 
 

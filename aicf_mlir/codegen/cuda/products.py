@@ -63,6 +63,8 @@ class ProductProblem:
     """Members, of both levels."""
     inner_batch: int = 1
     """Members of the inner level, which divides `batch`."""
+    allow_tf32: bool = False
+    """Of f32: whether a and b are rounded to TF32 where the target has tensor cores for it."""
 
 
 def tile_of(problem: ProductProblem) -> _C.ProductTile:
@@ -72,7 +74,8 @@ def tile_of(problem: ProductProblem) -> _C.ProductTile:
     """
     sm = capability(problem.target)
     sizes = problem.m, problem.n, problem.batch
-    return _C.product_tile(problem.element, sm, *sizes, problem.a.transposed, problem.b.transposed)
+    flags = problem.a.transposed, problem.b.transposed, problem.allow_tf32
+    return _C.product_tile(problem.element, sm, *sizes, *flags)
 
 
 def blocks_of(problem: ProductProblem, tile: _C.ProductTile, totals: bool = False) -> int:

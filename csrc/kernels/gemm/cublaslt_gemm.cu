@@ -100,8 +100,9 @@ __global__ void finish_kernel(const __grid_constant__ GemmProblem p,
 // A product that the library is ready to run: its descriptor, its layouts and the algorithm.
 class CublasLtProduct {
  public:
-  CublasLtProduct(const Library& lib, const GemmProblem& p, const CublasLtPlan& plan)
-      : lib_(lib), p_(p), plan_(plan) {}
+  // `tf32`: f32 operands are rounded to TF32.
+  CublasLtProduct(const Library& lib, const GemmProblem& p, const CublasLtPlan& plan, bool tf32)
+      : lib_(lib), p_(p), plan_(plan), tf32_(tf32) {}
 
   // On `device`, which must be current.
   Status describe(int device, size_t workspace);
@@ -135,6 +136,7 @@ class CublasLtProduct {
   const Library& lib_;
   const GemmProblem p_;
   const CublasLtPlan plan_;
+  const bool tf32_;
   Object handle_ = nullptr;
   Owned descriptor_{lib_.destroy_descriptor};
   Owned a_{lib_.destroy_layout}, b_{lib_.destroy_layout}, z_{lib_.destroy_layout};
@@ -144,10 +146,11 @@ class CublasLtProduct {
 
 Status CublasLtProduct::describe_epilogue() {
   const bool is_f64 = p_.dtype == DType::F64;
+  const cublaslt::ComputeType compute = is_f64  ? cublaslt::kCompute64F
+                                        : tf32_ ? cublaslt::kCompute32FFastTF32
+                                                : cublaslt::kCompute32F;
   AICF_TRY(cublaslt::check(
-      lib_,
-      lib_.create_descriptor(&descriptor_.object, is_f64 ? cublaslt::kCompute64F : cublaslt::kCompute32F,
-                             is_f64 ? cublaslt::kF64 : cublaslt::kF32),
+      lib_, lib_.create_descriptor(&descriptor_.object, compute, is_f64 ? cublaslt::kF64 : cublaslt::kF32),
       "MatmulDescCreate"));
   AICF_TRY(set(cublaslt::kTransA, int32_t{p_.trans_b ? cublaslt::kTransposed : cublaslt::kAsItIs}));
   AICF_TRY(set(cublaslt::kTransB, int32_t{p_.trans_a ? cublaslt::kTransposed : cublaslt::kAsItIs}));
@@ -278,6 +281,7 @@ class CublasLtLaunch : public LaunchState {
 
 }  // namespace
 
+template <bool TF32>
 Status prepare_cublaslt(const KernelVariant& self, const OpDesc& op, const std::string& asked,
                         LaunchPointer* out) {
   const Library* lib = cublaslt::library();
@@ -286,24 +290,32 @@ Status prepare_cublaslt(const KernelVariant& self, const OpDesc& op, const std::
   cudaPointerAttributes memory = {};
   AICF_CUDA_TRY(cudaPointerGetAttributes(&memory, p.out.data));
   const CurrentDevice current(memory.device);
-  auto product = std::make_unique<CublasLtProduct>(*lib, p, cublaslt_plan(op));
+  auto product = std::make_unique<CublasLtProduct>(*lib, p, cublaslt_plan(op), TF32);
   AICF_TRY(product->describe(memory.device, cublaslt_workspace(op)));
   AICF_TRY(product->choose(asked));
   *out = std::make_shared<CublasLtLaunch>(self.name, std::move(product), !asked.empty());
   return Status::ok();
 }
 
+template <bool TF32>
 Status choices_of_cublaslt(const OpDesc& op, std::vector<std::string>* out) {
   const Library* lib = cublaslt::library();
   if (!lib) return Status::unsupported(cublaslt::kMissing);
   int device = 0;
   AICF_CUDA_TRY(cudaGetDevice(&device));
-  CublasLtProduct product(*lib, gemm_problem(op), cublaslt_plan(op));
+  CublasLtProduct product(*lib, gemm_problem(op), cublaslt_plan(op), TF32);
   AICF_TRY(product.describe(device, cublaslt_workspace(op)));
   std::vector<cublaslt::Algorithm> listed;
   AICF_TRY(product.list(&listed));
   for (const cublaslt::Algorithm& algorithm : listed) out->push_back(cublaslt::name_of(*lib, algorithm));
   return Status::ok();
 }
+
+template Status prepare_cublaslt<false>(const KernelVariant&, const OpDesc&, const std::string&,
+                                        LaunchPointer*);
+template Status prepare_cublaslt<true>(const KernelVariant&, const OpDesc&, const std::string&,
+                                       LaunchPointer*);
+template Status choices_of_cublaslt<false>(const OpDesc&, std::vector<std::string>*);
+template Status choices_of_cublaslt<true>(const OpDesc&, std::vector<std::string>*);
 
 }  // namespace aicf

@@ -16,8 +16,11 @@ CublasLtPlan cublaslt_plan(const OpDesc& op);
 
 Status supports_cublaslt(const OpDesc& op);
 size_t cublaslt_workspace(const OpDesc& op);
+// TF32: f32 operands are rounded to it.
+template <bool TF32>
 Status prepare_cublaslt(const KernelVariant& self, const OpDesc& op, const std::string& asked,
                         LaunchPointer* out);
+template <bool TF32>
 Status choices_of_cublaslt(const OpDesc& op, std::vector<std::string>* out);
 
 }  // namespace aicf

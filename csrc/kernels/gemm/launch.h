@@ -30,7 +30,7 @@ struct TiledGemm {
 Status choices_of_tensor_cores(const OpDesc& op, std::vector<std::string>* out);
 TiledGemm tensor_core_gemm(const OpDesc& op, const std::string& choice);
 
-// f16 and bf16 on tensor cores with f32 accumulators; any sizes.
+// f16, bf16 and, of f32, TF32 on tensor cores with f32 accumulators; any sizes.
 Status gemm_tc_cuda(const TiledGemm& gemm, const LaunchContext& ctx);
 // f32 through shared memory and registers, one block of threads per 64x64 or 32x32 tile; any sizes.
 Status gemm_tiled_64x64_cuda(const GemmProblem& p, const LaunchContext& ctx);

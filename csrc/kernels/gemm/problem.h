@@ -9,6 +9,10 @@
 namespace aicf {
 
 constexpr Attr<bool> kTransA{"trans_a", false}, kTransB{"trans_b", false};
+// Of f32 operands: they may be rounded to TF32, 10 bits of the mantissa, before they are multiplied. Products
+// of two of them are exact in f32, and the sums stay f32. A kernel that rounds is named "tf32"; others take
+// such an operation too.
+constexpr Attr<bool> kAllowTF32{"allow_tf32", false};
 constexpr Attr<Act> kAct{"act", Act::None}, kActGrad{"act_grad", Act::None};
 
 // The products of a batch stand in two levels, as those of [batch, heads, time, size] do.

@@ -31,7 +31,7 @@ int tensor_core_side(int64_t m, int64_t n, int64_t batch) {
 }
 
 Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t batch, bool trans_a, bool trans_b,
-                    ProductTile* out) {
+                    bool allow_tf32, ProductTile* out) {
   const auto decide = [&](const ProductTile& found) {
     *out = found;
     return Status::ok();
@@ -43,6 +43,12 @@ Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t batch, bo
     if (side == 128) return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", format, Tensor128, 8));
     if (side == 64) return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", format, Tensor64, 8));
     return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", format, Tensor32, 8));
+  }
+  if (dtype == DType::F32 && sm >= kSmAsyncCopies && allow_tf32) {
+    const int side = tensor_core_side(m, n, batch);
+    if (side == 128) return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", "TF32", TF32Tensor128, 4));
+    if (side == 64) return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", "TF32", TF32Tensor64, 4));
+    return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", "TF32", TF32Tensor32, 4));
   }
   if (dtype == DType::F32 && sm >= kSmAsyncCopies) {
     if (is_large_result(m, n)) return decide(TILE("registers.cuh", "RegisterProduct", "F32", Register64, 4));

@@ -5,7 +5,7 @@
 
 namespace aicf {
 
-// Compute capability: copies to shared memory in the background, and bf16 on tensor cores.
+// Compute capability: copies to shared memory in the background, and bf16 and TF32 on tensor cores.
 constexpr int kSmAsyncCopies = 80;
 
 // The side of the square tiles on tensor cores: the largest that still give every multiprocessor of a large
@@ -29,9 +29,10 @@ struct ProductTile {
   int neighbours;  // that an epilogue gets at most
 };
 
-// The tile that the first fitting row of the registry would take; trans_a and trans_b are of the matrices in
-// memory. Unsupported where there is none for dtype and compute capability.
+// The tile that the first fitting row of the registry, but for those of cuBLASLt, would take; trans_a and
+// trans_b are of the matrices in memory, allow_tf32 as in problem.h. Unsupported where there is none for
+// dtype and compute capability.
 Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t batch, bool trans_a, bool trans_b,
-                    ProductTile* out);
+                    bool allow_tf32, ProductTile* out);
 
 }  // namespace aicf

@@ -19,6 +19,8 @@ Status product_type(const OpDesc& op, TensorDesc* result) {
   const TensorDesc &a = op.in("a"), &b = op.in("b");
   AICF_TRY(expect_float(op, "a", a));
   AICF_TRY(expect_dtype(op, "b", b, a.dtype));
+  if (op.attrs.get(kAllowTF32) && a.dtype != DType::F32)
+    return refuse(op, "allow_tf32: expected operands of f32, got ", dtype_name(a.dtype));
   if (a.rank < 2) return refuse(op, "a: expected rank 2 or more, got ", a.str());
   AICF_TRY(expect_rank(op, "b", b, a.rank));
   for (int i = 0; i < a.rank - 2; ++i) {
@@ -123,14 +125,30 @@ Status supports_tiled_64x64(const OpDesc& op) {
   return Status::ok();
 }
 
+Status needs_tf32(const OpDesc& op) {
+  AICF_TRY(needs_dtype(op, DType::F32));
+  return op.attrs.get(kAllowTF32) ? Status::ok() : decline("needs allow_tf32");
+}
+
+Status supports_product_of_tf32(const OpDesc& op) {
+  AICF_TRY(needs_tf32(op));
+  return supports_product(op);
+}
+
 template <DType dtype>
 Status supports_cublaslt_of(const OpDesc& op) {
   AICF_TRY(needs_dtype(op, dtype));
   return supports_cublaslt(op);
 }
 
+Status supports_cublaslt_of_tf32(const OpDesc& op) {
+  AICF_TRY(needs_tf32(op));
+  return supports_cublaslt(op);
+}
+
 // In order of preference.
-constexpr Prepare by_cublaslt = AICF_CUDA(prepare_cublaslt);
+constexpr Prepare by_cublaslt = AICF_CUDA(prepare_cublaslt<false>);
+constexpr Prepare by_cublaslt_in_tf32 = AICF_CUDA(prepare_cublaslt<true>);
 constexpr Prepare tensor_cores =
     AICF_CUDA((prepare_chosen<choices_of_tensor_cores, tensor_core_gemm, gemm_tc_cuda>));
 constexpr Prepare cpu_blas = prepare_chosen<choices_of_cpu_blas, cpu_blas_gemm, gemm_cpu_blas>;
@@ -141,13 +159,18 @@ constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>
 #define AICF_CUBLASLT_ROW(op, type, dtype)                                                                \
   choosing(cublaslt_row(op type "_cublaslt", op, kSmAny, by_cublaslt, supports_cublaslt_of<DType::dtype>, \
                         cublaslt_workspace),                                                              \
-           AICF_CUDA(choices_of_cublaslt))
+           AICF_CUDA(choices_of_cublaslt<false>))
 #define AICF_GEMM_ROWS(op)                                                                                  \
   AICF_CUBLASLT_ROW(op, "_f16", F16), AICF_CUBLASLT_ROW(op, "_bf16", BF16),                                 \
+      choosing(cublaslt_row(op "_tf32_cublaslt", op, kSmAsyncCopies, by_cublaslt_in_tf32,                   \
+                            supports_cublaslt_of_tf32, cublaslt_workspace),                                 \
+               AICF_CUDA(choices_of_cublaslt<true>)),                                                       \
       AICF_CUBLASLT_ROW(op, "_f32", F32), AICF_CUBLASLT_ROW(op, "_f64", F64),                               \
       choosing(cuda_row(op "_f16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::F16>),   \
                choices_of_tensor_cores),                                                                    \
       choosing(cuda_row(op "_bf16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::BF16>), \
+               choices_of_tensor_cores),                                                                    \
+      choosing(cuda_row(op "_tf32_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of_tf32),         \
                choices_of_tensor_cores),                                                                    \
       cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled_64x64),               \
       cuda_row(op "_f32_tiled_32x32", op, kSmAsyncCopies, tiled_32x32, supports_product_of<DType::F32>),    \
@@ -160,7 +183,8 @@ constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>
 constexpr KernelVariant kVariants[] = {AICF_GEMM_ROWS("gemm"), AICF_GEMM_ROWS("gemm_epilogue")};
 
 constexpr const char* kNumerics =
-    "sums in f32 (f64 for f64), in an order that the kernel fixes; each result rounded once";
+    "a and b may be rounded to TF32 with allow_tf32; sums in f32 (f64 for f64), in an order that the kernel "
+    "fixes; each result rounded once";
 
 }  // namespace
 
@@ -184,22 +208,22 @@ static const Family family([](KernelRegistry& registry) {
                         "op(a) op(b), of rank 2, or more with equal leading dimensions",
                         {strided("a"), strided("b")},
                         {strided("out")},
-                        {optional(kTransA), optional(kTransB)},
+                        {optional(kTransA), optional(kTransB), optional(kAllowTF32)},
                         {},
                         kNumerics,
                         check_product});
-  registry.add(
-      OpSchema{3,
-               "GemmEpilogue",
-               "gemm_epilogue",
-               "z = op(a) op(b) [+ bias]; pre = z; out = act(z), or the gradient of act_grad from z and "
-               "saved; bias_grad = sums of op(a) along k",
-               {strided("a"), strided("b"), maybe("bias"), strided(maybe("saved"))},
-               {strided("out"), strided(maybe("pre")), maybe("bias_grad")},
-               {optional(kTransA), optional(kTransB), optional(kAct), optional(kActGrad)},
-               {{"out", "saved"}},  // each element is read by the thread that then writes it
-               kNumerics,
-               check_gemm_epilogue});
+  registry.add(OpSchema{
+      3,
+      "GemmEpilogue",
+      "gemm_epilogue",
+      "z = op(a) op(b) [+ bias]; pre = z; out = act(z), or the gradient of act_grad from z and "
+      "saved; bias_grad = sums of op(a) along k",
+      {strided("a"), strided("b"), maybe("bias"), strided(maybe("saved"))},
+      {strided("out"), strided(maybe("pre")), maybe("bias_grad")},
+      {optional(kTransA), optional(kTransB), optional(kAllowTF32), optional(kAct), optional(kActGrad)},
+      {{"out", "saved"}},  // each element is read by the thread that then writes it
+      kNumerics,
+      check_gemm_epilogue});
   registry.add(
       OpSchema{39,
                "GemmMap",
@@ -207,10 +231,11 @@ static const Family family([](KernelRegistry& registry) {
                "y: the body at each point of z = op(a) op(b), of z and the x there; it indexes tables",
                {strided("a"), strided("b"), strided(many("x")), strided(many("table"))},
                {strided(any("y"))},
-               {optional(kTransA), optional(kTransB), required(kBody)},
+               {optional(kTransA), optional(kTransB), optional(kAllowTF32), required(kBody)},
                {},  // which pairs may share memory, its code knows
-               "z and the body in f32 (f64 for f64), in an order that the kernel fixes; each result "
-               "rounded once",
+               "a and b may be rounded to TF32 with allow_tf32; z and the body in f32 (f64 for f64), in an "
+               "order that the "
+               "kernel fixes; each result rounded once",
                check_gemm_map,
                nullptr,
                true});

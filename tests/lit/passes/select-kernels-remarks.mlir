@@ -2,6 +2,8 @@
 // RUN: aicf-opt %s -p "select-kernels{target=sm_90}" --remarks --split-input-file --verify-diagnostics
 
 func.func @small(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  // expected-remark@+9 {{kernel gemm_tf32_cublaslt declined: needs allow_tf32}}
+  // expected-remark@+8 {{kernel gemm_tf32_tc declined: needs allow_tf32}}
   // expected-remark@+7 {{kernel gemm_f16_cublaslt declined: needs f16, got f32}}
   // expected-remark@+6 {{kernel gemm_bf16_cublaslt declined: needs bf16, got f32}}
   // expected-remark@+5 {{kernel gemm_f32_cublaslt declined: needs cuBLASLt: a target with +cublaslt}}

@@ -37,3 +37,21 @@ func.func @choose(%a: tensor<64x64xf32>, %h: tensor<64x64xf16>, %o: tensor<64x63
   %5 = kernel.reduce_sum x(%a) {dims = array<i64: 0, 1>} : (tensor<64x64xf32>) -> tensor<f32>
   func.return %5 : tensor<f32>
 }
+
+// What may be rounded to TF32 is rounded where there are tensor cores for it; the CPU computes in f32. The library is not asked
+// for a bias gradient beside it.
+// CPU-LABEL:  func.func @tf32
+// SM90-LABEL: func.func @tf32
+// LT-LABEL:   func.func @tf32
+func.func @tf32(%a: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  // CPU:  kernel.gemm a(%a) b(%a) {allow_tf32 = true} id "gemm_cpu_blas" :
+  // SM90: kernel.gemm a(%a) b(%a) {allow_tf32 = true} id "gemm_tf32_tc" :
+  // LT:   kernel.gemm a(%a) b(%a) {allow_tf32 = true} id "gemm_tf32_cublaslt" workspace 16384 :
+  %0 = kernel.gemm a(%a) b(%a) {allow_tf32 = true} : tensor<64x64xf32>
+  // SM90: kernel.gemm_epilogue {{.*}} id "gemm_epilogue_tf32_tc"
+  // LT:   kernel.gemm_epilogue {{.*}} id "gemm_epilogue_tf32_cublaslt"
+  %1 = kernel.gemm_epilogue a(%0) b(%a) -> out {act = "relu", allow_tf32 = true} : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  // LT: kernel.gemm_epilogue {{.*}} -> out, bias_grad {{.*}} id "gemm_epilogue_tf32_tc"
+  %2, %3 = kernel.gemm_epilogue a(%1) b(%a) -> out, bias_grad {allow_tf32 = true, trans_a = true} : (tensor<64x64xf32>, tensor<64x64xf32>) -> (tensor<64x64xf32>, tensor<64xf32>)
+  func.return %2 : tensor<64x64xf32>
+}

@@ -11,6 +11,7 @@
 // CHECK-NEXT:   -> out       %y f32[4, 5] dense
 // CHECK-NEXT:      trans_a = false
 // CHECK-NEXT:      trans_b = true
+// CHECK-NEXT:      allow_tf32 = false
 // CHECK-NEXT:      act = "relu"
 // CHECK-NEXT:      act_grad = "none"
 // CHECK-NEXT:   at model.py:12, layer head: Linear

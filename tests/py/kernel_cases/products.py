@@ -50,6 +50,8 @@ def gemm(make: Maker) -> Iterator[Case]:
     for i, (batch, product, ta, tb, places) in enumerate(_strided_products()):
         fill = make.normal if i % 4 == 0 else make.integers
         yield strided_product(make, fill, batch, product, ta, tb, {}, places, epilogue=False)
+    if make.dtype == "f32":
+        yield from _in_tf32(make, epilogue=False)
 
 
 def gemm_epilogue(make: Maker) -> Iterator[Case]:
@@ -79,6 +81,26 @@ def gemm_epilogue(make: Maker) -> Iterator[Case]:
         fill = make.normal if i % 4 == 0 else make.integers
         option = next(some) if batch else options[i % len(options)]
         yield strided_product(make, fill, batch, product, ta, tb, option, places, epilogue=True)
+    if make.dtype == "f32":
+        yield from _in_tf32(make, epilogue=True)
+
+
+def _in_tf32(make: Maker, *, epilogue: bool) -> Iterator[Case]:
+    """Products that may round their operands, a sample of all others; small whole numbers are exact in TF32."""
+    options: list[dict[str, Any]] = [{}]
+    if epilogue:
+        options = [
+            {"bias": True, "pre": True, "act": "relu"},
+            {"bias_grad": True},
+            {"act_grad": "relu"},
+            {"bias": True},
+        ]
+    for number, (batch, product, ta, tb, places) in enumerate(_strided_products()):
+        fill = make.normal if number % 2 == 0 else make.integers
+        option = {**options[number % len(options)], "allow_tf32": True}
+        if batch:
+            option.pop("bias_grad", None)
+        yield strided_product(make, fill, batch, product, ta, tb, option, places, epilogue=epilogue)
 
 
 GAPS: list[dict[str, int]] = [{}, {"gap": 8}, {"gap": 16, "offset": 8}, {"gap": 3}, {"gap": 8, "offset": 1}]
@@ -164,7 +186,7 @@ def strided_product(
         for shape, place in zip(shapes.values(), located, strict=False)
     ]
     smooth = {option.get("act", "none"), option.get("act_grad", "none")} <= {"none", "relu"}
-    attrs = {name: value for name, value in option.items() if name in ("act", "act_grad")}
+    attrs = {name: value for name, value in option.items() if name in ("act", "act_grad", "allow_tf32")}
     return Case(
         f"{batch} {m}x{n}x{k} {ta:d}{tb:d} {option} {located}",
         inputs,

@@ -1,4 +1,4 @@
-// The instructions that C++ has no words for: copies in the background, tensor cores, 16-bit floats.
+// The instructions that C++ has no words for: copies in the background, tensor cores, 16-bit floats, TF32.
 #pragma once
 
 namespace aicf::gemm {
@@ -48,13 +48,15 @@ __device__ __forceinline__ void read_matrices(unsigned (&to)[4], const void* row
 }
 
 // The element types: what is in memory, what sums are in. The 16-bit ones are bits here, whatever type the
-// surroundings have for them. `multiply` adds the product of x [16, 16] and y [16, 8] to the sums [16, 8], by
-// a whole warp: lane l holds of each quarter of x (upper left, lower left, upper right, lower right) and of
-// each half of y transposed what read_matrices gives, and the sums (l / 4, l % 4 * 2), its right neighbour,
-// and both of these eight rows below.
+// surroundings have for them. `multiply` adds the product of x [16, kStep] and y [kStep, 8] to the sums
+// [16, 8], by a whole warp: lane l holds a part of each quarter of x (upper left, lower left, upper right,
+// lower right) and of each half of y transposed, and the sums (l / 4, l % 4 * 2), its right neighbour, and
+// both of these eight rows below. Of 16-bit elements the parts are what read_matrices gives, of TF32 what
+// `TF32::read` gives of the element (l / 4, l % 4) of the quarter or half.
 struct F16 {
   using Element = unsigned short;
   using Wide = float;
+  static constexpr int kStep = 16;
   static __device__ __forceinline__ float wide(Element x) {
     float y;
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
@@ -72,6 +74,7 @@ struct F16 {
 struct BF16 {
   using Element = unsigned short;
   using Wide = float;
+  static constexpr int kStep = 16;
   static __device__ __forceinline__ float wide(Element x) {
     return __uint_as_float(static_cast<unsigned>(x) << 16);
   }
@@ -79,6 +82,27 @@ struct BF16 {
                                                   const unsigned (&y)[2]) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
+  }
+};
+// f32 in memory. A product takes 10 bits of the mantissa: to nearest, ties away from zero.
+struct TF32 {
+  using Element = float;
+  using Wide = float;
+  static constexpr int kStep = 8;
+  static __device__ __forceinline__ float wide(float x) { return x; }
+  // By a whole warp, each lane from a bank of shared memory of its own.
+  static __device__ __forceinline__ unsigned read(const float* shared) {
+    unsigned y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(*shared));
+    return y;
+  }
+  static __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&x)[4],
+                                                  const unsigned (&y)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));

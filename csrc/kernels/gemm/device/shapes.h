@@ -8,31 +8,40 @@
 namespace aicf::gemm {
 
 // A tile of an operand in shared memory has the order that the operand has in memory: rows along k, or along
-// the EXTENT, m or n. The padding of 16 bytes a row keeps rows aligned, and puts eight rows that follow each
-// other in different banks. BYTES are those of an element.
-template <bool ALONG_K, int EXTENT, int BK, int BYTES>
+// the EXTENT, m or n. PADDING elements behind each row keep rows aligned to 16 bytes, and put the rows that
+// are read together in different banks.
+template <bool ALONG_K, int EXTENT, int BK, int PADDING>
 struct OperandTile {
   static constexpr int kRows = ALONG_K ? EXTENT : BK;
   static constexpr int kColumns = ALONG_K ? BK : EXTENT;
-  static constexpr int kPitch = kColumns + 16 / BYTES;
+  static constexpr int kPitch = kColumns + PADDING;
   static constexpr int kElements = kRows * kPitch;
   static constexpr int kAlongExtent = ALONG_K ? kPitch : 1;  // elements from neighbour to neighbour
   static constexpr int kAlongK = ALONG_K ? 1 : kPitch;
 };
 
 // Tensor cores: a block computes BM x BN, a warp WM x WN of it, STAGES tiles of BK steps of k are under way.
-template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_>
+// BYTES are those of an element.
+template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_, int BYTES_>
 struct TensorShape {
   static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, STAGES = STAGES_;
-  static constexpr int kBytes = 2;
+  static constexpr int kBytes = BYTES_;
   static constexpr int kThreads = (BM / WM) * (BN / WN) * 32;
   static constexpr int kResident = 512 / kThreads;  // blocks of a multiprocessor, at least: 128 registers
   static constexpr int kParts = 1;
   static constexpr int kSumPitch = BN + 8;  // the pairs of sums of half a warp lie in 32 banks
+  // Elements of 16 bits are read by rows of 16 bytes, eight at a time. Of 32 bits a warp reads eight of the
+  // extent by four of k at a time: the rows that it reads stand 4 banks apart, or 8 where there are four.
+  template <bool ALONG_K>
+  static constexpr int kPadding = kBytes == 2 || ALONG_K ? 16 / kBytes : 32 / kBytes;
 };
-using Tensor128 = TensorShape<128, 128, 32, 64, 32, 3>;
-using Tensor64 = TensorShape<64, 64, 32, 32, 32, 3>;
-using Tensor32 = TensorShape<32, 32, 64, 16, 16, 3>;
+using Tensor128 = TensorShape<128, 128, 32, 64, 32, 3, 2>;
+using Tensor64 = TensorShape<64, 64, 32, 32, 32, 3, 2>;
+using Tensor32 = TensorShape<32, 32, 64, 16, 16, 3, 2>;
+// As many bytes of a row, so as much shared memory.
+using TF32Tensor128 = TensorShape<128, 128, 16, 64, 32, 3, 4>;
+using TF32Tensor64 = TensorShape<64, 64, 16, 32, 32, 3, 4>;
+using TF32Tensor32 = TensorShape<32, 32, 32, 16, 16, 3, 4>;
 
 // f32 in registers: a thread computes TM x TN. GROUPS > 1 divides each tile of k over groups of warps that
 // keep sums of their own, added at the end from the first to the last: small results have few tiles, and one
@@ -47,6 +56,8 @@ struct RegisterShape {
   static constexpr int kGroupK = BK / GROUPS;
   static constexpr int kParts = GROUPS;
   static constexpr int kSumPitch = BN + 4;
+  template <bool ALONG_K>
+  static constexpr int kPadding = 16 / kBytes;  // eight rows that follow each other lie in different banks
   static_assert(kGroupK % 4 == 0, "a fragment holds four steps of k");
 };
 using Register64 = RegisterShape<64, 64, 16, 8, 4, 1, 3>;
@@ -63,8 +74,8 @@ using Element16 = ElementShape;
 // What a block has in shared memory: the stages of both operands, and later the sums with a number a thread.
 template <class Shape, bool TRANS_A, bool TRANS_B>
 struct SharedMemory {
-  using A = OperandTile<!TRANS_A, Shape::BM, Shape::BK, Shape::kBytes>;
-  using B = OperandTile<TRANS_B, Shape::BN, Shape::BK, Shape::kBytes>;
+  using A = OperandTile<!TRANS_A, Shape::BM, Shape::BK, Shape::template kPadding<!TRANS_A>>;
+  using B = OperandTile<TRANS_B, Shape::BN, Shape::BK, Shape::template kPadding<TRANS_B>>;
   static constexpr int kStage = A::kElements + B::kElements;  // elements
   static constexpr int kStages = Shape::STAGES * kStage * Shape::kBytes;
   static constexpr int kSums = (Shape::kParts * Shape::BM * Shape::kSumPitch + Shape::kThreads) * 4;

@@ -1,14 +1,14 @@
-// The product in f16 and bf16 on tensor cores, sums in f32.
+// The product in f16, bf16 and TF32 on tensor cores, sums in f32.
 //
-// All shapes give the same bits: each sum runs over k in steps of 16 from its start to its end.
+// All shapes give the same bits: each sum runs over k in steps of Format::kStep from its start to its end.
 #pragma once
 #include "kernels/gemm/device/tiles.cuh"
 
 namespace aicf::gemm {
 
-constexpr int kStep = 16;  // of m, n and k: one read of four matrices
+constexpr int kBlock = 16;  // of m and n: what is read at once
 
-// A 16 x 16 block of op(a) at `block`, in the order of Format::multiply.
+// 16 x Format::kStep elements of op(a) at `block`, in the order of Format::multiply.
 template <class Tile, bool ALONG_K>
 __device__ __forceinline__ void read_a(unsigned (&to)[4], const unsigned short* block) {
   const int lane = threadIdx.x % 32;
@@ -17,7 +17,17 @@ __device__ __forceinline__ void read_a(unsigned (&to)[4], const unsigned short* 
   read_matrices<!ALONG_K>(to, block + m * Tile::kAlongExtent + k * Tile::kAlongK);
 }
 
-// A 16 x 16 block of op(b): two blocks of eight columns, in the order of Format::multiply.
+template <class Tile, bool ALONG_K>
+__device__ __forceinline__ void read_a(unsigned (&to)[4], const float* block) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int quarter = 0; quarter < 4; ++quarter) {
+    const int m = lane / 4 + quarter % 2 * 8, k = lane % 4 + quarter / 2 * 4;
+    to[quarter] = TF32::read(block + m * Tile::kAlongExtent + k * Tile::kAlongK);
+  }
+}
+
+// Format::kStep x 16 elements of op(b): two blocks of eight columns, in the order of Format::multiply.
 template <class Tile, bool ALONG_K>
 __device__ __forceinline__ void read_b(unsigned (&to)[2][2], const unsigned short* block) {
   const int lane = threadIdx.x % 32;
@@ -28,11 +38,22 @@ __device__ __forceinline__ void read_b(unsigned (&to)[2][2], const unsigned shor
   to[0][0] = four[0], to[0][1] = four[1], to[1][0] = four[2], to[1][1] = four[3];
 }
 
+template <class Tile, bool ALONG_K>
+__device__ __forceinline__ void read_b(unsigned (&to)[2][2], const float* block) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int part = 0; part < 4; ++part) {
+    const int n = lane / 4 + part / 2 * 8, k = lane % 4 + part % 2 * 4;
+    to[part / 2][part % 2] = TF32::read(block + n * Tile::kAlongExtent + k * Tile::kAlongK);
+  }
+}
+
 // The sums of a warp, WM x WN.
 template <class Format, class Shape, bool TRANS_A, bool TRANS_B>
 struct WarpSums {
+  using T = typename Format::Element;
   using Shared = SharedMemory<Shape, TRANS_A, TRANS_B>;
-  static constexpr int kDown = Shape::WM / kStep, kAcross = Shape::WN / kStep;
+  static constexpr int kDown = Shape::WM / kBlock, kAcross = Shape::WN / kBlock;
   float sums[kDown][kAcross][2][4] = {};
 
   __device__ __forceinline__ static int first_row() {
@@ -43,20 +64,20 @@ struct WarpSums {
   }
 
   // Adds the products of a stage.
-  __device__ __forceinline__ void add(const unsigned short* stage) {
+  __device__ __forceinline__ void add(const T* stage) {
     using A = typename Shared::A;
     using B = typename Shared::B;
-    const unsigned short* a = stage + first_row() * A::kAlongExtent;
-    const unsigned short* b = stage + A::kElements + first_column() * B::kAlongExtent;
+    const T* a = stage + first_row() * A::kAlongExtent;
+    const T* b = stage + A::kElements + first_column() * B::kAlongExtent;
 #pragma unroll
-    for (int k = 0; k < Shape::BK; k += kStep) {
+    for (int k = 0; k < Shape::BK; k += Format::kStep) {
       unsigned x[kDown][4], y[kAcross][2][2];
 #pragma unroll
       for (int i = 0; i < kDown; ++i)
-        read_a<A, !TRANS_A>(x[i], a + i * kStep * A::kAlongExtent + k * A::kAlongK);
+        read_a<A, !TRANS_A>(x[i], a + i * kBlock * A::kAlongExtent + k * A::kAlongK);
 #pragma unroll
       for (int j = 0; j < kAcross; ++j)
-        read_b<B, TRANS_B>(y[j], b + j * kStep * B::kAlongExtent + k * B::kAlongK);
+        read_b<B, TRANS_B>(y[j], b + j * kBlock * B::kAlongExtent + k * B::kAlongK);
 #pragma unroll
       for (int i = 0; i < kDown; ++i)
 #pragma unroll
@@ -77,7 +98,7 @@ struct WarpSums {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const float (&four)[4] = sums[i][j][half];
-          float* at = first + i * kStep * Shape::kSumPitch + j * kStep + half * 8;
+          float* at = first + i * kBlock * Shape::kSumPitch + j * kBlock + half * 8;
           *reinterpret_cast<float2*>(at) = make_float2(four[0], four[1]);
           *reinterpret_cast<float2*>(at + 8 * Shape::kSumPitch) = make_float2(four[2], four[3]);
         }
@@ -94,7 +115,7 @@ struct TensorCoreProduct {
   static __device__ __forceinline__ void run(const Problem& p, const void* a, const void* b,
                                              const Epilogue& epilogue, const Totals& totals,
                                              unsigned char* shared) {
-    using T = unsigned short;
+    using T = typename Format::Element;
     constexpr int kStage = SharedMemory<Shape, TRANS_A, TRANS_B>::kStage;
     T* stages = reinterpret_cast<T*>(shared);
     float* out = reinterpret_cast<float*>(shared);

@@ -89,7 +89,7 @@ __device__ __forceinline__ void finish_tile(const Problem& p, const float* sums,
 template <class Format, class Shape, bool TRANS_A>
 struct RowTotals {
   using T = typename Format::Element;
-  using Tile = OperandTile<!TRANS_A, Shape::BM, Shape::BK, Shape::kBytes>;
+  using Tile = typename SharedMemory<Shape, TRANS_A, false>::A;
   static constexpr int kShares = Shape::kThreads / Shape::BM;
   static constexpr int kLength = Shape::BK / kShares;
   static_assert(kShares >= 1 && Shape::kThreads % Shape::BM == 0 && Shape::BK % kShares == 0,

@@ -264,3 +264,21 @@ func.func @argument(%x: tensor<4x2xf32, strided<[6, 1]>>) -> tensor<4x2xf32> {
 %x = "test.op"() : () -> tensor<4x2xf32>
 // expected-error@below {{expected the results of launches at their places in tensor<4x2xf32>, got tensor<4x2xf32>}}
 %j = kernel.join %x : tensor<4x2xf32>
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xf64>
+// expected-error@below {{gemm: allow_tf32: expected operands of f32, got f64}}
+%y = kernel.gemm a(%x) b(%x) {allow_tf32 = true} : tensor<8x8xf64>
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xbf16>
+// expected-error@below {{gemm_epilogue: allow_tf32: expected operands of f32, got bf16}}
+%y = kernel.gemm_epilogue a(%x) b(%x) -> out {act = "relu", allow_tf32 = true} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xf64>
+// expected-error@below {{gemm_map: allow_tf32: expected operands of f32, got f64}}
+%y = kernel.gemm_map a(%x) b(%x) x(%x) {allow_tf32 = true, body = @any} : tensor<8x8xf64>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,14 @@ class Arithmetic:
     def widen(self, operand: Array) -> Array:
         """An operand as the op computes with it: floats as float64, integers and booleans as they are."""
         return widen(operand)
+
+    def factor(self, operand: Array) -> Array:
+        """An operand, widened, of a product that may round it to TF32: as it is, for the exact product is what it means."""
+        return operand
+
+    def factors(self, operands: Sequence[Array], allow_tf32: bool) -> list[Array]:
+        """The operands of a product, widened; the first two are multiplied."""
+        return [*map(self.factor, operands[:2]), *operands[2:]] if allow_tf32 else list(operands)
 
     def round(self, values: Array, element: str) -> Array:
         """A result of the element type, from what the op computed."""
@@ -50,11 +59,29 @@ def compute_epsilon(dtype: np.dtype[Any]) -> float:
     return precision(compute_type(dtype))[0]
 
 
+TF32_EPSILON = 2.0**-11
+"""How far TF32 rounds to nearest, relative to a number; twice as far where the other bits are cut off."""
+
+
+class InTF32(Arithmetic):
+    """As kernels may multiply with `allow_tf32`: factors move by as much as a rounding to TF32 may move them."""
+
+    def __init__(self, seed: int):
+        self._generator = np.random.default_rng(seed)
+
+    def factor(self, operand: Array) -> Array:
+        """The operand, moved; whole numbers that TF32 holds stay."""
+        with np.errstate(all="ignore"):
+            whole = (operand == np.rint(operand)) & (np.abs(operand) <= 1.0 / TF32_EPSILON)
+            moved = operand * (1.0 + TF32_EPSILON * self._generator.integers(-2, 3, operand.shape))
+            return np.where(whole, operand, moved)
+
+
 MIXER = np.uint64(0x9E3779B97F4A7C15)
 """Odd, of 64 bits that look random: a product with it has in its upper half a bit of every bit of the other factor."""
 
 
-class Disturbed(Arithmetic):
+class Disturbed(InTF32):
     """As another order of summation would be: operands move by up to two units in the last place of float32.
 
     Of float64 where they are float64. Kernels compute in these types, so results move to a neighbour here and
@@ -63,7 +90,7 @@ class Disturbed(Arithmetic):
     """
 
     def __init__(self, seed: int, alike: bool = False):
-        self._generator = np.random.default_rng(seed)
+        super().__init__(seed)
         self._alike = alike
 
     def widen(self, operand: Array) -> Array:

@@ -312,6 +312,7 @@ def meaning(
     given, results_of = counts or (None, None)
     with np.errstate(all="ignore"):
         widened = [arithmetic.widen(array) for array in inputs]
+        widened = arithmetic.factors(widened, attrs.get("allow_tf32") is True)
         call = Call(
             segments(schema.inputs, given, widened),
             attrs,

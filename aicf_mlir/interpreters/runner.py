@@ -12,6 +12,7 @@ from xdsl.ir import Operation
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.properties import bool_attr
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 Operands = Sequence[Array]
@@ -33,7 +34,9 @@ def run_meaning(
 ) -> tuple[Array, ...]:
     """The results of `op`, each rounded once to the type that it declares."""
     with np.errstate(all="ignore"):
-        values = meaning(op, [arithmetic.widen(operand) for operand in operands])
+        widened = [arithmetic.widen(operand) for operand in operands]
+        allowed = op.properties.get("allow_tf32")
+        values = meaning(op, arithmetic.factors(widened, allowed == bool_attr(True)))
         results = values if isinstance(values, tuple) else (values,)
         rounded = [
             arithmetic.round(np.asarray(value), element_name(element_type(result)))

@@ -1,8 +1,9 @@
 """What this machine reaches with the kernels that the plans run: bytes a second of a copy, operations a second of a product.
 
 Both are launches of the runtime, measured by the marks that measure a step: `copy` between two arenas that no cache holds, and
-`gemm` of square matrices of a few sizes, for each element type when a plan first has it. Each runs some times and the fastest
-counts, for a floor is what can be reached. They are measured once in a process for a device and a number of threads.
+`gemm` of square matrices of a few sizes, for each element type when a plan first has it, "tf32" for f32 that may be rounded to it.
+Each runs some times and the fastest counts, for a floor is what can be reached. They are measured once in a process for a device
+and a number of threads.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from functools import cache
 from aicf_mlir import _C
 from aicf_mlir.dtypes import byte_size
 from aicf_mlir.errors import SelectionError
+from aicf_mlir.ir.attributes import AttributeValue
 from aicf_mlir.ir.registry import TensorSpec, Use, select_kernel
+from aicf_mlir.profiling.work import TF32
 
 RUNS = 10
 LONGEST = 0.3
@@ -24,6 +27,8 @@ COPIED = {"cpu": 64 << 20, "cuda": 256 << 20}
 """Bytes that are copied, by the kind of device."""
 SIDES = {"cpu": (256, 512, 1024), "cuda": (2048, 4096)}
 """Rows and columns of the matrices: which size is the fastest depends on caches and on who else computes."""
+
+NO_ATTRIBUTES: Mapping[str, AttributeValue] = {}
 
 FILLING = 0x3C
 """Of every byte of the operands: a small number in every type. Zeros would cost a GPU less power, and run faster."""
@@ -63,17 +68,24 @@ def _copy_rate(device: str, threads: int) -> float:
 def _product_rate(device: str, threads: int, element: str) -> float | None:
     rates: list[float] = []
     for side in SIDES[device.partition(":")[0]]:
-        tensor = (element, (side, side))
+        tensor = ("f32" if element == TF32 else element, (side, side))
+        attrs = {"allow_tf32": True} if element == TF32 else {}
         try:
-            rates.append(2 * side**3 / _fastest(device, "gemm", [tensor, tensor], tensor))
+            rates.append(2 * side**3 / _fastest(device, "gemm", [tensor, tensor], tensor, attrs))
         except SelectionError:
             return None
     return max(rates)
 
 
-def _fastest(device: str, op: str, operands: list[TensorSpec], result: TensorSpec) -> float:
+def _fastest(
+    device: str,
+    op: str,
+    operands: list[TensorSpec],
+    result: TensorSpec,
+    attrs: Mapping[str, AttributeValue] = NO_ATTRIBUTES,
+) -> float:
     """Seconds of the fastest of some launches of `op`; SelectionError where no kernel supports it."""
-    kernel_id, workspace = select_kernel(Use.of(op, operands, [result], {}), _C.target_of(device))
+    kernel_id, workspace = select_kernel(Use.of(op, operands, [result], attrs), _C.target_of(device))
     arenas = {f"operand{i}": _C.Arena(device, byte_size(*operand)) for i, operand in enumerate(operands)}
     for arena in arenas.values():
         arena.fill(FILLING)
@@ -85,7 +97,7 @@ def _fastest(device: str, op: str, operands: list[TensorSpec], result: TensorSpe
         "inputs": places,
         "outputs": [("result", 0, *result)],
         "counts": None,
-        "attrs": {},
+        "attrs": dict(attrs),
         "workspace": ("workspace", 0, workspace) if workspace else None,
     }
     executor = _C.Executor(device, arenas, [launch])

@@ -18,6 +18,9 @@ from aicf_mlir.dtypes import DTYPES, byte_size
 from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.profiling.operations import of_kernel, of_launch
 
+TF32 = "tf32"
+"""What stands for the type of a product of f32 operands that may be rounded to TF32."""
+
 FLOATS = frozenset(row.name for row in DTYPES if row.is_float)
 
 
@@ -30,7 +33,9 @@ class Work:
     flops: int | None
     """None where nothing says how many."""
     element: str | None
-    """The floating-point type of most of its elements: at whose rate it computes; None without one."""
+    """The floating-point type of most of its elements, "tf32" for a product that may round to it: at whose rate it computes.
+
+    None without one."""
 
 
 def work_of(program: ProgramOp) -> list[Work]:
@@ -41,7 +46,8 @@ def work_of(program: ProgramOp) -> list[Work]:
         reads, writes = ([slots[name] for name in names] for names in (launch.reads, launch.writes))
         kernel = kernels.get(launch.kernel_id.data)
         flops = of_kernel(kernel) if kernel is not None else _of_registered(launch, slots)
-        found.append(Work(_nbytes(reads) + _nbytes(writes), flops, _element([*reads, *writes])))
+        element = TF32 if launch.values.get("allow_tf32") is True else _element([*reads, *writes])
+        found.append(Work(_nbytes(reads) + _nbytes(writes), flops, element))
     return found
 
 

@@ -77,7 +77,9 @@ class MergeTransposes(RewritePattern):
                 replace(rewriter, op, nn.TransposeOp(inner.x, [order[d] for d in op.perm.get_values()]))
             case nn.MatmulOp() as inner if swaps_last_two(op) and inner.result.has_one_use():
                 flags = (not is_true(inner.trans_b), not is_true(inner.trans_a))
-                replace(rewriter, op, nn.MatmulOp(inner.b, inner.a, *flags))
+                replace(
+                    rewriter, op, nn.MatmulOp(inner.b, inner.a, *flags, allow_tf32=is_true(inner.allow_tf32))
+                )
             case _:
                 pass
 
@@ -155,7 +157,7 @@ class AbsorbTransposeIntoMatmul(RewritePattern):
         b, trans_b = without_swap(op.b, rewriter)
         if trans_a or trans_b:
             flags = (is_true(op.trans_a) != trans_a, is_true(op.trans_b) != trans_b)
-            replace(rewriter, op, nn.MatmulOp(a, b, *flags))
+            replace(rewriter, op, nn.MatmulOp(a, b, *flags, allow_tf32=is_true(op.allow_tf32)))
 
 
 class LinearOfTransposedWeight(RewritePattern):
@@ -165,7 +167,7 @@ class LinearOfTransposedWeight(RewritePattern):
     def match_and_rewrite(self, op: nn.LinearOp, rewriter: PatternRewriter) -> None:
         w, transposed = without_transpose(op.w)
         if transposed and op.bias is None and len(shape_of(op.x)) == 2:
-            replace(rewriter, op, nn.MatmulOp(op.x, w))
+            replace(rewriter, op, nn.MatmulOp(op.x, w, allow_tf32=is_true(op.allow_tf32)))
 
 
 class SplitOfConcat(RewritePattern):

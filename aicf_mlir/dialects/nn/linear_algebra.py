@@ -1,13 +1,18 @@
-"""Matrix products: linear as torch defines it, and matmul with transposed operands."""
+"""Matrix products: linear as torch defines it, and matmul with transposed operands.
+
+With `allow_tf32` kernels may round operands of f32 to TF32 before they multiply (csrc/kernels/gemm/problem.h); what an op means
+is the exact product. The products of its gradient have the mark too.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import DYNAMIC_INDEX, BoolAttr, TensorType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, BoolAttr, TensorType, f32
 from xdsl.interfaces import HasCanonicalizationPatternsInterface
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
@@ -42,6 +47,12 @@ def matmul_type(a: Value, b: Value, trans_a: bool, trans_b: bool) -> AnyTensor:
     return with_shape(a, [*batch_a, m, n])
 
 
+def expect_tf32_allowed(value: Value) -> None:
+    """Raise VerifyException for the operand of a product that is not of f32: there is nothing to round to TF32."""
+    if element_type(value) != f32:
+        raise VerifyException(f"allow_tf32: expected operands of f32, got {tensor_type(value)}")
+
+
 @irdl_op_definition
 class MatmulOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
     """op(a) · op(b) over the last two dimensions; op transposes them where `trans_a` / `trans_b` says so."""
@@ -53,22 +64,32 @@ class MatmulOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInte
     b = operand_def(TensorType)
     trans_a = prop_def(BoolAttr, default_value=bool_attr(False))
     trans_b = prop_def(BoolAttr, default_value=bool_attr(False))
+    allow_tf32 = prop_def(BoolAttr, default_value=bool_attr(False))
 
-    def __init__(self, a: Value, b: Value, trans_a: bool = False, trans_b: bool = False):
+    def __init__(
+        self, a: Value, b: Value, trans_a: bool = False, trans_b: bool = False, *, allow_tf32: bool = False
+    ):
         super().__init__(
             operands=[a, b],
-            properties={"trans_a": bool_attr(trans_a), "trans_b": bool_attr(trans_b)},
+            properties={
+                "trans_a": bool_attr(trans_a),
+                "trans_b": bool_attr(trans_b),
+                "allow_tf32": bool_attr(allow_tf32),
+            },
             result_types=[matmul_type(a, b, trans_a, trans_b)],
         )
 
     def inferred_type(self) -> AnyTensor:
+        if is_true(self.allow_tf32):
+            expect_tf32_allowed(self.a)
         return matmul_type(self.a, self.b, is_true(self.trans_a), is_true(self.trans_b))
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         (g,) = cotangents
         a, b, trans_a, trans_b = self.a, self.b, is_true(self.trans_a), is_true(self.trans_b)
-        da = MatmulOp(b, g, trans_b, True) if trans_a else MatmulOp(g, b, False, not trans_b)
-        db = MatmulOp(g, a, True, trans_a) if trans_b else MatmulOp(a, g, not trans_a, False)
+        product = partial(MatmulOp, allow_tf32=is_true(self.allow_tf32))
+        da = product(b, g, trans_b, True) if trans_a else product(g, b, False, not trans_b)
+        db = product(g, a, True, trans_a) if trans_b else product(a, g, not trans_a, False)
         return [builder.insert(da).result, builder.insert(db).result]
 
     @classmethod
@@ -100,21 +121,29 @@ class LinearOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInte
     x = operand_def(TensorType)
     w = operand_def(TensorType)
     bias = opt_operand_def(TensorType)
+    allow_tf32 = prop_def(BoolAttr, default_value=bool_attr(False))
 
-    def __init__(self, x: Value, w: Value, bias: Value | None = None):
-        super().__init__(operands=[x, w, bias], result_types=[linear_type(x, w, bias)])
+    def __init__(self, x: Value, w: Value, bias: Value | None = None, *, allow_tf32: bool = False):
+        super().__init__(
+            operands=[x, w, bias],
+            properties={"allow_tf32": bool_attr(allow_tf32)},
+            result_types=[linear_type(x, w, bias)],
+        )
 
     def inferred_type(self) -> AnyTensor:
+        if is_true(self.allow_tf32):
+            expect_tf32_allowed(self.x)
         return linear_type(self.x, self.w, self.bias)
 
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         """One 2-D product each: leading dimensions are folded into rows first."""
         x = as_rows(builder, self.x)
         g = as_rows(builder, cotangents[0])
-        dx = builder.insert(MatmulOp(g, self.w)).result
+        product = partial(MatmulOp, allow_tf32=is_true(self.allow_tf32))
+        dx = builder.insert(product(g, self.w)).result
         if shape_of(dx) != shape_of(self.x):
             dx = builder.insert(ReshapeOp(dx, shape_of(self.x))).result
-        dw = builder.insert(MatmulOp(g, x, trans_a=True)).result
+        dw = builder.insert(product(g, x, trans_a=True)).result
         if self.bias is None:
             return [dx, dw]
         return [dx, dw, builder.insert(SumOp(g, [0])).result]

@@ -14,6 +14,7 @@ from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.passes.fuse.library import Library
+from aicf_mlir.passes.fuse.product import attributes_of_product
 from aicf_mlir.passes.fuse.views import erase_dead_views, used_once, view_chain, viewed_as
 
 ACTIVATIONS: tuple[type[KernelOp], ...] = (
@@ -32,7 +33,7 @@ def open_product(value: SSAValue) -> KernelOp | None:
         case kernel.GemmOp() as op:
             return op
         case kernel.GemmEpilogueOp() as op if (
-            op.attrs.keys() <= {"trans_a", "trans_b"} and not op.outs["bias_grad"]
+            op.attrs == attributes_of_product(op) and not op.outs["bias_grad"]
         ):
             return op
         case _:

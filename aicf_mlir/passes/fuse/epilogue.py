@@ -32,6 +32,7 @@ from aicf_mlir.passes.fuse.loops.emit import operand_at, type_of
 from aicf_mlir.passes.fuse.loops.fit import is_same
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, member_of
 from aicf_mlir.passes.fuse.missed import read_by
+from aicf_mlir.passes.fuse.product import attributes_of_product
 
 MOST_OPERANDS, MOST_RESULTS = 12, 4
 """Of one epilogue: each is a pointer and a vector in registers beside the sums of the product."""
@@ -166,12 +167,11 @@ class EpilogueFusion:
         """The launch, in front of `place`, with results in the order of `values`."""
         read = [operand_at(self.block, access.root, access.layout, place) for access in accesses]
         scalars = [value for value, access in zip(read, accesses, strict=True) if access.layout is not None]
-        attrs = {name: product.attrs[name] for name in ("trans_a", "trans_b") if name in product.attrs}
         launch = kernel.GemmMapOp.launch(
             {"a": product.ins["a"], "b": product.ins["b"], "x": scalars, "table": read[len(scalars) :]},
             {"y": [with_shape(value, member.domain) for value in values]},
             body=Symbol(self.bodies.symbol(body, body_name(product, member))),
-            **attrs,
+            **attributes_of_product(product),
         )
         launch.location = fused_location(product, member.op)
         for value, result in zip(values, launch.results, strict=True):

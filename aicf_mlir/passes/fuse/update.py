@@ -34,6 +34,7 @@ from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 from aicf_mlir.optimizers import LAUNCHES, UPDATES
 from aicf_mlir.optimizers.op import GRADIENT
 from aicf_mlir.passes.fuse.optimizer import PER_TENSOR, indices_of, scalars_of
+from aicf_mlir.passes.fuse.product import attributes_of_product
 
 LEAST = 1 << 17
 """Elements of a weight from which on it pays: with its moments it is larger than a cache of one core."""
@@ -117,7 +118,7 @@ class UpdateFusion:
             },
             {"y": [value.type for value in update.results]},
             body=Symbol(symbol),
-            **{name: product.attrs[name] for name in ("trans_a", "trans_b") if name in product.attrs},
+            **attributes_of_product(product),
         )
         launch.location = fused_location(product, update)
         hints = [value.name_hint for value in update.results]

@@ -14,8 +14,13 @@ from aicf_mlir.ir.tensor_op import shape_of
 
 def lower_matmul(op: nn.MatmulOp) -> list[Operation]:
     """The same product; attributes that are false stay away."""
-    flags = {name: True for name in ("trans_a", "trans_b") if is_true(getattr(op, name))}
-    return [kernel.GemmOp.launch(op.operands, op.result_types, **flags)]
+    return [kernel.GemmOp.launch(op.operands, op.result_types, **flags_of(op))]
+
+
+def flags_of(op: nn.MatmulOp | nn.LinearOp) -> dict[str, bool]:
+    """The attributes of a product that are true."""
+    names = [row.name for row in kernel.GemmOp.schema_of().attrs if row.name in op.properties]
+    return {name: True for name in names if is_true(getattr(op, name))}
 
 
 def lower_linear(op: nn.LinearOp) -> list[Operation]:
@@ -28,7 +33,7 @@ def lower_linear(op: nn.LinearOp) -> list[Operation]:
         ops.append(kernel.ReshapeOp.build_op([x], [with_shape(x, (rows, k))]))
         x = ops[-1].results[0]
     flat = with_shape(x, (rows, columns))
-    ops.append(kernel.GemmOp.launch([x, op.w], [flat], trans_b=True))
+    ops.append(kernel.GemmOp.launch([x, op.w], [flat], trans_b=True, **flags_of(op)))
     if op.bias is not None:
         ops.append(kernel.BiasAddOp.launch([ops[-1], op.bias], [flat]))
     if len(batch) != 1:

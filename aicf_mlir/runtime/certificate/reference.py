@@ -19,6 +19,7 @@ from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.dialects.scalar import bodies_of
 from aicf_mlir.interpreters import run_function
+from aicf_mlir.interpreters.arithmetic import ROUNDED, InTF32
 from aicf_mlir.interpreters.kernel import meaning
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
 from aicf_mlir.ir.dtypes import element_name
@@ -141,7 +142,8 @@ def interpret(module: ModuleOp, arguments: Mapping[Key, Array]) -> Interpreted:
     types = [element_name(element_type(argument)) for argument in function.args]
     rng = np.random.default_rng(0)
 
-    def run(shake: bool) -> tuple[dict[Key, Array], dict[SSAValue, Array]]:
+    def run(seed: int | None) -> tuple[dict[Key, Array], dict[SSAValue, Array]]:
+        shake = seed is not None
         inputs = [
             perturbed(arguments[key], dtype, rng) if shake and key[0] != "meta" else arguments[key]
             for key, dtype in zip(labels, types, strict=True)
@@ -154,11 +156,12 @@ def interpret(module: ModuleOp, arguments: Mapping[Key, Array]) -> Interpreted:
                 rounded[...] = perturbed(rounded, element_name(element_type(op.results[0])), rng)
             values.update(zip(op.results, results, strict=True))
 
-        results = run_function(module, inputs, after_each=note)
+        arithmetic = ROUNDED if seed is None else InTF32(seed)
+        results = run_function(module, inputs, arithmetic, after_each=note)
         return dict(zip(keys, results, strict=True)), values
 
-    results, values = run(False)
-    return Interpreted(results, values, [run(True) for _ in range(RUNS)])
+    results, values = run(None)
+    return Interpreted(results, values, [run(seed) for seed in range(RUNS)])
 
 
 def narrows(op: Operation) -> bool:
@@ -245,8 +248,14 @@ def _wrong_launch(
             body = (
                 bodies_of(find_program(subject.stages["plan"]))[text.body] if text.body is not None else None
             )
-            meant = meaning(op_name, inputs, text.values, specs, counts=text.counts, body=body)
-            agrees = all(fault(ours, wanted, []) is None for ours, wanted in zip(outputs, meant, strict=True))
+            meant, *runs = (
+                meaning(op_name, inputs, text.values, specs, arithmetic, text.counts, body)
+                for arithmetic in (ROUNDED, *map(InTF32, range(RUNS)))
+            )
+            agrees = all(
+                fault(ours, wanted, others) is None
+                for ours, wanted, *others in zip(outputs, meant, *runs, strict=True)
+            )
             reason = (
                 "the plan gives it other operands, attributes or body"
                 if agrees

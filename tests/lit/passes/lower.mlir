@@ -259,3 +259,17 @@ func.func @slices(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
   %y = nn.concat %b, %a {dim = 1} : (tensor<4x5xf32>, tensor<4x3xf32>) -> tensor<4x8xf32>
   func.return %y : tensor<4x8xf32>
 }
+
+// -----
+
+// A product that may round its operands to TF32 says so to its launch.
+// CHECK-LABEL: func.func @tf32
+// CHECK-NEXT:    %c = kernel.gemm a(%a) b(%b) {allow_tf32 = true, trans_a = true}{{$}}
+// CHECK:         %d = kernel.gemm a(%b) b(%b) {allow_tf32 = true, trans_b = true}{{$}}
+// CHECK:         %e = kernel.gemm a(%b) b(%b) {trans_b = true} :
+func.func @tf32(%a: tensor<8x4xf32>, %b: tensor<8x2xf32>) -> (tensor<4x2xf32>, tensor<8x8xf32>, tensor<8x8xf32>) {
+  %c = nn.matmul %a, %b {trans_a = true, allow_tf32 = true} : (tensor<8x4xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+  %d = nn.linear %b, %b {allow_tf32 = true} : (tensor<8x2xf32>, tensor<8x2xf32>) -> tensor<8x8xf32>
+  %e = nn.linear %b, %b : (tensor<8x2xf32>, tensor<8x2xf32>) -> tensor<8x8xf32>
+  func.return %c, %d, %e : tensor<4x2xf32>, tensor<8x8xf32>, tensor<8x8xf32>
+}

@@ -452,3 +452,15 @@
 %q, %k, %v, %o, %l = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x4x3x6xf32>, tensor<2x4x3xf32>)
 // expected-error@below {{expected dout of type tensor<2x4x3x6xf32>, got tensor<2x4x3x8xf32>}}
 %dq, %dk, %dv = nn.attention_grad %q, %q, %k, %v, %o, %l {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x4x3x6xf32>, tensor<2x4x3xf32>) -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>)
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x4xf16>
+// expected-error@below {{allow_tf32: expected operands of f32, got tensor<4x4xf16>}}
+%y = nn.matmul %x, %x {allow_tf32 = true} : (tensor<4x4xf16>, tensor<4x4xf16>) -> tensor<4x4xf16>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4x4xf64>
+// expected-error@below {{allow_tf32: expected operands of f32, got tensor<4x4xf64>}}
+%y = nn.linear %x, %x {allow_tf32 = true} : (tensor<4x4xf64>, tensor<4x4xf64>) -> tensor<4x4xf64>

@@ -64,15 +64,19 @@
 
 // Products
 // CHECK: %l0 = nn.linear %x, %w : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
-// GENERIC: %l0 = "nn.linear"(%x, %w) : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// GENERIC: %l0 = "nn.linear"(%x, %w) <{allow_tf32 = false}> : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 %l0 = nn.linear %x, %w : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 // CHECK: %l1 = nn.linear %x, %w, %b : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x2xf32>
 %l1 = nn.linear %x, %w, %b : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x2xf32>
 // CHECK: %m0 = nn.matmul %x, %w {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
-// GENERIC: %m0 = "nn.matmul"(%x, %w) <{trans_a = false, trans_b = true}> : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// GENERIC: %m0 = "nn.matmul"(%x, %w) <{trans_a = false, trans_b = true, allow_tf32 = false}> : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 %m0 = nn.matmul %x, %w {trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
 // CHECK: %m1 = nn.matmul %x, %y {trans_a = true} : (tensor<4x8xf32>, tensor<4x2xf32>) -> tensor<8x2xf32>
 %m1 = nn.matmul %x, %y {trans_a = true} : (tensor<4x8xf32>, tensor<4x2xf32>) -> tensor<8x2xf32>
+// CHECK: %l2 = nn.linear %x, %w {allow_tf32 = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+%l2 = nn.linear %x, %w {allow_tf32 = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+// CHECK: %m3 = nn.matmul %x, %y {trans_a = true, allow_tf32 = true} : (tensor<4x8xf32>, tensor<4x2xf32>) -> tensor<8x2xf32>
+%m3 = nn.matmul %x, %y {trans_a = true, allow_tf32 = true} : (tensor<4x8xf32>, tensor<4x2xf32>) -> tensor<8x2xf32>
 // CHECK: %m2 = nn.matmul %n, %d : (tensor<3x4x8xbf16>, tensor<3x8x5xbf16>) -> tensor<3x4x5xbf16>
 %m2 = nn.matmul %n, %d : (tensor<3x4x8xbf16>, tensor<3x8x5xbf16>) -> tensor<3x4x5xbf16>
 

@@ -102,8 +102,9 @@ def compile_train_step(
     `precision="bf16"` or `"f16"` runs model and loss under torch.autocast of the device, as one does in a loop of torch, with
     `backward()` outside of it: parameters, optimizer state and updates are f32, and products compute in `precision`, each op in
     what torch lists it for. An autocast in the loss function goes before. `"f32"` computes as the model is written, and expects
-    parameters of f32 too. With "f16" the loss is scaled dynamically where `loss_scale` is not given; `loss_scale=None` scales
-    nothing.
+    parameters of f32 too; with `"tf32"` products of model and loss, and of their gradients, may round operands of f32 to TF32 on
+    a GPU. torch's own switches for that are not followed. With "f16" the loss is scaled dynamically where `loss_scale` is not
+    given; `loss_scale=None` scales nothing.
     `loss_scale="dynamic"` multiplies the loss before it is differentiated and divides its gradients, by the rules of
     torch.amp.GradScaler (`LossScale` has its options); a number stays as it is. A step with an inf or NaN among its gradients
     changes no parameter and no optimizer state. `step.loss_scale` is the scale, `step.skipped` how many steps were skipped.

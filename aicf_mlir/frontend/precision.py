@@ -1,4 +1,4 @@
-"""What a step computes in beside parameters of f32: the rules of torch.autocast, around the model and its loss."""
+"""What a step computes in beside parameters of f32: the rules of torch.autocast, around the model and its loss, or TF32."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+from xdsl.dialects.builtin import ModuleOp, f32
 
+from aicf_mlir.dialects import nn
 from aicf_mlir.errors import BindError
+from aicf_mlir.ir.properties import bool_attr
+from aicf_mlir.ir.tensor_op import element_type
 
-PrecisionName = Literal["f32", "bf16", "f16"]
+PrecisionName = Literal["f32", "tf32", "bf16", "f16"]
 
 COMPUTED_IN: Mapping[str, torch.dtype] = {
     "f32": torch.float32,
+    "tf32": torch.float32,
     "bf16": torch.bfloat16,
     "f16": torch.float16,
 }
-"""What products and the other ops in the lists of torch.autocast compute in, by the name of the precision."""
+"""What products and the other ops in the lists of torch.autocast compute in, by the name of the precision: that of a tensor."""
+
+ALLOWS_TF32 = ("tf32",)
+"""Of these the products of f32 operands may round them to TF32."""
 
 SCALED = ("f16",)
 """Of these the small gradients are zero unless the loss is scaled."""
@@ -32,6 +40,8 @@ class Precision:
     Parameters, gradients as the optimizer reads them, its state and its updates are f32. With "bf16" or "f16" model and loss
     are traced under `torch.autocast` of the step's device, so that each op computes in what torch lists it for there; an
     autocast of the user's own inside of it goes before. The trace casts at each use, without torch's cache of cast weights.
+    With "tf32" all is f32 and nothing is cast: each product of the model and its loss says that its operands may be rounded as it
+    multiplies them, and so do those of their gradients; products of an optimizer do not.
     """
 
     name: str | None = None
@@ -90,6 +100,14 @@ class Precision:
                     f'precision="{self.name}" follows the rules of torch.autocast("{where}"), but {name!r} is on'
                     f' {tensor.device}; call model.to("{where}") before'
                 )
+
+    def mark(self, module: ModuleOp) -> None:
+        """Have the products of `module`, a model and its loss as traced, say how they may multiply."""
+        if self.name not in ALLOWS_TF32:
+            return
+        for op in module.walk():
+            if isinstance(op, nn.MatmulOp | nn.LinearOp) and element_type(op.result) == f32:
+                op.properties["allow_tf32"] = bool_attr(True)
 
     def autocast(self) -> AbstractContextManager[object]:
         """Inside, ops compute as was asked for."""

@@ -126,6 +126,8 @@ def trace(
         return importer, importer.run()
 
     importer, module = with_decompositions(exported, build)
+    if precision is not None:
+        precision.mark(module)
     parameters = {b.name: b.tensor for b in importer.bound if isinstance(b.tensor, torch.nn.Parameter)}
     parameters = {name: tensor for name, tensor in parameters.items() if tensor in trained}
     buffers = {b.name: b.tensor for b in importer.bound if b.name not in parameters}

@@ -292,12 +292,16 @@ def test_a_decorated_loop_body(device: str) -> None:
     assert_near(ours.moved(), theirs.moved(), 0.01)
 
 
-def test_what_a_step_computes_in_is_told(device: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_what_a_step_computes_in_is_told(
+    precision: str, device: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, "aicf"):
-        step = Training("mlp", device).compiled(precision="bf16")
-    assert f"step: compiled 1 shape group(s) for {step.device} in bf16" in caplog.text
-    assert step.describe().startswith("precision: bf16\n\n@k0 = ")
-    assert json.loads(step.describe(json=True))["precision"] == "bf16"
+        step = Training("mlp", device).compiled(precision=precision)
+    assert f"step: compiled 1 shape group(s) for {step.device} in {precision}" in caplog.text
+    assert step.describe().startswith(f"precision: {precision}\n\n@k0 = ")
+    assert json.loads(step.describe(json=True))["precision"] == precision
+    assert ("allow_tf32 = true" in step.describe()) == (precision == "tf32")
     plain = Training("mlp", device).compiled()
     assert plain.describe().startswith("@k0 = ")
     assert "precision" not in json.loads(plain.describe(json=True))
@@ -306,7 +310,7 @@ def test_what_a_step_computes_in_is_told(device: str, caplog: pytest.LogCaptureF
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "name": (
         {"precision": "fp16"},
-        'precision must be one of "f32", "bf16", "f16", or None for what the model is written in, got \'fp16\'',
+        'precision must be one of "f32", "tf32", "bf16", "f16", or None for what the model is written in, got \'fp16\'',
     ),
     "dtype": ({"precision": torch.bfloat16}, "got torch.bfloat16"),
     "check": (
@@ -328,7 +332,7 @@ def test_what_is_no_precision_is_refused(case: str) -> None:
     assert [p.data_ptr() for p in ours.model.parameters()] == before
 
 
-@pytest.mark.parametrize("precision", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("precision", ["f32", "tf32", "bf16", "f16"])
 def test_parameters_that_are_not_f32_are_refused(precision: str, device: str) -> None:
     text = f"precision=\"{precision}\" expects parameters of torch.float32, but '0.weight' is torch.bfloat16"
     ours = Training("mlp", device)
@@ -352,7 +356,7 @@ def test_parameters_that_are_not_f32_are_refused(precision: str, device: str) ->
 
 
 def test_a_frozen_part_may_be_of_the_low_type(device: str) -> None:
-    """As the base of a fine-tuning is; "f32" computes with all of it."""
+    """As the base of a fine-tuning is; "f32" and "tf32" compute with all of it."""
     made = [
         nn.Sequential(nn.Linear(8, 16).bfloat16().requires_grad_(False), nn.Linear(16, 8)) for _ in range(2)
     ]
@@ -360,8 +364,9 @@ def test_a_frozen_part_may_be_of_the_low_type(device: str) -> None:
     ours, theirs = (each.to(device) for each in made)
     optimizers = [torch.optim.SGD(each[1].parameters(), lr=0.1) for each in (ours, theirs)]
     batch = to_device(regression(16), device)
-    with pytest.raises(BindError, match=r"'0\.weight' is torch\.bfloat16"):
-        compile_train_step(ours, optimizers[0], example=batch, device=device, precision="f32")
+    for whole in ("f32", "tf32"):
+        with pytest.raises(BindError, match=r"'0\.weight' is torch\.bfloat16"):
+            compile_train_step(ours, optimizers[0], example=batch, device=device, precision=whole)
     compile_train_step(ours, optimizers[0], example=batch, device=device, precision="bf16").train_step(batch)
     with torch.autocast(device, torch.bfloat16):
         loss = F.mse_loss(theirs(batch["x"]), batch["t"])

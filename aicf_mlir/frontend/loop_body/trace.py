@@ -101,6 +101,7 @@ def trace_loop(
             " opt.zero_grad() before backward(), or behind step(), without set_to_none=False",
             left.location,
         ) from None
+    precision.mark(module)
     if not importer.updated:
         raise trace_error("the loop body steps no optimizer, so it trains nothing", caller)
     tensors = {b.name: b.tensor for b in importer.bound}

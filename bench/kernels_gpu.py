@@ -44,18 +44,32 @@ def make(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(*shape, device="cuda", dtype=dtype)
 
 
-def product(m: int, n: int, k: int, dtype: torch.dtype, trans_a: bool = False, trans_b: bool = False) -> Row:
+def product(
+    m: int,
+    n: int,
+    k: int,
+    dtype: torch.dtype,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    tf32: bool = False,
+) -> Row:
     a, b = (
         make(*((k, m) if trans_a else (m, k)), dtype=dtype),
         make(*((n, k) if trans_b else (k, n)), dtype=dtype),
     )
     left, right = a.mT if trans_a else a, b.mT if trans_b else b
     out = torch.empty(m, n, device="cuda", dtype=dtype)
-    names = ("gemm_f32_tiled_32x32", "gemm_f32_tiled_64x64") if dtype == torch.float32 else ("",)
+    tiled = ("gemm_f32_tiled_32x32", "gemm_f32_tiled_64x64")
+    names = ("",) if dtype != torch.float32 else ("gemm_tf32_tc", "gemm_tf32_cublaslt") if tf32 else tiled
+
+    def peer() -> object:
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        return torch.mm(left, right, out=out)
+
     return Row(
-        f"gemm {m}x{n}x{k} {str(dtype).removeprefix('torch.')} {'NT'[trans_a]}{'NT'[trans_b]}",
-        OpKind.Gemm, [a, b], [out], {"trans_a": trans_a, "trans_b": trans_b}, 2 * m * n * k, names,
-        lambda: torch.mm(left, right, out=out),
+        f"gemm {m}x{n}x{k} {'tf32' if tf32 else str(dtype).removeprefix('torch.')} {'NT'[trans_a]}{'NT'[trans_b]}",
+        OpKind.Gemm, [a, b], [out], {"trans_a": trans_a, "trans_b": trans_b, "allow_tf32": tf32}, 2 * m * n * k, names,
+        peer,
     )  # fmt: skip
 
 
@@ -66,6 +80,7 @@ def products() -> Iterator[Row]:
     yield product(256, 256, 64, f32, trans_a=True)
     for trans_a, trans_b in ((False, True), (False, False), (True, False)):
         yield product(1024, 1024, 1024, f32, trans_a, trans_b)
+        yield product(1024, 1024, 1024, f32, trans_a, trans_b, tf32=True)
     yield product(64, 10, 64, f32, trans_b=True)
     yield product(256, 512, 512, f32, trans_b=True)
     yield product(64, 256, 256, bf16, trans_b=True)

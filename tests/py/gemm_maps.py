@@ -35,7 +35,7 @@ def random_gemm_map(seed: int) -> ModuleOp:
     k = int(rng.choice(DEPTHS))
     a = _matrices(rng, element, [*batch, k, m] if transposed[0] else [*batch, m, k])
     b = _matrices(rng, element, [*batch, n, k] if transposed[1] else [*batch, k, n])
-    return _function(rng, epilogue, (a, b), transposed)
+    return _function(rng, epilogue, (a, b), transposed, allow_tf32=element == "f32" and seed % 2 == 1)
 
 
 def _epilogue(rng: np.random.Generator) -> Kernel:
@@ -64,7 +64,11 @@ def dense_batch(sizes: Sequence[int]) -> list[int]:
 
 
 def _function(
-    rng: np.random.Generator, epilogue: Kernel, product: tuple[Tensor, Tensor], transposed: Sequence[bool]
+    rng: np.random.Generator,
+    epilogue: Kernel,
+    product: tuple[Tensor, Tensor],
+    transposed: Sequence[bool],
+    allow_tf32: bool,
 ) -> ModuleOp:
     module = ModuleOp([])
     tensors = [*product, *epilogue.operands[1:]]
@@ -100,6 +104,7 @@ def _function(
         body=Symbol(Bodies(module).symbol(replace(epilogue.body), "epilogue")),
         trans_a=bool(transposed[0]),
         trans_b=bool(transposed[1]),
+        allow_tf32=allow_tf32,
     )
     block.add_op(launch)
     returned = [_joined(block, result, whole) for result, whole in zip(launch.results, wholes, strict=True)]

@@ -14,6 +14,8 @@ from aicf_mlir.ir.registry import architecture, capability, runs_on
 TARGET = "sm_90+cublaslt"
 SQUARE = ("bf16", (8, 8))
 F64 = ("f64", (8, 8))
+F32 = ("f32", (8, 8))
+TF32 = {"allow_tf32": True}
 
 
 def select(name: str, inputs: list[Any], outputs: list[Any], attrs: dict[str, Any], counts: Any) -> str:
@@ -27,6 +29,9 @@ def select(name: str, inputs: list[Any], outputs: list[Any], attrs: dict[str, An
         ("bf16", [SQUARE] * 3, [SQUARE], {"act_grad": "silu"}, ((1, 1, 0, 1), (1, 0, 0)), "before the activation"),
         ("f64", [F64] * 2, [F64, ("f64", (8,))], {}, ((1, 1, 0, 0), (1, 0, 1)), "needs bias_grad alone"),
         ("bf16", [SQUARE] * 2, [SQUARE] * 2, {}, ((1, 1, 0, 0), (1, 1, 0)), "needs pre beside an activation"),
+        ("tf32", [F32] * 2, [F32], {}, ((1, 1, 0, 0), (1, 0, 0)), "needs allow_tf32"),
+        ("f32", [F32] * 2, [F32, ("f32", (8,))], TF32, ((1, 1, 0, 0), (1, 0, 1)), "needs bias_grad without allow_tf32"),
+        ("tf32", [F32] * 2, [F32, ("f32", (8,))], TF32, ((1, 1, 0, 0), (1, 0, 1)), "needs bias_grad without allow_tf32"),
     ],
 )  # fmt: skip
 def test_what_it_declines(
@@ -34,7 +39,7 @@ def test_what_it_declines(
 ) -> None:
     with pytest.raises(SelectionError, match=reason):
         select(f"gemm_epilogue_{name}_cublaslt", inputs, outputs, attrs, counts)
-    assert not select("", inputs, outputs, attrs, counts).endswith("cublaslt")
+    assert not select("", inputs, outputs, attrs, counts).endswith(f"_{name}_cublaslt")
 
 
 def test_a_product_without_elements_or_with_two_levels_of_batches_is_our_own() -> None:
@@ -46,6 +51,8 @@ def test_a_product_without_elements_or_with_two_levels_of_batches_is_our_own() -
     assert not _C.select_kernel("gemm", [heads, dense], [dense], {}, TARGET)[0].endswith("cublaslt")
     batch = ("f32", (6, 4, 4))
     assert _C.select_kernel("gemm", [batch, batch], [batch], {}, TARGET)[0] == "gemm_f32_cublaslt"
+    assert _C.select_kernel("gemm", [batch, batch], [batch], TF32, TARGET)[0] == "gemm_tf32_cublaslt"
+    assert _C.select_kernel("gemm", [heads, dense], [dense], TF32, TARGET)[0] == "gemm_tf32_tc"
 
 
 def test_only_its_own_target_has_it() -> None:
@@ -83,12 +90,11 @@ def test_a_plan_runs_where_nothing_is_missing(target: str, present: str, runs: b
 
 @pytest.mark.gpu
 @pytest.mark.cublaslt
-@pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("element", ["f32", "tf32", "f64", "f16", "bf16"])
 def test_a_missing_number_is_no_zero_behind_relu(element: str) -> None:
     """As in torch: relu of NaN is NaN."""
-    dtype = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16}[
-        element
-    ]
+    dtypes = {"f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16}
+    dtype, allow_tf32 = dtypes.get(element, torch.float32), element == "tf32"
     draw = torch.Generator("cuda").manual_seed(0)
     x, w, bias = (
         torch.randn(*shape, generator=draw, device="cuda", dtype=torch.float32).to(dtype)
@@ -98,7 +104,13 @@ def test_a_missing_number_is_no_zero_behind_relu(element: str) -> None:
     name = f"gemm_epilogue_{element}_cublaslt"
     for inputs in ({"a": x, "b": w}, {"a": x, "b": w, "bias": bias}):
         out = torch.full((64, 64), 7.0, device="cuda", dtype=dtype)
-        op_call(OpKind.GemmEpilogue, inputs, {"out": out}, {"trans_b": True, "act": "relu"}, name)
+        op_call(
+            OpKind.GemmEpilogue,
+            inputs,
+            {"out": out},
+            {"trans_b": True, "act": "relu", "allow_tf32": allow_tf32},
+            name,
+        )
         z = x.double() @ w.double().T + (bias.double() if "bias" in inputs else 0)
         torch.testing.assert_close(
             out.double(), torch.relu(z), rtol=2e-2, atol=2e-2, equal_nan=True, check_dtype=False

@@ -62,12 +62,18 @@ def _product(
     return Case(f"{batch} {m}x{n}x{k} {attrs} {bias} {bias_grad}", inputs, outputs, attrs, counts, exact=True)
 
 
+def allowances(make: Maker) -> list[dict[str, Any]]:
+    """What a product may be allowed in: of f32, also to round its operands to TF32, which holds whole numbers."""
+    return [{}, {"allow_tf32": True}] if make.dtype == "f32" else [{}]
+
+
 def products(make: Maker) -> Iterator[Case]:
     """Tiles of 64 and of 128, aligned and ragged, every transpose; more products than a grid is deep."""
     for (m, n, k), (ta, tb) in itertools.product(
         ((776, 712, 40), (775, 713, 41), (1537, 1416, 24)), TRANSPOSES
     ):
-        yield _product(make, (), m, n, k, {"trans_a": ta, "trans_b": tb})
+        for allowed in allowances(make):
+            yield _product(make, (), m, n, k, {"trans_a": ta, "trans_b": tb, **allowed})
     yield _product(make, (70_000,), 2, 1, 3, {})
     yield _product(make, (300,), 33, 40, 8, {"trans_b": True})
     yield from _strided(make, epilogue=False)
@@ -108,8 +114,9 @@ def _strided(make: Maker, *, epilogue: bool) -> Iterator[Case]:
 def epilogues(make: Maker) -> Iterator[Case]:
     """Bias, relu and the bias gradient at the larger tiles."""
     for m, n, k in ((776, 712, 40), (775, 713, 41), (1536, 1408, 24)):
-        yield _product(make, (), m, n, k, {"act": "relu"}, epilogue=True, bias=True)
-        yield _product(make, (), m, n, k, {"trans_a": True}, epilogue=True, bias_grad=True)
+        for allowed in allowances(make):
+            yield _product(make, (), m, n, k, {"act": "relu", **allowed}, epilogue=True, bias=True)
+            yield _product(make, (), m, n, k, {"trans_a": True, **allowed}, epilogue=True, bias_grad=True)
     yield from _strided(make, epilogue=True)
 
 

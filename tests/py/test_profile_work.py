@@ -57,6 +57,11 @@ def test_a_product() -> None:
     assert work == Work((6 * 5 + 7 * 5 + 6 * 7) * F32, 2 * 6 * 7 * 5, "f32")
 
 
+def test_a_product_that_may_round_its_operands_computes_at_the_rate_of_tf32() -> None:
+    work = one("gemm a(%x0) b(%x1) {allow_tf32 = true}", "6x5xf32", "5x7xf32", results="6x7xf32")
+    assert work == Work((6 * 5 + 7 * 5 + 6 * 7) * F32, 2 * 6 * 7 * 5, "tf32")
+
+
 def test_a_product_of_a_transposed_operand_and_a_batch() -> None:
     work = one("gemm a(%x0) b(%x1) {trans_a = true}", "3x5x6xf64", "3x5x7xf64", results="3x6x7xf64")
     assert work == Work(3 * (5 * 6 + 5 * 7 + 6 * 7) * F64, 2 * 3 * 6 * 7 * 5, "f64")

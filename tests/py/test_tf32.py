@@ -12,13 +12,17 @@ from oracle import assert_same_bits
 from precise_training import CASES, Training, adam, assert_near
 from product_cases import rounded_to_tf32
 from torch import nn
+from written_optimizers import Written
 from xdsl.dialects.builtin import f32
 
 from aicf_mlir import OpKind, compile_eval_step, compile_step, compile_train_step, op_call
 from aicf_mlir.built_step import BuiltStep
+from aicf_mlir.codegen.schedule import generate
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects import nn as nn_ops
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.plan import find_program
+from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.arithmetic import Arithmetic
 from aicf_mlir.interpreters.numerics import Array
@@ -26,7 +30,8 @@ from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.registry import Use
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.runtime.certificate.reference import interpret
-from aicf_mlir.text.parsing import parse_module
+from aicf_mlir.stages import run_stages
+from aicf_mlir.text.parsing import make_context, parse_module
 from aicf_mlir.tools.compare import Reference, compare
 from aicf_mlir.tuning.uses import text_of
 
@@ -83,17 +88,13 @@ def test_replays_evaluation_and_later_sizes_have_it_too(device: str) -> None:
     )
 
 
-class Orthogonal(torch.optim.Optimizer):
+class Orthogonal(Written):
     """An update with products of its own, as the orthogonal steps of Muon have."""
 
-    def __init__(self, params: Any):
-        super().__init__(params, {"lr": 0.1})
-
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        for group in self.param_groups:
-            for p in group["params"]:
-                p.add_(p.grad @ p.grad.T @ p.grad, alpha=-group["lr"])
+    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        for p, grad, _, group in self.entries():
+            p.add_(grad @ grad.T @ grad, alpha=-group["lr"])
 
 
 def square() -> nn.Module:
@@ -104,7 +105,7 @@ def square() -> nn.Module:
 def test_products_of_an_optimizer_stay_f32(device: str) -> None:
     model, batch = square().to(device), to_device(regression(16), device)
     step = compile_train_step(
-        model, Orthogonal(model.parameters()), example=batch, device=device, precision="tf32"
+        model, Orthogonal(model.parameters(), lr=0.1), example=batch, device=device, precision="tf32"
     )
     assert marks(step) == [True, True, False, False]  # forward, the weight's gradient, the update
     assert marks(step, "kernel") == marks(step)
@@ -112,7 +113,7 @@ def test_products_of_an_optimizer_stay_f32(device: str) -> None:
 
 def test_a_loop_body_has_it_outside_of_its_optimizers(device: str) -> None:
     model, batch = square().to(device), to_device(regression(16), device)
-    optimizer = Orthogonal(model.parameters())
+    optimizer = Orthogonal(model.parameters(), lr=0.1)
 
     def body(batch: Batch) -> torch.Tensor:
         optimizer.zero_grad()
@@ -205,6 +206,39 @@ def test_whole_numbers_that_tf32_holds_are_exact() -> None:
     found = interpret(marked, named)
     for results, _ in found.others:
         assert results[KEY].tobytes() == found.results[KEY].tobytes()
+
+
+MAP = """
+scalar.body @shifted(%z: f32) -> f32 {{
+  %c = arith.constant 1.0 : f32
+  %y = arith.addf %z, %c : f32
+  scalar.yield %y : f32
+}}
+func.func @f(%a: tensor<48x64xf32>, %b: tensor<64x32xf32>) -> tensor<48x32xf32> {{
+  %y = kernel.gemm_map a(%a) b(%b) {{body = @shifted{attrs}}} : (tensor<48x64xf32>, tensor<64x32xf32>) -> tensor<48x32xf32>
+  func.return %y : tensor<48x32xf32>
+}}
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_90", "sm_90+cublaslt"])
+def test_a_generated_product_rounds_where_there_are_tensor_cores(target: str) -> None:
+    """On the CPU its code is that of f32, under the same name."""
+    ids, texts = list[str](), list[str]()
+    for attrs in ("", ", allow_tf32 = true"):
+        module = parse_module(MAP.format(attrs=attrs))
+        run_stages(module, make_context(), target=target, first="kernel")
+        ((id_, generated),) = generated_kernels(find_program(module)).items()
+        text = generate(generated).source
+        ids.append(id_)
+        texts.append(text if target == "cpu" else text.partition('extern "C"')[2])
+    if target == "cpu":
+        assert ids[0] == ids[1]
+        assert texts[0] == texts[1]
+        return
+    assert ids[0] != ids[1]
+    assert ["aicf::gemm::TF32," in text for text in texts] == [False, True]
+    assert ["aicf::gemm::TF32Tensor32," in text for text in texts] == [False, True]
 
 
 def test_it_is_another_use_of_a_product() -> None:

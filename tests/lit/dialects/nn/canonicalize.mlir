@@ -139,6 +139,22 @@ func.func @batched_matmul_of_transposes(%a: tensor<3x4x8xf32>) -> (tensor<3x4x4x
   func.return %swapped, %1 : tensor<3x4x4xf32>, tensor<4x8x8xf32>
 }
 
+// What a product may round it still may.
+// CHECK-LABEL: func.func @tf32
+// CHECK-NEXT:    %0 = nn.matmul %a, %b {trans_b = true, allow_tf32 = true}
+// CHECK-NEXT:    %1 = nn.matmul %a, %a {trans_a = true, allow_tf32 = true}
+// CHECK-NEXT:    %2 = nn.matmul %b, %a {trans_b = true, allow_tf32 = true}
+// CHECK-NEXT:    func.return %0, %1, %2
+func.func @tf32(%a: tensor<4x8xf32>, %b: tensor<2x8xf32>) -> (tensor<4x2xf32>, tensor<8x8xf32>, tensor<2x4xf32>) {
+  %at = nn.transpose %a {perm = array<i64: 1, 0>} : (tensor<4x8xf32>) -> tensor<8x4xf32>
+  %bt = nn.transpose %b {perm = array<i64: 1, 0>} : (tensor<2x8xf32>) -> tensor<8x2xf32>
+  %0 = nn.matmul %a, %bt {allow_tf32 = true} : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+  %1 = nn.linear %at, %at {allow_tf32 = true} : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x8xf32>
+  %turned = nn.matmul %a, %b {trans_b = true, allow_tf32 = true} : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<4x2xf32>
+  %2 = nn.transpose %turned {perm = array<i64: 1, 0>} : (tensor<4x2xf32>) -> tensor<2x4xf32>
+  func.return %0, %1, %2 : tensor<4x2xf32>, tensor<8x8xf32>, tensor<2x4xf32>
+}
+
 // A product with another user is not computed twice.
 // CHECK-LABEL: func.func @transpose_of_matmul
 // CHECK-NEXT:      tensor<2x4xf32>) {

@@ -92,7 +92,7 @@ def compile_step(
     With a `precision` the body runs under torch.autocast: `backward()` and the steps of optimizers are what they are outside of
     it, but a product of gradients between the two computes in `precision` too, unless it stands in
     `torch.autocast(…, enabled=False)`. Nothing scales the loss for "f16": a body that needs it multiplies its loss by a number
-    and divides the gradients.
+    and divides the gradients. With "tf32" products of the body may round their operands, those of an optimizer apart.
 
     Raises TraceError for what cannot be expressed, with the user's line.
     """

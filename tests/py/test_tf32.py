@@ -151,6 +151,13 @@ def test_the_switches_of_torch_are_not_followed(device: str) -> None:
         torch.set_float32_matmul_precision(before)
 
 
+def test_a_profile_compares_such_products_with_one_of_their_own(device: str) -> None:
+    ours = Training("mlp", device)
+    profile = ours.compiled(precision="tf32").profile(1, ours.batch)
+    assert "tf32" in profile.rates.products
+    assert all(rate is not None and rate > 0 for rate in profile.rates.products.values())
+
+
 PRODUCT = """
 func.func @f(%a: tensor<48x64xf32> {{aicf.name = "a"}}, %b: tensor<64x32xf32> {{aicf.name = "b"}})
     -> (tensor<48x32xf32> {{aicf.role = "output", aicf.name = "y"}}) {{

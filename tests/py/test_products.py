@@ -79,7 +79,11 @@ class HostProducts:
 @pytest.fixture(scope="module")
 def cases() -> list[ProductCase]:
     """Every way through the device code: bf16 differs from f16 in one instruction, whole tiles in the width of copies."""
-    tiles = [case for case in tile_cases() if re.match(r"(f16|t?f32) .* ragged|(f16|tf32) small", case.name)]
+    tiles = [
+        case
+        for case in tile_cases()
+        if re.match(r"(f16|t?f32) .* ragged|(f16|t?f32) (tiny|small)", case.name)
+    ]
     return [
         *tiles,
         *(case for case in other_cases() if re.match(r"bf16|tf32|f32 totals|f64 (batch|totals)", case.name)),
@@ -136,11 +140,11 @@ def test_on_the_host_all_tiles_on_tensor_cores_give_the_same_bits(
     for name in by_name:
         if not re.match(r"(f16|tf32) small .* ragged", name):
             continue
-        for size in ("medium", "large"):
+        for size in ("tiny", "medium", "large"):
             other = by_name[name.replace("small", size)]
             assert [a.tobytes() for a in by_name[name]] == [b.tobytes() for b in other], (name, size)
             compared += 1
-    assert compared == 2 * 2 * len(TRANSPOSES)
+    assert compared == 2 * 3 * len(TRANSPOSES)
 
 
 def test_text_is_deterministic_and_needs_no_pieces_of_its_own() -> None:
@@ -164,12 +168,15 @@ def test_the_module_has_the_headers_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("element", "sizes", "shape"),
     [
-        ("bf16", (256, 256, 8), "Tensor32"),
+        ("bf16", (256, 256, 8), "Tensor16"),
+        ("bf16", (384, 352, 8), "Tensor32"),
         ("bf16", (768, 704, 8), "Tensor64"),
         ("f16", (1536, 1408, 8), "Tensor128"),
-        ("tf32", (256, 256, 8), "TF32Tensor32"),
+        ("tf32", (256, 256, 8), "TF32Tensor16"),
+        ("tf32", (384, 352, 8), "TF32Tensor32"),
         ("tf32", (768, 704, 8), "TF32Tensor64"),
         ("tf32", (1536, 1408, 8), "TF32Tensor128"),
+        ("f32", (256, 256, 8), "Register16"),
         ("f32", (512, 511, 8), "Register32"),
         ("f32", (512, 512, 8), "Register64"),
         ("f64", (512, 512, 8), "Element16"),
@@ -236,13 +243,19 @@ def test_every_product_compiles_without_spills(target: str) -> None:
 
 def test_a_size_is_a_tile(cases: list[ProductCase]) -> None:
     """What `size` promises, so that no tile goes untested."""
-    shapes: dict[Size, str] = {"small": "Tensor32", "medium": "Tensor64", "large": "Tensor128"}
+    shapes: dict[Size, str] = {
+        "tiny": "Tensor16",
+        "small": "Tensor32",
+        "medium": "Tensor64",
+        "large": "Tensor128",
+    }
     for size, shape in shapes.items():
         assert make("x", "f16", (8, 8, 8), (False, False), size=size).tile["shape"] == shape
         assert make("x", "tf32", (8, 8, 8), (False, False), size=size).tile["shape"] == f"TF32{shape}"
     assert {case.tile["shape"] for case in cases} == {
         *shapes.values(),
         *(f"TF32{shape}" for shape in shapes.values()),
+        "Register16",
         "Register32",
         "Register64",
         "Element16",

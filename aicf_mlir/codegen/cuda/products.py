@@ -142,8 +142,9 @@ def product_text(
         )
     flags = (str(matrix.transposed).lower() for matrix in (p.a, p.b))
     widths = (neighbours_of(p.a, element), neighbours_of(p.b, element), neighbours)
-    # Single elements of 16 bits go through registers on their way to shared memory.
-    resident = 1 if min(widths[:2]) * size_of(element) < 4 else tile["resident"]
+    # Single elements of 16 bits go through registers on their way to shared memory; of TF32 pairs have twice the addresses.
+    few = ACCESS if tile["format"] == "TF32" else 4
+    resident = 1 if min(widths[:2]) * size_of(element) < few else tile["resident"]
     arguments = ", ".join(
         (f"aicf::gemm::{tile['format']}", f"aicf::gemm::{tile['shape']}", *flags, *map(str, widths))
     )

@@ -32,9 +32,10 @@ TiledGemm tensor_core_gemm(const OpDesc& op, const std::string& choice);
 
 // f16, bf16 and, of f32, TF32 on tensor cores with f32 accumulators; any sizes.
 Status gemm_tc_cuda(const TiledGemm& gemm, const LaunchContext& ctx);
-// f32 through shared memory and registers, one block of threads per 64x64 or 32x32 tile; any sizes.
+// f32 through shared memory and registers, one block of threads per tile; any sizes.
 Status gemm_tiled_64x64_cuda(const GemmProblem& p, const LaunchContext& ctx);
 Status gemm_tiled_32x32_cuda(const GemmProblem& p, const LaunchContext& ctx);
+Status gemm_tiled_16x16_cuda(const GemmProblem& p, const LaunchContext& ctx);
 // f32 and f64, one thread per element of the result; any sizes.
 Status gemm_naive_cuda(const GemmProblem& p, const LaunchContext& ctx);
 

@@ -7,15 +7,17 @@ namespace {
 
 using namespace cuda;
 
-template <class T, class Format, class Large, class Medium, class Small>
+template <class T, class Format, class Side128, class Side64, class Side32, class Side16>
 Status run(const TiledGemm& tiled, const LaunchContext& ctx) {
   switch (tiled.side) {
     case 128:
-      return launch_widest<T, Format, Large, gemm::TensorCoreProduct>(tiled.problem, ctx);
+      return launch_widest<T, Format, Side128, gemm::TensorCoreProduct>(tiled.problem, ctx);
     case 64:
-      return launch_widest<T, Format, Medium, gemm::TensorCoreProduct>(tiled.problem, ctx);
+      return launch_widest<T, Format, Side64, gemm::TensorCoreProduct>(tiled.problem, ctx);
+    case 32:
+      return launch_widest<T, Format, Side32, gemm::TensorCoreProduct>(tiled.problem, ctx);
     default:
-      return launch_widest<T, Format, Small, gemm::TensorCoreProduct>(tiled.problem, ctx);
+      return launch_widest<T, Format, Side16, gemm::TensorCoreProduct>(tiled.problem, ctx);
   }
 }
 
@@ -25,11 +27,11 @@ Status gemm_tc_cuda(const TiledGemm& tiled, const LaunchContext& ctx) {
   using namespace gemm;
   switch (tiled.problem.dtype) {
     case DType::F32:
-      return run<float, TF32, TF32Tensor128, TF32Tensor64, TF32Tensor32>(tiled, ctx);
+      return run<float, TF32, TF32Tensor128, TF32Tensor64, TF32Tensor32, TF32Tensor16>(tiled, ctx);
     case DType::BF16:
-      return run<__nv_bfloat16, BF16, Tensor128, Tensor64, Tensor32>(tiled, ctx);
+      return run<__nv_bfloat16, BF16, Tensor128, Tensor64, Tensor32, Tensor16>(tiled, ctx);
     default:
-      return run<__half, F16, Tensor128, Tensor64, Tensor32>(tiled, ctx);
+      return run<__half, F16, Tensor128, Tensor64, Tensor32, Tensor16>(tiled, ctx);
   }
 }
 

@@ -12,4 +12,8 @@ Status gemm_tiled_32x32_cuda(const GemmProblem& p, const LaunchContext& ctx) {
   return cuda::launch_widest<float, gemm::F32, gemm::Register32, gemm::RegisterProduct>(p, ctx);
 }
 
+Status gemm_tiled_16x16_cuda(const GemmProblem& p, const LaunchContext& ctx) {
+  return cuda::launch_widest<float, gemm::F32, gemm::Register16, gemm::RegisterProduct>(p, ctx);
+}
+
 }  // namespace aicf

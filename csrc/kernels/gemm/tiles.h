@@ -8,8 +8,10 @@ namespace aicf {
 // Compute capability: copies to shared memory in the background, and bf16 and TF32 on tensor cores.
 constexpr int kSmAsyncCopies = 80;
 
-// The side of the square tiles on tensor cores: the largest that still give every multiprocessor of a large
-// chip one.
+// Whether square tiles of this side give every multiprocessor of a large chip one.
+bool tiles_fill(int64_t side, int64_t m, int64_t n, int64_t batch);
+
+// The side of the square tiles on tensor cores: the largest that still fill a chip.
 int tensor_core_side(int64_t m, int64_t n, int64_t batch);
 
 // In f32, 64x64 tiles of a smaller result are too few to fill the chip.

@@ -125,6 +125,15 @@ Status supports_tiled_64x64(const OpDesc& op) {
   return Status::ok();
 }
 
+Status supports_tiled_16x16(const OpDesc& op) {
+  AICF_TRY(supports_product_of<DType::F32>(op));
+  GemmProblem p = gemm_problem(op);
+  if (tiles_fill(32, p.m, p.n, p.batch))
+    return decline("for results that tiles of 32x32 are too few of to fill the chip, got ", p.batch, "*", p.m,
+                   "*", p.n);
+  return Status::ok();
+}
+
 Status needs_tf32(const OpDesc& op) {
   AICF_TRY(needs_dtype(op, DType::F32));
   return op.attrs.get(kAllowTF32) ? Status::ok() : decline("needs allow_tf32");
@@ -154,6 +163,7 @@ constexpr Prepare tensor_cores =
 constexpr Prepare cpu_blas = prepare_chosen<choices_of_cpu_blas, cpu_blas_gemm, gemm_cpu_blas>;
 constexpr Prepare tiled_64x64 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_64x64_cuda>));
 constexpr Prepare tiled_32x32 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_32x32_cuda>));
+constexpr Prepare tiled_16x16 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_16x16_cuda>));
 constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>));
 
 #define AICF_CUBLASLT_ROW(op, type, dtype)                                                                \
@@ -173,6 +183,7 @@ constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>
       choosing(cuda_row(op "_tf32_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of_tf32),         \
                choices_of_tensor_cores),                                                                    \
       cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled_64x64),               \
+      cuda_row(op "_f32_tiled_16x16", op, kSmAsyncCopies, tiled_16x16, supports_tiled_16x16),               \
       cuda_row(op "_f32_tiled_32x32", op, kSmAsyncCopies, tiled_32x32, supports_product_of<DType::F32>),    \
       cuda_row(op "_f32_naive", op, kSmAny, naive, supports_product_of<DType::F32>),                        \
       cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),                        \
@@ -192,7 +203,7 @@ Status choices_of_tensor_cores(const OpDesc& op, std::vector<std::string>* out) 
   const GemmProblem p = gemm_problem(op);
   const int first = tensor_core_side(p.m, p.n, p.batch);
   out->push_back(TiledGemm{p, first}.choice());
-  for (const int side : {128, 64, 32})
+  for (const int side : {128, 64, 32, 16})
     if (side != first) out->push_back(TiledGemm{p, side}.choice());
   return Status::ok();
 }

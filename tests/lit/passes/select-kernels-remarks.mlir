@@ -8,8 +8,8 @@ func.func @small(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
   // expected-remark@+6 {{kernel gemm_bf16_cublaslt declined: needs bf16, got f32}}
   // expected-remark@+5 {{kernel gemm_f32_cublaslt declined: needs cuBLASLt: a target with +cublaslt}}
   // expected-remark@+4 {{kernel gemm_f64_cublaslt declined: needs f64, got f32}}
-  // expected-remark@+3 {{'kernel.gemm' op runs gemm_f32_tiled_32x32; kernel gemm_f16_tc declined: needs f16, got f32}}
-  // expected-remark@+2 {{'kernel.gemm' op runs gemm_f32_tiled_32x32; kernel gemm_bf16_tc declined: needs bf16, got f32}}
+  // expected-remark@+3 {{'kernel.gemm' op runs gemm_f32_tiled_16x16; kernel gemm_f16_tc declined: needs f16, got f32}}
+  // expected-remark@+2 {{'kernel.gemm' op runs gemm_f32_tiled_16x16; kernel gemm_bf16_tc declined: needs bf16, got f32}}
   // expected-remark@+1 {{kernel gemm_f32_tiled_64x64 declined: too few tiles to fill the chip: needs m*n >= }}
   %y = kernel.gemm a(%x) b(%x) : tensor<64x64xf32>
   func.return %y : tensor<64x64xf32>

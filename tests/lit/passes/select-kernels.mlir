@@ -15,7 +15,7 @@
 // LT-NEXT:        {aicf.target = "sm_90+cublaslt"}
 func.func @choose(%a: tensor<64x64xf32>, %h: tensor<64x64xf16>, %o: tensor<64x63xf16>, %d: tensor<64x64xf64>) -> tensor<f32> {
   // CPU-NEXT:  kernel.gemm a(%a) b(%a) id "gemm_cpu_blas" :
-  // SM90-NEXT: kernel.gemm a(%a) b(%a) id "gemm_f32_tiled_32x32" :
+  // SM90-NEXT: kernel.gemm a(%a) b(%a) id "gemm_f32_tiled_16x16" :
   // LT-NEXT:   kernel.gemm a(%a) b(%a) id "gemm_f32_cublaslt" workspace 16384 :
   %0 = kernel.gemm a(%a) b(%a) : tensor<64x64xf32>
   // CPU-NEXT:  kernel.gemm a(%h) b(%h) id "gemm_cpu_plain" :

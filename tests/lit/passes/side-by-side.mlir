@@ -15,7 +15,7 @@
 // CHECK-LABEL:   plan.program @step target "sm_90" {
 // CHECK:           plan.slot @relu : memref<4x8xf32> temp
 // CHECK:           plan.slot @relu.1 : memref<4x8xf32> temp
-// CHECK-NEXT:      plan.launch @k0 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue a(@x) b(@w0) -> out(@relu)
+// CHECK-NEXT:      plan.launch @k0 "gemm_epilogue_f32_tiled_16x16" gemm_epilogue a(@x) b(@w0) -> out(@relu)
 // CHECK-NEXT:        {act = "relu", trans_b = true}
 // CHECK-NEXT:      plan.launch @k1 {{.*}} a(@relu) b(@w1) -> out(@h) {trans_b = true} after @k0
 // CHECK-NEXT:      plan.launch @k2 "mse_loss_f32" {{.*}} branch 1 after @k1
@@ -68,13 +68,13 @@ plan.program @step target "sm_90" {
   plan.slot @dh : memref<4x8xf32> temp
   plan.slot @dw1 : memref<8x8xf32> temp
   plan.slot @dw0 : memref<8x8xf32> temp
-  plan.launch @k0 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue a(@x) b(@w0) -> out(@relu) {act = "relu", trans_b = true}
-  plan.launch @k1 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue a(@relu) b(@w1) -> out(@h) {trans_b = true} after @k0
+  plan.launch @k0 "gemm_epilogue_f32_tiled_16x16" gemm_epilogue a(@x) b(@w0) -> out(@relu) {act = "relu", trans_b = true}
+  plan.launch @k1 "gemm_epilogue_f32_tiled_16x16" gemm_epilogue a(@relu) b(@w1) -> out(@h) {trans_b = true} after @k0
   plan.launch @k2 "mse_loss_f32" mse_loss y(@h) t(@t) -> loss(@loss) {reduction = "mean"} after @k1
   plan.launch @k3 "mse_grad_f32" mse_grad dloss(@c0) y(@h) t(@t) -> dy(@dh) {reduction = "mean"} after @k1
-  plan.launch @k4 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue a(@dh) b(@relu) -> out(@dw1) {trans_a = true} after @k3
-  plan.launch @k5 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue a(@dh) b(@w1) saved(@relu) -> out(@relu) {act_grad = "relu"} after @k4
-  plan.launch @k6 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue a(@relu) b(@x) -> out(@dw0) {trans_a = true} after @k5
+  plan.launch @k4 "gemm_epilogue_f32_tiled_16x16" gemm_epilogue a(@dh) b(@relu) -> out(@dw1) {trans_a = true} after @k3
+  plan.launch @k5 "gemm_epilogue_f32_tiled_16x16" gemm_epilogue a(@dh) b(@w1) saved(@relu) -> out(@relu) {act_grad = "relu"} after @k4
+  plan.launch @k6 "gemm_epilogue_f32_tiled_16x16" gemm_epilogue a(@relu) b(@x) -> out(@dw0) {trans_a = true} after @k5
   plan.launch @k7 "advance_cuda" advance step(@steps) -> step(@steps)
   plan.launch @k8 "sgd_step_f32" sgd_step p(@w0, @w1) g(@dw0, @dw1) lr(@lr) weight_decay(@lr) -> p(@w0, @w1) {groups = array<i64: 0, 0>} after @k6
 }

@@ -17,8 +17,8 @@
 
 // SM90:     id "gemm_epilogue_tf32_tc"
 // SM90:     kernel.gemm_map {{.*}} id "gen_gemm_map_[[ROUNDED:.*]]"
-// SM90:     kernel.gemm a(%e) b(%w2) id "gemm_f32_tiled_32x32"
-// SM90:     id "gemm_f32_tiled_32x32"
+// SM90:     kernel.gemm_map a(%e) b(%w2) x(%t) {body = @squared_error_grad{{.*}}} id "gen_gemm_map_
+// SM90:     id "gemm_f32_tiled_16x16"
 // SM90:     kernel.gemm a(%h) {{.*}} id "gemm_tf32_tc"
 // SM90:     act_grad = "relu"{{.*}} id "gemm_epilogue_tf32_tc"
 // SM90:     -> out, bias_grad {{.*}} id "gemm_epilogue_tf32_tc"

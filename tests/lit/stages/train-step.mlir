@@ -22,7 +22,7 @@
 // CPU:  plan.program @train_step target "cpu" peak [[#]] {
 // CPU:  plan.launch @k0 "gemm_epilogue_cpu_blas" gemm_epilogue a(@x) b(@_0.weight) bias(@_0.bias)
 // CUDA: plan.program @train_step target "sm_90" peak [[#]] {
-// CUDA: plan.launch @k0 "gemm_epilogue_f32_tiled_32x32" gemm_epilogue a(@x) b(@_0.weight) bias(@_0.bias)
+// CUDA: plan.launch @k0 "gemm_epilogue_f32_tiled_16x16" gemm_epilogue a(@x) b(@_0.weight) bias(@_0.bias)
 // CUDA: rowwise x(@y, {{.*}}) -> y(@row_losses, @y)
 // CUDA: plan.launch @k8 "advance_cuda" advance step(@step) beta1(@beta1) beta2(@beta2) bc1_pin(@bc1_pin) bc2_pin(@bc2_pin) ->
 // CUDA-NEXT: step(@step) bc1_inv(@bc1_inv) bc2_inv(@bc2_inv)

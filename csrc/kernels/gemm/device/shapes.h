@@ -27,7 +27,8 @@ struct TensorShape {
   static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, STAGES = STAGES_;
   static constexpr int kBytes = BYTES_;
   static constexpr int kThreads = (BM / WM) * (BN / WN) * 32;
-  static constexpr int kResident = 512 / kThreads;  // blocks of a multiprocessor, at least: 128 registers
+  // Blocks of a multiprocessor, at least: 128 registers a thread, or more where a block is one warp.
+  static constexpr int kResident = kThreads > 32 ? 512 / kThreads : 8;
   static constexpr int kParts = 1;
   static constexpr int kSumPitch = BN + 8;  // the pairs of sums of half a warp lie in 32 banks
   // Elements of 16 bits are read by rows of 16 bytes, eight at a time. Of 32 bits a warp reads eight of the
@@ -38,10 +39,12 @@ struct TensorShape {
 using Tensor128 = TensorShape<128, 128, 32, 64, 32, 3, 2>;
 using Tensor64 = TensorShape<64, 64, 32, 32, 32, 3, 2>;
 using Tensor32 = TensorShape<32, 32, 64, 16, 16, 3, 2>;
+using Tensor16 = TensorShape<16, 16, 64, 16, 16, 4, 2>;
 // As many bytes of a row, so as much shared memory.
 using TF32Tensor128 = TensorShape<128, 128, 16, 64, 32, 3, 4>;
 using TF32Tensor64 = TensorShape<64, 64, 16, 32, 32, 3, 4>;
 using TF32Tensor32 = TensorShape<32, 32, 32, 16, 16, 3, 4>;
+using TF32Tensor16 = TensorShape<16, 16, 32, 16, 16, 4, 4>;
 
 // f32 in registers: a thread computes TM x TN. GROUPS > 1 divides each tile of k over groups of warps that
 // keep sums of their own, added at the end from the first to the last: small results have few tiles, and one
@@ -62,6 +65,7 @@ struct RegisterShape {
 };
 using Register64 = RegisterShape<64, 64, 16, 8, 4, 1, 3>;
 using Register32 = RegisterShape<32, 32, 32, 4, 4, 4, 4>;
+using Register16 = RegisterShape<16, 16, 64, 4, 4, 16, 3>;
 
 // One thread for each element.
 struct ElementShape {

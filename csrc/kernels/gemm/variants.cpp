@@ -129,8 +129,7 @@ Status supports_tiled_16x16(const OpDesc& op) {
   AICF_TRY(supports_product_of<DType::F32>(op));
   GemmProblem p = gemm_problem(op);
   if (tiles_fill(32, p.m, p.n, p.batch))
-    return decline("for results that tiles of 32x32 are too few of to fill the chip, got ", p.batch, "*", p.m,
-                   "*", p.n);
+    return decline("tiles of 32x32 fill the chip, got ", p.batch, "*", p.m, "*", p.n);
   return Status::ok();
 }
 

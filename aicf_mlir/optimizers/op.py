@@ -31,6 +31,8 @@ HYPERPARAMETER: AnyTensor = TensorType(f64, ())
 """The type of lr, beta1, ... and of the pins of the bias corrections."""
 GRADIENT = "g"
 """The operand of every update that no result replaces, though each tensor has one."""
+PER_TENSOR = ("groups", "indices")
+"""The attributes of an optimizer's launch that have an entry for each tensor."""
 
 
 class OptimOp(TensorOp, abc.ABC):

@@ -17,7 +17,7 @@ from aicf_mlir.dtypes import byte_size
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.attributes import AttributeValue
 from aicf_mlir.ir.registry import TensorSpec, Use, select_kernel
-from aicf_mlir.profiling.work import TF32
+from aicf_mlir.work.launches import TF32
 
 RUNS = 10
 LONGEST = 0.3

@@ -9,6 +9,7 @@ from xdsl.ir import OpResult
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp
+from aicf_mlir.dialects.kernel_formulas import FORMULAS
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.body import COMPUTE, Body
@@ -16,7 +17,6 @@ from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import shares_block
 from aicf_mlir.ir.tensor_op import element_type, shape_of
-from aicf_mlir.passes.fuse.loops.formulas import FORMULAS
 from aicf_mlir.passes.fuse.loops.members import Access, repeated, resolve
 
 

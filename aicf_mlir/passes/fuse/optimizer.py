@@ -18,11 +18,8 @@ from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.optimizers import UPDATES
-from aicf_mlir.optimizers.op import tensors_of
+from aicf_mlir.optimizers.op import PER_TENSOR, tensors_of
 from aicf_mlir.passes.fuse.missed import Kind, missed_kinds, missed_updates
-
-PER_TENSOR = ("groups", "indices")
-"""The attributes that have an entry for each tensor."""
 
 
 def kind_of(op: KernelOp) -> Kind:

@@ -32,8 +32,8 @@ from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.signature import STATUS, argument_labels
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 from aicf_mlir.optimizers import LAUNCHES, UPDATES
-from aicf_mlir.optimizers.op import GRADIENT
-from aicf_mlir.passes.fuse.optimizer import PER_TENSOR, indices_of, scalars_of
+from aicf_mlir.optimizers.op import GRADIENT, PER_TENSOR
+from aicf_mlir.passes.fuse.optimizer import indices_of, scalars_of
 from aicf_mlir.passes.fuse.product import attributes_of_product
 
 LEAST = 1 << 17

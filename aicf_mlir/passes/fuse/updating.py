@@ -7,10 +7,10 @@ from xdsl.ir import Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp
+from aicf_mlir.dialects.kernel_formulas import FORMULAS, ROWS
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.ir.signature import result_labels, return_op
 from aicf_mlir.optimizers import LAUNCHES
-from aicf_mlir.passes.fuse.loops.formulas import FORMULAS, ROWS
 
 LAST_ROLES = ("update", "grad", "output")
 """Of results that nothing else follows from; a norm that clipping gives is an output."""

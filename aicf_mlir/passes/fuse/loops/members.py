@@ -10,6 +10,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp
+from aicf_mlir.dialects.kernel_formulas import FORMULAS, ROWS
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir import formula as f
@@ -17,7 +18,6 @@ from aicf_mlir.ir.body import COMPUTE, TRANSCENDENTAL, Body, is_float, is_table
 from aicf_mlir.ir.formula import Builder, Scalar, trace
 from aicf_mlir.ir.layouts import Layout, layout_of, shares_block
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
-from aicf_mlir.passes.fuse.loops.formulas import FORMULAS, ROWS
 
 
 @dataclass(frozen=True)

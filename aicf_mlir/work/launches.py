@@ -16,7 +16,7 @@ from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dtypes import DTYPES, byte_size
 from aicf_mlir.ir.layouts import Layout
-from aicf_mlir.profiling.operations import of_kernel, of_launch
+from aicf_mlir.work.operations import of_kernel, of_launch
 
 TF32 = "tf32"
 """What stands for the type of a product of f32 operands that may be rounded to TF32."""

@@ -13,15 +13,14 @@ from math import prod
 
 from aicf_mlir.codegen.kernel import Kernel, Tensor, elements
 from aicf_mlir.codegen.segments import SegmentedKernel
+from aicf_mlir.dialects.kernel_formulas import FORMULAS, ROWS
 from aicf_mlir.ir.attributes import AttributeValue
 from aicf_mlir.ir.body import COLUMN_SUM, FLOAT_BINARY, FLOAT_UNARY, REDUCTIONS, Body, Line, is_float
 from aicf_mlir.ir.formula import Scalar, trace
 from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.ir.registry import TensorSpec, schemas
 from aicf_mlir.optimizers import UPDATES
-from aicf_mlir.optimizers.op import GRADIENT
-from aicf_mlir.passes.fuse.loops.formulas import FORMULAS, ROWS
-from aicf_mlir.passes.fuse.optimizer import PER_TENSOR
+from aicf_mlir.optimizers.op import GRADIENT, PER_TENSOR
 
 Tensors = Mapping[str, Sequence[TensorSpec]]
 """Operands or results by the names of the schema."""

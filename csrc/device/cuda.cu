@@ -14,6 +14,7 @@
 #include "device/cublaslt.h"
 #include "device/cuda_branches.h"
 #include "device/cuda_marks.h"
+#include "device/cuda_range.h"
 #include "device/cuda_scope.h"
 #include "device/cuda_status.h"
 #include "device/cuda_upload.h"
@@ -206,6 +207,7 @@ class CudaDevice final : public Device {
                              " by another thread; wait until it has ended");
       ctx.stream = node.branch ? node.branch : stream_;
     }
+    const NamedRange range(node.place);
     const Status launched = node.launch->launch(ctx);
     if (launched.is_ok()) return launched;
     const Status status = launched.at(node.launch->name());

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -94,6 +95,9 @@ class CopyElision:
                     self.read_in_place(op, index)
         for op in reversed(list(self.function.body.block.ops)):
             erase_way(op)
+        for op in list(self.function.body.block.ops):
+            if isinstance(op, kernel.JoinOp):
+                self.write_parts(op)
         for op in reversed(list(self.function.body.block.ops)):
             if isinstance(op, kernel.CopyOp) and is_move(op):
                 self.write_in_place(op)
@@ -143,6 +147,35 @@ class CopyElision:
         except (VerifyError, SelectionError) as error:
             return str(error)
         return ""
+
+    def write_parts(self, join: kernel.JoinOp) -> None:
+        """Have a launch write all results that are parts of `join` at once: asked one by one, many take long."""
+        parts: dict[Operation, list[tuple[SSAValue, OpResult, Layout]]] = {}
+        for value in join.inputs:
+            copy = value.owner
+            if not isinstance(copy, kernel.CopyOp) or not is_move(copy) or not value.has_one_use():
+                continue
+            found = writer_of(copy)
+            if found is not None and found[0].has_one_use():
+                parts.setdefault(found[0].op, []).append((value, *found[:2]))
+        for writer, own in parts.items():
+            assert isinstance(writer, KernelOp)
+            written = {value for value, _, _ in own}
+            places = sorted((place for _, _, place in own), key=lambda place: place.offset)
+            used = any(kernel.block_of(value) is join.output for value in (*writer.operands, *writer.results))
+            interleave = any(left.end > right.offset for left, right in pairwise(places))
+            others = [value for value in join.inputs if value not in written]
+            types: dict[SSAValue, AnyTensor] = {
+                result: with_layout(tensor_type(result), place) for _, result, place in own
+            }
+            if len(own) < 2 or used or interleave or not all(apart(place, others) for place in places):
+                continue
+            if self.reason(writer, types):
+                continue  # some may do, one by one
+            for value, result, _ in own:
+                copy = value.owner
+                value.replace_all_uses_with(Rewriter.replace_value_with_new_type(result, types[result]))
+                erase_way(copy)
 
     def write_in_place(self, copy: KernelOp) -> None:
         """Have the launch behind `copy` write its result to where the copy has it, if a kernel and all readers take that."""

@@ -76,4 +76,5 @@ def is_gradient(op: KernelOp, other: KernelOp, position: Mapping[Operation, int]
         return False
     made = other.ins["dloss"][0].owner
     there = isinstance(made, Block | kernel.ConstantOp) or position.get(made, len(position)) < position[op]
-    return other.parent is not None and there and cross_entropy.are_one(op, other)
+    behind = other.parent is not None and position[op] < position[other]
+    return behind and there and cross_entropy.are_one(op, other)

@@ -76,3 +76,15 @@ func.func @after_the_loss(%z: tensor<32x100xf32>, %t: tensor<32xi64>) -> (tensor
   %dz = kernel.cross_entropy_grad dloss(%loss) logits(%z) target(%t) {reduction = "sum"} : (tensor<f32>, tensor<32x100xf32>, tensor<32xi64>) -> tensor<32x100xf32>
   func.return %loss, %dz : tensor<f32>, tensor<32x100xf32>
 }
+
+// A gradient in front of the loss stays there, before what reads it; loop fusion has the loss join it.
+// LT-LABEL:  func.func @gradient_first
+// LT:          %dz, %row_losses = kernel.rowwise
+// LT:          kernel.gemm a(%dz)
+// LT:          %loss = kernel.rowwise x(%row_losses)
+func.func @gradient_first(%z: tensor<32x16xf32>, %t: tensor<32xi64>, %one: tensor<f32>, %w: tensor<16x16xf32>) -> (tensor<f32>, tensor<32x16xf32>) {
+  %dz = kernel.cross_entropy_grad dloss(%one) logits(%z) target(%t) {reduction = "sum"} : (tensor<f32>, tensor<32x16xf32>, tensor<32xi64>) -> tensor<32x16xf32>
+  %dx = kernel.gemm a(%dz) b(%w) : (tensor<32x16xf32>, tensor<16x16xf32>) -> tensor<32x16xf32>
+  %loss = kernel.cross_entropy logits(%z) target(%t) {reduction = "sum"} : (tensor<32x16xf32>, tensor<32xi64>) -> tensor<f32>
+  func.return %loss, %dx : tensor<f32>, tensor<32x16xf32>
+}

@@ -64,9 +64,11 @@ def test_a_branch_that_cannot_be_is_refused(branch: int, message: str) -> None:
         _C.Executor("cpu", {"temp": _C.Arena("cpu", 1024)}, rows)
 
 
-def test_the_executor_is_told_the_branches() -> None:
-    program = find_program(stages("4x8x3")["plan"])
-    rows = load_program(stages("4x8x3")["plan"]).launches
+def test_the_executor_is_told_the_branches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of prebuilt kernels alone: others would be compiled for the GPU."""
+    monkeypatch.setattr("aicf_mlir.passes.fuse.write_losses_as_loops", lambda function, bodies: None)
+    module = stages.__wrapped__("4x8x3")["plan"]
+    program, rows = find_program(module), load_program(module).launches
     assert [row.get("branch") for row in rows] == [each.branch_number for each in program.launches]
     assert any(row.get("branch") for row in rows)
 

@@ -72,6 +72,7 @@ def test_a_plan_is_plain_data() -> None:
         "counts": None,
         "attrs": {},
         "after": [],
+        "branch": 0,
         "workspace": None,
         "unless": None,
         "origin": "<text>:14",

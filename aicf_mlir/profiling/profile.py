@@ -19,8 +19,8 @@ The JSON is one object, stable from version to version; keys are added, never ch
                 kernel          the same, with what it has chosen in brackets, as the runtime says that it ran
                 source          [{"file", "line", "layer"}, …], as in aicf_mlir/describe.py
                 seconds, least  the mean of the faster half of the steps, the same ones for every launch; the shortest
-                bytes           read and written (aicf_mlir/work/launches.py)
-                flops           floating-point operations (aicf_mlir/work/operations.py); null where nothing says how many
+                bytes           read and written (aicf_mlir/costs/launches.py)
+                flops           floating-point operations (aicf_mlir/costs/operations.py); null where nothing says how many
                 floor           seconds that so many bytes and operations take at the rates, whichever is longer
                 share           floor / seconds; null for a launch that took no time that a clock could see
 """

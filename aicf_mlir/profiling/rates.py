@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from aicf_mlir import _C
+from aicf_mlir.costs.launches import TF32
 from aicf_mlir.dtypes import byte_size
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.attributes import AttributeValue
 from aicf_mlir.ir.registry import TensorSpec, Use, select_kernel
-from aicf_mlir.work.launches import TF32
 
 RUNS = 10
 LONGEST = 0.3

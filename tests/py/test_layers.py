@@ -20,7 +20,7 @@ LAYERS = (
     ("codegen",),
     ("optimizers",),
     ("dialects", "tuning"),
-    ("scalars", "interpreters", "work"),
+    ("scalars", "interpreters", "costs"),
     ("passes",),
     ("universe", "pipeline", "text"),
     ("stages", "plugins", "describe", "sources"),

@@ -11,13 +11,13 @@ from plans import make_plan
 from torch import nn
 
 from aicf_mlir import compile_train_step
+from aicf_mlir.costs.launches import Work, work_of
+from aicf_mlir.costs.operations import RULES
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.ir.registry import schemas
 from aicf_mlir.profiling import Profile
 from aicf_mlir.profiling.rates import Rates, rates_of
 from aicf_mlir.text.parsing import parse_module
-from aicf_mlir.work.launches import Work, work_of
-from aicf_mlir.work.operations import RULES
 
 F32, F64 = 4, 8
 

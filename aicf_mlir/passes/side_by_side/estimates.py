@@ -5,8 +5,8 @@ From the text of the plan alone, so that one plan has the same branches wherever
 
 from __future__ import annotations
 
+from aicf_mlir.costs.launches import Work, work_of
 from aicf_mlir.dialects.plan import ProgramOp
-from aicf_mlir.work.launches import Work, work_of
 
 LAUNCH = 1.0
 """Microseconds of an empty launch in a graph."""

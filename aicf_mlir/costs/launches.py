@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+from aicf_mlir.costs.operations import of_kernel, of_launch
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
 from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dtypes import DTYPES, byte_size
 from aicf_mlir.ir.layouts import Layout
-from aicf_mlir.work.operations import of_kernel, of_launch
 
 TF32 = "tf32"
 """What stands for the type of a product of f32 operands that may be rounded to TF32."""

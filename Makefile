@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 BUILT := $(VENV)/.built-$(AICF_CUDA)
 BENCH_INSTALLED := $(VENV)/.bench-installed
 NATIVE := $(sort $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'))
-NATIVE_TESTS := $(wildcard tests/cpp/*.cpp tests/gpu/*.cu)
+NATIVE_TESTS := $(wildcard tests/cpp/*.cpp tests/cpp/*.h tests/gpu/*.cu)
 CHECK_PYTHON := import sys; sys.exit(sys.version_info < (3, 11) and "AICF needs Python 3.11 or later: make PYTHON=...")
 
 .PHONY: setup build test lit pytest campaign demo lint format bench wheel clean

@@ -210,30 +210,23 @@ def _generated(first: bool) -> Meaning:
     return compute
 
 
-def _map_each(call: Call) -> list[Array]:
-    """What the body says at each point of each segment, of the segment's operands."""
-    assert call.body is not None
-    segments, shapes = call.attr("segments", 1), [shape for _, shape in call.outputs["y"]]
-    read, written = len(call.inputs["x"]) // segments, len(shapes) // segments
-    found: list[Array] = []
-    for number in range(segments):
-        given = call.inputs["x"][number * read : (number + 1) * read]
-        own = shapes[number * written : (number + 1) * written]
-        found += evaluate(call.body, given, own[0], (), own, call.arithmetic)
-    return found
+def _each(reduced: bool) -> Meaning:
+    """What the body says at each point of each segment, or of all its elements, from the segment's operands."""
 
+    def compute(call: Call) -> list[Array]:
+        assert call.body is not None
+        segments, shapes = call.attr("segments", 1), [shape for _, shape in call.outputs["y"]]
+        read, written = len(call.inputs["x"]) // segments, len(shapes) // segments
+        found: list[Array] = []
+        for number in range(segments):
+            given = call.inputs["x"][number * read : (number + 1) * read]
+            own = shapes[number * written : (number + 1) * written]
+            domain = given[0].shape if reduced else own[0]
+            dims = range(len(domain)) if reduced else ()
+            found += evaluate(call.body, given, domain, dims, own, call.arithmetic)
+        return found
 
-def _rowwise_each(call: Call) -> list[Array]:
-    """What the body says of each segment, of all whose elements it takes sums and extrema."""
-    assert call.body is not None
-    segments, shapes = call.attr("segments", 1), [shape for _, shape in call.outputs["y"]]
-    read, written = len(call.inputs["x"]) // segments, len(shapes) // segments
-    found: list[Array] = []
-    for number in range(segments):
-        given = call.inputs["x"][number * read : (number + 1) * read]
-        shape, own = given[0].shape, shapes[number * written : (number + 1) * written]
-        found += evaluate(call.body, given, shape, range(len(shape)), own, call.arithmetic)
-    return found
+    return compute
 
 
 def _gemm_map(call: Call) -> list[Array]:
@@ -277,8 +270,8 @@ MEANINGS: dict[str, Meaning] = {
     "cross_entropy_grad": _cross_entropy_grad,
     "copy": _on(np.asarray, "x"),
     "map": _generated(first=False),
-    "map_each": _map_each,
-    "rowwise_each": _rowwise_each,
+    "map_each": _each(reduced=False),
+    "rowwise_each": _each(reduced=True),
     "rowwise": _generated(first=False),
     "colwise": _generated(first=True),
     "gemm_map": _gemm_map,

@@ -12,81 +12,37 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
-#include <queue>
 #include <random>
 #include <thread>
 
 #include "device/upload.h"
+#include "thread_stream.h"
 
 namespace aicf {
 namespace {
 
 using namespace std::chrono_literals;
 
-void expect(bool holds, const char* what) {
-  if (holds) return;
-  std::printf("FAILED: %s\n", what);
-  std::exit(1);
-}
-
-// Work in order, on a thread of its own.
-class Stream {
+// How often it was asked for, and how often that has been reached on its stream.
+class Mark {
  public:
-  Stream() : thread_([this] { work(); }) {}
-  ~Stream() {
-    add(nullptr);
-    thread_.join();
-  }
-  void add(std::function<void()> work) {
+  int64_t next() { return ++asked_; }
+  int64_t asked() const { return asked_; }
+  void make(int64_t number) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    queue_.push(std::move(work));
+    made_ = number;
     changed_.notify_all();
   }
-  void synchronize() {
-    Mark mark;
-    add([&] { mark.make(mark.next()); });
-    mark.wait(1);
+  void wait(int64_t number) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return made_ >= number; });
   }
-
-  // How often it was asked for, and how often that has been reached on its stream.
-  class Mark {
-   public:
-    int64_t next() { return ++asked_; }
-    int64_t asked() const { return asked_; }
-    void make(int64_t number) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      made_ = number;
-      changed_.notify_all();
-    }
-    void wait(int64_t number) {
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [&] { return made_ >= number; });
-    }
-
-   private:
-    std::atomic<int64_t> asked_{0};
-    int64_t made_ = 0;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-  };
 
  private:
-  void work() {
-    for (;;) {
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [&] { return !queue_.empty(); });
-      const std::function<void()> next = std::move(queue_.front());
-      queue_.pop();
-      lock.unlock();
-      if (!next) return;
-      next();
-    }
-  }
-
+  std::atomic<int64_t> asked_{0};
+  int64_t made_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::queue<std::function<void()>> queue_;
-  std::thread thread_;
 };
 
 // How long a copy takes: nothing, or so long that everything else goes first.
@@ -178,7 +134,7 @@ class ThreadLane final : public UploadLane {
   Delays& delays_;
   const Source& kind_;
   Failure& failure_;
-  Stream::Mark sent_[kSets], taken_[kSets];
+  Mark sent_[kSets], taken_[kSets];
   char *pinned_ = nullptr, *staging_ = nullptr;
 };
 
@@ -244,7 +200,7 @@ void batches_travel_while_a_step_runs() {
   step.load(0);
   step.run(0);
   step.steps.synchronize();
-  Stream::Mark gate;
+  Mark gate;
   step.steps.add([&] { gate.wait(1); });  // a step that does not end
   std::atomic<uint64_t> returned{0};
   std::thread host([&] {

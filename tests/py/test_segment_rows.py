@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from cuda_on_host import HostKernels
 from generated_cases import Array, GeneratedCase, dense, difference, view
-from native_code import Loaded, placed
+from native_code import bits, placed, run
 from segment_cases import case_of, norm, one_by_one, reduced, row_kernels
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
-from aicf_mlir.codegen.kernel import Kernel, Tensor
+from aicf_mlir.codegen.kernel import Tensor
 from aicf_mlir.codegen.segments import MOST_ADDRESSES, RowEachKernel
 from aicf_mlir.ir import formula as F
 
@@ -26,22 +26,10 @@ CPU = dict(row_kernels("cpu"))
 CUDA = dict(row_kernels())
 
 
-def run(kernel: Kernel, operands: list[Array], cuts: int = 1) -> list[Array]:
-    """The results on the CPU."""
-    results = [placed(tensor) for tensor in kernel.results]
-    Loaded(kernel)([*operands, *(result.array for result in results)], cuts)
-    assert all(result.untouched() for result in results), "written beside the elements"
-    return [result.array for result in results]
-
-
 def wrong(case: GeneratedCase, found: list[Array]) -> dict[int, str]:
     """What differs from NumPy, by the number of the result."""
     every = {number: difference(case, number, array) for number, array in enumerate(found)}
     return {number: why for number, why in every.items() if why}
-
-
-def bits(arrays: list[Array]) -> list[bytes]:
-    return [np.ascontiguousarray(array).tobytes() for array in arrays]
 
 
 @pytest.mark.parametrize("name", CPU)

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 from cuda_on_host import HostKernels
-from generated_cases import Array, dense, difference, view
-from native_code import Loaded, placed
+from generated_cases import dense, difference, view
+from native_code import Loaded, bits, placed, run
 from segment_cases import RAGGED, alone, case_of, each, kernels, one_element
 from xdsl.utils.exceptions import VerifyException
 
@@ -21,29 +21,21 @@ CPU = dict(kernels("cpu"))
 CUDA = dict(kernels())
 
 
-def run(kernel: EachKernel, operands: list[Array], cuts: int = 1) -> list[bytes]:
-    """The results on the CPU, as bytes."""
-    results = [placed(tensor) for tensor in kernel.results]
-    Loaded(kernel)([*operands, *(result.array for result in results)], cuts)
-    assert all(result.untouched() for result in results), "written beside the elements"
-    return [np.ascontiguousarray(result.array).tobytes() for result in results]
-
-
 @pytest.mark.parametrize("name", CPU)
 @pytest.mark.sample(3)
 def test_on_the_cpu_a_segment_has_the_bits_that_it_has_alone(name: str) -> None:
     kernel = CPU[name]
     case = case_of(name, kernel)
     operands = [placed(t, view(b, t)).array for t, b in zip(kernel.operands, case.operands, strict=True)]
-    together = run(kernel, operands)
+    together = bits(run(kernel, operands))
     read, written = len(kernel.parts[0].operands), len(kernel.parts[0].results)
     for number, part in enumerate(kernel.parts):
         results = [placed(tensor) for tensor in part.results]
         Loaded(part)([*operands[number * read : (number + 1) * read], *(result.array for result in results)])
-        own = [np.ascontiguousarray(result.array).tobytes() for result in results]
+        own = bits([result.array for result in results])
         assert own == together[number * written : (number + 1) * written], number
     for cuts in (2, 5):  # of threads
-        assert run(kernel, operands, cuts) == together
+        assert bits(run(kernel, operands, cuts)) == together
 
 
 @pytest.fixture(name="host", scope="module")
@@ -85,10 +77,10 @@ def test_in_place_on_both_devices(host: HostKernels) -> None:
         ]
     cpu = CPU["updates"]
     operands = [placed(t, view(b, t)).array for t, b in zip(cpu.operands, case.operands, strict=True)]
-    want = run(cpu, operands)
+    want = bits(run(cpu, operands))
     places = [operands[4 * n + k] for n in range(len(RAGGED)) for k in (0, 2)]
     Loaded(cpu)([*operands, *places])
-    assert [np.ascontiguousarray(place).tobytes() for place in places] == want
+    assert bits(places) == want
 
 
 def test_one_text_for_all_segments() -> None:

@@ -27,11 +27,11 @@ def select(name: str, inputs: list[Any], outputs: list[Any], attrs: dict[str, An
     [
         ("bf16", [SQUARE] * 2, [SQUARE], {"act": "gelu"}, ((1, 1, 0, 0), (1, 0, 0)), "before the activation"),
         ("bf16", [SQUARE] * 3, [SQUARE], {"act_grad": "silu"}, ((1, 1, 0, 1), (1, 0, 0)), "before the activation"),
-        ("f64", [F64] * 2, [F64, ("f64", (8,))], {}, ((1, 1, 0, 0), (1, 0, 1)), "needs bias_grad alone"),
+        ("f64", [F64] * 2, [F64, ("f64", (8,))], {}, ((1, 1, 0, 0), (1, 0, 1)), "has no bias_grad"),
         ("bf16", [SQUARE] * 2, [SQUARE] * 2, {}, ((1, 1, 0, 0), (1, 1, 0)), "needs pre beside an activation"),
         ("tf32", [F32] * 2, [F32], {}, ((1, 1, 0, 0), (1, 0, 0)), "needs allow_tf32"),
-        ("f32", [F32] * 2, [F32, ("f32", (8,))], TF32, ((1, 1, 0, 0), (1, 0, 1)), "needs bias_grad without allow_tf32"),
-        ("tf32", [F32] * 2, [F32, ("f32", (8,))], TF32, ((1, 1, 0, 0), (1, 0, 1)), "needs bias_grad without allow_tf32"),
+        ("f32", [F32] * 2, [F32, ("f32", (8,))], TF32, ((1, 1, 0, 0), (1, 0, 1)), "has no bias_grad"),
+        ("tf32", [F32] * 2, [F32, ("f32", (8,))], TF32, ((1, 1, 0, 0), (1, 0, 1)), "has no bias_grad"),
     ],
 )  # fmt: skip
 def test_what_it_declines(

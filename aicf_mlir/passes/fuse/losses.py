@@ -50,8 +50,8 @@ def write_losses_as_loops(function: FuncOp, bodies: Bodies) -> None:
             values = {op.results[0]: made[-1].results[0]}
         else:
             if isinstance(constant := grad.ins["dloss"][0].owner, kernel.ConstantOp):
-                constant.detach()
-                function.body.block.insert_op_before(constant, op)
+                constant.detach()  # to the beginning: others may read it before the loss
+                Rewriter.insert_op(constant, InsertPoint.at_start(function.body.block))
             made, of_loss, of_grad = cross_entropy.both(op, grad, bodies)
             values = {op.results[0]: of_loss, grad.results[0]: of_grad}
         for new in made:

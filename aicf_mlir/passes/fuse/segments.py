@@ -27,6 +27,7 @@ from aicf_mlir.ir.body import Body, is_table
 from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.remarks import remark
+from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
 from aicf_mlir.passes.fuse.loops.members import Access, Member, member_of
 from aicf_mlir.passes.fuse.updating import updating
@@ -189,7 +190,7 @@ def is_candidate(member: Member) -> bool:
     whole = (
         member.kind == "rowwise"
         and not member.kept
-        and all(member.narrow)
+        and not any(shape_of(result) for result in member.results)
         and max(member.body.stages, default=0) == 1
     )
     return (

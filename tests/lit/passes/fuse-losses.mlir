@@ -88,3 +88,16 @@ func.func @gradient_first(%z: tensor<32x16xf32>, %t: tensor<32xi64>, %one: tenso
   %loss = kernel.cross_entropy logits(%z) target(%t) {reduction = "sum"} : (tensor<32x16xf32>, tensor<32xi64>) -> tensor<f32>
   func.return %loss, %dx : tensor<f32>, tensor<32x16xf32>
 }
+
+// The cotangent may be a constant that something reads before the loss.
+// LT-LABEL:  func.func @shared_constant
+// LT:          %one = kernel.constant
+// LT:          %two = kernel.add x(%s) y(%one)
+// LT:          %row_losses, %dz = kernel.rowwise
+func.func @shared_constant(%z: tensor<32x16xf32>, %t: tensor<32xi64>, %s: tensor<f32>) -> (tensor<f32>, tensor<32x16xf32>, tensor<f32>) {
+  %one = kernel.constant {value = 1.0} : tensor<f32>
+  %two = kernel.add x(%s) y(%one) : tensor<f32>
+  %loss = kernel.cross_entropy logits(%z) target(%t) {reduction = "sum"} : (tensor<32x16xf32>, tensor<32xi64>) -> tensor<f32>
+  %dz = kernel.cross_entropy_grad dloss(%one) logits(%z) target(%t) {reduction = "sum"} : (tensor<f32>, tensor<32x16xf32>, tensor<32xi64>) -> tensor<32x16xf32>
+  func.return %loss, %dz, %two : tensor<f32>, tensor<32x16xf32>, tensor<f32>
+}

@@ -100,3 +100,16 @@ func.func @norms(%r: tensor<4x3xf32>, %p: tensor<4x3xf32>, %q: tensor<5xf32>, %h
   %q1 = kernel.rowwise x(%q) {body = @squares, reduced = 1, shape = array<i64: 5>} : (tensor<5xf32>) -> tensor<f32>
   func.return %loss, %p1, %q1, %h1, %along : tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<4xf32>
 }
+
+// -----
+
+// Sums that keep their dimensions are no numbers, and stay launches of their own.
+// CHECK-LABEL: func.func @kept_dimensions
+// CHECK-NOT: kernel.rowwise_each
+// CHECK: func.return
+func.func @kept_dimensions(%p: tensor<4x3xf32>, %q: tensor<5x1xf32>)
+    -> (tensor<1x1xf32> {aicf.role = "output", aicf.name = "p"}, tensor<1x1xf32> {aicf.role = "output", aicf.name = "q"}) {
+  %p1 = kernel.reduce_sum x(%p) {dims = array<i64: 0, 1>} : (tensor<4x3xf32>) -> tensor<1x1xf32>
+  %q1 = kernel.reduce_sum x(%q) {dims = array<i64: 0, 1>} : (tensor<5x1xf32>) -> tensor<1x1xf32>
+  func.return %p1, %q1 : tensor<1x1xf32>, tensor<1x1xf32>
+}

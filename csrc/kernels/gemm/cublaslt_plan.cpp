@@ -46,9 +46,9 @@ Status supports_cublaslt(const OpDesc& op) {
     return decline("in ", dtype_name(p.dtype),
                    " the product is rounded before the activation: needs relu or none");
   if (has_epilogue(op)) {
-    // The library's sum was seen to differ from run to run for a single column, has no algorithm for many
-    // sizes, and costs more than a launch of its own.
-    if (op.has_out("bias_grad")) return decline("has no bias_grad: a sum of its own is as fast");
+    // The library's sum was seen to differ from run to run for a single column, and has no algorithm for
+    // many sizes: it is a launch of its own.
+    if (op.has_out("bias_grad")) return decline("has no bias_grad: it is a launch of its own");
     if (op.has_out("pre") && p.act == Act::None) return decline("needs pre beside an activation");
   }
   return needs_element_alignment(op);

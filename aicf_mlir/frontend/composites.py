@@ -33,9 +33,9 @@ RESIZED = tuple(
     f"aten::upsample_{kind}.vec"
     for kind in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
 )
-"""Whose parts torch has rules for, and no others of the table."""
+"""Whose parts torch has rules for on CUDA from 2.12 on, and no others of the table."""
 F32_WHOLE = {"cpu": (), "cuda": ("aten::cross_entropy_loss", *RESIZED)}
-"""All of whose parts are in the list of what is computed in f32."""
+"""All of whose parts are in the list of what is computed in f32, if any is."""
 APART = (
     *(f"aten::{kind}.{form}" for kind in ("gru", "rnn_relu", "rnn_tanh") for form in FORMS),
     *(f"aten::{kind}_cell" for kind in ("gru", "lstm", "rnn_relu", "rnn_tanh")),
@@ -96,7 +96,11 @@ def _kernels(device: str) -> dict[str, Kernel]:
     unknown = {name for name in _named("CompositeImplicitAutograd") - known if name.startswith("aten::")}
     apart = unknown.difference(rows, RESIZED) | unknown.intersection(APART)
     found = {name: _apart(op) for name in sorted(apart) if _is_plain(op := _overload(name))}
-    found |= {name: _whole(_overload(name), device, torch.float32) for name in F32_WHOLE[device]}
+    found |= {
+        name: _whole(_overload(name), device, torch.float32)
+        for name in F32_WHOLE[device]
+        if name not in RESIZED or name.removesuffix(".vec") in known
+    }
     return {**found, **_low_kernels(device)}
 
 

@@ -368,6 +368,7 @@ def test_a_failing_check_leaves_parameters_and_states(device: str) -> None:
     before = [t.detach().clone() for t in (*model.parameters(), *states)]
     with pytest.raises(IndexError):
         step.train_step({**good, "t": torch.tensor([0, 1, 7, 0], device=device)})
+        step.synchronize()  # a GPU says it when the host waits
     after = [t.detach().clone() for t in (*model.parameters(), *states)]
     assert all(same_bits(one, other) for one, other in zip(before, after, strict=True))
     step.train_step(good)

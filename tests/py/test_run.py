@@ -256,7 +256,7 @@ def test_on_a_cuda_device(run: Run, path: str, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert "DIFFERS" not in out
     target = _C.target_of("cuda:0")
-    passes = f"{TRAIN},lower,fuse,select-kernels{{target={target}}},bufferize,plan-memory"
+    passes = f'{TRAIN},lower,fuse,select-kernels{{target="{target}"}},bufferize,plan-memory'
     plan = lowered(path, passes, tmp_path)
     assert run(plan, "--compare=interp", "--steps", "3")[0] == 0
     assert run(plan, "--steps", "3") == run(plan, "--steps", "3", "--replay")

@@ -37,6 +37,15 @@ def updating(function: FuncOp) -> list[Operation]:
     return [op for op in ops if op in found]
 
 
+def updates(function: FuncOp) -> list[Operation]:
+    """The launches that give what `function` updates."""
+    labels = result_labels(function)
+    given = zip(return_op(function).operands, labels, strict=True)
+    return [
+        value.owner for value, label in given if label.role == "update" and isinstance(value.owner, Operation)
+    ]
+
+
 def is_loop(op: Operation) -> bool:
     """Whether `op` is a launch of the optimizer, or one without products, such as a norm."""
     loops = {*LAUNCHES, *FORMULAS, *ROWS, "copy", "reduce_sum"}

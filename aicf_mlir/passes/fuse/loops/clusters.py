@@ -36,7 +36,7 @@ from aicf_mlir.passes.fuse.loops.members import (
     member_of,
     resolve,
 )
-from aicf_mlir.passes.fuse.updating import updating
+from aicf_mlir.passes.fuse.updating import updates, updating
 
 LOOK_BACK = 48
 """How many clusters before a member are asked whether it fits."""
@@ -50,6 +50,7 @@ class Clustering:
     def __init__(self, function: FuncOp, bodies: Bodies, last: bool):
         self.function, self.last = function, last
         self.updating = set(updating(function)) if last else set[Operation]()
+        self.ends = set(updates(function))
         self.ops = list(function.body.block.ops)
         self.position = {op: at for at, op in enumerate(self.ops)}
         self.clusters: list[Cluster] = []
@@ -172,6 +173,8 @@ class Clustering:
         if isinstance(fitted, str):
             return fitted
         made, is_narrow = fitted
+        if is_narrow and member.op in self.ends:
+            return "it writes what the step updates, in place in a launch of its own"
         anchor = self.anchor(cluster, made[-1])
         if anchor is None:
             return "another reader of what the other gives comes before what else it reads"

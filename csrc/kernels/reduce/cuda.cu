@@ -54,31 +54,54 @@ __global__ void sum_rows_kernel(Destination<T> to, const T* x, const __grid_cons
   if (threadIdx.x % THREADS == 0) to.write(s, blockIdx.y, result, sum);
 }
 
-// Columns: a thread adds every kColumnLanes-th term of its result. blockIdx.y is the part.
-template <class T, class Integer>
+// Columns: a thread adds every kColumnLanes-th term of W neighbouring results. blockIdx.y is the part. W > 1
+// needs the neighbours of each term to lie in one place of 16 bytes.
+template <class T, class Integer, int W>
 __global__ void sum_columns_kernel(Destination<T> to, const T* x, const __grid_constant__ SumArguments s) {
-  __shared__ Compute<T> of_lanes[kColumnLanes][kColumnsPerBlock];
-  const int column = threadIdx.x % kColumnsPerBlock, lane = threadIdx.x / kColumnsPerBlock;
-  const int64_t result = static_cast<int64_t>(blockIdx.x) * kColumnsPerBlock + column;
-  Compute<T> sum = 0;
+  using Sum = Compute<T>;
+  __shared__ Sum of_lanes[kColumnLanes][kColumnThreads * W];
+  const int thread = threadIdx.x % kColumnThreads, lane = threadIdx.x / kColumnThreads;
+  const int64_t block = static_cast<int64_t>(blockIdx.x) * kColumnThreads * W, result = block + thread * W;
+  Sum sums[W] = {};
   if (result < s.results) {
     int64_t base[1];
     offsets(s.kept, static_cast<Integer>(result), base);
     const int64_t first = blockIdx.y * s.split.length;
     const int64_t end = first + s.split.length < s.terms ? first + s.split.length : s.terms;
+    const auto add = [&](auto offset_of) {
 #pragma unroll 8
-    for (int64_t term = first + lane; term < end; term += kColumnLanes) {
-      int64_t at[1];
-      offsets(s.summed, static_cast<Integer>(term), at);
-      sum += widen(x[base[0] + at[0]]);
+      for (int64_t term = first + lane; term < end; term += kColumnLanes) {
+        const auto read = *reinterpret_cast<const Vec<T, W>*>(x + base[0] + offset_of(term));
+#pragma unroll
+        for (int w = 0; w < W; ++w) sums[w] += widen(read.at[w]);
+      }
+    };
+    if (s.summed.rank == 1) {  // without a division each
+      add([step = s.summed.strides[0][0]](int64_t term) { return term * step; });
+    } else {
+      add([&](int64_t term) {
+        int64_t at[1];
+        offsets(s.summed, static_cast<Integer>(term), at);
+        return at[0];
+      });
     }
   }
-  of_lanes[lane][column] = sum;
+#pragma unroll
+  for (int w = 0; w < W; ++w) of_lanes[lane][thread * W + w] = sums[w];
   __syncthreads();
-  if (lane != 0 || result >= s.results) return;
+  const int column = threadIdx.x;
+  if (column >= kColumnThreads * W || block + column >= s.results) return;
+  Sum sum = of_lanes[0][column];
 #pragma unroll
   for (int other = 1; other < kColumnLanes; ++other) sum += of_lanes[other][column];
-  to.write(s, blockIdx.y, result, sum);
+  to.write(s, blockIdx.y, block + column, sum);
+}
+
+// Whether the results that 16 bytes hold are neighbours for each term, at multiples of 16 bytes.
+template <class T>
+bool columns_are_aligned(const OpDesc& op, const SumAxes& axes) {
+  return reinterpret_cast<uintptr_t>(op.inputs[0].ptr<const T>()) % 16 == 0 &&
+         axes.kept[axes.kept_count - 1].size % kWidest<T> == 0;
 }
 
 // A warp adds the parts of one result.
@@ -110,7 +133,12 @@ Status run(const OpDesc& op, const LaunchContext& ctx, const SumAxes& axes, cons
     return dim3(static_cast<unsigned>(ceil_div(s.results, per_block)), static_cast<unsigned>(s.split.parts));
   };
   if (!axes.inner_summed) {
-    AICF_TRY(launch(ctx, grid(kColumnsPerBlock), kSumThreads, 0, sum_columns_kernel<T, Integer>, to, x, s));
+    constexpr int kWide = kWidest<T>;
+    AICF_TRY(columns_are_aligned<T>(op, axes)
+                 ? launch(ctx, grid(kColumnThreads * kWide), kSumThreads, 0,
+                          sum_columns_kernel<T, Integer, kWide>, to, x, s)
+                 : launch(ctx, grid(kColumnThreads), kSumThreads, 0, sum_columns_kernel<T, Integer, 1>, to, x,
+                          s));
   } else if (s.terms <= kLongestWarpRow) {
     AICF_TRY(
         launch(ctx, grid(kSumThreads / kWarp), kSumThreads, 0, sum_rows_kernel<T, Integer, kWarp>, to, x, s));
@@ -132,7 +160,7 @@ Status reduce_sum_cuda(const OpDesc& op, const LaunchContext& ctx) {
                        strided(axes.summed, axes.summed_count),
                        axes.kept_size,
                        axes.summed_size,
-                       sum_split(axes),
+                       sum_split(axes, op.inputs[0].dtype),
                        op.attrs.get(kDivisor)};
   return with_float_type(op.inputs[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -6,16 +6,18 @@
 namespace aicf {
 
 // Rows (the fastest axis is summed): a warp, or a block for long ones, adds the terms of one result. Columns:
-// a thread has a result, so that neighbouring threads read neighbouring elements, and kColumnLanes threads
-// share its terms.
+// a thread has the neighbouring results that 16 bytes hold, or one where they may not be read at once;
+// kColumnThreads neighbours read 128 bytes of a row, and kColumnLanes threads share the terms of a result.
+// The order of a sum is the same in both cases.
 constexpr int kSumThreads = 256;
-constexpr int kColumnsPerBlock = 32;
-constexpr int kColumnLanes = kSumThreads / kColumnsPerBlock;
+constexpr int kColumnThreads = 8;
+constexpr int kColumnLanes = kSumThreads / kColumnThreads;
 
-inline Split sum_split(const SumAxes& axes) {
+inline Split sum_split(const SumAxes& axes, DType dtype) {
   if (!axes.inner_summed) {
-    const int64_t blocks = (axes.kept_size + kColumnsPerBlock - 1) / kColumnsPerBlock;
-    return split_terms(axes.summed_size, blocks, 16 * kColumnLanes);
+    const int64_t columns = kColumnThreads * 16 / static_cast<int64_t>(dtype_size(dtype));
+    const int64_t blocks = (axes.kept_size + columns - 1) / columns;
+    return split_terms(axes.summed_size, blocks, 4 * kColumnLanes);
   }
   if (axes.summed_size <= kLongestWarpRow) return {1, kLongestWarpRow};
   return split_terms(axes.summed_size, axes.kept_size, 16 * kSumThreads);
@@ -24,7 +26,7 @@ inline Split sum_split(const SumAxes& axes) {
 // Bytes for the partial sums; 0 where one part does it all.
 inline size_t reduce_sum_cuda_workspace(const OpDesc& op) {
   const SumAxes axes = sum_axes(op);
-  const Split split = sum_split(axes);
+  const Split split = sum_split(axes, op.inputs[0].dtype);
   const size_t element = op.inputs[0].dtype == DType::F64 ? sizeof(double) : sizeof(float);
   return split.parts > 1 ? static_cast<size_t>(split.parts * axes.kept_size) * element : 0;
 }

@@ -31,6 +31,7 @@ from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
 from aicf_mlir.passes.fuse.gradients import read_as_they_are
 from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.loops import fuse_loops, tell_apart
+from aicf_mlir.passes.fuse.loops.totals import add_columns_first
 from aicf_mlir.passes.fuse.losses import write_losses_as_loops
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
@@ -71,6 +72,8 @@ class FusePass(ModulePass):
                     fuse_products(function, library)  # what one launch reads now, two did
                 fuse_epilogues(function, bodies, library, last=True)
                 fuse_loops(function, bodies, last=True)
+                if self.target != "cpu" and add_columns_first(function, bodies):
+                    fuse_loops(function, bodies, last=True)
                 fuse_updates(function)
                 if self.target == "cpu":  # where a launch is a call
                     fuse_segments(function, bodies, SMALL)

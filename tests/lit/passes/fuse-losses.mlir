@@ -10,10 +10,7 @@
 // OWN-NOT:     kernel.{{[a-z]}}
 // OWN:         func.return
 // LT-LABEL:  func.func @mean
-// LT:          %y = kernel.gemm a(%x) b(%w)
-// LT:          %loss, %dy = kernel.rowwise x(%y, %t)
-// LT-NOT:      kernel.{{[a-z]}}
-// LT:          func.return
+// LT:          %y, %dy = kernel.gemm_map a(%x) b(%w) x(%t)
 // CPU-LABEL: func.func @mean
 // CPU:         kernel.mse_loss y(%y) t(%t)
 // CPU:         kernel.mse_grad dloss(%one) y(%y) t(%t)
@@ -23,6 +20,24 @@ func.func @mean(%x: tensor<32x64xf32>, %w: tensor<64x16xf32>, %t: tensor<32x16xf
   %one = kernel.constant {value = 1.0} : tensor<f32>
   %dy = kernel.mse_grad dloss(%one) y(%y) t(%t) : (tensor<f32>, tensor<32x16xf32>, tensor<32x16xf32>) -> tensor<32x16xf32>
   func.return %loss, %dy : tensor<f32>, tensor<32x16xf32>
+}
+
+// Where much is read and columns are summed of it, as for the gradient of a bias, one launch reads it: the sum of all is that of
+// sums of columns.
+// LT-LABEL:  func.func @large_mean
+// LT:          %y = kernel.gemm a(%x) b(%w)
+// LT:          %[[SUMS:.*]], %dy, %db = kernel.colwise x(%y, %t)
+// LT-NEXT:       reduced = 1, shape = array<i64: 65536, 16>
+// LT:          %loss = kernel.rowwise x(%[[SUMS]]) {body = @squared_error{{.*}}, reduced = 1, shape = array<i64: 16>}
+// LT-NOT:      kernel.{{[a-z]}}
+// LT:          func.return
+func.func @large_mean(%x: tensor<65536x64xf32>, %w: tensor<64x16xf32>, %t: tensor<65536x16xf32>) -> (tensor<f32>, tensor<65536x16xf32>, tensor<16xf32>) {
+  %y = kernel.gemm a(%x) b(%w) : (tensor<65536x64xf32>, tensor<64x16xf32>) -> tensor<65536x16xf32>
+  %loss = kernel.mse_loss y(%y) t(%t) : (tensor<65536x16xf32>, tensor<65536x16xf32>) -> tensor<f32>
+  %one = kernel.constant {value = 1.0} : tensor<f32>
+  %dy = kernel.mse_grad dloss(%one) y(%y) t(%t) : (tensor<f32>, tensor<65536x16xf32>, tensor<65536x16xf32>) -> tensor<65536x16xf32>
+  %db = kernel.reduce_sum x(%dy) {dims = array<i64: 0>} : (tensor<65536x16xf32>) -> tensor<16xf32>
+  func.return %loss, %dy, %db : tensor<f32>, tensor<65536x16xf32>, tensor<16xf32>
 }
 
 // Casts on both sides are part of the one pass, a scale of the loss is its operand, and a sum is not divided.

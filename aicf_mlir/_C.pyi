@@ -142,6 +142,14 @@ def kernel_choices(
 ) -> list[str]:
     """What a kernel can choose for a use, on the current device; its own choice first. None for most kernels."""
 
+def kernel_preference(
+    op: int | str,
+    inputs: list[TensorType],
+    outputs: list[TensorType],
+    attrs: dict[str, Attr],
+    kernel_id: str,
+    counts: Counts | None = None,
+) -> str: ...
 def select_kernel(
     op: int | str,
     inputs: list[TensorType],

@@ -202,6 +202,11 @@ def select_kernel(use: Use, target: str, kernel_id: str = "") -> tuple[str, int]
     return _C.select_kernel(*use.arguments, target, kernel_id, use.counts)
 
 
+def preference(use: Use, kernel_id: str) -> str:
+    """Why a plan that names no kernel has another one for this use, which `kernel_id` supports; "" where it has this one."""
+    return _C.kernel_preference(*use.arguments, kernel_id, use.counts)
+
+
 def kernels_of(op_name: str) -> list[_C.KernelVariant]:
     """The kernels of an op, of all devices, in order of preference."""
     return [variant for variant in _C.kernel_variants() if variant["op"] == op_name]

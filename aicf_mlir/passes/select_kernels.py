@@ -62,6 +62,8 @@ def declined(op: KernelOp, target: str, chosen: str) -> Iterator[tuple[str, str]
                 registry.select_kernel(op.use, target, kernel["name"])
             except SelectionError as error:
                 yield kernel["name"], reason_of(error, target)
+            else:
+                yield kernel["name"], registry.preference(op.use, kernel["name"])
 
 
 def reason_of(error: SelectionError, target: str) -> str:

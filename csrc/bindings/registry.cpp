@@ -150,6 +150,16 @@ std::pair<std::string, size_t> select_kernel(py::handle kind, const py::list& in
   return {name.empty() ? variant->name : name, variant->query_workspace ? variant->query_workspace(op) : 0};
 }
 
+// Why a plan that names no kernel has another one for a use that this kernel supports; empty where it has it.
+std::string kernel_preference(py::handle kind, const py::list& inputs, const py::list& outputs,
+                              const py::dict& attrs, const std::string& name, py::handle counts) {
+  const OpDesc op = parse_op(kind, inputs, outputs, attrs, counts);
+  raise_if(check_use(op), Subject::Op);
+  const KernelVariant* variant = KernelRegistry::get().find(name);
+  if (!variant) raise_if(Status::invalid("no kernel is called '" + name + "'"), Subject::Op);
+  return variant->preferred ? variant->preferred(op).message() : "";
+}
+
 // What a kernel of the registry can choose for a use, on the device that its target names.
 std::vector<std::string> kernel_choices(py::handle kind, const py::list& inputs, const py::list& outputs,
                                         const py::dict& attrs, const std::string& name, py::handle counts) {
@@ -203,6 +213,8 @@ void bind_registry(py::module_& m) {
   m.def("may_alias", &alias_pairs, py::arg("op"), py::arg("inputs"), py::arg("outputs"), py::arg("attrs"),
         py::arg("counts") = py::none());
   m.def("kernel_choices", &kernel_choices, py::arg("op"), py::arg("inputs"), py::arg("outputs"),
+        py::arg("attrs"), py::arg("kernel_id"), py::arg("counts") = py::none());
+  m.def("kernel_preference", &kernel_preference, py::arg("op"), py::arg("inputs"), py::arg("outputs"),
         py::arg("attrs"), py::arg("kernel_id"), py::arg("counts") = py::none());
   m.def("select_kernel", &select_kernel, py::arg("op"), py::arg("inputs"), py::arg("outputs"),
         py::arg("attrs"), py::arg("target"), py::arg("name") = "", py::arg("counts") = py::none());

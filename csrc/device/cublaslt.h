@@ -12,7 +12,7 @@ namespace aicf::cublaslt {
 enum DataType { kF32 = 0, kF64 = 1, kF16 = 2, kBF16 = 14 };
 enum ComputeType { kCompute32F = 68, kCompute64F = 70, kCompute32FFastTF32 = 77 };
 enum Operation { kAsItIs = 0, kTransposed = 1 };
-enum Epilogue { kDefault = 1, kRelu = 2, kBias = 4, kReluBias = 6, kBiasGradientOfB = 512 };
+enum Epilogue { kRelu = 2, kBias = 4, kReluBias = 6 };
 enum DescriptorAttribute { kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8 };
 enum LayoutAttribute { kBatchCount = 5, kBatchStride = 6 };
 // Alignments of the addresses of A, B, C and D follow each other.
@@ -55,12 +55,11 @@ struct Library {
 };
 
 // The one that this process has loaded, as torch for CUDA does, else the one that the loader finds; null
-// without one, and where the environment does not say AICF_CUBLASLT=1. The same for as long as the process
-// lives.
+// without one, and where the environment says AICF_CUBLASLT=0. The same for as long as the process lives.
 const Library* library();
 inline bool available() { return library() != nullptr; }
 constexpr const char* kMissing =
-    "needs cuBLASLt: libcublasLt.so.13 or .12, which torch for CUDA brings, and AICF_CUBLASLT=1 in the "
+    "needs cuBLASLt: libcublasLt.so.13 or .12, which torch for CUDA brings, and no AICF_CUBLASLT=0 in the "
     "environment; or make the plan for a target without +cublaslt";
 
 // What decides the bits of an algorithm's results, in words: "id 66, tile 24, stages 35, splitk 1, …".

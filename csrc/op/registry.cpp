@@ -139,15 +139,19 @@ Status KernelRegistry::select(const OpDesc& op, const Target& target, const std:
     return Status::ok();
   }
   std::string reasons;
+  *out = nullptr;
   for (const KernelVariant& v : variants_) {
     if (v.schema != op.schema) continue;
     const Status reason = accepts(v, op, target);
     if (reason.is_ok()) {
-      *out = &v;
-      return Status::ok();
+      const bool preferred = !v.preferred || v.preferred(op).is_ok();
+      if (preferred || !*out) *out = &v;
+      if (preferred) return Status::ok();
+      continue;
     }
     reasons += "\n  " + std::string(v.name) + ": " + reason.message();
   }
+  if (*out) return Status::ok();
   return Status::unsupported("no kernel runs " + signature(op) + " on " + target.str() +
                              (reasons.empty() ? "; none is registered" : "; candidates:" + reasons));
 }

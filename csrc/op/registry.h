@@ -37,8 +37,8 @@ class KernelRegistry {
   // Whether `variant` runs `op` on `target`; the reason if not. Does not ask whether this build can launch
   // it.
   Status accepts(const KernelVariant& variant, const OpDesc& op, const Target& target) const;
-  // The named variant, or the first that accepts `op`, which check_op accepts; the error lists every
-  // candidate with its reason.
+  // The named variant, or the first that accepts `op`, which check_op accepts, and is preferred for it, else
+  // the first that accepts it; the error lists every candidate with its reason.
   Status select(const OpDesc& op, const Target& target, const std::string& name,
                 const KernelVariant** out) const;
 

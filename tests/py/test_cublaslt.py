@@ -8,13 +8,14 @@ import pytest
 import torch
 from models import mlp, regression, to_device
 
-from aicf_mlir import _C, OpKind, SelectionError, compile_train_step, op_call
+from aicf_mlir import _C, AicfError, OpKind, SelectionError, compile_train_step, op_call
 from aicf_mlir.ir.registry import architecture, capability, runs_on
 
 TARGET = "sm_90+cublaslt"
 SQUARE = ("bf16", (8, 8))
 F64 = ("f64", (8, 8))
 F32 = ("f32", (8, 8))
+ODD = ("f16", (9, 9))
 TF32 = {"allow_tf32": True}
 
 
@@ -25,10 +26,13 @@ def select(name: str, inputs: list[Any], outputs: list[Any], attrs: dict[str, An
 @pytest.mark.parametrize(
     ("name", "inputs", "outputs", "attrs", "counts", "reason"),
     [
-        ("bf16", [SQUARE] * 2, [SQUARE], {"act": "gelu"}, ((1, 1, 0, 0), (1, 0, 0)), "before the activation"),
-        ("bf16", [SQUARE] * 3, [SQUARE], {"act_grad": "silu"}, ((1, 1, 0, 1), (1, 0, 0)), "before the activation"),
+        ("bf16", [SQUARE] * 2, [SQUARE], {"act": "gelu"}, ((1, 1, 0, 0), (1, 0, 0)), "but a bias and relu"),
+        ("f32", [F32] * 3, [F32], {"act_grad": "relu"}, ((1, 1, 0, 1), (1, 0, 0)), "but a bias and relu"),
+        ("f64", [F64] * 2, [F64], {"act": "relu"}, ((1, 1, 0, 0), (1, 0, 0)), "no epilogue in f64"),
+        ("f64", [F64] * 2 + [("f64", (8,))], [F64], {}, ((1, 1, 1, 0), (1, 0, 0)), "no epilogue in f64"),
+        ("f16", [ODD] * 2 + [("f16", (9,))], [ODD], {}, ((1, 1, 1, 0), (1, 0, 0)), "a multiple of 16 bytes"),
         ("f64", [F64] * 2, [F64, ("f64", (8,))], {}, ((1, 1, 0, 0), (1, 0, 1)), "has no bias_grad"),
-        ("bf16", [SQUARE] * 2, [SQUARE] * 2, {}, ((1, 1, 0, 0), (1, 1, 0)), "needs pre beside an activation"),
+        ("bf16", [SQUARE] * 2, [SQUARE] * 2, {}, ((1, 1, 0, 0), (1, 1, 0)), "but a bias and relu"),
         ("tf32", [F32] * 2, [F32], {}, ((1, 1, 0, 0), (1, 0, 0)), "needs allow_tf32"),
         ("f32", [F32] * 2, [F32, ("f32", (8,))], TF32, ((1, 1, 0, 0), (1, 0, 1)), "has no bias_grad"),
         ("tf32", [F32] * 2, [F32, ("f32", (8,))], TF32, ((1, 1, 0, 0), (1, 0, 1)), "has no bias_grad"),
@@ -49,7 +53,7 @@ def test_a_product_without_elements_or_with_two_levels_of_batches_is_our_own() -
     heads = ("f32", (2, 3, 4, 4), (96, 4, 12, 1))
     dense = ("f32", (2, 3, 4, 4))
     assert not _C.select_kernel("gemm", [heads, dense], [dense], {}, TARGET)[0].endswith("cublaslt")
-    batch = ("f32", (6, 4, 4))
+    batch = ("f32", (64, 64, 64))
     assert _C.select_kernel("gemm", [batch, batch], [batch], {}, TARGET)[0] == "gemm_f32_cublaslt"
     assert _C.select_kernel("gemm", [batch, batch], [batch], TF32, TARGET)[0] == "gemm_tf32_cublaslt"
     assert _C.select_kernel("gemm", [heads, dense], [dense], TF32, TARGET)[0] == "gemm_tf32_tc"
@@ -61,16 +65,28 @@ def test_only_its_own_target_has_it() -> None:
         _C.select_kernel("gemm", [SQUARE] * 2, [SQUARE], {}, "sm_90", "gemm_bf16_cublaslt")
 
 
-def test_a_workspace_holds_a_panel_and_partial_sums() -> None:
-    plain = _C.select_kernel(
-        "gemm", [("f32", (64, 256)), ("f32", (256, 256))], [("f32", (64, 256))], {}, TARGET
-    )
-    assert plain == ("gemm_f32_cublaslt", 256 // 64 * 64 * 256 * 4)
+def test_a_workspace_holds_partial_sums() -> None:
+    few, weight = ("f32", (256, 256)), ("f32", (256, 256))
+    plain = _C.select_kernel("gemm", [few, weight], [few], {}, TARGET)
+    assert plain == ("gemm_f32_cublaslt", 256 // 64 * 256 * 256 * 4)
     large = ("bf16", (4096, 4096))
     assert _C.select_kernel("gemm", [large] * 2, [large], {}, TARGET)[1] == 32 << 20
-    counts = ((1, 1, 0, 1), (1, 0, 0))
-    graded = _C.select_kernel("gemm_epilogue", [large] * 3, [large], {"act_grad": "relu"}, TARGET, "", counts)
-    assert graded == ("gemm_epilogue_bf16_cublaslt", (32 << 20) + 4096 * 4096 * 2)
+
+
+def test_what_is_too_small_or_lies_unaligned_is_our_own_unless_it_is_named() -> None:
+    for element, size, reason in (
+        ("f32", 255, "is taken for 16777216 products of elements or more, got 16581375"),
+        ("bf16", 257, "is taken for rows of a multiple of 16 bytes in bf16"),
+        ("bf16", 256, ""),
+    ):
+        square = (element, (size, size))
+        name = f"gemm_{element}_cublaslt"
+        assert _C.kernel_preference("gemm", [square] * 2, [square], {}, name) == reason
+        chosen = _C.select_kernel("gemm", [square] * 2, [square], {}, TARGET)[0]
+        assert (chosen == name) == (not reason)
+        assert _C.select_kernel("gemm", [square] * 2, [square], {}, TARGET, name)[0] == name
+    with pytest.raises(AicfError, match="no kernel is called 'fastest'"):
+        _C.kernel_preference("gemm", [F32] * 2, [F32], {}, "fastest")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +137,7 @@ def test_a_missing_number_is_no_zero_behind_relu(element: str) -> None:
 @pytest.mark.cublaslt
 def test_twenty_runs_of_one_plan_give_the_same_bits() -> None:
     """Fresh steps, their memory elsewhere each time: the algorithms and their results are the same."""
-    batch = to_device(regression(64, 256), "cuda")
+    batch = to_device(regression(512, 256), "cuda")
     found: list[tuple[list[str], list[torch.Tensor]]] = []
     kept: list[torch.Tensor] = []
     for number in range(20):

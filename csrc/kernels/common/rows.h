@@ -40,9 +40,11 @@ constexpr KernelVariant choosing(KernelVariant variant, Choices choices) {
 
 // Of a kernel of cuBLASLt.
 constexpr KernelVariant cublaslt_row(const char* name, const char* op, int min_sm, Prepare prepare,
-                                     SupportFunction supported, WorkspaceFunction workspace) {
+                                     SupportFunction supported, SupportFunction preferred,
+                                     WorkspaceFunction workspace) {
   KernelVariant variant = cuda_row(name, op, min_sm, prepare, supported, workspace);
   variant.cublaslt = true;
+  variant.preferred = preferred;
   return variant;
 }
 

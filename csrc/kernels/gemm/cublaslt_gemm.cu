@@ -78,31 +78,11 @@ uint32_t alignment_of(const void* address) {
   return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
-// z where it lies, of the rest of the epilogue, W neighbours a thread.
-template <class T, int W>
-__global__ void finish_kernel(const __grid_constant__ GemmProblem p,
-                              const __grid_constant__ Matrices<const void*> z) {
-  const Finish<T> finish{p};
-  const int64_t across = p.n / W, each = p.m * across, count = p.batch * each;
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count;
-       i += int64_t{gridDim.x} * blockDim.x) {
-    const int64_t in_batch = p.batch == 1 ? 0 : i / each, at = i - in_batch * each;
-    const int64_t row = at / across, column = (at - row * across) * W;
-    const Product product = p.product(in_batch);
-    const auto read = *reinterpret_cast<const Vec<T, W>*>(z.of<const T>(product) + row * z.leading + column);
-    Compute<T> wide[W];
-#pragma unroll
-    for (int w = 0; w < W; ++w) wide[w] = widen(read.at[w]);
-    finish(gemm::Member{product.outer, product.inner}, wide, row, column);
-  }
-}
-
 // A product that the library is ready to run: its descriptor, its layouts and the algorithm.
 class CublasLtProduct {
  public:
   // `tf32`: f32 operands are rounded to TF32.
-  CublasLtProduct(const Library& lib, const GemmProblem& p, const CublasLtPlan& plan, bool tf32)
-      : lib_(lib), p_(p), plan_(plan), tf32_(tf32) {}
+  CublasLtProduct(const Library& lib, const GemmProblem& p, bool tf32) : lib_(lib), p_(p), tf32_(tf32) {}
 
   // On `device`, which must be current.
   Status describe(int device, size_t workspace);
@@ -115,33 +95,20 @@ class CublasLtProduct {
  private:
   Status describe_epilogue();
   Status place(Owned* layout, int64_t rows, int64_t columns, const Operand& operand);
-  size_t panel_bytes() const {
-    const auto bytes = static_cast<size_t>(p_.batch * p_.m * p_.n) * dtype_size(p_.dtype);
-    return plan_.to_panel ? (bytes + 255) / 256 * 256 : 0;
-  }
-  // Where the library writes z.
-  Matrices<void*> written(void* workspace) const {
-    if (plan_.to_panel)
-      return {workspace, p_.n, p_.inner_batch == 1 ? p_.m * p_.n : 0, p_.inner_batch == 1 ? 0 : p_.m * p_.n};
-    return plan_.to_pre ? p_.pre : p_.out;
-  }
   template <class Value>
   Status set(int attribute, const Value& value) {
     return cublaslt::check(lib_, lib_.set_descriptor(descriptor_.object, attribute, &value, sizeof value),
                            "MatmulDescSetAttribute");
   }
-  template <class T>
-  Status finish(const Matrices<void*>& z, const LaunchContext& ctx) const;
 
   const Library& lib_;
   const GemmProblem p_;
-  const CublasLtPlan plan_;
   const bool tf32_;
   Object handle_ = nullptr;
   Owned descriptor_{lib_.destroy_descriptor};
   Owned a_{lib_.destroy_layout}, b_{lib_.destroy_layout}, z_{lib_.destroy_layout};
   cublaslt::Algorithm algorithm_{};
-  size_t workspace_ = 0;  // for the library, behind the panel
+  size_t workspace_ = 0;
 };
 
 Status CublasLtProduct::describe_epilogue() {
@@ -154,14 +121,12 @@ Status CublasLtProduct::describe_epilogue() {
       "MatmulDescCreate"));
   AICF_TRY(set(cublaslt::kTransA, int32_t{p_.trans_b ? cublaslt::kTransposed : cublaslt::kAsItIs}));
   AICF_TRY(set(cublaslt::kTransB, int32_t{p_.trans_a ? cublaslt::kTransposed : cublaslt::kAsItIs}));
-  uint32_t epilogue = cublaslt::kDefault;
-  if (plan_.applies_relu) epilogue = plan_.adds_bias ? cublaslt::kReluBias : cublaslt::kRelu;
-  if (plan_.adds_bias && !plan_.applies_relu) epilogue = cublaslt::kBias;
-  if (plan_.sums_bias_gradient) epilogue = cublaslt::kBiasGradientOfB;
-  if (epilogue == cublaslt::kDefault) return Status::ok();
-  AICF_TRY(set(cublaslt::kEpilogue, epilogue));
-  const void* vector = plan_.sums_bias_gradient ? p_.bias_grad : p_.bias;
-  return vector ? set(cublaslt::kBiasPointer, vector) : Status::ok();
+  const bool relu = p_.act == Act::Relu;
+  if (p_.bias || relu) {
+    const uint32_t epilogue = !p_.bias ? cublaslt::kRelu : relu ? cublaslt::kReluBias : cublaslt::kBias;
+    AICF_TRY(set(cublaslt::kEpilogue, epilogue));
+  }
+  return p_.bias ? set(cublaslt::kBiasPointer, p_.bias) : Status::ok();
 }
 
 Status CublasLtProduct::place(Owned* layout, int64_t rows, int64_t columns, const Operand& operand) {
@@ -189,9 +154,8 @@ Status CublasLtProduct::list(std::vector<cublaslt::Algorithm>* out) {
   };
   AICF_TRY(prefer(cublaslt::kMaxWorkspace, uint64_t{workspace_}));
   AICF_TRY(prefer(cublaslt::kReductionMask, cublaslt::kReduceInComputeType));
-  const void* z = plan_.to_panel ? nullptr : written(nullptr).data;
   int attribute = cublaslt::kAlignmentOfA;
-  for (const void* address : {p_.b.data, p_.a.data, z, z})
+  for (const void* address : {p_.b.data, p_.a.data, const_cast<const void*>(p_.out.data), const_cast<const void*>(p_.out.data)})
     AICF_TRY(prefer(attribute++, alignment_of(address)));
   constexpr int kMost = 8;
   cublaslt::Heuristic listed[kMost] = {};
@@ -225,7 +189,7 @@ Status CublasLtProduct::choose(const std::string& asked) {
 }
 
 Status CublasLtProduct::describe(int device, size_t workspace) {
-  workspace_ = workspace - panel_bytes();
+  workspace_ = workspace;
   AICF_TRY(handle_of(lib_, device, &handle_));
   AICF_TRY(describe_epilogue());
   // Rows and columns of the matrices in memory, as the library counts them.
@@ -233,23 +197,7 @@ Status CublasLtProduct::describe(int device, size_t workspace) {
                       : place(&a_, p_.n, p_.k, operand_of(p_, p_.b)));
   AICF_TRY(p_.trans_a ? place(&b_, p_.m, p_.k, operand_of(p_, p_.a))
                       : place(&b_, p_.k, p_.m, operand_of(p_, p_.a)));
-  return place(&z_, p_.n, p_.m, operand_of(p_, written(nullptr)));
-}
-
-template <class T>
-Status CublasLtProduct::finish(const Matrices<void*>& z, const LaunchContext& ctx) const {
-  GemmProblem rest = p_;
-  if (plan_.adds_bias) rest.bias = nullptr;
-  if (plan_.to_pre && !rest.bias) rest.pre.data = nullptr;  // it holds z already
-  const Matrices<const void*> from{z.data, z.leading, z.outer, z.inner};
-  constexpr int kThreads = 256;
-  const bool wide = rows_are_aligned<T>(rest) && from.leading % kWidest<T> == 0 &&
-                    from.outer % kWidest<T> == 0 && from.inner % kWidest<T> == 0 &&
-                    reinterpret_cast<uintptr_t>(from.data) % 16 == 0;
-  const int64_t items = p_.batch * p_.m * p_.n / (wide ? kWidest<T> : 1);
-  const dim3 grid(grid_stride_blocks(items, kThreads));
-  return wide ? aicf::cuda::launch(ctx, grid, kThreads, 0, finish_kernel<T, kWidest<T>>, rest, from)
-              : aicf::cuda::launch(ctx, grid, kThreads, 0, finish_kernel<T, 1>, rest, from);
+  return place(&z_, p_.n, p_.m, operand_of(p_, p_.out));
 }
 
 Status CublasLtProduct::launch(const LaunchContext& ctx) const {
@@ -258,15 +206,11 @@ Status CublasLtProduct::launch(const LaunchContext& ctx) const {
   const bool is_f64 = p_.dtype == DType::F64;
   const void* alpha = is_f64 ? static_cast<const void*>(&one) : &one_f32;
   const void* beta = is_f64 ? static_cast<const void*>(&zero) : &zero_f32;
-  const Matrices<void*> z = written(ctx.workspace);
-  void* workspace = workspace_ ? static_cast<char*>(ctx.workspace) + panel_bytes() : nullptr;
-  AICF_TRY(cublaslt::check(
-      lib_,
-      lib_.multiply(handle_, descriptor_.object, alpha, p_.b.data, a_.object, p_.a.data, b_.object, beta,
-                    z.data, z_.object, z.data, z_.object, &algorithm_, workspace, workspace_, ctx.stream),
-      "Matmul"));
-  if (!plan_.finishes) return Status::ok();
-  return with_float_type(p_.dtype, [&](auto tag) { return finish<typename decltype(tag)::type>(z, ctx); });
+  return cublaslt::check(lib_,
+                         lib_.multiply(handle_, descriptor_.object, alpha, p_.b.data, a_.object, p_.a.data,
+                                       b_.object, beta, p_.out.data, z_.object, p_.out.data, z_.object,
+                                       &algorithm_, ctx.workspace, workspace_, ctx.stream),
+                         "Matmul");
 }
 
 class CublasLtLaunch : public LaunchState {
@@ -290,7 +234,7 @@ Status prepare_cublaslt(const KernelVariant& self, const OpDesc& op, const std::
   cudaPointerAttributes memory = {};
   AICF_CUDA_TRY(cudaPointerGetAttributes(&memory, p.out.data));
   const CurrentDevice current(memory.device);
-  auto product = std::make_unique<CublasLtProduct>(*lib, p, cublaslt_plan(op), TF32);
+  auto product = std::make_unique<CublasLtProduct>(*lib, p, TF32);
   AICF_TRY(product->describe(memory.device, cublaslt_workspace(op)));
   AICF_TRY(product->choose(asked));
   *out = std::make_shared<CublasLtLaunch>(self.name, std::move(product), !asked.empty());
@@ -303,7 +247,7 @@ Status choices_of_cublaslt(const OpDesc& op, std::vector<std::string>* out) {
   if (!lib) return Status::unsupported(cublaslt::kMissing);
   int device = 0;
   AICF_CUDA_TRY(cudaGetDevice(&device));
-  CublasLtProduct product(*lib, gemm_problem(op), cublaslt_plan(op), TF32);
+  CublasLtProduct product(*lib, gemm_problem(op), TF32);
   AICF_TRY(product.describe(device, cublaslt_workspace(op)));
   std::vector<cublaslt::Algorithm> listed;
   AICF_TRY(product.list(&listed));

@@ -1,20 +1,13 @@
-// gemm and gemm_epilogue by cuBLASLt: what they take, and the memory that they need. The rest of the
-// epilogue, where the library has none for it, is a second pass over the result.
+// gemm and gemm_epilogue by cuBLASLt: what they take, when they are taken, and the memory that they need.
 #pragma once
 #include "kernels/gemm/problem.h"
 
 namespace aicf {
 
-// What a launch asks of the library, and what is left for the pass behind it.
-struct CublasLtPlan {
-  bool adds_bias, applies_relu, sums_bias_gradient;  // in the library's epilogue
-  bool finishes;                                     // a second pass: activation, its gradient, bias of f64
-  bool to_panel, to_pre;                             // where the library writes; neither: to the result
-};
-// Of an operation, by which operands it has.
-CublasLtPlan cublaslt_plan(const OpDesc& op);
-
+// A bias, relu, or one behind the other: what the library's epilogues are.
 Status supports_cublaslt(const OpDesc& op);
+// Why a plan that names no kernel has a product of our own, if it does.
+Status prefers_cublaslt(const OpDesc& op);
 size_t cublaslt_workspace(const OpDesc& op);
 // TF32: f32 operands are rounded to it.
 template <bool TF32>

@@ -167,12 +167,12 @@ constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>
 
 #define AICF_CUBLASLT_ROW(op, type, dtype)                                                                \
   choosing(cublaslt_row(op type "_cublaslt", op, kSmAny, by_cublaslt, supports_cublaslt_of<DType::dtype>, \
-                        cublaslt_workspace),                                                              \
+                        prefers_cublaslt, cublaslt_workspace),                                            \
            AICF_CUDA(choices_of_cublaslt<false>))
 #define AICF_GEMM_ROWS(op)                                                                                  \
   AICF_CUBLASLT_ROW(op, "_f16", F16), AICF_CUBLASLT_ROW(op, "_bf16", BF16),                                 \
       choosing(cublaslt_row(op "_tf32_cublaslt", op, kSmAsyncCopies, by_cublaslt_in_tf32,                   \
-                            supports_cublaslt_of_tf32, cublaslt_workspace),                                 \
+                            supports_cublaslt_of_tf32, prefers_cublaslt, cublaslt_workspace),               \
                AICF_CUDA(choices_of_cublaslt<true>)),                                                       \
       AICF_CUBLASLT_ROW(op, "_f32", F32), AICF_CUBLASLT_ROW(op, "_f64", F64),                               \
       choosing(cuda_row(op "_f16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::F16>),   \

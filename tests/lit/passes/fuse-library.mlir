@@ -7,32 +7,49 @@
 // LT:          kernel.gemm_epilogue a(%x) b(%w) bias(%b) -> out {act = "relu"}
 // LT-NEXT:       :
 // LT-NEXT:     func.return
-func.func @bias_relu(%x: tensor<8x4xbf16>, %w: tensor<4x4xbf16>, %b: tensor<4xbf16>) -> tensor<8x4xbf16> {
-  %0 = kernel.gemm a(%x) b(%w) : (tensor<8x4xbf16>, tensor<4x4xbf16>) -> tensor<8x4xbf16>
-  %1 = kernel.bias_add x(%0) bias(%b) : (tensor<8x4xbf16>, tensor<4xbf16>) -> tensor<8x4xbf16>
-  %2 = kernel.relu x(%1) : tensor<8x4xbf16>
-  func.return %2 : tensor<8x4xbf16>
+func.func @bias_relu(%x: tensor<512x256xbf16>, %w: tensor<256x256xbf16>, %b: tensor<256xbf16>) -> tensor<512x256xbf16> {
+  %0 = kernel.gemm a(%x) b(%w) : (tensor<512x256xbf16>, tensor<256x256xbf16>) -> tensor<512x256xbf16>
+  %1 = kernel.bias_add x(%0) bias(%b) : (tensor<512x256xbf16>, tensor<256xbf16>) -> tensor<512x256xbf16>
+  %2 = kernel.relu x(%1) : tensor<512x256xbf16>
+  func.return %2 : tensor<512x256xbf16>
 }
 
-// In 16 bits the library rounds the product before another activation, and relu alone does not mind.
-// LT-LABEL:  func.func @gelu
-// LT:          kernel.gemm a(%x) b(%w) :
-// LT:          kernel.gelu x(
-// OWN-LABEL: func.func @gelu
-// OWN:         kernel.gemm_epilogue a(%x) b(%w) -> out {act = "gelu"} :
-// SAID:      remark: 'kernel.gelu' op is not fused into kernel.gemm: a library multiplies it, which has no such epilogue
-func.func @gelu(%x: tensor<8x4xbf16>, %w: tensor<4x4xbf16>) -> tensor<8x4xbf16> {
+// Too little for the library: a product of our own, with any epilogue.
+// LT-LABEL:  func.func @small
+// LT:          kernel.gemm_epilogue a(%x) b(%w) -> out {act = "gelu"}
+func.func @small(%x: tensor<8x4xbf16>, %w: tensor<4x4xbf16>) -> tensor<8x4xbf16> {
   %0 = kernel.gemm a(%x) b(%w) : (tensor<8x4xbf16>, tensor<4x4xbf16>) -> tensor<8x4xbf16>
   %1 = kernel.gelu x(%0) : tensor<8x4xbf16>
   func.return %1 : tensor<8x4xbf16>
 }
 
-// LT-LABEL:  func.func @gelu_f32
-// LT:          kernel.gemm_epilogue a(%x) b(%w) -> out {act = "gelu"} :
-func.func @gelu_f32(%x: tensor<8x4xf32>, %w: tensor<4x4xf32>) -> tensor<8x4xf32> {
-  %0 = kernel.gemm a(%x) b(%w) : (tensor<8x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>
-  %1 = kernel.gelu x(%0) : tensor<8x4xf32>
-  func.return %1 : tensor<8x4xf32>
+// Another activation than relu is a launch of its own.
+// LT-LABEL:  func.func @gelu
+// LT:          kernel.gemm a(%x) b(%w) :
+// LT:          kernel.gelu x(
+// OWN-LABEL: func.func @gelu
+// OWN:         kernel.gemm_epilogue a(%x) b(%w) -> out {act = "gelu"}
+// SAID:      remark: 'kernel.gelu' op is not fused into kernel.gemm: a library multiplies it, which has no such epilogue
+func.func @gelu(%x: tensor<512x256xbf16>, %w: tensor<256x256xbf16>) -> tensor<512x256xbf16> {
+  %0 = kernel.gemm a(%x) b(%w) : (tensor<512x256xbf16>, tensor<256x256xbf16>) -> tensor<512x256xbf16>
+  %1 = kernel.gelu x(%0) : tensor<512x256xbf16>
+  func.return %1 : tensor<512x256xbf16>
+}
+
+// So is the gradient of relu, and what sums its columns is one launch with it.
+// LT-LABEL:  func.func @relu_gradient
+// LT:          %[[Z:.*]] = kernel.gemm a(%dy) b(%w) :
+// LT:          %dx, %db = kernel.colwise x(%[[Z]], %h)
+// LT-NEXT:       :
+// LT-NEXT:     func.return
+// OWN-LABEL: func.func @relu_gradient
+// OWN:         kernel.gemm_epilogue {{.*}} {act_grad = "relu"}
+func.func @relu_gradient(%dy: tensor<512x256xbf16>, %w: tensor<256x256xbf16>, %h: tensor<512x256xbf16>)
+    -> (tensor<512x256xbf16>, tensor<256xbf16>) {
+  %0 = kernel.gemm a(%dy) b(%w) : (tensor<512x256xbf16>, tensor<256x256xbf16>) -> tensor<512x256xbf16>
+  %dx = kernel.relu_bwd dy(%0) saved(%h) : tensor<512x256xbf16>
+  %db = kernel.reduce_sum x(%dx) {dims = array<i64: 0>} : (tensor<512x256xbf16>) -> tensor<256xbf16>
+  func.return %dx, %db : tensor<512x256xbf16>, tensor<256xbf16>
 }
 
 // The gradient of an activation, through a reshape of what was saved.
@@ -43,10 +60,10 @@ func.func @gelu_f32(%x: tensor<8x4xf32>, %w: tensor<4x4xf32>) -> tensor<8x4xf32>
 // OWN-LABEL: func.func @silu_gradient
 // OWN:         kernel.gemm_epilogue {{.*}} {act_grad = "silu"}
 // SAID:      remark: 'kernel.silu_bwd' op is not fused into kernel.gemm: a library multiplies it
-func.func @silu_gradient(%dy: tensor<8x4xf16>, %w: tensor<4x4xf16>, %x: tensor<8x4xf16>) -> tensor<8x4xf16> {
-  %0 = kernel.gemm a(%dy) b(%w) : (tensor<8x4xf16>, tensor<4x4xf16>) -> tensor<8x4xf16>
-  %1 = kernel.silu_bwd dy(%0) saved(%x) : tensor<8x4xf16>
-  func.return %1 : tensor<8x4xf16>
+func.func @silu_gradient(%dy: tensor<512x256xf16>, %w: tensor<256x256xf16>, %x: tensor<512x256xf16>) -> tensor<512x256xf16> {
+  %0 = kernel.gemm a(%dy) b(%w) : (tensor<512x256xf16>, tensor<256x256xf16>) -> tensor<512x256xf16>
+  %1 = kernel.silu_bwd dy(%0) saved(%x) : tensor<512x256xf16>
+  func.return %1 : tensor<512x256xf16>
 }
 
 // A map of any other kind stays a launch of its own.
@@ -57,9 +74,9 @@ func.func @silu_gradient(%dy: tensor<8x4xf16>, %w: tensor<4x4xf16>, %x: tensor<8
 // OWN-LABEL: func.func @residual
 // OWN:         kernel.gemm_map
 // SAID:      is not fused into kernel.gemm: a library multiplies it, which has no such epilogue
-func.func @residual(%x: tensor<8x4xf32>, %w: tensor<4x4xf32>) -> tensor<8x4xf32> {
-  %0 = kernel.gemm a(%x) b(%w) : (tensor<8x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>
-  %1 = kernel.add x(%0) y(%x) : tensor<8x4xf32>
-  %2 = kernel.mul x(%1) y(%x) : tensor<8x4xf32>
-  func.return %2 : tensor<8x4xf32>
+func.func @residual(%x: tensor<512x256xf32>, %w: tensor<256x256xf32>) -> tensor<512x256xf32> {
+  %0 = kernel.gemm a(%x) b(%w) : (tensor<512x256xf32>, tensor<256x256xf32>) -> tensor<512x256xf32>
+  %1 = kernel.add x(%0) y(%x) : tensor<512x256xf32>
+  %2 = kernel.mul x(%1) y(%x) : tensor<512x256xf32>
+  func.return %2 : tensor<512x256xf32>
 }

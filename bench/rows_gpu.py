@@ -16,7 +16,8 @@ something else than its peers.
     eager    torch with its fused optimizer         scan  the same, 100 steps in one lax.scan
     graph    the same, the step in one CUDA graph   compile  torch.compile, the step in one CUDA graph
 
-    aicf+lt, aicf+br, aicf+lt+br    with AICF_CUBLASLT=1, with AICF_BRANCHES=1, with both
+    aicf+own     with AICF_CUBLASLT=0: without that library       aicf+br         with AICF_BRANCHES=1
+    aicf+tuned   by the kernels that aicf-tune finds fastest      aicf+tuned+br   with both
 """
 
 from __future__ import annotations
@@ -29,18 +30,20 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import torch
-from aicf_step import captured_step
+from aicf_step import captured_step, tuned_step
 from contender import Contender, describe_machine, repeat, timed
 from in_child import Part, in_child
 from jax_peer import jax_peer
 from rows_table import OURS, differing, is_ours, table
 from torch_peers import Step, compiled_step, eager_step, graph_step
 from workloads import Batch, Workload, mlp_row
+
+from aicf_mlir.compiled_step import CompiledTrainStep
 
 ROWS = {
     "cuda": (
@@ -81,13 +84,18 @@ def torch_peak(device: str) -> int | None:
 
 
 def aicf(
-    variables: Sequence[str], workload: Workload, batch: Batch, options: argparse.Namespace
+    name: str,
+    make: Callable[[Workload, Batch, str], tuple[CompiledTrainStep, str]],
+    variables: Mapping[str, str],
+    workload: Workload,
+    batch: Batch,
+    options: argparse.Namespace,
 ) -> Iterator[Part]:
     """`replay(n)`, then the launches alone; with these variables in the environment."""
     if variables and options.device != "cuda":
         raise ValueError(f"{' and '.join(variables)} need --device cuda")
-    os.environ.update(dict.fromkeys(variables, "1"))
-    step, note = captured_step(workload, batch, options.device)
+    os.environ.update(variables)
+    step, note = make(workload, batch, options.device)
     yield {"note": note, "kernels": list(step.executed_kernels())}
     many = Contender("AICF", lambda n: float(step.replay(n, sync=True)), ours=True)
     yield from measured(many, options.seconds)
@@ -95,7 +103,7 @@ def aicf(
     yield {"peak": (torch_peak(options.device) or 0) + step.memory_report().peak}
     if options.profiles:
         profile = step.profile(PROFILED)
-        path = options.profiles / "-".join((options.row.replace(":", "-"), *variables))
+        path = options.profiles / f"{options.row}-{name}".replace(":", "-")
         profile.save_json(path.with_suffix(".json"))
         path.with_suffix(".txt").write_text(profile.table("plan") + "\n")
         yield {"launches": profile.marked * 1e6, "profiled": profile.seconds * 1e6}
@@ -135,11 +143,14 @@ def by_jax(scanned: int, workload: Workload, batch: Batch, options: argparse.Nam
     yield {"peak": (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")}
 
 
+BRANCHES = {"AICF_BRANCHES": "1"}
+
 CONTENDERS: Mapping[str, Callable[[Workload, Batch, argparse.Namespace], Iterator[Part]]] = {
-    OURS: partial(aicf, ()),
-    f"{OURS}+lt": partial(aicf, ("AICF_CUBLASLT",)),
-    f"{OURS}+br": partial(aicf, ("AICF_BRANCHES",)),
-    f"{OURS}+lt+br": partial(aicf, ("AICF_CUBLASLT", "AICF_BRANCHES")),
+    OURS: partial(aicf, OURS, captured_step, {}),
+    f"{OURS}+br": partial(aicf, f"{OURS}+br", captured_step, BRANCHES),
+    f"{OURS}+tuned": partial(aicf, f"{OURS}+tuned", tuned_step, {}),
+    f"{OURS}+tuned+br": partial(aicf, f"{OURS}+tuned+br", tuned_step, BRANCHES),
+    f"{OURS}+own": partial(aicf, f"{OURS}+own", captured_step, {"AICF_CUBLASLT": "0"}),
     "eager": partial(by_torch, eager_step),
     "graph": partial(by_torch, graph),
     "jax": partial(by_jax, 1),

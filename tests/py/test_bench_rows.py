@@ -49,7 +49,7 @@ def test_rows_are_measured_compared_and_profiled(tmp_path: Path) -> None:
         assert row["aicf"]["first"] == pytest.approx(row["eager"]["first"], rel=1e-2)
         off = loss_off(row, "aicf")
         assert off is not None and off < 0.02
-        profile = json.loads((profiles / f"{title.replace(':', '-')}.json").read_text())
+        profile = json.loads((profiles / f"{title.replace(':', '-')}-aicf.json").read_text())
         assert row["aicf"]["launches"] == pytest.approx(profile["marked"] * 1e6)
         assert len(profile["launches"]) == len(row["aicf"]["kernels"])
     last = done.stdout.splitlines()[-2:]
@@ -76,7 +76,7 @@ def test_bad_options() -> None:
             workloads_of(f"8x8x2:f32,{row}")
     with pytest.raises(
         ArgumentTypeError,
-        match=r"are aicf, aicf\+lt, aicf\+br, aicf\+lt\+br, eager, graph, jax, scan, compile, got tvm",
+        match=r"are aicf, aicf\+br, aicf\+tuned, aicf\+tuned\+br, aicf\+own, eager, graph, jax, scan, compile, got tvm",
     ):
         contenders_of("aicf,tvm")
     assert contenders_of("scan,aicf+br,aicf") == ["aicf", "aicf+br", "scan"]

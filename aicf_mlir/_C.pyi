@@ -55,6 +55,8 @@ class ExecutorStats(TypedDict):
     launches: int
     runs: int
     replays: int
+    programmatic_edges: int
+    """Of the captured graph: launches that may be started before the one in front of them has ended; 0 without a graph."""
     allocations: int
     live_bytes: int
 
@@ -240,10 +242,12 @@ class Code:
         in_place: Collection[tuple[int, int]] = (),
         workspace: int = 0,
         one_table: bool = False,
+        waits: bool = False,
     ) -> Code:
         """From an image that the driver loads, compiled for compute capability `sm` (90 for sm_90).
 
         Its functions take each address as an argument, or with `one_table` all as one, an array.
+        `waits`: each begins with dependency_wait(), so that launches in front of it may still run when it is started.
         """
 
     @property
@@ -255,6 +259,9 @@ class Code:
     @property
     def workspace(self) -> int:
         """Bytes."""
+    @property
+    def waits(self) -> bool:
+        """CUDA: as it was said."""
 
 def cuda_headers() -> dict[str, str]:
     """The device code that generated CUDA kernels bring along, by the paths by which it is included."""

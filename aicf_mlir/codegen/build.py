@@ -34,6 +34,7 @@ def _load(kernel: Kernel, code: Code) -> _C.Code:
         image = cached((native.toolchain(), code.source), lambda: native.compile_objects([code.source])[0])
         return _C.Code.cpu(kernel.id, image, phases, pairs, code.workspace, CALLED)
     from aicf_mlir.codegen import nvrtc
+    from aicf_mlir.codegen.cuda.dependency import all_wait
 
     image = cached(
         (nvrtc.toolchain(), kernel.target, code.source),
@@ -47,4 +48,5 @@ def _load(kernel: Kernel, code: Code) -> _C.Code:
         pairs,
         code.workspace,
         code.one_table,
+        all_wait(code.source),
     )

@@ -31,9 +31,10 @@ CodePointer cpu_code(const std::string& id, const py::bytes& object, const std::
 
 CodePointer cuda_code(const std::string& id, int sm, const py::bytes& image,
                       const std::vector<PhaseRow>& phases, const py::iterable& in_place, size_t workspace,
-                      bool one_table) {
+                      bool one_table, bool waits) {
   CodeSpec spec = make_spec(id, phases, in_place, workspace);
   spec.one_table = one_table;
+  spec.waits = waits;
   const std::string bytes = image;
   CodePointer code;
   without_gil([&] { return load_cuda_code(std::move(spec), sm, bytes, &code); });
@@ -66,10 +67,12 @@ void bind_code(py::module_& m) {
                   py::arg("in_place") = py::tuple(), py::arg("workspace") = 0,
                   py::arg("called") = py::tuple())
       .def_static("cuda", &cuda_code, py::arg("id"), py::arg("sm"), py::arg("image"), py::arg("phases"),
-                  py::arg("in_place") = py::tuple(), py::arg("workspace") = 0, py::arg("one_table") = false)
+                  py::arg("in_place") = py::tuple(), py::arg("workspace") = 0, py::arg("one_table") = false,
+                  py::arg("waits") = false)
       .def_property_readonly("id", &KernelCode::id)
       .def_property_readonly("target", [](const KernelCode& c) { return Target{c.device(), c.sm()}.str(); })
-      .def_property_readonly("workspace", &KernelCode::workspace);
+      .def_property_readonly("workspace", &KernelCode::workspace)
+      .def_property_readonly("waits", &KernelCode::waits);
   m.def("cuda_headers", &cuda_headers);
   m.def("product_tile", &tile_of_product, py::arg("dtype"), py::arg("sm"), py::arg("m"), py::arg("n"),
         py::arg("batch"), py::arg("trans_a"), py::arg("trans_b"), py::arg("allow_tf32") = false);

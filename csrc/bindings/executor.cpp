@@ -170,6 +170,7 @@ py::dict stats(Executor& executor) {
   result["launches"] = stats.launches;
   result["runs"] = stats.runs;
   result["replays"] = stats.replays;
+  result["programmatic_edges"] = stats.programmatic_edges;
   result["allocations"] = stats.memory.allocations;
   result["live_bytes"] = stats.memory.live_bytes;
   return result;

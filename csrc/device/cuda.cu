@@ -13,6 +13,7 @@
 
 #include "device/cublaslt.h"
 #include "device/cuda_branches.h"
+#include "device/cuda_dependent.cuh"
 #include "device/cuda_marks.h"
 #include "device/cuda_range.h"
 #include "device/cuda_scope.h"
@@ -31,6 +32,7 @@ struct SmallWrite {
 };
 __global__ void write_small(unsigned char* destination, const __grid_constant__ SmallWrite source,
                             int count) {
+  cuda::dependency_wait();
   for (int i = threadIdx.x; i < count; i += blockDim.x) destination[i] = source.bytes[i];
 }
 
@@ -38,7 +40,8 @@ cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream);
 
 class CudaGraph final : public Graph {
  public:
-  CudaGraph(int index, cudaGraphExec_t exec) : index_(index), exec_(exec) {}
+  CudaGraph(int index, cudaGraphExec_t exec, size_t programmatic_edges)
+      : index_(index), exec_(exec), programmatic_edges_(programmatic_edges) {}
   ~CudaGraph() override {
     CurrentDevice current(index_);
     (void)cudaGraphExecDestroy(exec_);
@@ -48,10 +51,12 @@ class CudaGraph final : public Graph {
     AICF_CUDA_TRY(cudaGraphLaunch(exec_, as_stream(stream)));
     return Status::ok();
   }
+  size_t programmatic_edges() const override { return programmatic_edges_; }
 
  private:
   int index_;
   cudaGraphExec_t exec_;
+  size_t programmatic_edges_;
 };
 
 class CudaDevice final : public Device {
@@ -168,6 +173,8 @@ class CudaDevice final : public Device {
     if (!stream_) AICF_CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     AICF_CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     first_error_.reset();
+    tails_.clear();
+    programmatic_ = cuda::wants_programmatic_edges();
     owner_ = std::this_thread::get_id();
     return Status::ok();
   }
@@ -181,9 +188,11 @@ class CudaDevice final : public Device {
     CurrentDevice current(index_);
     const OwnedGraph graph = finish();
     if (first_error_) return Status::capture("capture failed: " + first_error_->message());
+    size_t programmatic = 0;
+    AICF_TRY(cuda::count_programmatic(graph.get(), &programmatic));
     cudaGraphExec_t exec = nullptr;
     AICF_CUDA_TRY(cudaGraphInstantiate(&exec, graph.get(), 0));
-    auto owned = std::make_unique<CudaGraph>(index_, exec);
+    auto owned = std::make_unique<CudaGraph>(index_, exec, programmatic);
     AICF_CUDA_TRY(cudaGraphUpload(exec, stream_));  // here, so that the first replay does not pay for it
     AICF_CUDA_TRY(cudaStreamSynchronize(stream_));
     *out = std::move(owned);
@@ -208,7 +217,7 @@ class CudaDevice final : public Device {
       ctx.stream = node.branch ? node.branch : stream_;
     }
     const NamedRange range(node.place);
-    const Status launched = node.launch->launch(ctx);
+    const Status launched = capturing() ? record(*node.launch, ctx) : node.launch->launch(ctx);
     if (launched.is_ok()) return launched;
     const Status status = launched.at(node.launch->name());
     if (capturing() && !first_error_) first_error_.emplace(status);
@@ -222,6 +231,13 @@ class CudaDevice final : public Device {
   using OwnedGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, GraphDeleter>;
 
   std::string name() const { return "cuda:" + std::to_string(index_); }
+
+  // Into the open capture. A launch that has just waited for an event of another branch gets full edges.
+  Status record(const LaunchState& launch, LaunchContext ctx) {
+    if (programmatic_) AICF_TRY(tails_.is_alone(as_stream(ctx.stream), &ctx.programmatic));
+    AICF_TRY(launch.launch(ctx));
+    return programmatic_ ? tails_.recorded(as_stream(ctx.stream)) : Status::ok();
+  }
 
   // Ends the capture on the stream and closes it here; an invalidated capture leaves its error in
   // first_error_.
@@ -264,6 +280,8 @@ class CudaDevice final : public Device {
   cudaStream_t stream_ = nullptr;                          // captures only; made by the first one
   std::atomic<std::thread::id> owner_{std::thread::id()};  // of the open capture
   std::optional<Status> first_error_;                      // of the open capture
+  bool programmatic_ = false;                              // whether the open capture may have such edges
+  cuda::CaptureTails tails_;                               // of the open capture
   std::mutex released_mutex_;
   std::vector<void*> released_;  // while a capture was open
 };

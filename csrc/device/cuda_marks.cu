@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "device/cuda_dependent.cuh"
 #include "device/cuda_marks.h"
 #include "device/cuda_scope.h"
 #include "device/cuda_status.h"
@@ -26,6 +27,7 @@ __device__ Nanoseconds now() {
 
 // Ends by itself, whatever the host does meanwhile: a host that waits for room in the queue goes on.
 __global__ void hold_back(Nanoseconds duration) {
+  cuda::dependency_wait();
   const Nanoseconds begin = now();
   while (now() - begin < duration) {
   }

@@ -16,6 +16,8 @@ class Graph {
  public:
   virtual ~Graph() = default;
   virtual Status launch(void* stream) = 0;
+  // Dependencies that let a launch be started before the one in front of it has ended.
+  virtual size_t programmatic_edges() const { return 0; }
 };
 
 // Where an entry of a batch goes.

@@ -18,6 +18,8 @@ struct LaunchContext {
   // The status of the step, on the device: where its code is not 0 the launch does nothing. Null for a launch
   // that always runs. A CPU kernel need not look: the device skips it.
   const int64_t* unless = nullptr;
+  // CUDA, in a capture: the launch may have a programmatic edge, since its stream goes on where it was.
+  bool programmatic = false;
   // Where the host looks for the status that this launch computes; null on the CPU, and for other launches.
   int64_t* visible_status = nullptr;
 };

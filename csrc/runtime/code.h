@@ -29,6 +29,8 @@ struct CodeSpec {
   InPlacePairs in_place;
   size_t workspace = 0;    // bytes, aligned to kPlannedAlignment
   bool one_table = false;  // CUDA: the addresses are one argument, an array of them, and not one each
+  bool waits =
+      false;  // CUDA: whether every function begins with dependency_wait(), device/cuda_dependent.cuh
 };
 
 class KernelCode {
@@ -48,6 +50,7 @@ class KernelCode {
   const std::vector<Phase>& phases() const { return spec_.phases; }
   size_t workspace() const { return spec_.workspace; }
   bool one_table() const { return spec_.one_table; }
+  bool waits() const { return spec_.waits; }
   bool in_place(size_t out, size_t in) const;
 
  private:

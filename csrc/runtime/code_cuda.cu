@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "device/cuda_dependent.cuh"
 #include "device/cuda_scope.h"
 #include "device/cuda_status.h"
 #include "runtime/code_cuda.h"
@@ -103,7 +104,10 @@ class CudaCodeLaunch : public LaunchState {
       config.blockDim = dim3(static_cast<unsigned>(phase.threads));
       config.dynamicSmemBytes = static_cast<size_t>(phase.shared);
       config.stream = static_cast<cudaStream_t>(ctx.stream);
-      AICF_CUDA_TRY(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(functions_[i]), arguments));
+      const void* const kernel = reinterpret_cast<const void*>(functions_[i]);
+      cudaLaunchAttribute attribute = {};
+      if (code_->waits()) AICF_TRY(cuda::allow_programmatic(ctx, kernel, &config, &attribute));
+      AICF_CUDA_TRY(cudaLaunchKernelExC(&config, kernel, arguments));
     }
     return Status::ok();
   }

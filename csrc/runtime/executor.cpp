@@ -257,7 +257,9 @@ Status Executor::trace(bool choices, std::vector<std::string>* out) {
 Status Executor::stats(ExecutorStats* out) {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
-  *out = {static_cast<int64_t>(launches_.size()), launched_, runs_, replays_, memory_stats(device_)};
+  const auto launches = static_cast<int64_t>(launches_.size());
+  const size_t edges = graph_ ? graph_->programmatic_edges() : 0;
+  *out = {launches, launched_, runs_, replays_, static_cast<int64_t>(edges), memory_stats(device_)};
   return Status::ok();
 }
 

@@ -17,7 +17,8 @@ struct ExecutorStats {
   int64_t launches = 0;  // run or replayed so far
   int64_t runs = 0;
   int64_t replays = 0;
-  MemoryStats memory;  // of the device
+  int64_t programmatic_edges = 0;  // of the captured graph; 0 without one
+  MemoryStats memory;              // of the device
 };
 
 // Where an entry of the batch goes, or the loss comes from.

@@ -17,7 +17,6 @@
 #define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __restrict__
 #define __shared__ static
 
 struct alignas(16) uint4 {

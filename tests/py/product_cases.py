@@ -78,8 +78,8 @@ class ProductCase:
     @property
     def parameters(self) -> list[str]:
         """As those of every generated kernel."""
-        names = [f"const {STORED[t.element]}* __restrict__ a{n}" for n, t in enumerate(self.operands)]
-        names += [f"{STORED[t.element]}* __restrict__ r{n}" for n, t in enumerate(self.results)]
+        names = [f"const {STORED[t.element]}* a{n}" for n, t in enumerate(self.operands)]
+        names += [f"{STORED[t.element]}* r{n}" for n, t in enumerate(self.results)]
         return [*names, "void* workspace", "const long long* unless"]
 
 

@@ -198,13 +198,6 @@ def test_a_transcendental_is_computed_once_an_element() -> None:
     assert source.count("expf(") == 1
 
 
-def test_an_address_that_may_be_shared_is_not_marked_as_alone() -> None:
-    source = generate(model_kernel("gelu", "f32", 64, 64)).source
-    assert "const float* a0" in source
-    assert "float* r0" in source
-    assert "const float* __restrict__ a1" in source
-
-
 def test_partial_results_lie_in_the_workspace() -> None:
     tall = generate(model_kernel("layer_norm_dw", "f32", 32768, 768))
     assert len(tall.phases) == 2

@@ -42,7 +42,7 @@ class HostProducts:
         text = code.source.replace(header_text(INSTRUCTIONS), (HERE / "products_on_host.h").read_text())
         assert "asm volatile" not in text
         text = re.sub(r"extern __shared__ .* shared\[\];", "unsigned char* shared = memory;", text)
-        types = [re.sub(r" ?(?:__restrict__ )?\w+$", "", parameter) for parameter in case.parameters]
+        types = [re.sub(r" ?\w+$", "", parameter) for parameter in case.parameters]
         arguments = ", ".join(f"static_cast<{type_}>(arguments[{n}])" for n, type_ in enumerate(types))
         (phase,) = code.phases
         return on_host(text) + (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from aicf_mlir.codegen.cuda.dependency import WAIT
 from aicf_mlir.codegen.cuda.scalars import STORED
 from aicf_mlir.codegen.cuda.text import Text
 from aicf_mlir.codegen.kernel import Axis, Kernel, Tensor
@@ -35,18 +36,20 @@ def pointer(kernel: Kernel, tensor: int) -> str:
 
 
 def signature(kernel: Kernel, function: str, threads: int, blocks_per_processor: int = 0) -> str:
-    """The head of a kernel; an address that no other may be equal to is marked as such."""
+    """The head of a kernel.
+
+    No address is marked `__restrict__`: what is so, and const, the compiler may read before `dependency_wait()`, when the
+    launch in front has not written it yet.
+    """
     return head(parameters(kernel), function, threads, blocks_per_processor)
 
 
 def parameters(kernel: Kernel) -> list[str]:
     """The addresses of the operands and results of the launch; those of its other part have no use here."""
-    shared = {number for pair in kernel.in_place for number in (len(kernel.operands) + pair[0], pair[1])}
     found: list[str] = []
     for number, tensor in enumerate(tensors(kernel)):
-        alone = "" if number in shared else " __restrict__"
         const = "const " if number < len(kernel.operands) else ""
-        found.append(f"{const}{STORED[tensor.element]}*{alone} {pointer(kernel, number)}")
+        found.append(f"{const}{STORED[tensor.element]}* {pointer(kernel, number)}")
     return [f"void* other{n}" if own is None else found[own] for n, own in enumerate(kernel.launch_tensors)]
 
 
@@ -61,8 +64,9 @@ def head(addresses: Sequence[str], function: str, threads: int, blocks_per_proce
     )
 
 
-def skip(text: Text) -> None:
-    """The launch does nothing where the status says so."""
+def begin(text: Text) -> None:
+    """The first statements of every kernel: it waits for what is in front of it, and does nothing where the status says so."""
+    text.add(WAIT)
     text.add("if (unless != nullptr && *unless != 0) return;")
 
 

@@ -10,6 +10,7 @@ from math import prod
 
 from aicf_mlir.codegen.cuda.access import (
     Place,
+    begin,
     fetch,
     find,
     index_of,
@@ -19,7 +20,6 @@ from aicf_mlir.codegen.cuda.access import (
     reach,
     signature,
     size_of,
-    skip,
     varying,
     width,
 )
@@ -185,7 +185,7 @@ class ColumnWriter:
     def write(self) -> None:
         """The statements of the function."""
         text, plan = self.text, self.plan
-        skip(text)
+        begin(text)
         text.add(
             f"const unsigned across = threadIdx.x % {plan.across}u, down = threadIdx.x / {plan.across}u;"
         )
@@ -358,7 +358,7 @@ def strands(kernel: Kernel) -> int:
 
 def add_parts(text: Text, kernel: Kernel, plan: ColumnSchedule) -> None:
     """The second phase: a warp's width of columns a block; each strand adds every so many partial rows, then these."""
-    skip(text)
+    begin(text)
     text.add(f"const unsigned lane = threadIdx.x % {WARP}u, strand = threadIdx.x / {WARP}u;")
     text.add(f"const unsigned column = blockIdx.x * {WARP}u + lane;")
     text.add(f"const bool inside = column < {plan.breadth}u;")

@@ -25,10 +25,7 @@ def code(kernel: Kernel) -> Code:
     given = [STORED[product.a.element], STORED[product.b.element]]
     others = [f"{type_} {name}" for type_, name in _members(kernel)]
     parameters = [
-        *(
-            f"const {type_}* __restrict__ {name}"
-            for type_, name in zip(given, ("left", "right"), strict=True)
-        ),
+        *(f"const {type_}* {name}" for type_, name in zip(given, ("left", "right"), strict=True)),
         *others,
         "void* workspace",
         "const long long* unless",
@@ -72,18 +69,13 @@ def _problem(kernel: Kernel) -> ProductProblem:
 
 def _members(kernel: Kernel) -> list[tuple[str, str]]:
     """(type, name) of the addresses of all operands but the product, and of the results."""
-    shared = {operand for _, operand in kernel.in_place}
     found = [
-        (f"const {STORED[tensor.element]}*{'' if number in shared else ' __restrict__'}", f"a{number}")
+        (f"const {STORED[tensor.element]}*", f"a{number}")
         for number, tensor in enumerate(kernel.operands)
         if number
     ]
-    written = {result for result, _ in kernel.in_place}
     return found + [
-        (
-            f"{STORED[tensor.element]}*{'' if number in written else ' __restrict__'}",
-            pointer(kernel, len(kernel.operands) + number),
-        )
+        (f"{STORED[tensor.element]}*", pointer(kernel, len(kernel.operands) + number))
         for number, tensor in enumerate(kernel.results)
     ]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aicf_mlir.codegen.cuda.access import (
     Place,
+    begin,
     fetch,
     find,
     index_of,
@@ -15,7 +16,6 @@ from aicf_mlir.codegen.cuda.access import (
     reach,
     signature,
     size_of,
-    skip,
     tensors,
     varying,
     width,
@@ -88,7 +88,7 @@ def code(kernel: Kernel, plan: MapSchedule | None = None) -> Code:
     plan = plan or schedule(kernel)
     text = Text()
     with text.block(signature(kernel, kernel.id, plan.threads, plan.resident)):
-        skip(text)
+        begin(text)
         _vectors(text, kernel, plan)
         if plan.rest:
             _rest(text, kernel, plan)

@@ -6,6 +6,13 @@ import re
 from collections.abc import Mapping
 
 PIECES: Mapping[str, str] = {
+    # That of the prebuilt kernels, csrc/device/cuda_dependent.cuh, where it is said what it is for.
+    "dependency_wait": """\
+__device__ __forceinline__ void dependency_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\\ngriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}""",
     "Half": "struct Half { unsigned short bits; };",
     "Bfloat": "struct Bfloat { unsigned short bits; };",
     # Neighbours, aligned to 16 bytes or to all their bytes where these are fewer.

@@ -24,6 +24,7 @@ from functools import cache
 
 from aicf_mlir import _C
 from aicf_mlir.codegen.cuda.access import ACCESS, size_of
+from aicf_mlir.codegen.cuda.dependency import WAIT
 from aicf_mlir.ir.registry import capability
 
 LARGEST_GRID = (1 << 31) - 1
@@ -156,6 +157,7 @@ def product_text(
 {declarations}
 extern "C" __global__ void __launch_bounds__({tile["threads"]}, {resident}) {function}(
     {signature}) {{
+  {WAIT}
   if (unless != nullptr && *unless != 0) return;
   extern __shared__ __align__(16) unsigned char shared[];
   constexpr aicf::gemm::Problem problem = {{{values}}};

@@ -14,6 +14,7 @@ from math import prod
 
 from aicf_mlir.codegen.cuda.access import (
     Place,
+    begin,
     fetch,
     find,
     index_of,
@@ -23,7 +24,6 @@ from aicf_mlir.codegen.cuda.access import (
     reach,
     signature,
     size_of,
-    skip,
     varying,
     width,
 )
@@ -166,7 +166,7 @@ class RowWriter:
     def write(self) -> None:
         """The statements of the function."""
         text = self.text
-        skip(text)
+        begin(text)
         self._one_row()
 
     def _one_row(self) -> None:

@@ -14,6 +14,7 @@ from aicf_mlir.codegen.column_sums import Together, together
 from aicf_mlir.codegen.cuda import columns as sums
 from aicf_mlir.codegen.cuda.access import (
     Place,
+    begin,
     fetch,
     find,
     integer,
@@ -21,7 +22,6 @@ from aicf_mlir.codegen.cuda.access import (
     reach,
     signature,
     size_of,
-    skip,
 )
 from aicf_mlir.codegen.cuda.passes import plan_passes, registers
 from aicf_mlir.codegen.cuda.rows import WARP, RowSchedule, RowWriter, early
@@ -150,7 +150,7 @@ class WalkWriter(RowWriter):
     def write(self) -> None:
         """The statements of the function."""
         text, plan = self.text, self.turns
-        skip(text)
+        begin(text)
         lanes, count = self.plan.lanes, self.plan.count
         counter = "unsigned" if count < 1 << 30 else "unsigned long long"
         text.add(f"const unsigned lane = threadIdx.x % {lanes}u, group = threadIdx.x / {lanes}u;")

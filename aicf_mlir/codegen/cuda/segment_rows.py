@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from aicf_mlir.codegen.cuda.access import Place, fetch, head, integer, pointer, skip, varying, width
+from aicf_mlir.codegen.cuda.access import Place, begin, fetch, head, integer, pointer, varying, width
 from aicf_mlir.codegen.cuda.columns import places, reductions
 from aicf_mlir.codegen.cuda.scalars import STORED, stored
 from aicf_mlir.codegen.cuda.segments import ADDRESSES, declare_addresses, find_segment, pointers, table
@@ -52,12 +52,12 @@ def code(kernel: RowEachKernel) -> Code:
     table(text, "unsigned first_part", firsts)
     table(text, f"{kind} points", kernel.counts)
     with text.block(head([ADDRESSES], first, THREADS)):
-        skip(text)
+        begin(text)
         find_segment(text, kernel, "first_part")
         pointers(text, kernel, kernel.longest)
         _part(text, kernel, kind)
     with text.block(head([ADDRESSES], second, THREADS)):
-        skip(text)
+        begin(text)
         _row(text, kernel)
     rows = -(-kernel.segments // (THREADS // WARP))
     phases = Phase(first, firsts[-1], threads=THREADS), Phase(second, rows, threads=THREADS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from aicf_mlir.codegen.cuda.access import Place, fetch, head, integer, pointer, skip, tensors, varying, width
+from aicf_mlir.codegen.cuda.access import Place, begin, fetch, head, integer, pointer, tensors, varying, width
 from aicf_mlir.codegen.cuda.maps import THREADS, compute
 from aicf_mlir.codegen.cuda.scalars import STORED
 from aicf_mlir.codegen.cuda.text import Text
@@ -28,7 +28,7 @@ def code(kernel: EachKernel) -> Code:
     table(text, "unsigned first_block", firsts[:-1])
     table(text, f"{kind} points", kernel.counts)
     with text.block(head([ADDRESSES], kernel.id, THREADS)):
-        skip(text)
+        begin(text)
         find_segment(text, kernel, "first_block")
         pointers(text, kernel, kernel.longest)
         text.add(f"const {kind} count = points[segment];", "constexpr int u = 0;")

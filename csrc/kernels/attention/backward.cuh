@@ -11,6 +11,7 @@ constexpr int kDeltaThreads = 256;
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads)
     attention_delta_kernel(const __grid_constant__ AttentionProblem p, Compute<T>* delta) {
+  dependency_wait();
   constexpr int kWarps = kDeltaThreads / kWarp;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp; row < p.rows();
        row += static_cast<int64_t>(gridDim.x) * kWarps) {
@@ -64,8 +65,9 @@ constexpr size_t kBackwardShared = 2 * (S::Own::kElements + S::Walked::kElements
 // dkey and dvalue: a block of threads has some keys, and walks along the queries of all heads of their group.
 template <class S>
 __global__ void __launch_bounds__(S::kThreads)
-    attention_key_grad_kernel(const __grid_constant__ AttentionProblem p,
-                              const typename S::C* __restrict__ delta, bool wide) {
+    attention_key_grad_kernel(const __grid_constant__ AttentionProblem p, const typename S::C* delta,
+                              bool wide) {
+  dependency_wait();
   using T = typename S::T;
   using C = typename S::C;
   extern __shared__ __align__(128) unsigned char shared[];
@@ -118,8 +120,9 @@ __global__ void __launch_bounds__(S::kThreads)
 // dquery: a block of threads has some queries, and walks along their keys.
 template <class S>
 __global__ void __launch_bounds__(S::kThreads)
-    attention_query_grad_kernel(const __grid_constant__ AttentionProblem p,
-                                const typename S::C* __restrict__ delta, bool wide) {
+    attention_query_grad_kernel(const __grid_constant__ AttentionProblem p, const typename S::C* delta,
+                                bool wide) {
+  dependency_wait();
   using T = typename S::T;
   using C = typename S::C;
   extern __shared__ __align__(128) unsigned char shared[];

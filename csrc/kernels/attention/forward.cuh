@@ -65,6 +65,7 @@ struct RunningRows {
 template <class S>
 __global__ void __launch_bounds__(S::kThreads)
     attention_kernel(const __grid_constant__ AttentionProblem p, bool wide) {
+  dependency_wait();
   using T = typename S::T;
   using C = typename S::C;
   extern __shared__ __align__(128) unsigned char shared[];

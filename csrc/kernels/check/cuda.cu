@@ -47,6 +47,7 @@ template <class T>
 __global__ void __launch_bounds__(kIndexThreads)
     check_index_kernel(StatusPlaces status, const T* target, int64_t n,
                        const __grid_constant__ IndexBounds bounds, int64_t code) {
+  dependency_wait();
   int64_t at = kNowhere;
 #pragma unroll 8
   for (int64_t i = threadIdx.x; i < n; i += kIndexThreads)
@@ -102,6 +103,7 @@ __device__ __forceinline__ bool any_not_finite(const FloatBits& format, uint4 wo
 // Block b of a tensor checks its part b of kCheckedPerBlock bytes.
 __global__ void __launch_bounds__(kCheckThreads)
     check_finite_kernel(FoundPlace* found, const __grid_constant__ CheckTable table) {
+  dependency_wait();
   int low = 0, high = table.count;
   while (high - low > 1) {
     const int middle = (low + high) / 2;
@@ -142,6 +144,7 @@ __global__ void __launch_bounds__(kCheckThreads)
 // One block: the blocks of the tensors lie in order, so the first that found something has the first place.
 __global__ void __launch_bounds__(kIndexThreads)
     first_found_kernel(StatusPlaces status, const FoundPlace* found, int64_t blocks, int64_t code) {
+  dependency_wait();
   int64_t first = kNowhere;
   for (int64_t i = threadIdx.x; i < blocks; i += kIndexThreads)
     if (found[i].tensor >= 0 && i < first) first = i;

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "device/cuda_dependent.cuh"
 #include "device/cuda_status.h"
 #include "op/variant.h"
 
@@ -28,7 +29,8 @@ inline unsigned grid_stride_blocks(int64_t items, int threads) {
 // Whether a launch with this status in ctx.unless does nothing; the same for all threads of a launch.
 __device__ __forceinline__ bool skipped(const int64_t* unless) { return unless && *unless != 0; }
 
-// Enqueues `kernel` on ctx.stream with `shared` bytes of dynamic shared memory. Safe inside a capture.
+// Enqueues `kernel`, which begins with dependency_wait(), on ctx.stream with `shared` bytes of dynamic shared
+// memory. Safe inside a capture.
 template <class... Parameters, class... Arguments>
 Status launch(const LaunchContext& ctx, dim3 grid, dim3 block, size_t shared, void (*kernel)(Parameters...),
               Arguments&&... arguments) {
@@ -41,6 +43,8 @@ Status launch(const LaunchContext& ctx, dim3 grid, dim3 block, size_t shared, vo
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(ctx.stream);
+  cudaLaunchAttribute attribute = {};
+  AICF_TRY(allow_programmatic(ctx, reinterpret_cast<const void*>(kernel), &config, &attribute));
   AICF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
   AICF_CUDA_TRY(cudaGetLastError());
   return Status::ok();

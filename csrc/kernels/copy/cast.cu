@@ -76,6 +76,7 @@ __device__ __forceinline__ To cast(From from) {
 
 template <class To, class From>
 __global__ void cast_kernel(To* y, const From* x, int64_t n, const int64_t* unless) {
+  dependency_wait();
   if (skipped(unless)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step)
@@ -86,6 +87,7 @@ template <class To, class From>
 __global__ void cast_strided_kernel(To* y, const From* x, int64_t n,
                                     const __grid_constant__ StridedShape<2> shape, bool narrow_count,
                                     const int64_t* unless) {
+  dependency_wait();
   if (skipped(unless)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {

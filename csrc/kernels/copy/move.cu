@@ -18,6 +18,7 @@ constexpr int kTileRows = kThreads / kTile;  // that a block moves at once
 template <class T, class Integer>
 __global__ void move_kernel(T* y, const T* x, int64_t n, const __grid_constant__ StridedShape<2> shape,
                             const int64_t* unless) {
+  dependency_wait();
   if (skipped(unless)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
@@ -39,6 +40,7 @@ struct Planes {
 // column of the tile in different banks.
 template <class T>
 __global__ void transpose_kernel(T* y, const T* x, const __grid_constant__ Planes p, const int64_t* unless) {
+  dependency_wait();
   if (skipped(unless)) return;
   __shared__ T tile[kTile][kTile + 1];
   const int along = threadIdx.x % kTile, first = threadIdx.x / kTile;

@@ -18,6 +18,7 @@ constexpr int kThreads = 256;
 // n vectors of W elements.
 template <class Op, class T, int W>
 __global__ void unary_kernel(T* y, const T* x, int64_t n) {
+  dependency_wait();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     const Vec<T, W> in = reinterpret_cast<const Vec<T, W>*>(x)[i];
@@ -31,6 +32,7 @@ __global__ void unary_kernel(T* y, const T* x, int64_t n) {
 // n vectors of W elements; both operands have the shape of the result.
 template <class Op, class T, int W>
 __global__ void binary_kernel(T* z, const T* x, const T* y, int64_t n) {
+  dependency_wait();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     const Vec<T, W> left = reinterpret_cast<const Vec<T, W>*>(x)[i];
@@ -46,6 +48,7 @@ __global__ void binary_kernel(T* z, const T* x, const T* y, int64_t n) {
 template <class Op, class T, class Integer>
 __global__ void broadcast_kernel(T* z, const T* x, const T* y, int64_t n,
                                  const __grid_constant__ StridedShape<2> shape) {
+  dependency_wait();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     int64_t at[2];
@@ -57,6 +60,7 @@ __global__ void broadcast_kernel(T* z, const T* x, const T* y, int64_t n,
 // n vectors of W elements; a row has `columns` vectors, and the bias is one row.
 template <class T, int W, class Integer>
 __global__ void bias_add_kernel(T* y, const T* x, const T* bias, int64_t n, Integer columns) {
+  dependency_wait();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     const Vec<T, W> in = reinterpret_cast<const Vec<T, W>*>(x)[i];

@@ -24,6 +24,7 @@ __device__ __forceinline__ gemm::Problem device_problem(const GemmProblem& p) {
 template <class T, class Shape, class Product>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
     product_kernel(const __grid_constant__ GemmProblem p) {
+  dependency_wait();
   extern __shared__ __align__(128) unsigned char shared[];
   Product::run(device_problem(p), p.a.data, p.b.data, Finish<T>{p}, BiasGradient<T>{p}, shared);
 }

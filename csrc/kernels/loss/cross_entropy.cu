@@ -58,6 +58,7 @@ template <class T, int THREADS>
 __global__ void __launch_bounds__(kLossThreads)
     cross_entropy_kernel(LossDestination<T> to, const T* logits, const void* targets,
                          const __grid_constant__ CrossEntropyParams p, int64_t length) {
+  dependency_wait();
   using C = Compute<T>;
   constexpr int kGroups = kLossThreads / THREADS;
   const int64_t first = blockIdx.x * length, end = first + length < p.rows ? first + length : p.rows;
@@ -90,6 +91,7 @@ __device__ __forceinline__ int64_t count_rows(const CrossEntropyParams& p, const
 
 __global__ void __launch_bounds__(kLossThreads)
     count_rows_kernel(int64_t* out, const void* targets, const __grid_constant__ CrossEntropyParams p) {
+  dependency_wait();
   const int64_t count = count_rows<kLossThreads>(p, targets);
   if (threadIdx.x == 0) *out = count;
 }
@@ -101,6 +103,7 @@ template <class T, int THREADS>
 __global__ void __launch_bounds__(kRowThreads)
     cross_entropy_grad_kernel(T* dlogits, const T* dloss, const T* logits, const void* targets,
                               const int64_t* counted, const __grid_constant__ CrossEntropyParams p) {
+  dependency_wait();
   using C = Compute<T>;
   double divisor = 1;
   if (p.mean) divisor = static_cast<double>(counted ? *counted : count_rows<kRowThreads>(p, targets));

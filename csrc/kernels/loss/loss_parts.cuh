@@ -27,6 +27,7 @@ struct LossDestination {
 // One warp.
 template <class T>
 __global__ void add_loss_parts_kernel(LossDestination<T> to, int64_t count) {
+  dependency_wait();
   Compute<T> sum = 0;
   int64_t rows = 0;
   for (int64_t i = threadIdx.x; i < count; i += kWarp) {

@@ -14,6 +14,7 @@ constexpr int kGradThreads = 256;
 template <class T, int W>
 __global__ void __launch_bounds__(kLossThreads)
     mse_loss_kernel(LossDestination<T> to, const T* y, const T* t, int64_t n, int64_t length) {
+  dependency_wait();
   const int64_t first = blockIdx.x * length, end = first + length < n ? first + length : n;
   Compute<T> sum = 0;
 #pragma unroll 4
@@ -33,6 +34,7 @@ __global__ void __launch_bounds__(kLossThreads)
 // dy = dloss * factor * (y - t), n vectors of W elements.
 template <class T, int W>
 __global__ void mse_grad_kernel(T* dy, const T* dloss, const T* y, const T* t, int64_t n, double factor) {
+  dependency_wait();
   const auto scale = static_cast<Compute<T>>(factor * static_cast<double>(widen(*dloss)));
   const int64_t step = static_cast<int64_t>(gridDim.x) * kGradThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kGradThreads + threadIdx.x; i < n; i += step) {

@@ -79,6 +79,7 @@ __device__ __forceinline__ double inverse_bias_correction(double beta, double t,
 }
 
 __global__ void advance_kernel(AdvanceArguments a, const int64_t* unless) {
+  dependency_wait();
   if (skipped(unless)) return;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= a.count) return;

@@ -66,6 +66,7 @@ template <class Method, class T, bool MIXED, int CAPACITY>
 __global__ void __launch_bounds__(kUpdateThreads)
     update_kernel(const __grid_constant__ UpdateTable<Method::kStates, Method::kScalars, CAPACITY> table,
                   const __grid_constant__ Method method, const int64_t* unless) {
+  dependency_wait();
   if (skipped(unless)) return;
   static_assert(!MIXED || std::is_same_v<T, float>);
   using C = Compute<T>;

@@ -36,6 +36,7 @@ struct Destination {
 // Rows: THREADS neighbours add the terms of one result. blockIdx.y is the part.
 template <class T, class Integer, int THREADS>
 __global__ void sum_rows_kernel(Destination<T> to, const T* x, const __grid_constant__ SumArguments s) {
+  dependency_wait();
   constexpr int kPerBlock = kSumThreads / THREADS;
   const int64_t result = static_cast<int64_t>(blockIdx.x) * kPerBlock + threadIdx.x / THREADS;
   if (result >= s.results) return;  // whole groups: blocks of one group have no such result
@@ -58,6 +59,7 @@ __global__ void sum_rows_kernel(Destination<T> to, const T* x, const __grid_cons
 // needs the neighbours of each term to lie in one place of 16 bytes.
 template <class T, class Integer, int W>
 __global__ void sum_columns_kernel(Destination<T> to, const T* x, const __grid_constant__ SumArguments s) {
+  dependency_wait();
   using Sum = Compute<T>;
   __shared__ Sum of_lanes[kColumnLanes][kColumnThreads * W];
   const int thread = threadIdx.x % kColumnThreads, lane = threadIdx.x / kColumnThreads;
@@ -108,6 +110,7 @@ bool columns_are_aligned(const OpDesc& op, const SumAxes& axes) {
 template <class T>
 __global__ void add_parts_kernel(T* y, const Compute<T>* partial, int64_t results, int64_t parts,
                                  double divisor) {
+  dependency_wait();
   const int64_t result = static_cast<int64_t>(blockIdx.x) * (kSumThreads / kWarp) + threadIdx.x / kWarp;
   if (result >= results) return;
   Compute<T> sum = 0;

@@ -17,6 +17,7 @@ constexpr unsigned kAll = 0xffffffffu;
 
 template <class T>
 __global__ void copy_kernel(T* y, const T* x, int64_t n, const int64_t* unless) {
+  dependency_wait();
   if (skipped(unless)) return;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) y[i] = x[i];
@@ -40,6 +41,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     scatter_add_kernel(T* y, const int64_t* index, const T* src, int64_t rows, int64_t columns,
                        int64_t sources, int64_t strips, const int64_t* unless) {
+  dependency_wait();
   if (skipped(unless)) return;
   const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
   int64_t item = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;

@@ -9,6 +9,7 @@ using namespace cuda;
 
 template <class T, int THREADS>
 __global__ void __launch_bounds__(kRowThreads) softmax_kernel(T* y, const T* x, int64_t rows, int64_t n) {
+  dependency_wait();
   for_each_row<THREADS>(rows, [&](int64_t row) {
     const T* from = x + row * n;
     const RowExponentials<Compute<T>> terms = row_exponentials<THREADS>(from, n);
@@ -19,6 +20,7 @@ __global__ void __launch_bounds__(kRowThreads) softmax_kernel(T* y, const T* x, 
 template <class T, int THREADS>
 __global__ void __launch_bounds__(kRowThreads)
     softmax_grad_kernel(T* dx, const T* dy, const T* y, int64_t rows, int64_t n) {
+  dependency_wait();
   using C = Compute<T>;
   for_each_row<THREADS>(rows, [&](int64_t row) {
     const T *slope = dy + row * n, *saved = y + row * n;

@@ -13,6 +13,7 @@ from generated_cases import Array, GeneratedCase, span
 
 from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.cuda.access import tensors
+from aicf_mlir.codegen.cuda.pieces import PIECES
 from aicf_mlir.codegen.cuda.scalars import STORED
 from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
@@ -31,12 +32,13 @@ GUARD = 64
 
 
 def on_host(source: str) -> str:
-    """With calls in place of the GPU's instructions."""
+    """With calls in place of the GPU's instructions, and nothing in that of the wait for other kernels."""
 
     def call(found: re.Match[str]) -> str:
         operands = re.findall(r'"[a-z]+"\(([^()]+)\)', found[3])
         return f"{found[2]} = {ASSEMBLY[found[1]]}({', '.join(operands)});"
 
+    source = source.replace(PIECES["dependency_wait"], "inline void dependency_wait() {}")
     source = source.replace('extern "C" __global__', "__global__")  # one name may stand in several namespaces
     return re.sub(r'asm\("([a-zA-Z0-9.]+) [^"]*" : "=[a-z]"\(([^()]+)\) : ([^;]*)\);', call, source)
 

@@ -29,7 +29,7 @@ from aicf_mlir.codegen.kernel import Code
 
 SOURCES = Path(__file__).parents[2] / "csrc"
 SWITCH = "AICF_PDL"
-PREBUILT = re.compile(r"__global__[^{;]*?(\w+)\([^{;]*\{\s*([^;]*;)")
+PREBUILT = re.compile(r"__global__ void (?:__launch_bounds__\([^{;]*?\)\s+)?(\w+)\([^{;]*\{\s*([^;]*;)")
 
 
 def prebuilt() -> Iterator[tuple[str, str]]:

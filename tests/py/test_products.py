@@ -40,12 +40,13 @@ class HostProducts:
     def _source(case: ProductCase) -> str:
         code = case.code
         text = code.source.replace(header_text(INSTRUCTIONS), (HERE / "products_on_host.h").read_text())
+        text = on_host(text)
         assert "asm volatile" not in text
         text = re.sub(r"extern __shared__ .* shared\[\];", "unsigned char* shared = memory;", text)
         types = [re.sub(r" ?\w+$", "", parameter) for parameter in case.parameters]
         arguments = ", ".join(f"static_cast<{type_}>(arguments[{n}])" for n, type_ in enumerate(types))
         (phase,) = code.phases
-        return on_host(text) + (
+        return text + (
             f'extern "C" int launch_{case.function}(void* const* given, bool backwards, unsigned blocks) {{\n'
             f"  std::memcpy(arguments, given, {len(types)} * sizeof(void*));\n"
             f"  std::memset(memory, 0xff, {phase.shared});\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +24,7 @@ from test_executor import Launch, launch
 import aicf_mlir
 from aicf_mlir import _C, CompiledTrainStep, OpKind
 from aicf_mlir.branching import VARIABLE as BRANCHES
+from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.cuda.dependency import WAIT, all_wait, waiting
 from aicf_mlir.codegen.cuda.pieces import PIECES
@@ -79,6 +82,34 @@ def test_no_kernel_says_that_what_it_reads_stays_as_it_is() -> None:
     """A compiler may read what is const and `__restrict__` before the wait: nobody writes it while the kernel is there."""
     for name, text in (*prebuilt(), *((name, code.source) for name, code in generated())):
         assert not re.search(r"\b__restrict(__)?\b|__ldg\b|ld\.global\.nc", text), name
+
+
+def ptx(source: str) -> str:
+    """What NVRTC makes of a text for compute capability 9.0, before it is assembled."""
+    library, program = nvrtc.nvrtc(), ctypes.c_void_p()
+    assert not library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"f.cu", 0, None, None)
+    options = (ctypes.c_char_p * 2)(b"-arch=compute_90", b"-std=c++17")
+    assert not library.nvrtcCompileProgram(program, 2, options)
+    size = ctypes.c_size_t()
+    assert not library.nvrtcGetPTXSize(program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    assert not library.nvrtcGetPTX(program, text)
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    return text.value.decode()
+
+
+@pytest.mark.nvrtc
+def test_the_compiler_moves_no_access_before_the_wait() -> None:
+    """Of every fourth text."""
+    for name, code in itertools.islice(generated(), 0, None, 4):
+        _, *entries = ptx(code.source).split(".visible .entry ")
+        assert len(entries) == len(code.phases), name
+        for entry in entries:
+            before, wait, behind = entry.partition("griddepcontrol.wait;")
+            assert wait and behind.split()[0] == "griddepcontrol.launch_dependents;", name
+            assert not re.search(r"\b(ld\.(?!param)|st\.|cp\.|atom|red\.|bar|bra|ret)", before), (
+                f"{name}\n{entry}"
+            )
 
 
 @pytest.mark.parametrize(

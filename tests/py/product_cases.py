@@ -25,14 +25,16 @@ from aicf_mlir.codegen.kernel import Code, Phase, Tensor
 from aicf_mlir.ir.body import COMPUTE
 from aicf_mlir.ir.layouts import dense_strides
 
-Size = Literal["tiny", "small", "medium", "large"]
+Size = Literal["tiny", "small", "medium", "tall", "large", "wide"]
 SIZES: dict[Size, tuple[int, int]] = {
     "tiny": (1, 1),
     "small": (384, 384),
-    "medium": (1024, 1024),
-    "large": (2048, 2048),
+    "medium": (768, 768),
+    "tall": (1024, 1024),
+    "large": (1536, 1536),
+    "wide": (2048, 2048),
 }
-"""Results of such sizes are computed by tiles of 16, 32, 64 and 128; in f32 of 16, 32 and 64."""
+"""Results of such sizes are computed by tiles of 16, 32, 64, 128 x 64, 128 and 128 x 256; in f32 of 16, 32 and 64."""
 
 TF32 = "tf32"
 """In the place of an element type: f32 that is rounded to TF32 as it is multiplied."""
@@ -248,10 +250,10 @@ TRANSPOSES = [(False, False), (False, True), (True, False), (True, True)]
 def tile_cases(target: str = "sm_90") -> Iterator[ProductCase]:
     """Every element type, tile and transposition, on ragged sizes: of 16 bytes, and of single elements."""
     rows: list[tuple[str, tuple[Size, ...]]] = [
-        ("f16", ("tiny", "small", "medium", "large")),
-        ("bf16", ("tiny", "small", "medium", "large")),
+        ("f16", tuple(SIZES)),
+        ("bf16", tuple(SIZES)),
         ("f32", ("tiny", "small", "large")),
-        (TF32, ("tiny", "small", "medium", "large")),
+        (TF32, tuple(SIZES)),
         ("f64", ("small",)),
     ]
     for element, sizes in rows:

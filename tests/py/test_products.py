@@ -141,11 +141,11 @@ def test_on_the_host_all_tiles_on_tensor_cores_give_the_same_bits(
     for name in by_name:
         if not re.match(r"(f16|tf32) small .* ragged", name):
             continue
-        for size in ("tiny", "medium", "large"):
+        for size in ("tiny", "medium", "tall", "large", "wide"):
             other = by_name[name.replace("small", size)]
             assert [a.tobytes() for a in by_name[name]] == [b.tobytes() for b in other], (name, size)
             compared += 1
-    assert compared == 2 * 3 * len(TRANSPOSES)
+    assert compared == 2 * 5 * len(TRANSPOSES)
 
 
 def test_text_is_deterministic_and_needs_no_pieces_of_its_own() -> None:
@@ -172,11 +172,19 @@ def test_the_module_has_the_headers_as_they_are() -> None:
         ("bf16", (256, 256, 8), "Tensor16"),
         ("bf16", (384, 352, 8), "Tensor32"),
         ("bf16", (768, 704, 8), "Tensor64"),
+        ("f16", (1024, 1024, 8), "Tensor128x64"),
+        ("f16", (1920, 64, 8), "Tensor32"),
+        ("bf16", (262144, 64, 8), "Tensor128x64"),
+        ("bf16", (262144, 65, 8), "Tensor128"),
+        ("bf16", (64, 65536, 8), "Tensor64"),
         ("f16", (1536, 1408, 8), "Tensor128"),
+        ("bf16", (2048, 2048, 8), "Tensor128x256"),
         ("tf32", (256, 256, 8), "TF32Tensor16"),
         ("tf32", (384, 352, 8), "TF32Tensor32"),
         ("tf32", (768, 704, 8), "TF32Tensor64"),
+        ("tf32", (1024, 1024, 8), "TF32Tensor128x64"),
         ("tf32", (1536, 1408, 8), "TF32Tensor128"),
+        ("tf32", (2048, 2048, 8), "TF32Tensor128x256"),
         ("f32", (256, 256, 8), "Register16"),
         ("f32", (512, 511, 8), "Register32"),
         ("f32", (512, 512, 8), "Register64"),
@@ -248,7 +256,9 @@ def test_a_size_is_a_tile(cases: list[ProductCase]) -> None:
         "tiny": "Tensor16",
         "small": "Tensor32",
         "medium": "Tensor64",
+        "tall": "Tensor128x64",
         "large": "Tensor128",
+        "wide": "Tensor128x256",
     }
     for size, shape in shapes.items():
         assert make("x", "f16", (8, 8, 8), (False, False), size=size).tile["shape"] == shape

@@ -8,7 +8,7 @@
 
 #include "kernels/attention/problem.h"
 #include "kernels/common/launch.cuh"
-#include "kernels/gemm/device/tiles.cuh"
+#include "kernels/gemm/device/copies.cuh"
 
 namespace aicf::cuda {
 

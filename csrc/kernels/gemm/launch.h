@@ -2,6 +2,7 @@
 // problem.h for the meaning.
 #pragma once
 #include "kernels/gemm/problem.h"
+#include "kernels/gemm/tiles.h"
 
 namespace aicf {
 
@@ -20,15 +21,20 @@ size_t gemm_cpu_blas_workspace(const OpDesc& op);
 // Any float dtype, no library.
 Status gemm_cpu_plain(const GemmProblem& p, const LaunchContext& ctx);
 
-// The tile of the result that a block of threads computes.
+// A product and how it is divided.
 struct TiledGemm {
   GemmProblem problem;
-  int side;
-  std::string choice() const { return std::to_string(side) + "x" + std::to_string(side); }
+  Division division;
+  std::string choice() const {
+    const std::string tile = std::to_string(division.tile.rows) + "x" + std::to_string(division.tile.columns);
+    return division.parts > 1 ? tile + "/" + std::to_string(division.parts) : tile;
+  }
 };
-// First the largest tiles that still give every multiprocessor of a large chip one.
+// First that of tensor_core_division, then all tiles with k undivided.
 Status choices_of_tensor_cores(const OpDesc& op, std::vector<std::string>* out);
 TiledGemm tensor_core_gemm(const OpDesc& op, const std::string& choice);
+// For the sums of the parts of k, and for those of rows of a.
+size_t tensor_core_workspace(const OpDesc& op);
 
 // f16, bf16 and, of f32, TF32 on tensor cores with f32 accumulators; any sizes.
 Status gemm_tc_cuda(const TiledGemm& gemm, const LaunchContext& ctx);

@@ -29,12 +29,18 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
   Product::run(device_problem(p), p.a.data, p.b.data, Finish<T>{p}, BiasGradient<T>{p}, shared);
 }
 
+// A block for each tile of `members` products.
+template <class Shape>
+dim3 product_grid(const GemmProblem& p, int64_t members) {
+  const int64_t across = p.n > 0 ? ceil_div<int64_t>(p.n, Shape::BN) : 1;
+  const int64_t tiles = ceil_div<int64_t>(p.m, Shape::BM) * across * members;
+  return dim3(static_cast<unsigned>(tiles < INT_MAX ? tiles : INT_MAX));
+}
+
 template <class T, class Shape, class Product, int SHARED_BYTES>
 Status launch_instance(const GemmProblem& p, const LaunchContext& ctx) {
-  const int64_t across = p.n > 0 ? ceil_div<int64_t>(p.n, Shape::BN) : 1;
-  const int64_t tiles = ceil_div<int64_t>(p.m, Shape::BM) * across * p.batch;
-  const dim3 grid(static_cast<unsigned>(tiles < INT_MAX ? tiles : INT_MAX));
-  return launch(ctx, grid, Shape::kThreads, SHARED_BYTES, product_kernel<T, Shape, Product>, p);
+  return launch(ctx, product_grid<Shape>(p, p.batch), Shape::kThreads, SHARED_BYTES,
+                product_kernel<T, Shape, Product>, p);
 }
 
 // `Product` is a class of device/, with accesses of W elements.

@@ -1,5 +1,8 @@
 #include "kernels/gemm/tiles.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/gemm/device/shapes.h"
 
 namespace aicf {
@@ -19,18 +22,57 @@ ProductTile tile(const char* header, const char* product, const char* format, co
 
 #define TILE(header, product, format, shape, neighbours) \
   tile<gemm::shape>("kernels/gemm/device/" header, product, format, #shape, neighbours, trans_a, trans_b)
+#define TENSOR_CORE_TILE(shape, neighbours) \
+  TILE("tensor_cores.cuh", "TensorCoreProduct", format, shape, neighbours)
+#define TENSOR_CORE_TILES(name, neighbours)                                               \
+  TENSOR_CORE_TILE(name##128x256, neighbours), TENSOR_CORE_TILE(name##128, neighbours),   \
+      TENSOR_CORE_TILE(name##128x64, neighbours), TENSOR_CORE_TILE(name##64, neighbours), \
+      TENSOR_CORE_TILE(name##32, neighbours), TENSOR_CORE_TILE(name##16, neighbours)
+
+constexpr int64_t kMultiprocessors = 132, kEnough = 128;  // of a large chip; blocks for nearly all of them
+constexpr TileSize kSmallest = kTensorCoreTiles[std::size(kTensorCoreTiles) - 1];
+
+int64_t tiles_of(TileSize tile, int64_t m, int64_t n) {
+  return (m + tile.rows - 1) / tile.rows * ((n + tile.columns - 1) / tile.columns);
+}
+
+bool too_large(TileSize tile, int64_t m, int64_t n) {
+  const auto too_long = [](int side, int64_t extent) { return side > 64 && side >= 2 * extent; };
+  return too_long(tile.rows, m) || too_long(tile.columns, n);
+}
 
 }  // namespace
 
-bool tiles_fill(int64_t side, int64_t m, int64_t n, int64_t batch) {
-  constexpr int64_t kMultiprocessors = 132;
-  return (m + side - 1) / side * ((n + side - 1) / side) * batch >= kMultiprocessors;
+bool tiles_fill(TileSize tile, int64_t m, int64_t n, int64_t batch) {
+  return tiles_of(tile, m, n) * batch >= kEnough;
 }
 
-int tensor_core_side(int64_t m, int64_t n, int64_t batch) {
-  for (const int side : {128, 64, 32})
-    if (tiles_fill(side, m, n, batch)) return side;
-  return 16;
+TileSize tensor_core_tile(int64_t m, int64_t n, int64_t batch) {
+  for (const TileSize& tile : kTensorCoreTiles)
+    if (tiles_fill(tile, m, n, batch) && !too_large(tile, m, n)) return tile;
+  return kSmallest;
+}
+
+Division divided(TileSize tile, int64_t k, int64_t parts) {
+  constexpr int64_t kSteps = 64;  // those of any tile; keeps parts aligned to 16 bytes
+  const int64_t depth = (k + parts * kSteps - 1) / (parts * kSteps) * kSteps;
+  return parts > 1 && k > depth ? Division{tile, (k + depth - 1) / depth, depth} : Division{tile, 1, k};
+}
+
+Division tensor_core_division(int64_t m, int64_t n, int64_t k, int64_t batch) {
+  constexpr int64_t kLong = 2048, kShortestPart = 256, kMostly = kMultiprocessors * 3 / 4;
+  if (batch != 1 || n == 0 || m == 0 || k < kLong || k < 8 * m || k < 8 * n)
+    return {tensor_core_tile(m, n, batch), 1, k};
+  const int64_t longest = k / kShortestPart;
+  for (const TileSize& tile : kTensorCoreTiles) {
+    if (too_large(tile, m, n)) continue;
+    const int64_t tiles = tiles_of(tile, m, n);
+    for (const int64_t rounds : {1, 2}) {  // of blocks, all as long: those of the last one should be many too
+      const int64_t parts = std::clamp<int64_t>(rounds * kMultiprocessors / tiles, 1, longest);
+      if (tiles * parts >= rounds * kMostly) return divided(tile, k, parts);
+    }
+  }
+  return divided(kSmallest, k, longest);
 }
 
 Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t batch, bool trans_a, bool trans_b,
@@ -39,35 +81,18 @@ Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t batch, bo
     *out = found;
     return Status::ok();
   };
-  const bool half = dtype == DType::F16 || dtype == DType::BF16;
-  if (half && sm >= kSmAsyncCopies) {
-    const char* format = dtype == DType::F16 ? "F16" : "BF16";
-    switch (tensor_core_side(m, n, batch)) {
-      case 128:
-        return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", format, Tensor128, 8));
-      case 64:
-        return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", format, Tensor64, 8));
-      case 32:
-        return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", format, Tensor32, 8));
-      default:
-        return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", format, Tensor16, 8));
-    }
-  }
-  if (dtype == DType::F32 && sm >= kSmAsyncCopies && allow_tf32) {
-    switch (tensor_core_side(m, n, batch)) {
-      case 128:
-        return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", "TF32", TF32Tensor128, 4));
-      case 64:
-        return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", "TF32", TF32Tensor64, 4));
-      case 32:
-        return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", "TF32", TF32Tensor32, 4));
-      default:
-        return decide(TILE("tensor_cores.cuh", "TensorCoreProduct", "TF32", TF32Tensor16, 4));
-    }
+  const bool tf32 = dtype == DType::F32 && allow_tf32;
+  if (sm >= kSmAsyncCopies && (dtype == DType::F16 || dtype == DType::BF16 || tf32)) {
+    const TileSize size = tensor_core_tile(m, n, batch);
+    const char* format = dtype == DType::F16 ? "F16" : dtype == DType::BF16 ? "BF16" : "TF32";
+    const ProductTile halves[] = {TENSOR_CORE_TILES(Tensor, 8)},
+                      singles[] = {TENSOR_CORE_TILES(TF32Tensor, 4)};
+    for (const ProductTile& found : tf32 ? singles : halves)
+      if (found.rows == size.rows && found.columns == size.columns) return decide(found);
   }
   if (dtype == DType::F32 && sm >= kSmAsyncCopies) {
     if (is_large_result(m, n)) return decide(TILE("registers.cuh", "RegisterProduct", "F32", Register64, 4));
-    if (tiles_fill(32, m, n, batch))
+    if (tiles_fill({32, 32}, m, n, batch))
       return decide(TILE("registers.cuh", "RegisterProduct", "F32", Register32, 4));
     return decide(TILE("registers.cuh", "RegisterProduct", "F32", Register16, 4));
   }

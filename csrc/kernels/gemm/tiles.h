@@ -8,11 +8,30 @@ namespace aicf {
 // Compute capability: copies to shared memory in the background, and bf16 and TF32 on tensor cores.
 constexpr int kSmAsyncCopies = 80;
 
-// Whether square tiles of this side give every multiprocessor of a large chip one.
-bool tiles_fill(int64_t side, int64_t m, int64_t n, int64_t batch);
+// Of the result, that a block computes.
+struct TileSize {
+  int rows, columns;
+};
 
-// The side of the square tiles on tensor cores: the largest that still fill a chip.
-int tensor_core_side(int64_t m, int64_t n, int64_t batch);
+// Whether there are such tiles for nearly every multiprocessor of a large chip.
+bool tiles_fill(TileSize tile, int64_t m, int64_t n, int64_t batch);
+
+// Those of tensor cores, the largest first.
+constexpr TileSize kTensorCoreTiles[] = {{128, 256}, {128, 128}, {128, 64}, {64, 64}, {32, 32}, {16, 16}};
+
+// The largest of them that still fill a chip; of those above 64, none that is twice what the result needs.
+TileSize tensor_core_tile(int64_t m, int64_t n, int64_t batch);
+
+// How a launch divides a product on tensor cores: tiles of the result, and parts of k, each of `depth` steps
+// but the last. The sums of the parts are added from the first to the last.
+struct Division {
+  TileSize tile;
+  int64_t parts, depth;
+};
+// Of long products with small results, those that tiles alone do not fill a chip with, k is divided too.
+Division tensor_core_division(int64_t m, int64_t n, int64_t k, int64_t batch);
+// With that many parts, or less where the last ones would have nothing.
+Division divided(TileSize tile, int64_t k, int64_t parts);
 
 // In f32, 64x64 tiles of a smaller result are too few to fill the chip.
 constexpr int64_t kSmallestLargeResult = 256 * 1024;

@@ -128,7 +128,7 @@ Status supports_tiled_64x64(const OpDesc& op) {
 Status supports_tiled_16x16(const OpDesc& op) {
   AICF_TRY(supports_product_of<DType::F32>(op));
   GemmProblem p = gemm_problem(op);
-  if (tiles_fill(32, p.m, p.n, p.batch))
+  if (tiles_fill({32, 32}, p.m, p.n, p.batch))
     return decline("tiles of 32x32 fill the chip, got ", p.batch, "*", p.m, "*", p.n);
   return Status::ok();
 }
@@ -169,25 +169,28 @@ constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>
   choosing(cublaslt_row(op type "_cublaslt", op, kSmAny, by_cublaslt, supports_cublaslt_of<DType::dtype>, \
                         prefers_cublaslt, cublaslt_workspace),                                            \
            AICF_CUDA(choices_of_cublaslt<false>))
-#define AICF_GEMM_ROWS(op)                                                                                  \
-  AICF_CUBLASLT_ROW(op, "_f16", F16), AICF_CUBLASLT_ROW(op, "_bf16", BF16),                                 \
-      choosing(cublaslt_row(op "_tf32_cublaslt", op, kSmAsyncCopies, by_cublaslt_in_tf32,                   \
-                            supports_cublaslt_of_tf32, prefers_cublaslt, cublaslt_workspace),               \
-               AICF_CUDA(choices_of_cublaslt<true>)),                                                       \
-      AICF_CUBLASLT_ROW(op, "_f32", F32), AICF_CUBLASLT_ROW(op, "_f64", F64),                               \
-      choosing(cuda_row(op "_f16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::F16>),   \
-               choices_of_tensor_cores),                                                                    \
-      choosing(cuda_row(op "_bf16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::BF16>), \
-               choices_of_tensor_cores),                                                                    \
-      choosing(cuda_row(op "_tf32_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of_tf32),         \
-               choices_of_tensor_cores),                                                                    \
-      cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled_64x64),               \
-      cuda_row(op "_f32_tiled_16x16", op, kSmAsyncCopies, tiled_16x16, supports_tiled_16x16),               \
-      cuda_row(op "_f32_tiled_32x32", op, kSmAsyncCopies, tiled_32x32, supports_product_of<DType::F32>),    \
-      cuda_row(op "_f32_naive", op, kSmAny, naive, supports_product_of<DType::F32>),                        \
-      cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),                        \
-      choosing(cpu_row(op "_cpu_blas", op, cpu_blas, supports_blas, gemm_cpu_blas_workspace),               \
-               choices_of_cpu_blas),                                                                        \
+#define AICF_GEMM_ROWS(op)                                                                                 \
+  AICF_CUBLASLT_ROW(op, "_f16", F16), AICF_CUBLASLT_ROW(op, "_bf16", BF16),                                \
+      choosing(cublaslt_row(op "_tf32_cublaslt", op, kSmAsyncCopies, by_cublaslt_in_tf32,                  \
+                            supports_cublaslt_of_tf32, prefers_cublaslt, cublaslt_workspace),              \
+               AICF_CUDA(choices_of_cublaslt<true>)),                                                      \
+      AICF_CUBLASLT_ROW(op, "_f32", F32), AICF_CUBLASLT_ROW(op, "_f64", F64),                              \
+      choosing(cuda_row(op "_f16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::F16>,   \
+                        tensor_core_workspace),                                                            \
+               choices_of_tensor_cores),                                                                   \
+      choosing(cuda_row(op "_bf16_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of<DType::BF16>, \
+                        tensor_core_workspace),                                                            \
+               choices_of_tensor_cores),                                                                   \
+      choosing(cuda_row(op "_tf32_tc", op, kSmAsyncCopies, tensor_cores, supports_product_of_tf32,         \
+                        tensor_core_workspace),                                                            \
+               choices_of_tensor_cores),                                                                   \
+      cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled_64x64),              \
+      cuda_row(op "_f32_tiled_16x16", op, kSmAsyncCopies, tiled_16x16, supports_tiled_16x16),              \
+      cuda_row(op "_f32_tiled_32x32", op, kSmAsyncCopies, tiled_32x32, supports_product_of<DType::F32>),   \
+      cuda_row(op "_f32_naive", op, kSmAny, naive, supports_product_of<DType::F32>),                       \
+      cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),                       \
+      choosing(cpu_row(op "_cpu_blas", op, cpu_blas, supports_blas, gemm_cpu_blas_workspace),              \
+               choices_of_cpu_blas),                                                                       \
       cpu_row(op "_cpu_plain", op, prepare_with<gemm_problem, gemm_cpu_plain>, supports_product)
 
 constexpr KernelVariant kVariants[] = {AICF_GEMM_ROWS("gemm"), AICF_GEMM_ROWS("gemm_epilogue")};
@@ -200,15 +203,27 @@ constexpr const char* kNumerics =
 
 Status choices_of_tensor_cores(const OpDesc& op, std::vector<std::string>* out) {
   const GemmProblem p = gemm_problem(op);
-  const int first = tensor_core_side(p.m, p.n, p.batch);
-  out->push_back(TiledGemm{p, first}.choice());
-  for (const int side : {128, 64, 32, 16})
-    if (side != first) out->push_back(TiledGemm{p, side}.choice());
+  const std::string first = TiledGemm{p, tensor_core_division(p.m, p.n, p.k, p.batch)}.choice();
+  out->push_back(first);
+  for (const TileSize& tile : kTensorCoreTiles) {
+    const std::string choice = TiledGemm{p, divided(tile, p.k, 1)}.choice();
+    if (choice != first) out->push_back(choice);
+  }
   return Status::ok();
 }
 
 TiledGemm tensor_core_gemm(const OpDesc& op, const std::string& choice) {
-  return {gemm_problem(op), std::stoi(choice)};
+  const GemmProblem p = gemm_problem(op);
+  const size_t columns = choice.find('x') + 1, parts = choice.find('/');
+  const TileSize tile{std::stoi(choice), std::stoi(choice.substr(columns))};
+  return {p, divided(tile, p.k, parts == std::string::npos ? 1 : std::stoll(choice.substr(parts + 1)))};
+}
+
+size_t tensor_core_workspace(const OpDesc& op) {
+  const GemmProblem p = gemm_problem(op);
+  const int64_t parts = tensor_core_division(p.m, p.n, p.k, p.batch).parts;
+  const int64_t rows = op.schema->outputs.size() > 2 && op.has_out("bias_grad") ? p.m : 0;
+  return parts > 1 ? static_cast<size_t>(parts * (p.m * p.n + rows)) * sizeof(float) : 0;
 }
 
 static const Family family([](KernelRegistry& registry) {

@@ -21,6 +21,7 @@ PRODUCTS = [
     (1030, 33, 40), (33, 4131, 16),  # more than the CPU packs at once
 ]  # fmt: skip
 LARGE_PRODUCT = (513, 520, 96)  # enough tiles for the kernels that refuse small results
+LONG_PRODUCTS = [(24, 40, 4100), (9, 17, 2050), (130, 64, 2304)]  # k is divided on tensor cores
 BATCHED = [((2,), 3, 5, 4), ((3,), 40, 700, 40), ((2, 3), 16, 17, 33), ((0,), 2, 2, 2), ((1, 2, 1), 64, 1, 9)]
 TRANSPOSES = list(itertools.product((False, True), repeat=2))
 
@@ -37,7 +38,9 @@ def _transposed(trans_a: bool, trans_b: bool) -> dict[str, Any]:
 
 def gemm(make: Maker) -> Iterator[Case]:
     sizes = [((), *product) for product in PRODUCTS] + BATCHED
-    calls = itertools.product([*sizes, ((), *LARGE_PRODUCT)], TRANSPOSES)
+    calls = itertools.product(
+        [*sizes, *(((), *product) for product in (LARGE_PRODUCT, *LONG_PRODUCTS))], TRANSPOSES
+    )
     for (batch, m, n, k), (ta, tb) in calls:
         label, out, attrs = f"{batch} {m}x{n}x{k} {ta:d}{tb:d}", make.out(*batch, m, n), _transposed(ta, tb)
         yield Case(f"normal {label}", _operands(make.normal, batch, m, n, k, ta, tb), [out], attrs)
@@ -75,6 +78,9 @@ def gemm_epilogue(make: Maker) -> Iterator[Case]:
         yield _epilogue(make, (2, 3), (5, 17, 9), False, True, option, integers=False)
     for option, (ta, tb) in itertools.product((options[2], options[6], options[-1]), TRANSPOSES):
         yield _epilogue(make, (), LARGE_PRODUCT, ta, tb, option, integers=True)
+    for product, option in itertools.product(LONG_PRODUCTS, (options[2], options[4], options[-1])):
+        ta, tb = next(transposes)
+        yield _epilogue(make, (), product, ta, tb, option, integers=True)
     yield from _special_epilogues(make)
     some = itertools.cycle(option for option in options if "bias_grad" not in option)
     for i, (batch, product, ta, tb, places) in enumerate(_strided_products()):

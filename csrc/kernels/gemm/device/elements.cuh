@@ -21,18 +21,19 @@ struct ElementProduct {
       const auto place = tiles.place(p, index);
       const long long row = place.row + threadIdx.x / Shape::BN,
                       column = place.column + threadIdx.x % Shape::BN;
+      const long long k = p.depth(place.member);
       if (row >= p.m) continue;
       const T* x = static_cast<const T*>(a) + p.a.start(place.member) + (TRANS_A ? row : row * p.a.leading);
       if (totals.wanted() && column == 0) {
         C sum = 0;
-        for (long long l = 0; l < p.k; ++l) sum += Format::wide(x[l * a_step]);
+        for (long long l = 0; l < k; ++l) sum += Format::wide(x[l * a_step]);
         totals(place.member, row, sum);
       }
       if (column >= p.n) continue;
       const T* y =
           static_cast<const T*>(b) + p.b.start(place.member) + (TRANS_B ? column * p.b.leading : column);
       C z[1] = {0};
-      for (long long l = 0; l < p.k; ++l) z[0] += Format::wide(x[l * a_step]) * Format::wide(y[l * b_step]);
+      for (long long l = 0; l < k; ++l) z[0] += Format::wide(x[l * a_step]) * Format::wide(y[l * b_step]);
       epilogue(place.member, z, row, column);
     }
   }

@@ -29,22 +29,33 @@ struct Problem {
   long long batch, inner_batch;  // products in all, and of the inner level, which divides them
   long long m, n, k;
   Strides a, b;
+  // 0, or that of one product whose parts are the members: member i has the k steps from i k on, and the last
+  // one as many as are left.
+  long long whole_k = 0;
 
+  __device__ __forceinline__ long long depth(const Member& member) const {
+    if (whole_k == 0) return k;
+    const long long left = whole_k - member.outer * k;
+    return left < k ? left : k;
+  }
   __device__ __forceinline__ Member member(long long index) const {
     if (inner_batch == 1) return {index, 0};
     return {index / inner_batch, index % inner_batch};
   }
 };
 
-// The tiles of BM x BN of all members, counted; those of a row of tiles follow each other, so that they share
-// a's rows in the L2 cache. Without columns there is still one a row, for the totals.
+// The tiles of BM x BN of all members, counted: those of a band of kBand rows of tiles follow each other, by
+// columns, so that the blocks that run at once share rows of a and columns of b in the L2 cache. Without
+// columns there is still one a row, for the totals.
 template <int BM, int BN>
 struct Tiles {
-  long long across, each, count;
+  static constexpr int kBand = 8;
+  long long down, across, each, count;
 
   __device__ __forceinline__ explicit Tiles(const Problem& p)
-      : across(p.n > 0 ? (p.n + BN - 1) / BN : 1),
-        each((p.m + BM - 1) / BM * across),
+      : down((p.m + BM - 1) / BM),
+        across(p.n > 0 ? (p.n + BN - 1) / BN : 1),
+        each(down * across),
         count(each * p.batch) {}
 
   struct Place {
@@ -53,7 +64,11 @@ struct Tiles {
   };
   __device__ __forceinline__ Place place(const Problem& p, long long index) const {
     const long long in_batch = p.batch == 1 ? 0 : index / each, tile = index - in_batch * each;
-    return {p.member(in_batch), tile / across * BM, tile % across * BN};
+    const long long band = tile / (kBand * across), top = band * kBand;
+    const long long in_band = tile - top * across, rows = down - top;
+    const long long column = rows >= kBand ? in_band / kBand : in_band / rows;
+    const long long row = top + (in_band - column * (rows >= kBand ? kBand : rows));
+    return {p.member(in_batch), row * BM, column * BN};
   }
 };
 

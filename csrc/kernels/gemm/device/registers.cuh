@@ -57,38 +57,28 @@ struct RegisterProduct {
     float* memory = reinterpret_cast<float*>(shared);  // the stages, and later the sums
     const int group = threadIdx.x / Shape::kGroupThreads, own = threadIdx.x % Shape::kGroupThreads;
     const int thread_m = own / (Shape::BN / Shape::TN), thread_n = own % (Shape::BN / Shape::TN);
-    const long long steps = (p.k + Shape::BK - 1) / Shape::BK;
     const Tiles<Shape::BM, Shape::BN> tiles(p);
 
     for (long long index = blockIdx.x; index < tiles.count; index += gridDim.x) {
       const auto place = tiles.place(p, index);
-      const float* matrix_a = static_cast<const float*>(a) + p.a.start(place.member);
-      const float* matrix_b = static_cast<const float*>(b) + p.b.start(place.member);
+      const long long k = p.depth(place.member);
       const bool adds_rows = totals.wanted() && place.column == 0;
-      auto fetch = [&](long long step) {
-        if (step < steps)
-          copy_stage<Shape, TRANS_A, TRANS_B, WA, WB>(p, memory + step % Shape::STAGES * Shared::kStage,
-                                                      matrix_a, matrix_b, place.row, place.column,
-                                                      step * Shape::BK);
-        commit_copies();  // an empty group too: wait_copies counts groups
-      };
-
+      Stages<Shape, TRANS_A, TRANS_B, WA, WB, float> stages(p, place, k, a, b, memory);
       float sums[Shape::TM][Shape::TN] = {};
       RowTotals<Format, Shape, TRANS_A> rows;
-#pragma unroll
-      for (int s = 0; s < Shape::STAGES - 1; ++s) fetch(s);
-      for (long long step = 0; step < steps; ++step) {
-        wait_copies<Shape::STAGES - 2>();
-        __syncthreads();  // this step's tiles are there for all, and the last step's are done with
-        fetch(step + Shape::STAGES - 1);  // into the place of the last step's
-        const float* tile_a = memory + step % Shape::STAGES * Shared::kStage;
+#pragma unroll 1
+      for (long long left = k; left > 0; left -= Shape::BK) {
+        stages.wait();
+        stages.fetch_ahead(left);
+        const float* tile_a = stages.current();
         const float* tile_b = tile_a + Shared::A::kElements;
+        stages.advance();
         if (adds_rows) rows.add(tile_a);
 #pragma unroll
-        for (int k = 0; k < Shape::kGroupK; k += 4) {
+        for (int step = 0; step < Shape::kGroupK; step += 4) {
           float x[4][Shape::TM], y[4][Shape::TN];
-          FragmentA::read(x, tile_a, group * Shape::kGroupK + k, thread_m);
-          FragmentB::read(y, tile_b, group * Shape::kGroupK + k, thread_n);
+          FragmentA::read(x, tile_a, group * Shape::kGroupK + step, thread_m);
+          FragmentB::read(y, tile_b, group * Shape::kGroupK + step, thread_n);
 #pragma unroll
           for (int l = 0; l < 4; ++l)
 #pragma unroll
@@ -108,8 +98,8 @@ struct RegisterProduct {
           tile[FragmentA::position(thread_m, i) * Shape::kSumPitch + FragmentB::position(thread_n, j)] =
               sums[i][j];
       __syncthreads();
-      finish_tile<Shape, WZ>(p, memory, place, epilogue);
-      if (adds_rows) rows.finish(p, memory + Shape::GROUPS * Shape::BM * Shape::kSumPitch, place, totals);
+      finish_tile<Shape, WZ>(p, memory, place, 0, epilogue);
+      if (adds_rows) rows.finish(p, memory, place, totals);
       __syncthreads();  // before the next tile overwrites the sums
     }
   }

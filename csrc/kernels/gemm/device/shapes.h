@@ -21,30 +21,40 @@ struct OperandTile {
 };
 
 // Tensor cores: a block computes BM x BN, a warp WM x WN of it, STAGES tiles of BK steps of k are under way.
-// BYTES are those of an element.
-template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_, int BYTES_>
+// BYTES are those of an element, RESIDENT the blocks of a multiprocessor, at least: what registers a thread
+// has. With enough of them a warp reads the operands of its next products AHEAD, while it multiplies. The
+// sums are handed over in SLICES where all of them would take more than the 99 KiB that every chip from sm_80
+// on has.
+template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_, int BYTES_, int RESIDENT_, bool AHEAD_,
+          int SLICES_ = 1>
 struct TensorShape {
   static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, STAGES = STAGES_;
   static constexpr int kBytes = BYTES_;
   static constexpr int kThreads = (BM / WM) * (BN / WN) * 32;
-  // Blocks of a multiprocessor, at least: 128 registers a thread, or more where a block is one warp.
-  static constexpr int kResident = kThreads > 32 ? 512 / kThreads : 8;
+  static constexpr int kResident = RESIDENT_;
+  static constexpr bool kAhead = AHEAD_;
   static constexpr int kParts = 1;
-  static constexpr int kSumPitch = BN + 8;  // the pairs of sums of half a warp lie in 32 banks
+  static constexpr int kSlices = SLICES_;
+  static constexpr int kSumPitch = BN + 8;         // the pairs of sums of half a warp lie in 32 banks
+  static constexpr int kSliceRows = WM / kSlices;  // of each warp
   // Elements of 16 bits are read by rows of 16 bytes, eight at a time. Of 32 bits a warp reads eight of the
   // extent by four of k at a time: the rows that it reads stand 4 banks apart, or 8 where there are four.
   template <bool ALONG_K>
   static constexpr int kPadding = kBytes == 2 || ALONG_K ? 16 / kBytes : 32 / kBytes;
 };
-using Tensor128 = TensorShape<128, 128, 32, 64, 32, 3, 2>;
-using Tensor64 = TensorShape<64, 64, 32, 32, 32, 3, 2>;
-using Tensor32 = TensorShape<32, 32, 64, 16, 16, 3, 2>;
-using Tensor16 = TensorShape<16, 16, 64, 16, 16, 4, 2>;
+using Tensor128x256 = TensorShape<128, 256, 32, 64, 64, 3, 2, 1, true, 2>;
+using Tensor128 = TensorShape<128, 128, 32, 64, 32, 4, 2, 2, false>;
+using Tensor128x64 = TensorShape<128, 64, 32, 64, 32, 4, 2, 3, true>;
+using Tensor64 = TensorShape<64, 64, 32, 32, 32, 4, 2, 4, true>;
+using Tensor32 = TensorShape<32, 32, 64, 16, 16, 3, 2, 4, true>;
+using Tensor16 = TensorShape<16, 16, 64, 16, 16, 4, 2, 8, true>;
 // As many bytes of a row, so as much shared memory.
-using TF32Tensor128 = TensorShape<128, 128, 16, 64, 32, 3, 4>;
-using TF32Tensor64 = TensorShape<64, 64, 16, 32, 32, 3, 4>;
-using TF32Tensor32 = TensorShape<32, 32, 32, 16, 16, 3, 4>;
-using TF32Tensor16 = TensorShape<16, 16, 32, 16, 16, 4, 4>;
+using TF32Tensor128x256 = TensorShape<128, 256, 16, 64, 64, 3, 4, 1, true, 2>;
+using TF32Tensor128 = TensorShape<128, 128, 16, 64, 32, 4, 4, 2, false>;
+using TF32Tensor128x64 = TensorShape<128, 64, 16, 64, 32, 4, 4, 3, true>;
+using TF32Tensor64 = TensorShape<64, 64, 16, 32, 32, 4, 4, 4, true>;
+using TF32Tensor32 = TensorShape<32, 32, 32, 16, 16, 3, 4, 4, true>;
+using TF32Tensor16 = TensorShape<16, 16, 32, 16, 16, 4, 4, 8, true>;
 
 // f32 in registers: a thread computes TM x TN. GROUPS > 1 divides each tile of k over groups of warps that
 // keep sums of their own, added at the end from the first to the last: small results have few tiles, and one
@@ -58,6 +68,8 @@ struct RegisterShape {
   static constexpr int kResident = 1;  // with 128 registers a thread of 8 x 4 sums spills on sm_80
   static constexpr int kGroupK = BK / GROUPS;
   static constexpr int kParts = GROUPS;
+  static constexpr int kSlices = 1;
+  static constexpr int kSliceRows = BM;
   static constexpr int kSumPitch = BN + 4;
   template <bool ALONG_K>
   static constexpr int kPadding = 16 / kBytes;  // eight rows that follow each other lie in different banks
@@ -82,7 +94,8 @@ struct SharedMemory {
   using B = OperandTile<TRANS_B, Shape::BN, Shape::BK, Shape::template kPadding<TRANS_B>>;
   static constexpr int kStage = A::kElements + B::kElements;  // elements
   static constexpr int kStages = Shape::STAGES * kStage * Shape::kBytes;
-  static constexpr int kSums = (Shape::kParts * Shape::BM * Shape::kSumPitch + Shape::kThreads) * 4;
+  static constexpr int kSums =
+      (Shape::kParts * (Shape::BM / Shape::kSlices) * Shape::kSumPitch + Shape::kThreads) * 4;
   static constexpr int kBytes = kStages > kSums ? kStages : kSums;
 };
 template <bool TRANS_A, bool TRANS_B>

@@ -63,45 +63,53 @@ struct WarpSums {
     return threadIdx.x / 32 % (Shape::BN / Shape::WN) * Shape::WN;
   }
 
-  // Adds the products of a stage.
-  __device__ __forceinline__ void add(const T* stage) {
-    using A = typename Shared::A;
-    using B = typename Shared::B;
-    const T* a = stage + first_row() * A::kAlongExtent;
-    const T* b = stage + A::kElements + first_column() * B::kAlongExtent;
-#pragma unroll
-    for (int k = 0; k < Shape::BK; k += Format::kStep) {
-      unsigned x[kDown][4], y[kAcross][2][2];
-#pragma unroll
-      for (int i = 0; i < kDown; ++i)
-        read_a<A, !TRANS_A>(x[i], a + i * kBlock * A::kAlongExtent + k * A::kAlongK);
-#pragma unroll
-      for (int j = 0; j < kAcross; ++j)
-        read_b<B, TRANS_B>(y[j], b + j * kBlock * B::kAlongExtent + k * B::kAlongK);
-#pragma unroll
-      for (int i = 0; i < kDown; ++i)
-#pragma unroll
-        for (int j = 0; j < kAcross; ++j)
-#pragma unroll
-          for (int half = 0; half < 2; ++half) Format::multiply(sums[i][j][half], x[i], y[j][half]);
-    }
-  }
+  // What its products of Format::kStep steps of k need of both operands.
+  struct Operands {
+    unsigned x[kDown][4], y[kAcross][2][2];
 
-  // Writes them to the tile in shared memory.
-  __device__ __forceinline__ void write(float* tile) const {
-    const int lane = threadIdx.x % 32;
-    float* first = tile + (first_row() + lane / 4) * Shape::kSumPitch + first_column() + lane % 4 * 2;
+    // From step `k` of a stage on.
+    __device__ __forceinline__ void read(const T* stage, int k) {
+      using A = typename Shared::A;
+      using B = typename Shared::B;
+      const T* a = stage + first_row() * A::kAlongExtent + k * A::kAlongK;
+      const T* b = stage + A::kElements + first_column() * B::kAlongExtent + k * B::kAlongK;
+#pragma unroll
+      for (int i = 0; i < kDown; ++i) read_a<A, !TRANS_A>(x[i], a + i * kBlock * A::kAlongExtent);
+#pragma unroll
+      for (int j = 0; j < kAcross; ++j) read_b<B, TRANS_B>(y[j], b + j * kBlock * B::kAlongExtent);
+    }
+  };
+
+  __device__ __forceinline__ void add(const Operands& operands) {
 #pragma unroll
     for (int i = 0; i < kDown; ++i)
 #pragma unroll
       for (int j = 0; j < kAcross; ++j)
 #pragma unroll
+        for (int half = 0; half < 2; ++half)
+          Format::multiply(sums[i][j][half], operands.x[i], operands.y[j][half]);
+  }
+
+  // Writes those of a slice to the tile in shared memory.
+  __device__ __forceinline__ void write(float* tile, int slice) const {
+    constexpr int kOfSlice = kDown / Shape::kSlices;
+    static_assert(kDown % Shape::kSlices == 0, "a slice has whole blocks of a warp");
+    const int lane = threadIdx.x % 32;
+    float* first =
+        tile + (first_row() / Shape::kSlices + lane / 4) * Shape::kSumPitch + first_column() + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kDown; ++i) {
+      if (i / kOfSlice != slice) continue;
+#pragma unroll
+      for (int j = 0; j < kAcross; ++j)
+#pragma unroll
         for (int half = 0; half < 2; ++half) {
           const float (&four)[4] = sums[i][j][half];
-          float* at = first + i * kBlock * Shape::kSumPitch + j * kBlock + half * 8;
+          float* at = first + i % kOfSlice * kBlock * Shape::kSumPitch + j * kBlock + half * 8;
           *reinterpret_cast<float2*>(at) = make_float2(four[0], four[1]);
           *reinterpret_cast<float2*>(at + 8 * Shape::kSumPitch) = make_float2(four[2], four[3]);
         }
+    }
   }
 };
 
@@ -116,44 +124,73 @@ struct TensorCoreProduct {
                                              const Epilogue& epilogue, const Totals& totals,
                                              unsigned char* shared) {
     using T = typename Format::Element;
-    constexpr int kStage = SharedMemory<Shape, TRANS_A, TRANS_B>::kStage;
-    T* stages = reinterpret_cast<T*>(shared);
     float* out = reinterpret_cast<float*>(shared);
-    const long long steps = (p.k + Shape::BK - 1) / Shape::BK;
     const Tiles<Shape::BM, Shape::BN> tiles(p);
 
     for (long long index = blockIdx.x; index < tiles.count; index += gridDim.x) {
       const auto place = tiles.place(p, index);
-      const T* matrix_a = static_cast<const T*>(a) + p.a.start(place.member);
-      const T* matrix_b = static_cast<const T*>(b) + p.b.start(place.member);
+      const long long k = p.depth(place.member);
       const bool adds_rows = totals.wanted() && place.column == 0;
-      auto fetch = [&](long long step) {
-        if (step < steps)
-          copy_stage<Shape, TRANS_A, TRANS_B, WA, WB>(p, stages + step % Shape::STAGES * kStage, matrix_a,
-                                                      matrix_b, place.row, place.column, step * Shape::BK);
-        commit_copies();  // an empty group too: wait_copies counts groups
-      };
-
-      WarpSums<Format, Shape, TRANS_A, TRANS_B> sums;
+      Stages<Shape, TRANS_A, TRANS_B, WA, WB, T> stages(p, place, k, a, b, reinterpret_cast<T*>(shared));
+      Sums sums;
       RowTotals<Format, Shape, TRANS_A> rows;
-#pragma unroll
-      for (int s = 0; s < Shape::STAGES - 1; ++s) fetch(s);
-      for (long long step = 0; step < steps; ++step) {
-        wait_copies<Shape::STAGES - 2>();
-        __syncthreads();  // this step's tiles are there for all, and the last step's are done with
-        fetch(step + Shape::STAGES - 1);  // into the place of the last step's
-        const T* stage = stages + step % Shape::STAGES * kStage;
-        if (adds_rows) rows.add(stage);
-        sums.add(stage);
-      }
+      if (adds_rows)
+        multiply(k, stages, sums, [&](const T* stage) { rows.add(stage); });
+      else
+        multiply(k, stages, sums, [](const T*) {});
 
       wait_copies<0>();
-      __syncthreads();  // the stages become the sums
-      sums.write(out);
-      __syncthreads();
-      finish_tile<Shape, WZ>(p, out, place, epilogue);
-      if (adds_rows) rows.finish(p, out + Shape::BM * Shape::kSumPitch, place, totals);
+#pragma unroll 1
+      for (int slice = 0; slice < Shape::kSlices; ++slice) {
+        __syncthreads();  // the stages, or the last slice, become the sums
+        sums.write(out, slice);
+        __syncthreads();
+        finish_tile<Shape, WZ>(p, out, place, slice, epilogue);
+      }
+      if (adds_rows) rows.finish(p, out, place, totals);
       __syncthreads();  // before the next tile overwrites the sums
+    }
+  }
+
+ private:
+  using Sums = WarpSums<Format, Shape, TRANS_A, TRANS_B>;
+
+  // Adds the products of all steps of k to the sums of a warp, and hands each stage to `also`.
+  template <class Copies, class Also>
+  static __device__ __forceinline__ void multiply(long long k, Copies& stages, Sums& sums, const Also& also) {
+    constexpr int kSteps = Shape::BK / Format::kStep;
+    typename Sums::Operands operands[2];
+    if constexpr (Shape::kAhead) {
+      static_assert(kSteps % 2 == 0, "the operands of a stage begin in the first of two places");
+      stages.wait();
+      operands[0].read(stages.current(), 0);
+#pragma unroll 1
+      for (long long left = k; left > 0; left -= Shape::BK) {
+        stages.fetch_ahead(left);
+        also(stages.current());
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+          if (s == kSteps - 1) {  // what a last stage is followed by is read, and not used
+            stages.advance();
+            stages.wait();
+          }
+          operands[(s + 1) % 2].read(stages.current(), (s + 1) % kSteps * Format::kStep);
+          sums.add(operands[s % 2]);
+        }
+      }
+    } else {
+#pragma unroll 1
+      for (long long left = k; left > 0; left -= Shape::BK) {
+        stages.wait();
+        stages.fetch_ahead(left);
+        also(stages.current());
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+          operands[0].read(stages.current(), s * Format::kStep);
+          sums.add(operands[0]);
+        }
+        stages.advance();
+      }
     }
   }
 };

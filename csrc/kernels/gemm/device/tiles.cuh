@@ -1,50 +1,8 @@
-// What the tiled products share: operands into shared memory, sums along k, and the way out.
+// What the tiled products share: the sums of a's rows, and the way out.
 #pragma once
-#include "kernels/gemm/device/instructions.cuh"
-#include "kernels/gemm/device/problem.cuh"
-#include "kernels/gemm/device/shapes.h"
+#include "kernels/gemm/device/stages.cuh"
 
 namespace aicf::gemm {
-
-// All THREADS of the block start copying the window of Tile::kRows x Tile::kColumns elements at (row, column)
-// of the matrix `global` of rows x columns elements, `pitch` of them from row to row, W at a time; what lies
-// outside the matrix becomes zero. W > 1 needs the matrix and its rows aligned to W elements.
-template <class Tile, int THREADS, int W, class T>
-__device__ __forceinline__ void copy_window(T* shared, const T* global, long long row, long long column,
-                                            long long rows, long long columns, long long pitch) {
-  constexpr int kAcross = Tile::kColumns / W;
-  for (int i = threadIdx.x; i < Tile::kRows * kAcross; i += THREADS) {
-    const int r = i / kAcross, c = i % kAcross * W;
-    const long long left = row + r < rows ? columns - (column + c) : 0;
-    const int valid = left <= 0 ? 0 : left < W ? static_cast<int>(left) : W;
-    const T* source = valid > 0 ? global + (row + r) * pitch + column + c : global;
-    T* target = shared + r * Tile::kPitch + c;
-    if constexpr (sizeof(T) * W >= 4) {
-      copy_async<static_cast<int>(sizeof(T)) * W>(target, source, valid * static_cast<int>(sizeof(T)));
-    } else {
-      *target = valid > 0 ? *source : T{};
-    }
-  }
-}
-
-// All threads of the block start copying the tiles of a at `row` and of b at `column` from step `k` on; b's
-// follows a's in `stage`. WA and WB as W of copy_window.
-template <class Shape, bool TRANS_A, bool TRANS_B, int WA, int WB, class T>
-__device__ __forceinline__ void copy_stage(const Problem& p, T* stage, const T* a, const T* b, long long row,
-                                           long long column, long long k) {
-  using Shared = SharedMemory<Shape, TRANS_A, TRANS_B>;
-  constexpr int kThreads = Shape::kThreads;
-  if constexpr (TRANS_A)
-    copy_window<typename Shared::A, kThreads, WA>(stage, a, k, row, p.k, p.m, p.a.leading);
-  else
-    copy_window<typename Shared::A, kThreads, WA>(stage, a, row, k, p.m, p.k, p.a.leading);
-  if (p.n == 0) return;  // only totals are asked for: b holds nothing
-  stage += Shared::A::kElements;
-  if constexpr (TRANS_B)
-    copy_window<typename Shared::B, kThreads, WB>(stage, b, column, k, p.n, p.k, p.b.leading);
-  else
-    copy_window<typename Shared::B, kThreads, WB>(stage, b, k, column, p.k, p.n, p.b.leading);
-}
 
 // W sums that follow each other, at a multiple of W.
 template <int W>
@@ -61,26 +19,33 @@ __device__ __forceinline__ void read_sums(float (&z)[W], const float* sums) {
   }
 }
 
-// Hands the sums of the tile at `place`, which lie in shared memory as Shape::kParts tiles to be added from
-// the first to the last, to the epilogue, W neighbours at a time. W > 1 divides n.
+// Hands the sums of a slice of the tile at `place`, which lie in shared memory as Shape::kParts tiles to be
+// added from the first to the last, to the epilogue, W neighbours at a time. W > 1 divides n. Of each
+// kSlices * kSliceRows rows of the tile every slice has kSliceRows, in their order.
 template <class Shape, int W, class Place, class Epilogue>
 __device__ __forceinline__ void finish_tile(const Problem& p, const float* sums, const Place& place,
-                                            const Epilogue& epilogue) {
-  constexpr int kAcross = Shape::BN / W, kPitch = Shape::kSumPitch, kPart = Shape::BM * kPitch;
+                                            int slice, const Epilogue& epilogue) {
+  constexpr int kAcross = Shape::BN / W, kPitch = Shape::kSumPitch, kRows = Shape::BM / Shape::kSlices;
+  constexpr int kGroup = Shape::kSliceRows;
+  static_assert(Shape::kThreads % kAcross == 0, "a thread stays in its columns");
+  const int column = threadIdx.x % kAcross * W;
+  if (column >= within(p.n, place.column, Shape::BN)) return;
+  const int rows = within(p.m, place.row, Shape::BM);
+  sums += column;
 #pragma unroll 1  // epilogues may be long; one copy of them is enough
-  for (int i = threadIdx.x; i < Shape::BM * kAcross; i += Shape::kThreads) {
-    const int r = i / kAcross, c = i % kAcross * W;
-    if (place.row + r >= p.m || place.column + c >= p.n) continue;
+  for (int r = threadIdx.x / kAcross; r < kRows; r += Shape::kThreads / kAcross) {
+    const int row = (r / kGroup * Shape::kSlices + slice) * kGroup + r % kGroup;
+    if (row >= rows) continue;
     float z[W];
-    read_sums(z, sums + r * kPitch + c);
+    read_sums(z, sums + r * kPitch);
 #pragma unroll
     for (int part = 1; part < Shape::kParts; ++part) {
       float more[W];
-      read_sums(more, sums + part * kPart + r * kPitch + c);
+      read_sums(more, sums + (part * kRows + r) * kPitch);
 #pragma unroll
       for (int w = 0; w < W; ++w) z[w] += more[w];
     }
-    epilogue(place.member, z, place.row + r, place.column + c);
+    epilogue(place.member, z, place.row + row, place.column + column);
   }
 }
 
@@ -104,10 +69,11 @@ struct RowTotals {
       sum += Format::wide(tile[r * Tile::kAlongExtent + (first + l) * Tile::kAlongK]);
   }
 
-  // `scratch`: a float a thread of shared memory that no thread uses any more.
+  // All threads; into the floats of `shared` behind the sums.
   template <class Place, class Totals>
-  __device__ __forceinline__ void finish(const Problem& p, float* scratch, const Place& place,
+  __device__ __forceinline__ void finish(const Problem& p, float* shared, const Place& place,
                                          const Totals& totals) const {
+    float* scratch = shared + Shape::kParts * (Shape::BM / Shape::kSlices) * Shape::kSumPitch;
     scratch[threadIdx.x] = sum;
     __syncthreads();
     const int r = threadIdx.x;

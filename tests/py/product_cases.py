@@ -293,6 +293,33 @@ def other_cases(target: str = "sm_90") -> Iterator[ProductCase]:
         yield case("special", (37, 41, 53), (False, False), special=True)
 
 
+def panel_cases(target: str = "sm_90") -> Iterator[ProductCase]:
+    """Small results: around the ends of what a thread, a warp and a block take of k at once, of one panel to seven."""
+    rng = np.random.default_rng(9)
+    for element in ("f16", "f32", TF32):
+        for number, k in enumerate((1, 15, 16, 17, 64, 127, 129, 256, 257, 385, 513, 770)):
+            m, n = (int(size) for size in rng.integers(1, 40, 2))
+            yield make(
+                f"{element} panels {k}",
+                element,
+                (m, n, k),
+                TRANSPOSES[int(rng.integers(4))],
+                batch=(1, 1) if number % 3 else (1, 2),
+                gap=int(rng.integers(3)) * 4 if number % 2 else 0,
+                alignment=bytes_of(element) << int(rng.integers(4)),
+                totals=number % 3 > 0,
+                special=number % 5 == 4,
+                target=target,
+            )
+        for trans in TRANSPOSES:
+            flags = "".join("nt"[t] for t in trans)
+            yield make(f"{element} panels {flags}", element, (24, 40, 328), trans, totals=True, target=target)
+            odd = (25, 41, 265)  # whose rows end within 16 bytes, and begin at a multiple of them
+            yield make(
+                f"{element} panels {flags} odd", element, odd, trans, gap=7, totals=True, target=target
+            )
+
+
 def large_cases(target: str = "sm_90") -> Iterator[ProductCase]:
     """Too much work for the host: tiles as they are chosen, many of them."""
     for element in ("f16", "bf16", "f32", TF32):

@@ -1,5 +1,5 @@
 // What csrc/kernels/gemm/device/instructions.cuh promises, on the host: it stands in its place behind cuda_on_host.h.
-// A copy takes place when it is waited for, and never before.
+// A copy takes place when it is waited for, or `at_once`: both may happen.
 
 struct alignas(16) float4 {
   float x, y, z, w;
@@ -16,18 +16,29 @@ struct Copy {
   const void* from;
   int bytes, valid;
 };
+static bool at_once;
 static std::vector<std::vector<Copy>> groups[1024];  // of each thread; the last one is not committed
 static unsigned handed[1024][6];                     // between the lanes of a warp
 static const void* rows[1024];
 
 static bool aligned(const void* address, size_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }
 
+inline void take_place(const Copy& copy) {
+  std::memset(copy.to, 0, copy.bytes);
+  std::memcpy(copy.to, copy.from, copy.valid);
+}
+
 template <int BYTES>
 void copy_async(void* shared, const void* global, int valid) {
   if (!aligned(shared, BYTES) || !aligned(global, BYTES) || valid < 0 || valid > BYTES) __builtin_trap();
   auto& own = groups[running];
   if (own.empty()) own.emplace_back();
+  if (at_once) return take_place({shared, global, BYTES, valid});
   own.back().push_back({shared, global, BYTES, valid});
+}
+template <int BYTES>
+void copy_async_unless(bool zeros, void* shared, const void* global) {
+  copy_async<BYTES>(shared, global, zeros ? 0 : BYTES);
 }
 inline void commit_copies() {
   auto& own = groups[running];
@@ -38,10 +49,7 @@ template <int PENDING>
 void wait_copies() {
   auto& own = groups[running];
   while (own.size() > PENDING + 1) {
-    for (const Copy& copy : own.front()) {
-      std::memset(copy.to, 0, copy.bytes);
-      std::memcpy(copy.to, copy.from, copy.valid);
-    }
+    for (const Copy& copy : own.front()) take_place(copy);
     own.erase(own.begin());
   }
 }

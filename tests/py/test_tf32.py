@@ -245,7 +245,7 @@ def test_a_generated_product_rounds_where_there_are_tensor_cores(target: str) ->
         return
     assert ids[0] != ids[1]
     assert ["aicf::gemm::TF32," in text for text in texts] == [False, True]
-    assert ["aicf::gemm::TF32Tensor16," in text for text in texts] == [False, True]
+    assert ["aicf::gemm::TF32TensorPanel16," in text for text in texts] == [False, True]
 
 
 def test_it_is_another_use_of_a_product() -> None:

@@ -133,8 +133,8 @@ def product_text(
     `void operator()(const aicf::gemm::Member&, long long row, float total) const` for the sums of op(a) along k.
     W is `neighbours`, a power of two up to that of the tile, which must divide n.
 
-    Launch it with the threads and the shared bytes of `tile`, and any number of blocks, best `blocks_of`. All tiles
-    on tensor cores give the same bits.
+    Launch it with the threads and the shared bytes of `tile`, and any number of blocks, best `blocks_of`. The tiles of
+    32x32 and more on tensor cores give the same bits; those of small results divide k among warps and do not.
     """
     p, element = problem, problem.element
     if p.n % neighbours or neighbours > tile["neighbours"]:

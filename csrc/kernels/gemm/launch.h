@@ -30,7 +30,7 @@ struct TiledGemm {
     return division.parts > 1 ? tile + "/" + std::to_string(division.parts) : tile;
   }
 };
-// First that of tensor_core_division, then all tiles with k undivided.
+// First that of tensor_core_division, then all tiles with k undivided; those of 16x16 where 64x64 are too few.
 Status choices_of_tensor_cores(const OpDesc& op, std::vector<std::string>* out);
 TiledGemm tensor_core_gemm(const OpDesc& op, const std::string& choice);
 // For the sums of the parts of k, and for those of rows of a.

@@ -43,14 +43,14 @@ Status launch_instance(const GemmProblem& p, const LaunchContext& ctx) {
                 product_kernel<T, Shape, Product>, p);
 }
 
-// `Product` is a class of device/, with accesses of W elements.
+// `Product` is a class of device/, with accesses of W elements, and of WZ in the epilogue.
 template <class T, class Format, class Shape, int W,
-          template <class, class, bool, bool, int, int, int> class Product>
+          template <class, class, bool, bool, int, int, int> class Product, int WZ = W>
 Status launch_product(const GemmProblem& p, const LaunchContext& ctx) {
   if (p.batch * p.m == 0) return Status::ok();
   const auto run = [&](auto trans_a, auto trans_b) {
     constexpr bool kA = decltype(trans_a)::value, kB = decltype(trans_b)::value;
-    return launch_instance<T, Shape, Product<Format, Shape, kA, kB, W, W, W>,
+    return launch_instance<T, Shape, Product<Format, Shape, kA, kB, W, W, WZ>,
                            gemm::SharedMemory<Shape, kA, kB>::kBytes>(p, ctx);
   };
   using std::false_type, std::true_type;
@@ -64,6 +64,15 @@ template <class T, class Format, class Shape,
 Status launch_widest(const GemmProblem& p, const LaunchContext& ctx) {
   return rows_are_aligned<T>(p) ? launch_product<T, Format, Shape, kWidest<T>, Product>(p, ctx)
                                 : launch_product<T, Format, Shape, 1, Product>(p, ctx);
+}
+
+// The products of small results, whose epilogues get fewer neighbours.
+template <class T, class Format, class Shape,
+          template <class, class, bool, bool, int, int, int> class Product>
+Status launch_panels(const GemmProblem& p, const LaunchContext& ctx) {
+  return rows_are_aligned<T>(p)
+             ? launch_product<T, Format, Shape, kWidest<T>, Product, Shape::kNeighbours>(p, ctx)
+             : launch_product<T, Format, Shape, 1, Product>(p, ctx);
 }
 
 }  // namespace aicf::cuda

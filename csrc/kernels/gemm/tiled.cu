@@ -1,5 +1,5 @@
 // gemm in f32 through shared memory and registers.
-#include "kernels/gemm/device/registers.cuh"
+#include "kernels/gemm/device/register_panels.cuh"
 #include "kernels/gemm/prebuilt.cuh"
 
 namespace aicf {
@@ -13,7 +13,7 @@ Status gemm_tiled_32x32_cuda(const GemmProblem& p, const LaunchContext& ctx) {
 }
 
 Status gemm_tiled_16x16_cuda(const GemmProblem& p, const LaunchContext& ctx) {
-  return cuda::launch_widest<float, gemm::F32, gemm::Register16, gemm::RegisterProduct>(p, ctx);
+  return cuda::launch_panels<float, gemm::F32, gemm::RegisterPanel16, gemm::RegisterPanelProduct>(p, ctx);
 }
 
 }  // namespace aicf

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "kernels/gemm/device/shapes.h"
+#include "kernels/gemm/device/panel_shapes.h"
 
 namespace aicf {
 namespace {
@@ -27,10 +27,13 @@ ProductTile tile(const char* header, const char* product, const char* format, co
 #define TENSOR_CORE_TILES(name, neighbours)                                               \
   TENSOR_CORE_TILE(name##128x256, neighbours), TENSOR_CORE_TILE(name##128, neighbours),   \
       TENSOR_CORE_TILE(name##128x64, neighbours), TENSOR_CORE_TILE(name##64, neighbours), \
-      TENSOR_CORE_TILE(name##32, neighbours), TENSOR_CORE_TILE(name##16, neighbours)
+      TENSOR_CORE_TILE(name##32, neighbours),                                             \
+      TILE("tensor_panels.cuh", "TensorPanelProduct", format, name##Panel16, gemm::name##Panel16::kNeighbours)
 
 constexpr int64_t kMultiprocessors = 132, kEnough = 128;  // of a large chip; blocks for nearly all of them
 constexpr TileSize kSmallest = kTensorCoreTiles[std::size(kTensorCoreTiles) - 1];
+// Those of 16 divide k inside of a block.
+constexpr TileSize kSmallestDivisible = kTensorCoreTiles[std::size(kTensorCoreTiles) - 2];
 
 int64_t tiles_of(TileSize tile, int64_t m, int64_t n) {
   return (m + tile.rows - 1) / tile.rows * ((n + tile.columns - 1) / tile.columns);
@@ -65,14 +68,14 @@ Division tensor_core_division(int64_t m, int64_t n, int64_t k, int64_t batch) {
     return {tensor_core_tile(m, n, batch), 1, k};
   const int64_t longest = k / kShortestPart;
   for (const TileSize& tile : kTensorCoreTiles) {
-    if (too_large(tile, m, n)) continue;
+    if (tile.rows < kSmallestDivisible.rows || too_large(tile, m, n)) continue;
     const int64_t tiles = tiles_of(tile, m, n);
     for (const int64_t rounds : {1, 2}) {  // of blocks, all as long: those of the last one should be many too
       const int64_t parts = std::clamp<int64_t>(rounds * kMultiprocessors / tiles, 1, longest);
       if (tiles * parts >= rounds * kMostly) return divided(tile, k, parts);
     }
   }
-  return divided(kSmallest, k, longest);
+  return divided(kSmallestDivisible, k, longest);
 }
 
 Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t batch, bool trans_a, bool trans_b,
@@ -94,7 +97,7 @@ Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t batch, bo
     if (is_large_result(m, n)) return decide(TILE("registers.cuh", "RegisterProduct", "F32", Register64, 4));
     if (tiles_fill({32, 32}, m, n, batch))
       return decide(TILE("registers.cuh", "RegisterProduct", "F32", Register32, 4));
-    return decide(TILE("registers.cuh", "RegisterProduct", "F32", Register16, 4));
+    return decide(TILE("register_panels.cuh", "RegisterPanelProduct", "F32", RegisterPanel16, 1));
   }
   if (dtype == DType::F32) return decide(TILE("elements.cuh", "ElementProduct", "F32", Element16, 1));
   if (dtype == DType::F64) return decide(TILE("elements.cuh", "ElementProduct", "F64", Element16, 1));

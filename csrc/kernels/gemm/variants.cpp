@@ -203,9 +203,11 @@ constexpr const char* kNumerics =
 
 Status choices_of_tensor_cores(const OpDesc& op, std::vector<std::string>* out) {
   const GemmProblem p = gemm_problem(op);
-  const std::string first = TiledGemm{p, tensor_core_division(p.m, p.n, p.k, p.batch)}.choice();
+  const Division division = tensor_core_division(p.m, p.n, p.k, p.batch);
+  const std::string first = TiledGemm{p, division}.choice();
   out->push_back(first);
   for (const TileSize& tile : kTensorCoreTiles) {
+    if (tile.rows == 16 && tiles_fill({64, 64}, p.m, p.n, p.batch)) continue;
     const std::string choice = TiledGemm{p, divided(tile, p.k, 1)}.choice();
     if (choice != first) out->push_back(choice);
   }

@@ -22,6 +22,24 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global, int
                  : "memory");
   }
 }
+// All of the BYTES, or zeros instead of them: then `global` is not read.
+template <int BYTES>
+__device__ __forceinline__ void copy_async_unless(bool zeros, void* shared, const void* global) {
+  if constexpr (BYTES == 16) {
+    asm volatile(
+        "{.reg .pred zeros; setp.ne.s32 zeros, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, zeros;}" ::
+            "r"(shared_address(shared)),
+        "l"(global), "r"(static_cast<int>(zeros))
+        : "memory");
+  } else {
+    static_assert(BYTES == 4 || BYTES == 8, "cp.async moves 4, 8 or 16 bytes");
+    asm volatile(
+        "{.reg .pred zeros; setp.ne.s32 zeros, %2, 0; cp.async.ca.shared.global [%0], [%1], %3, zeros;}" ::
+            "r"(shared_address(shared)),
+        "l"(global), "r"(static_cast<int>(zeros)), "n"(BYTES)
+        : "memory");
+  }
+}
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's latest groups are under way.
 template <int PENDING>

@@ -47,14 +47,12 @@ using Tensor128 = TensorShape<128, 128, 32, 64, 32, 4, 2, 2, false>;
 using Tensor128x64 = TensorShape<128, 64, 32, 64, 32, 4, 2, 3, true>;
 using Tensor64 = TensorShape<64, 64, 32, 32, 32, 4, 2, 4, true>;
 using Tensor32 = TensorShape<32, 32, 64, 16, 16, 3, 2, 4, true>;
-using Tensor16 = TensorShape<16, 16, 64, 16, 16, 4, 2, 8, true>;
 // As many bytes of a row, so as much shared memory.
 using TF32Tensor128x256 = TensorShape<128, 256, 16, 64, 64, 3, 4, 1, true, 2>;
 using TF32Tensor128 = TensorShape<128, 128, 16, 64, 32, 4, 4, 2, false>;
 using TF32Tensor128x64 = TensorShape<128, 64, 16, 64, 32, 4, 4, 3, true>;
 using TF32Tensor64 = TensorShape<64, 64, 16, 32, 32, 4, 4, 4, true>;
 using TF32Tensor32 = TensorShape<32, 32, 32, 16, 16, 3, 4, 4, true>;
-using TF32Tensor16 = TensorShape<16, 16, 32, 16, 16, 4, 4, 8, true>;
 
 // f32 in registers: a thread computes TM x TN. GROUPS > 1 divides each tile of k over groups of warps that
 // keep sums of their own, added at the end from the first to the last: small results have few tiles, and one
@@ -77,7 +75,6 @@ struct RegisterShape {
 };
 using Register64 = RegisterShape<64, 64, 16, 8, 4, 1, 3>;
 using Register32 = RegisterShape<32, 32, 32, 4, 4, 4, 4>;
-using Register16 = RegisterShape<16, 16, 64, 4, 4, 16, 3>;
 
 // One thread for each element.
 struct ElementShape {

@@ -178,7 +178,7 @@ def test_the_module_has_the_headers_as_they_are() -> None:
         ("bf16", (384, 352, 8), "Tensor32"),
         ("bf16", (768, 704, 8), "Tensor64"),
         ("f16", (1024, 1024, 8), "Tensor128x64"),
-        ("f16", (1920, 64, 8), "Tensor32"),
+        ("f16", (2048, 64, 8), "Tensor32"),
         ("bf16", (262144, 64, 8), "Tensor128x64"),
         ("bf16", (262144, 65, 8), "Tensor128"),
         ("bf16", (64, 65536, 8), "Tensor64"),

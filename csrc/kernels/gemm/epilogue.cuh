@@ -1,6 +1,8 @@
 // What every prebuilt gemm kernel does with its finished sums, once: bias, activation or activation gradient,
 // second result. The functors that device/problem.cuh asks for, from a GemmProblem.
 #pragma once
+#include <type_traits>
+
 #include "kernels/common/numeric.cuh"
 #include "kernels/eltwise/ops.h"
 #include "kernels/gemm/device/problem.cuh"
@@ -20,6 +22,20 @@ bool rows_are_aligned(const GemmProblem& p) {
          aligned(p.pre) && reinterpret_cast<uintptr_t>(p.bias) % 16 == 0;
 }
 
+// Calls f with a type whose `value` is `act`: to be asked once for all neighbours.
+template <class F>
+__device__ __forceinline__ void with_activation(Act act, const F& f) {
+  switch (act) {
+#define X(name, forward, backward) \
+  case Act::name:                  \
+    return f(std::integral_constant<Act, Act::name>{});
+    AICF_ACTIVATIONS(X)
+#undef X
+    case Act::None:
+      return f(std::integral_constant<Act, Act::None>{});
+  }
+}
+
 // Needs the addresses of W neighbours in every operand to be multiples of W elements.
 template <class T>
 struct Finish {
@@ -30,18 +46,27 @@ struct Finish {
                                              int64_t row, int64_t column) const {
     using Vector = Vec<T, W>;
     const Product product{member.outer, member.inner};
-    Vector bias, saved, pre, out;
+    Vector bias{}, saved{}, pre, out;  // zeros, or what is left of the last call takes registers
     if (p.bias) bias = *reinterpret_cast<const Vector*>(static_cast<const T*>(p.bias) + column);
     if (p.saved.data)
       saved = *reinterpret_cast<const Vector*>(p.saved.of<const T>(product) + row * p.saved.leading + column);
+    Compute<T> sums[W];
 #pragma unroll
     for (int w = 0; w < W; ++w) {
-      Compute<T> value = z[w];
-      if (p.bias) value += widen(bias.at[w]);
-      pre.at[w] = narrow<T>(value);
-      value =
-          p.saved.data ? activate_backward(p.act_grad, value, widen(saved.at[w])) : activate(p.act, value);
-      out.at[w] = narrow<T>(value);
+      sums[w] = p.bias ? z[w] + widen(bias.at[w]) : z[w];
+      pre.at[w] = narrow<T>(sums[w]);
+    }
+    if (p.saved.data) {
+      with_activation(p.act_grad, [&](auto act) {
+#pragma unroll
+        for (int w = 0; w < W; ++w)
+          out.at[w] = narrow<T>(activate_backward(decltype(act)::value, sums[w], widen(saved.at[w])));
+      });
+    } else {
+      with_activation(p.act, [&](auto act) {
+#pragma unroll
+        for (int w = 0; w < W; ++w) out.at[w] = narrow<T>(activate(decltype(act)::value, sums[w]));
+      });
     }
     if (p.pre.data) *reinterpret_cast<Vector*>(p.pre.of<T>(product) + row * p.pre.leading + column) = pre;
     *reinterpret_cast<Vector*>(p.out.of<T>(product) + row * p.out.leading + column) = out;

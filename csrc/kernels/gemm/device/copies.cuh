@@ -43,7 +43,7 @@ __device__ __forceinline__ void copy_whole(T* shared, const T* own, long long pi
 }
 
 // As copy_whole, of a window of which only `rows` and `columns` lie within the matrix; what lies outside
-// becomes zero. `matrix` is any address of it.
+// becomes zero. `matrix` is any address that may be read.
 template <class Tile, int THREADS, int W, class T>
 __device__ __forceinline__ void copy_part(T* shared, const T* own, const T* matrix, long long pitch, int rows,
                                           int columns) {

@@ -9,17 +9,18 @@ namespace aicf::gemm {
 // The tiles of one operand that a thread copies, from step to step of k. EXTENT is BM or BN.
 template <class Tile, bool ALONG_K, int EXTENT, int BK, int THREADS, int W, class T>
 class OperandCopies {
-  const T *own_, *matrix_;
+  const T *own_, *operand_;
   long long pitch_;
   int extent_;  // of the tile, within the matrix
 
  public:
-  // The tiles from `first` of `extent` elements of m or n on.
-  __device__ __forceinline__ OperandCopies(const T* matrix, long long first, long long extent,
-                                           long long pitch)
-      : matrix_(matrix), pitch_(pitch), extent_(within(extent, first, EXTENT)) {
+  // The tiles from `first` of `extent` elements of m or n on, of the matrix that begins at `start` of
+  // `operand`.
+  __device__ __forceinline__ OperandCopies(const void* operand, long long start, long long first,
+                                           long long extent, long long pitch)
+      : operand_(static_cast<const T*>(operand)), pitch_(pitch), extent_(within(extent, first, EXTENT)) {
     using Own = Share<Tile, THREADS, W>;
-    own_ = matrix + Own::row() * pitch + Own::column() + (ALONG_K ? first * pitch : first);
+    own_ = operand_ + start + Own::row() * pitch + Own::column() + (ALONG_K ? first * pitch : first);
   }
 
   __device__ __forceinline__ bool inside() const { return extent_ == EXTENT; }
@@ -31,7 +32,7 @@ class OperandCopies {
   }
   __device__ __forceinline__ void next_part(T* shared, int k) {
     if (extent_ == 0) return;  // without columns b holds nothing: only totals are asked for
-    copy_part<Tile, THREADS, W>(shared, own_, matrix_, pitch_, ALONG_K ? extent_ : k, ALONG_K ? k : extent_);
+    copy_part<Tile, THREADS, W>(shared, own_, operand_, pitch_, ALONG_K ? extent_ : k, ALONG_K ? k : extent_);
     own_ += ALONG_K ? BK : BK * pitch_;
   }
 };
@@ -45,27 +46,12 @@ class Stages {
   OperandCopies<A, !TRANS_A, Shape::BM, Shape::BK, Shape::kThreads, WA, T> a_;
   OperandCopies<B, TRANS_B, Shape::BN, Shape::BK, Shape::kThreads, WB, T> b_;
   T* memory_;
-  bool inside_;                // all rows of a's tile and all columns of b's
-  int filled_ = 0, read_ = 0;  // slots
+  bool inside_;   // all rows of a's tile and all columns of b's
+  int read_ = 0;  // the slot of the tiles that are multiplied
 
-  static __device__ __forceinline__ int after(int slot) { return slot + 1 == Shape::STAGES ? 0 : slot + 1; }
-
- public:
-  // Starts copying the first STAGES - 1 tiles of `k` steps.
-  template <class Place>
-  __device__ __forceinline__ Stages(const Problem& p, const Place& place, long long k, const void* a,
-                                    const void* b, T* memory)
-      : a_(static_cast<const T*>(a) + p.a.start(place.member), place.row, p.m, p.a.leading),
-        b_(static_cast<const T*>(b) + p.b.start(place.member), place.column, p.n, p.b.leading),
-        memory_(memory),
-        inside_(a_.inside() && b_.inside()) {
-#pragma unroll 1
-    for (int s = 0; s < Shape::STAGES - 1; ++s) fetch(k - s * Shape::BK);
-  }
-
-  // Starts copying the next tiles into the slot that was given up; `left` steps of k are still to be copied.
-  __device__ __forceinline__ void fetch(long long left) {
-    T* stage = memory_ + filled_ * Shared::kStage;
+  // Starts copying the next tiles into a slot; `left` steps of k are still to be copied.
+  __device__ __forceinline__ void fill(int slot, long long left) {
+    T* stage = memory_ + slot * Shared::kStage;
     if (inside_ && left >= Shape::BK) {
       a_.next(stage);
       b_.next(stage + A::kElements);
@@ -74,16 +60,30 @@ class Stages {
       a_.next_part(stage, k);
       b_.next_part(stage + A::kElements, k);
     }
-    filled_ = after(filled_);
     commit_copies();  // an empty group too: wait_copies counts groups
   }
-  // The same where `left` are still to be multiplied.
+
+ public:
+  // Starts copying the first STAGES - 1 tiles of `k` steps.
+  template <class Place>
+  __device__ __forceinline__ Stages(const Problem& p, const Place& place, long long k, const void* a,
+                                    const void* b, T* memory)
+      : a_(a, p.a.start(place.member), place.row, p.m, p.a.leading),
+        b_(b, p.b.start(place.member), place.column, p.n, p.b.leading),
+        memory_(memory),
+        inside_(a_.inside() && b_.inside()) {
+#pragma unroll 1
+    for (int s = 0; s < Shape::STAGES - 1; ++s) fill(s, k - s * Shape::BK);
+  }
+
+  // Starts copying the next tiles into the slot that was given up; `left` steps of k are still to be
+  // multiplied.
   __device__ __forceinline__ void fetch_ahead(long long left) {
-    fetch(left - (Shape::STAGES - 1) * Shape::BK);
+    fill(read_ == 0 ? Shape::STAGES - 1 : read_ - 1, left - (Shape::STAGES - 1) * Shape::BK);
   }
   // The tiles that are multiplied: a's, and b's behind them.
   __device__ __forceinline__ const T* current() const { return memory_ + read_ * Shared::kStage; }
-  __device__ __forceinline__ void advance() { read_ = after(read_); }
+  __device__ __forceinline__ void advance() { read_ = read_ + 1 == Shape::STAGES ? 0 : read_ + 1; }
   // Until the oldest tiles that are not read are there for all threads; the last ones are given up then.
   __device__ __forceinline__ void wait() const {
     wait_copies<Shape::STAGES - 2>();

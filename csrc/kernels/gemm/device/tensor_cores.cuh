@@ -182,11 +182,11 @@ struct TensorCoreProduct {
 #pragma unroll 1
       for (long long left = k; left > 0; left -= Shape::BK) {
         stages.wait();
-        stages.fetch_ahead(left);
         also(stages.current());
 #pragma unroll
         for (int s = 0; s < kSteps; ++s) {
           operands[0].read(stages.current(), s * Format::kStep);
+          if (s == kSteps - 1) stages.fetch_ahead(left);  // later, with fewer operands to keep in registers
           sums.add(operands[0]);
         }
         stages.advance();

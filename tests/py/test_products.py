@@ -34,17 +34,24 @@ PRODUCTS = [
 class HostProducts:
     """Products compiled for the host, with what the instructions do written out."""
 
-    def __init__(self, cases: Sequence[ProductCase], folder: Path):
+    def __init__(self, cases: Sequence[ProductCase], folder: Path, small: bool = False):
+        """`small`: with sizes and strides in 32 bits, as the prebuilt kernels of small results have them."""
         parts = [(HERE / "cuda_on_host.h").read_text(), "alignas(128) static unsigned char memory[1 << 18];"]
-        parts += [f"namespace in_{case.function} {{\n{self._source(case)}\n}}" for case in cases]
+        parts += [f"namespace in_{case.function} {{\n{self._source(case, small)}\n}}" for case in cases]
         self.library = compiled("\n".join(parts), folder)
 
     @staticmethod
-    def _source(case: ProductCase) -> str:
+    def _source(case: ProductCase, small: bool) -> str:
         code = case.code
         text = code.source.replace(header_text(INSTRUCTIONS), (HERE / "products_on_host.h").read_text())
         text = on_host(text)
         assert "asm volatile" not in text
+        if small:
+            p = case.problem
+            sizes = f"{p.m}, {p.n}, {p.k}, {{{p.a.leading}}}, {{{p.b.leading}}}"
+            wide = r"constexpr aicf::gemm::Problem problem = {.*};"
+            text, count = re.subn(wide, f"constexpr aicf::gemm::SmallProblem problem = {{{sizes}}};", text)
+            assert count == 1
         text = re.sub(r"extern __shared__ .* shared\[\];", "unsigned char* shared = memory;", text)
         types = [re.sub(r" ?\w+$", "", parameter) for parameter in case.parameters]
         arguments = ", ".join(f"static_cast<{type_}>(arguments[{n}])" for n, type_ in enumerate(types))
@@ -153,6 +160,20 @@ def test_on_the_host_all_tiles_on_tensor_cores_that_keep_the_order_of_k_give_the
     assert compared == 2 * 4 * len(TRANSPOSES)
 
 
+def test_on_the_host_sizes_in_32_bits_give_the_same_bits(
+    cases: list[ProductCase], results: list[list[Array]], tmp_path: Path
+) -> None:
+    pairs = [
+        (case, found)
+        for case, found in zip(cases, results, strict=True)
+        if "Panel" in case.tile["shape"] and case.problem.batch == 1 and re.search("panels|tiny|k", case.name)
+    ]
+    assert len(pairs) > 50
+    small = HostProducts([case for case, _ in pairs], tmp_path, small=True)
+    for case, found in pairs:
+        assert [a.tobytes() for a in small.run(case)] == [b.tobytes() for b in found], case.name
+
+
 def test_text_is_deterministic_and_needs_no_pieces_of_its_own() -> None:
     for one, other in zip(tile_cases(), tile_cases(), strict=True):
         assert one.code == other.code
@@ -212,6 +233,8 @@ def test_blocks_of_nothing() -> None:
     assert blocks_of(replace(problem, batch=0), tile) == blocks_of(replace(problem, m=0), tile, True) == 0
     assert (blocks_of(replace(problem, n=0), tile), blocks_of(replace(problem, n=0), tile, True)) == (0, 6)
     assert blocks_of(replace(problem, batch=1 << 40), tile) == (1 << 31) - 1
+    for element, shape in (("bf16", "Tensor128"), ("f32", "Register32")):  # rows that 32 bits do not count
+        assert tile_of(replace(problem, element=element, m=1 << 31, n=0))["shape"] == shape
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 // What every prebuilt gemm kernel does with its finished sums, once: bias, activation or activation gradient,
 // second result. The functors that device/problem.cuh asks for, from a GemmProblem.
 #pragma once
+#include <climits>
 #include <type_traits>
 
 #include "kernels/common/numeric.cuh"
@@ -36,10 +37,59 @@ __device__ __forceinline__ void with_activation(Act act, const F& f) {
   }
 }
 
-// Needs the addresses of W neighbours in every operand to be multiples of W elements.
-template <class T>
+// A GemmProblem of one product, in numbers of 32 bits.
+struct SmallGemm {
+  template <class Pointer>
+  struct Matrix {
+    Pointer data;
+    int leading;
+
+    template <class T>
+    __device__ __forceinline__ T* of(const Product&) const {
+      return static_cast<T*>(data);
+    }
+  };
+
+  int m, n, k;
+  Matrix<const void*> a, b, saved;
+  Matrix<void*> out, pre;
+  const void* bias;
+  void* bias_grad;
+  Act act, act_grad;
+};
+
+// Whether that says it; see SmallProblem.
+inline bool is_small(const GemmProblem& p) {
+  const auto fits = [](int64_t rows, int64_t leading) { return leading <= INT_MAX / (rows + 256); };
+  constexpr int64_t kMost = INT_MAX / 2;
+  return p.batch == 1 && p.m < kMost && p.n < kMost && p.k < kMost &&
+         fits(p.trans_a ? p.k : p.m, p.a.leading) && fits(p.trans_b ? p.n : p.k, p.b.leading) &&
+         fits(p.m, p.saved.leading) && fits(p.m, p.out.leading) && fits(p.m, p.pre.leading);
+}
+
+inline SmallGemm small_gemm(const GemmProblem& p) {
+  const auto matrix = [](const auto& all) {
+    return SmallGemm::Matrix<decltype(all.data)>{all.data, static_cast<int>(all.leading)};
+  };
+  return {static_cast<int>(p.m),
+          static_cast<int>(p.n),
+          static_cast<int>(p.k),
+          matrix(p.a),
+          matrix(p.b),
+          matrix(p.saved),
+          matrix(p.out),
+          matrix(p.pre),
+          p.bias,
+          p.bias_grad,
+          p.act,
+          p.act_grad};
+}
+
+// Needs the addresses of W neighbours in every operand to be multiples of W elements. P is GemmProblem or
+// SmallGemm.
+template <class T, class P = GemmProblem>
 struct Finish {
-  const GemmProblem& p;
+  const P& p;
 
   template <int W>
   __device__ __forceinline__ void operator()(const gemm::Member& member, const Compute<T> (&z)[W],
@@ -49,7 +99,8 @@ struct Finish {
     Vector bias{}, saved{}, pre, out;  // zeros, or what is left of the last call takes registers
     if (p.bias) bias = *reinterpret_cast<const Vector*>(static_cast<const T*>(p.bias) + column);
     if (p.saved.data)
-      saved = *reinterpret_cast<const Vector*>(p.saved.of<const T>(product) + row * p.saved.leading + column);
+      saved = *reinterpret_cast<const Vector*>(p.saved.template of<const T>(product) + row * p.saved.leading +
+                                               column);
     Compute<T> sums[W];
 #pragma unroll
     for (int w = 0; w < W; ++w) {
@@ -68,14 +119,15 @@ struct Finish {
         for (int w = 0; w < W; ++w) out.at[w] = narrow<T>(activate(decltype(act)::value, sums[w]));
       });
     }
-    if (p.pre.data) *reinterpret_cast<Vector*>(p.pre.of<T>(product) + row * p.pre.leading + column) = pre;
-    *reinterpret_cast<Vector*>(p.out.of<T>(product) + row * p.out.leading + column) = out;
+    if (p.pre.data)
+      *reinterpret_cast<Vector*>(p.pre.template of<T>(product) + row * p.pre.leading + column) = pre;
+    *reinterpret_cast<Vector*>(p.out.template of<T>(product) + row * p.out.leading + column) = out;
   }
 };
 
-template <class T>
+template <class T, class P = GemmProblem>
 struct BiasGradient {
-  const GemmProblem& p;
+  const P& p;
 
   __device__ __forceinline__ bool wanted() const { return p.bias_grad != nullptr; }
   __device__ __forceinline__ void operator()(const gemm::Member&, int64_t row, Compute<T> total) const {

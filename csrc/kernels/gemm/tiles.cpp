@@ -36,7 +36,8 @@ constexpr TileSize kSmallest = kTensorCoreTiles[std::size(kTensorCoreTiles) - 1]
 constexpr TileSize kSmallestDivisible = kTensorCoreTiles[std::size(kTensorCoreTiles) - 2];
 
 int64_t tiles_of(TileSize tile, int64_t m, int64_t n) {
-  return (m + tile.rows - 1) / tile.rows * ((n + tile.columns - 1) / tile.columns);
+  const int64_t across = n > 0 ? (n + tile.columns - 1) / tile.columns : 1;  // one for the sums of a's rows
+  return (m + tile.rows - 1) / tile.rows * across;
 }
 
 bool too_large(TileSize tile, int64_t m, int64_t n) {

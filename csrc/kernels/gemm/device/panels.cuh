@@ -9,14 +9,14 @@ namespace aicf::gemm {
 // op(a) or columns of op(b), `length` steps of k from the element `from` on, zeros behind them up to the next
 // multiple of STEPS. What Tile has beyond stays as it is. The matrix has `pitch` elements from row to row;
 // W > 1 needs it and its rows aligned to W elements.
-template <class Tile, bool ALONG_K, int STEPS, int THREADS, int W, class T>
-__device__ __forceinline__ void copy_panel(T* to, const T* from, long long pitch, int extent, int length) {
+template <class Tile, bool ALONG_K, int STEPS, int THREADS, int W, class T, class Pitch>
+__device__ __forceinline__ void copy_panel(T* to, const T* from, Pitch pitch, int extent, int length) {
   constexpr int kAcross = Tile::kColumns / W, kAtOnce = THREADS / kAcross,
                 kSize = static_cast<int>(sizeof(T));
   constexpr int kTurns = (Tile::kRows + kAtOnce - 1) / kAtOnce;
   static_assert(THREADS % kAcross == 0 && STEPS % W == 0, "a thread stays in its column");
   const int used = (length + STEPS - 1) / STEPS * STEPS;
-  const int c = static_cast<int>(threadIdx.x) % kAcross * W, first = static_cast<int>(threadIdx.x) / kAcross;
+  const int c = static_cast<int>(threadIdx.x % kAcross) * W, first = static_cast<int>(threadIdx.x / kAcross);
   const int rows = ALONG_K ? extent : used, there = (ALONG_K ? length : extent) - c;
   if (c >= (ALONG_K ? used : extent)) return;
   const T* source = from + first * pitch + c;
@@ -57,8 +57,8 @@ struct PanelTotals {
   float sum = 0;
 
   __device__ __forceinline__ void add(const T* panel, int length) {
-    const int r = static_cast<int>(threadIdx.x) % Shape::BM,
-              share = static_cast<int>(threadIdx.x) / Shape::BM;
+    const int r = static_cast<int>(threadIdx.x % Shape::BM),
+              share = static_cast<int>(threadIdx.x / Shape::BM);
 #pragma unroll
     for (int first = 0; first < Shape::BK; first += kShares) {
       const int k = first + share;
@@ -74,8 +74,8 @@ struct PanelTotals {
       all += __shfl_xor_sync(0xffffffffu, all, distance);
     if (threadIdx.x % 32 < Shape::BM) scratch[threadIdx.x / 32 * Shape::BM + threadIdx.x % 32] = all;
   }
-  template <class Place, class Totals>
-  static __device__ __forceinline__ void finish(const Problem& p, const float* scratch, const Place& place,
+  template <class P, class Place, class Totals>
+  static __device__ __forceinline__ void finish(const P& p, const float* scratch, const Place& place,
                                                 const Totals& totals) {
     const int r = static_cast<int>(threadIdx.x);
     if (r >= Shape::BM || place.row + r >= p.m) return;
@@ -98,11 +98,12 @@ struct PanelProduct {
 
   struct Place {
     Member member;
-    long long row, column;  // of the tile's first element
+    int row, column;  // of the tile's first element
   };
 
-  template <class Epilogue, class Totals>
-  static __device__ __forceinline__ void run(const Problem& p, const void* a, const void* b,
+  // `p` is a Problem or a SmallProblem.
+  template <class P, class Epilogue, class Totals>
+  static __device__ __forceinline__ void run(const P& p, const void* a, const void* b,
                                              const Epilogue& epilogue, const Totals& totals,
                                              unsigned char* shared) {
     T* panels = reinterpret_cast<T*>(shared);
@@ -111,8 +112,9 @@ struct PanelProduct {
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
     const unsigned across = n > 0 ? (n + BN - 1) / BN : 1, each = (m + BM - 1) / BM * across;
     const unsigned tiles = each * static_cast<unsigned>(p.batch);
-    const int steps = static_cast<int>((p.k + BK - 1) / BK);
-    const int tail = static_cast<int>(p.k - static_cast<long long>(steps - 1) * BK);  // of the last panel
+    const unsigned steps = static_cast<unsigned>((p.k + BK - 1) / BK);
+    const int tail =
+        static_cast<int>(p.k - (steps - 1) * static_cast<decltype(p.k)>(BK));  // of the last panel
 
     for (unsigned index = blockIdx.x; index < tiles; index += gridDim.x) {
       Member member = {0, 0};
@@ -135,7 +137,7 @@ struct PanelProduct {
       Sums sums;
       PanelTotals<Format, Shape, TRANS_A> of_rows;
 #pragma unroll 1
-      for (int step = 0; step <= steps; ++step) {  // copies panel `step`, multiplies the one before
+      for (unsigned step = 0; step <= steps; ++step) {  // copies panel `step`, multiplies the one before
         T* panel = panels + step % 2 * Shared::kStage;
         if (step >= 2) __syncthreads();  // the panel before that one is done with
         if (step < steps) {

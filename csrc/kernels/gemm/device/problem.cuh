@@ -44,6 +44,21 @@ struct Problem {
   }
 };
 
+// One product in numbers of 32 bits, which count all elements of an operand and of 256 rows more.
+struct SmallProblem {
+  struct Matrix {
+    int leading;
+
+    __device__ __forceinline__ long long start(const Member&) const { return 0; }
+  };
+
+  static constexpr int batch = 1;
+  int m, n, k;
+  Matrix a, b;
+
+  __device__ __forceinline__ Member member(long long) const { return {0, 0}; }
+};
+
 // The tiles of BM x BN of all members, counted: those of a band of kBand rows of tiles follow each other, by
 // columns, so that the blocks that run at once share rows of a and columns of b in the L2 cache. Without
 // columns there is still one a row, for the totals.

@@ -17,12 +17,12 @@ struct RegisterPanelSums {
   float sums[TM][TN] = {};
 
   __device__ __forceinline__ static int thread_m() {
-    return static_cast<int>(threadIdx.x) % Shape::kGroupThreads / kAcross;
+    return static_cast<int>(threadIdx.x % Shape::kGroupThreads / kAcross);
   }
-  __device__ __forceinline__ static int thread_n() { return static_cast<int>(threadIdx.x) % kAcross; }
+  __device__ __forceinline__ static int thread_n() { return static_cast<int>(threadIdx.x % kAcross); }
 
   __device__ __forceinline__ void add(const float* panel, int length) {
-    const int group = static_cast<int>(threadIdx.x) / Shape::kGroupThreads;
+    const int group = static_cast<int>(threadIdx.x / Shape::kGroupThreads);
 #pragma unroll
     for (int first = 0; first < Shape::BK; first += 4 * Shape::kGroups) {
       const int k = first + 4 * group;

@@ -17,7 +17,7 @@ struct TensorPanelSums {
   float sums[2][4] = {};
 
   __device__ __forceinline__ static int step(int turn) {
-    return (turn * Shape::kWarps + static_cast<int>(threadIdx.x) / 32) * Format::kStep;
+    return (turn * Shape::kWarps + static_cast<int>(threadIdx.x / 32)) * Format::kStep;
   }
 
   __device__ __forceinline__ void add(const T* panel, int length) {
@@ -37,7 +37,7 @@ struct TensorPanelSums {
   }
 
   __device__ __forceinline__ void write(float* out) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
     float* first = out + (warp * Shape::BM + lane / 4) * Shape::kSumPitch + lane % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

@@ -22,8 +22,8 @@ __device__ __forceinline__ void read_sums(float (&z)[W], const float* sums) {
 // Hands the sums of a slice of the tile at `place`, which lie in shared memory as Shape::kParts tiles to be
 // added from the first to the last, to the epilogue, W neighbours at a time. W > 1 divides n. Of each
 // kSlices * kSliceRows rows of the tile every slice has kSliceRows, in their order.
-template <class Shape, int W, class Place, class Epilogue>
-__device__ __forceinline__ void finish_tile(const Problem& p, const float* sums, const Place& place,
+template <class Shape, int W, class P, class Place, class Epilogue>
+__device__ __forceinline__ void finish_tile(const P& p, const float* sums, const Place& place,
                                             int slice, const Epilogue& epilogue) {
   constexpr int kAcross = Shape::BN / W, kPitch = Shape::kSumPitch, kRows = Shape::BM / Shape::kSlices;
   constexpr int kGroup = Shape::kSliceRows;

@@ -78,7 +78,9 @@ def divided(element: str, trans: tuple[bool, bool]) -> PartsCase:
     """The operands of the whole product, the results of its parts."""
     name = f"parts {element} {'nt'[trans[0]]}{'nt'[trans[1]]}"
     whole = make(name, element, (M, N, K), trans, gap=8)
-    parts = make(name, element, (M, N, DEPTH), trans, batch=(PARTS, 1))
+    parts = make(
+        name, element, (M, N, DEPTH), trans, batch=(PARTS, 1), size="small"
+    )  # those of 16 are not divided
     a, b = whole.problem.a, whole.problem.b
     problem = replace(
         parts.problem,

@@ -233,7 +233,7 @@ def test_blocks_of_nothing() -> None:
     assert blocks_of(replace(problem, batch=0), tile) == blocks_of(replace(problem, m=0), tile, True) == 0
     assert (blocks_of(replace(problem, n=0), tile), blocks_of(replace(problem, n=0), tile, True)) == (0, 6)
     assert blocks_of(replace(problem, batch=1 << 40), tile) == (1 << 31) - 1
-    for element, shape in (("bf16", "Tensor128"), ("f32", "Register32")):  # rows that 32 bits do not count
+    for element, shape in (("bf16", "Tensor128x64"), ("f32", "Register32")):  # rows that 32 bits do not count
         assert tile_of(replace(problem, element=element, m=1 << 31, n=0))["shape"] == shape
 
 

@@ -1,12 +1,23 @@
-"""The wait that every kernel begins with, so that launches in front of it may still run when it is started."""
+"""The wait that kernels begin with, so that launches in front of them may still run when they are started.
+
+Those of very many blocks go without. Each block pays for the wait, some half a microsecond of a life of one or two: a cast of
+67 million elements took 83 us with it and 51 without on an H200. What is launched without a wait has full edges.
+"""
 
 from __future__ import annotations
 
 import re
 
 WAIT = "dependency_wait();"
+MANY_BLOCKS = 16 * 132
+"""More than a large chip holds at once."""
 
 _KERNEL = re.compile(r"__global__[^{;]*?(\w+)\(\s[^{;]*\{\s*([^;]*;)")
+
+
+def without_wait(source: str) -> str:
+    """The text of kernels that are started when all in front of them has ended."""
+    return re.sub(rf"\n *{re.escape(WAIT)}", "", source)
 
 
 def waiting(source: str) -> dict[str, bool]:

@@ -15,6 +15,7 @@ from aicf_mlir.codegen.cuda import (
     segments,
     split_rows,
 )
+from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS, without_wait
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.codegen.segments import EachKernel, RowEachKernel
@@ -23,7 +24,8 @@ from aicf_mlir.codegen.segments import EachKernel, RowEachKernel
 def generate(kernel: Kernel) -> Code:
     """The text of a kernel and its launches; the same for the same kernel, always."""
     code = _code(kernel)
-    return replace(code, source=with_pieces(code.source))
+    many = max((phase.count for phase in code.phases), default=0) > MANY_BLOCKS
+    return replace(code, source=with_pieces(without_wait(code.source) if many else code.source))
 
 
 def _code(kernel: Kernel) -> Code:

@@ -20,6 +20,8 @@ BLOCKS = 528
 """Blocks that fill a large chip."""
 LEAST_VECTORS = 2
 """Of a thread; with fewer, one block has the row."""
+LEAST_BLOCKS = 8
+"""Of a row; fewer gain less than the second launch costs, and one block has the row."""
 SHARED_BY = 512
 """Threads of a block of the first phase."""
 
@@ -30,7 +32,8 @@ def parts(kernel: Kernel, plan: RowSchedule) -> int:
     behind = any(kernel.is_whole(n) and stages[value] for n, value in enumerate(kernel.body.results))
     if behind or max(stages, default=0) != 1 or not plan.count:
         return 1
-    return max(1, min(BLOCKS // plan.count, plan.vectors // (SHARED_BY * LEAST_VECTORS)))
+    found = min(BLOCKS // plan.count, plan.vectors // (SHARED_BY * LEAST_VECTORS))
+    return found if found >= LEAST_BLOCKS else 1
 
 
 def workspace(kernel: Kernel) -> int:

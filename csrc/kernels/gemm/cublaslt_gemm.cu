@@ -155,7 +155,8 @@ Status CublasLtProduct::list(std::vector<cublaslt::Algorithm>* out) {
   AICF_TRY(prefer(cublaslt::kMaxWorkspace, uint64_t{workspace_}));
   AICF_TRY(prefer(cublaslt::kReductionMask, cublaslt::kReduceInComputeType));
   int attribute = cublaslt::kAlignmentOfA;
-  for (const void* address : {p_.b.data, p_.a.data, const_cast<const void*>(p_.out.data), const_cast<const void*>(p_.out.data)})
+  for (const void* address :
+       {p_.b.data, p_.a.data, const_cast<const void*>(p_.out.data), const_cast<const void*>(p_.out.data)})
     AICF_TRY(prefer(attribute++, alignment_of(address)));
   constexpr int kMost = 8;
   cublaslt::Heuristic listed[kMost] = {};

@@ -30,13 +30,15 @@ struct TiledGemm {
     return division.parts > 1 ? tile + "/" + std::to_string(division.parts) : tile;
   }
 };
-// First that of tensor_core_division, then all tiles with k undivided; those of 16x16 where 64x64 are too few.
+// First that of tensor_core_division, then all tiles with k undivided; those of 16x16 where 64x64 are too
+// few.
 Status choices_of_tensor_cores(const OpDesc& op, std::vector<std::string>* out);
 TiledGemm tensor_core_gemm(const OpDesc& op, const std::string& choice);
 // For the sums of the parts of k, and for those of rows of a.
 size_t tensor_core_workspace(const OpDesc& op);
 
 // f16, bf16 and, of f32, TF32 on tensor cores with f32 accumulators; any sizes.
+template <DType dtype>
 Status gemm_tc_cuda(const TiledGemm& gemm, const LaunchContext& ctx);
 // f32 through shared memory and registers, one block of threads per tile; any sizes.
 Status gemm_tiled_64x64_cuda(const GemmProblem& p, const LaunchContext& ctx);

@@ -45,6 +45,7 @@ struct KeepTotals {
 template <class Shape, class Product>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
     parts_kernel(const __grid_constant__ GemmProblem p, const Parts parts) {
+  dependency_wait();
   extern __shared__ __align__(128) unsigned char shared[];
   gemm::Problem each = device_problem(p);
   each.batch = parts.parts;
@@ -61,6 +62,7 @@ constexpr int kAddThreads = 64;  // results are small: many blocks
 template <class T, int W>
 __global__ void __launch_bounds__(kAddThreads)
     add_parts_kernel(const __grid_constant__ GemmProblem p, const Parts parts) {
+  dependency_wait();
   const int64_t index = int64_t{blockIdx.x} * kAddThreads + threadIdx.x;
   const int64_t across = p.n / W, points = p.m * across;
   if (index < points) {
@@ -101,10 +103,7 @@ Status launch_divided(const GemmProblem& p, const Division& division, const Laun
                   add_parts_kernel<T, kPoint>, p, parts);
   };
   const auto with_width = [&](auto width) {
-    using std::false_type, std::true_type;
-    if (p.trans_a)
-      return p.trans_b ? run(true_type{}, true_type{}, width) : run(true_type{}, false_type{}, width);
-    return p.trans_b ? run(false_type{}, true_type{}, width) : run(false_type{}, false_type{}, width);
+    return with_transposes(p, [&](auto trans_a, auto trans_b) { return run(trans_a, trans_b, width); });
   };
   return rows_are_aligned<T>(p) ? with_width(std::integral_constant<int, kWidest<T>>{})
                                 : with_width(std::integral_constant<int, 1>{});

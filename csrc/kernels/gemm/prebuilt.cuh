@@ -75,6 +75,7 @@ Status launch_widest(const GemmProblem& p, const LaunchContext& ctx) {
 template <class T, class Shape, class Product>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
     small_product_kernel(const __grid_constant__ SmallGemm p) {
+  dependency_wait();
   extern __shared__ __align__(128) unsigned char shared[];
   const gemm::SmallProblem problem{p.m, p.n, p.k, {p.a.leading}, {p.b.leading}};
   Product::run(problem, p.a.data, p.b.data, Finish<T, SmallGemm>{p}, BiasGradient<T, SmallGemm>{p}, shared);

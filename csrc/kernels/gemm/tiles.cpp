@@ -28,7 +28,8 @@ ProductTile tile(const char* header, const char* product, const char* format, co
   TENSOR_CORE_TILE(name##128x256, neighbours), TENSOR_CORE_TILE(name##128, neighbours),   \
       TENSOR_CORE_TILE(name##128x64, neighbours), TENSOR_CORE_TILE(name##64, neighbours), \
       TENSOR_CORE_TILE(name##32, neighbours),                                             \
-      TILE("tensor_panels.cuh", "TensorPanelProduct", format, name##Panel16, gemm::name##Panel16::kNeighbours)
+      TILE("tensor_panels.cuh", "TensorPanelProduct", format, name##Panel16,              \
+           gemm::name##Panel16::kNeighbours)
 
 constexpr int64_t kMultiprocessors = 132, kEnough = 128;  // of a large chip; blocks for nearly all of them
 constexpr TileSize kSmallest = kTensorCoreTiles[std::size(kTensorCoreTiles) - 1];

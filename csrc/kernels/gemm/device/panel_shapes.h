@@ -15,6 +15,7 @@ struct PanelShape {
   static constexpr int kWarps = kThreads / 32;
   static constexpr int kResident = 2;
   static constexpr int kParts = kWarps;  // each warp has a sum of every element
+  static constexpr int kSlices = 1, kSliceRows = BM;
   static constexpr int kNeighbours = 4 / kBytes;
 };
 
@@ -24,7 +25,7 @@ struct TensorPanelShape : PanelShape<16, 16, BK, BYTES> {
   static constexpr int kSumPitch = 16 + 8;
   static constexpr int kSteps = 32 / BYTES;  // of k at once; Format::kStep
   template <bool ALONG_K>
-  static constexpr int kPadding = TensorShape<16, 16, BK, 16, 16, 2, BYTES>::template kPadding<ALONG_K>;
+  static constexpr int kPadding = BYTES == 2 || ALONG_K ? 16 / BYTES : 32 / BYTES;  // as TensorShape
 };
 using TensorPanel16 = TensorPanelShape<256, 2>;
 using TF32TensorPanel16 = TensorPanelShape<128, 4>;

@@ -165,7 +165,7 @@ struct PanelProduct {
       if (adds_rows) of_rows.write(scratch);
       __syncthreads();
       const Place place{member, row, column};
-      finish_tile<Shape, WZ>(p, out, place, epilogue);
+      finish_tile<Shape, WZ>(p, out, place, 0, epilogue);
       if (adds_rows) of_rows.finish(p, scratch, place, totals);
       __syncthreads();  // before the next tile overwrites the sums
     }

@@ -23,8 +23,8 @@ __device__ __forceinline__ void read_sums(float (&z)[W], const float* sums) {
 // added from the first to the last, to the epilogue, W neighbours at a time. W > 1 divides n. Of each
 // kSlices * kSliceRows rows of the tile every slice has kSliceRows, in their order.
 template <class Shape, int W, class P, class Place, class Epilogue>
-__device__ __forceinline__ void finish_tile(const P& p, const float* sums, const Place& place,
-                                            int slice, const Epilogue& epilogue) {
+__device__ __forceinline__ void finish_tile(const P& p, const float* sums, const Place& place, int slice,
+                                            const Epilogue& epilogue) {
   constexpr int kAcross = Shape::BN / W, kPitch = Shape::kSumPitch, kRows = Shape::BM / Shape::kSlices;
   constexpr int kGroup = Shape::kSliceRows;
   static_assert(Shape::kThreads % kAcross == 0, "a thread stays in its columns");

@@ -1,6 +1,6 @@
-"""Whether a step gets parallel branches: decided here, for every step, until they have been measured on a GPU.
+"""Whether a step gets parallel branches: `AICF_BRANCHES=0` in the environment leaves out the pass side-by-side.
 
-`AICF_BRANCHES=1` in the environment asks for the pass side-by-side; a plan for the CPU has none in any case.
+A plan for the CPU has none in any case.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ VARIABLE = "AICF_BRANCHES"
 
 @dataclass(frozen=True)
 class Branching:
-    """Whether branches were asked for when a step was; what is compiled of it later is alike."""
+    """Whether there were to be branches when a step was asked for; what is compiled of it later is alike."""
 
-    is_asked: bool
+    is_wanted: bool
 
     @classmethod
     def of_environment(cls) -> Branching:
         """As the environment says now."""
-        return cls(os.environ.get(VARIABLE) == "1")
+        return cls(os.environ.get(VARIABLE) != "0")
 
     @property
     def passes(self) -> Mapping[str, str]:
         """The options of passes."""
-        return {"side-by-side": ""} if self.is_asked else {}
+        return {"side-by-side": ""} if self.is_wanted else {}

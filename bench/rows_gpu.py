@@ -16,8 +16,8 @@ something else than its peers.
     eager    torch with its fused optimizer         scan  the same, 100 steps in one lax.scan
     graph    the same, the step in one CUDA graph   compile  torch.compile, the step in one CUDA graph
 
-    aicf+own     with AICF_CUBLASLT=0: without that library       aicf+br         with AICF_BRANCHES=1
-    aicf+tuned   by the kernels that aicf-tune finds fastest      aicf+tuned+br   with both
+    aicf+tuned   by the kernels that aicf-tune finds fastest      aicf+serial   with AICF_BRANCHES=0: without branches
+    aicf+own     with AICF_CUBLASLT=0: without that library       aicf+full     with AICF_PDL=0: edges of the full kind
 """
 
 from __future__ import annotations
@@ -143,13 +143,11 @@ def by_jax(scanned: int, workload: Workload, batch: Batch, options: argparse.Nam
     yield {"peak": (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")}
 
 
-BRANCHES = {"AICF_BRANCHES": "1"}
-
 CONTENDERS: Mapping[str, Callable[[Workload, Batch, argparse.Namespace], Iterator[Part]]] = {
     OURS: partial(aicf, OURS, captured_step, {}),
-    f"{OURS}+br": partial(aicf, f"{OURS}+br", captured_step, BRANCHES),
     f"{OURS}+tuned": partial(aicf, f"{OURS}+tuned", tuned_step, {}),
-    f"{OURS}+tuned+br": partial(aicf, f"{OURS}+tuned+br", tuned_step, BRANCHES),
+    f"{OURS}+serial": partial(aicf, f"{OURS}+serial", captured_step, {"AICF_BRANCHES": "0"}),
+    f"{OURS}+full": partial(aicf, f"{OURS}+full", captured_step, {"AICF_PDL": "0"}),
     f"{OURS}+own": partial(aicf, f"{OURS}+own", captured_step, {"AICF_CUBLASLT": "0"}),
     "eager": partial(by_torch, eager_step),
     "graph": partial(by_torch, graph),

@@ -68,7 +68,7 @@ def has_cublaslt() -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     missing = {} if _C.device_count("cuda") else {"gpu": "no CUDA device"}
     if not has_cublaslt():
-        missing["cublaslt"] = "no cuBLASLt, or not AICF_CUBLASLT=1 in the environment"
+        missing["cublaslt"] = "no cuBLASLt, or AICF_CUBLASLT=0 in the environment"
     if not nvrtc.available():
         missing["nvrtc"] = "no NVRTC: the package nvidia-cuda-nvrtc has it"
     for item in items:

@@ -76,10 +76,10 @@ def test_bad_options() -> None:
             workloads_of(f"8x8x2:f32,{row}")
     with pytest.raises(
         ArgumentTypeError,
-        match=r"are aicf, aicf\+br, aicf\+tuned, aicf\+tuned\+br, aicf\+own, eager, graph, jax, scan, compile, got tvm",
+        match=r"are aicf, aicf\+tuned, aicf\+serial, aicf\+full, aicf\+own, eager, graph, jax, scan, compile, got tvm",
     ):
         contenders_of("aicf,tvm")
-    assert contenders_of("scan,aicf+br,aicf") == ["aicf", "aicf+br", "scan"]
+    assert contenders_of("scan,aicf+own,aicf") == ["aicf", "aicf+own", "scan"]
 
 
 def failing() -> Iterator[Part]:
@@ -117,13 +117,13 @@ def test_a_contender_that_trains_something_else_is_named() -> None:
     assert differing({"aicf": row["aicf"]}, "f32") == [], "nobody to compare with"
     assert ratio(row) == 1.5
     assert "| scan      | 1.50        | aicf |" in table({"8x8x2:f32": row}, list(row))
-    faster = {**row, "aicf+br": {"us": 1.0, "loss": 0.9}}
+    faster = {**row, "aicf+own": {"us": 1.0, "loss": 0.9}}
     assert ratio(faster) == 0.5
-    assert "| scan      | 0.50        | aicf+br |" in table({"8x8x2:f32": faster}, list(faster))
+    assert "| scan      | 0.50        | aicf+own |" in table({"8x8x2:f32": faster}, list(faster))
     assert differing(faster, "f32") == ["aicf"], "no variant of ours says what is right"
 
 
 def test_variants_need_a_gpu() -> None:
-    done = run_rows("--rows", ROWS[0], "--contenders", "aicf+br,eager")
+    done = run_rows("--rows", ROWS[0], "--contenders", "aicf+serial,eager")
     assert done.returncode == 1
-    assert f"{ROWS[0]} aicf+br: error: ValueError: AICF_BRANCHES need --device cuda" in done.stdout
+    assert f"{ROWS[0]} aicf+serial: error: ValueError: AICF_BRANCHES need --device cuda" in done.stdout

@@ -82,8 +82,8 @@ def test_a_description_names_branches() -> None:
         assert (f"     on branch {each.branch_number}\n" in text) == (each.branch is not None)
 
 
-@pytest.mark.parametrize(("value", "asked"), [("1", True), ("0", False), ("", False), (None, False)])
-def test_the_environment_asks_for_branches(
+@pytest.mark.parametrize(("value", "asked"), [("1", True), ("0", False), ("", True), (None, True)])
+def test_the_environment_may_leave_branches_out(
     value: str | None, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -93,13 +93,12 @@ def test_the_environment_asks_for_branches(
 
 
 def test_a_request_keeps_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv(VARIABLE, "0")
     request = Request(mlp(8, 8), (), None, None, 4, 8, "cpu", None, "step", False, ())
     monkeypatch.delenv(VARIABLE)
-    assert request.anew().branching == Branching(True)
-    assert Request(mlp(8, 8), (), None, None, 4, 8, "cpu", None, "step", False, ()).branching == Branching(
-        False
-    )
+    assert request.anew().branching == Branching(False)
+    again = Request(mlp(8, 8), (), None, None, 4, 8, "cpu", None, "step", False, ())
+    assert again.branching == Branching(True)
 
 
 def compiled(device: str) -> tuple[CompiledTrainStep, torch.nn.Module, dict[str, torch.Tensor]]:
@@ -116,15 +115,15 @@ def compiled(device: str) -> tuple[CompiledTrainStep, torch.nn.Module, dict[str,
 def test_a_step_is_compiled_as_it_was_asked_for(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The word counts when the step is made, and for all that is compiled of it later."""
     monkeypatch.delenv(VARIABLE, raising=False)
-    without, _, _ = compiled(device)
-    monkeypatch.setenv(VARIABLE, "1")
     step, _, _ = compiled(device)
     text = step.ir("plan")
     assert (" branch 1" in text) == (device == "cuda")
-    assert device == "cuda" or text == without.ir("plan")
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv(VARIABLE, "0")
     step.recompile()
     assert step.ir("plan") == text
+    without, _, _ = compiled(device)
+    assert " branch 1" not in without.ir("plan")
+    assert device == "cuda" or text == without.ir("plan")
 
 
 @pytest.mark.gpu

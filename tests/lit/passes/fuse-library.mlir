@@ -74,9 +74,9 @@ func.func @silu_gradient(%dy: tensor<512x256xf16>, %w: tensor<256x256xf16>, %x: 
 // OWN-LABEL: func.func @residual
 // OWN:         kernel.gemm_map
 // SAID:      is not fused into kernel.gemm: a library multiplies it, which has no such epilogue
-func.func @residual(%x: tensor<512x256xf32>, %w: tensor<256x256xf32>) -> tensor<512x256xf32> {
-  %0 = kernel.gemm a(%x) b(%w) : (tensor<512x256xf32>, tensor<256x256xf32>) -> tensor<512x256xf32>
-  %1 = kernel.add x(%0) y(%x) : tensor<512x256xf32>
-  %2 = kernel.mul x(%1) y(%x) : tensor<512x256xf32>
-  func.return %2 : tensor<512x256xf32>
+func.func @residual(%x: tensor<512x256xbf16>, %w: tensor<256x256xbf16>) -> tensor<512x256xbf16> {
+  %0 = kernel.gemm a(%x) b(%w) : (tensor<512x256xbf16>, tensor<256x256xbf16>) -> tensor<512x256xbf16>
+  %1 = kernel.add x(%0) y(%x) : tensor<512x256xbf16>
+  %2 = kernel.mul x(%1) y(%x) : tensor<512x256xbf16>
+  func.return %2 : tensor<512x256xbf16>
 }

@@ -31,8 +31,8 @@ func.func @mean(%x: tensor<32x64xf32>, %w: tensor<64x16xf32>, %t: tensor<32x16xf
 // LT:          %loss = kernel.rowwise x(%[[SUMS]]) {body = @squared_error{{.*}}, reduced = 1, shape = array<i64: 16>}
 // LT-NOT:      kernel.{{[a-z]}}
 // LT:          func.return
-func.func @large_mean(%x: tensor<65536x64xf32>, %w: tensor<64x16xf32>, %t: tensor<65536x16xf32>) -> (tensor<f32>, tensor<65536x16xf32>, tensor<16xf32>) {
-  %y = kernel.gemm a(%x) b(%w) : (tensor<65536x64xf32>, tensor<64x16xf32>) -> tensor<65536x16xf32>
+func.func @large_mean(%x: tensor<65536x512xf32>, %w: tensor<512x16xf32>, %t: tensor<65536x16xf32>) -> (tensor<f32>, tensor<65536x16xf32>, tensor<16xf32>) {
+  %y = kernel.gemm a(%x) b(%w) : (tensor<65536x512xf32>, tensor<512x16xf32>) -> tensor<65536x16xf32>
   %loss = kernel.mse_loss y(%y) t(%t) : (tensor<65536x16xf32>, tensor<65536x16xf32>) -> tensor<f32>
   %one = kernel.constant {value = 1.0} : tensor<f32>
   %dy = kernel.mse_grad dloss(%one) y(%y) t(%t) : (tensor<f32>, tensor<65536x16xf32>, tensor<65536x16xf32>) -> tensor<65536x16xf32>

@@ -24,7 +24,7 @@ func.func @choose(%a: tensor<64x64xf32>, %h: tensor<64x64xf16>, %o: tensor<64x63
   %1 = kernel.gemm a(%h) b(%h) : tensor<64x64xf16>
   // CPU-NEXT:  kernel.gemm a(%d) b(%d) id "gemm_cpu_blas" :
   // SM90-NEXT: kernel.gemm a(%d) b(%d) id "gemm_f64_naive" :
-  // LT-NEXT:   kernel.gemm a(%d) b(%d) id "gemm_f64_naive" :
+  // LT-NEXT:   kernel.gemm a(%d) b(%d) id "gemm_f64_cublaslt" workspace 16384 :
   %2 = kernel.gemm a(%d) b(%d) : tensor<64x64xf64>
   // Two halves at a time need an even last dimension, and no broadcasting.
   // CPU-NEXT:  kernel.relu x(%h) id "relu_cpu" :
@@ -43,31 +43,31 @@ func.func @choose(%a: tensor<64x64xf32>, %h: tensor<64x64xf16>, %o: tensor<64x63
 // CPU-LABEL:  func.func @tf32
 // SM90-LABEL: func.func @tf32
 // LT-LABEL:   func.func @tf32
-func.func @tf32(%a: tensor<256x256xf32>) -> tensor<256x256xf32> {
+func.func @tf32(%a: tensor<512x512xf32>) -> tensor<512x512xf32> {
   // CPU:  kernel.gemm a(%a) b(%a) {allow_tf32 = true} id "gemm_cpu_blas" :
   // SM90: kernel.gemm a(%a) b(%a) {allow_tf32 = true} id "gemm_tf32_tc" :
-  // LT:   kernel.gemm a(%a) b(%a) {allow_tf32 = true} id "gemm_tf32_cublaslt" workspace 1048576 :
-  %0 = kernel.gemm a(%a) b(%a) {allow_tf32 = true} : tensor<256x256xf32>
+  // LT:   kernel.gemm a(%a) b(%a) {allow_tf32 = true} id "gemm_tf32_cublaslt" workspace 8388608 :
+  %0 = kernel.gemm a(%a) b(%a) {allow_tf32 = true} : tensor<512x512xf32>
   // SM90: kernel.gemm_epilogue {{.*}} id "gemm_epilogue_tf32_tc"
   // LT:   kernel.gemm_epilogue {{.*}} id "gemm_epilogue_tf32_cublaslt"
-  %1 = kernel.gemm_epilogue a(%0) b(%a) -> out {act = "relu", allow_tf32 = true} : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
+  %1 = kernel.gemm_epilogue a(%0) b(%a) -> out {act = "relu", allow_tf32 = true} : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
   // LT: kernel.gemm_epilogue {{.*}} -> out, bias_grad {{.*}} id "gemm_epilogue_tf32_tc"
-  %2, %3 = kernel.gemm_epilogue a(%1) b(%a) -> out, bias_grad {allow_tf32 = true, trans_a = true} : (tensor<256x256xf32>, tensor<256x256xf32>) -> (tensor<256x256xf32>, tensor<256xf32>)
-  func.return %2 : tensor<256x256xf32>
+  %2, %3 = kernel.gemm_epilogue a(%1) b(%a) -> out, bias_grad {allow_tf32 = true, trans_a = true} : (tensor<512x512xf32>, tensor<512x512xf32>) -> (tensor<512x512xf32>, tensor<512xf32>)
+  func.return %2 : tensor<512x512xf32>
 }
 
 // -----
 
 // What is worth a launch of the library; in 16 bits also by how rows lie.
 // LT-LABEL:   func.func @large
-func.func @large(%a: tensor<256x256xf32>, %h: tensor<256x256xf16>, %o: tensor<256x257xf16>, %d: tensor<256x256xf64>) -> tensor<256x256xf64> {
-  // LT:        id "gemm_f32_cublaslt" workspace 1048576 :
-  %0 = kernel.gemm a(%a) b(%a) : tensor<256x256xf32>
-  // LT:        id "gemm_f16_cublaslt" workspace 1048576 :
-  %1 = kernel.gemm a(%h) b(%h) : tensor<256x256xf16>
-  // LT:        id "gemm_f16_tc" :
-  %2 = kernel.gemm a(%h) b(%o) : (tensor<256x256xf16>, tensor<256x257xf16>) -> tensor<256x257xf16>
-  // LT:        id "gemm_f64_cublaslt" workspace 1048576 :
-  %3 = kernel.gemm a(%d) b(%d) : tensor<256x256xf64>
-  func.return %3 : tensor<256x256xf64>
+func.func @large(%a: tensor<1024x1024xf32>, %h: tensor<1024x1024xf16>, %o: tensor<1024x1025xf16>, %d: tensor<1024x1024xf64>) -> tensor<1024x1024xf64> {
+  // LT:        id "gemm_f32_cublaslt" workspace 33554432 :
+  %0 = kernel.gemm a(%a) b(%a) : tensor<1024x1024xf32>
+  // LT:        id "gemm_f16_cublaslt" workspace 33554432 :
+  %1 = kernel.gemm a(%h) b(%h) : tensor<1024x1024xf16>
+  // LT:        id "gemm_f16_tc"
+  %2 = kernel.gemm a(%h) b(%o) : (tensor<1024x1024xf16>, tensor<1024x1025xf16>) -> tensor<1024x1025xf16>
+  // LT:        id "gemm_f64_cublaslt" workspace 33554432 :
+  %3 = kernel.gemm a(%d) b(%d) : tensor<1024x1024xf64>
+  func.return %3 : tensor<1024x1024xf64>
 }

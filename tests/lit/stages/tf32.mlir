@@ -1,7 +1,7 @@
 // Products that may round their operands to TF32: each launch that comes of them may, whatever joins it, and no other.
 // RUN: aicf-opt --stage fused %s | filecheck %s --check-prefix=OWN
 // RUN: aicf-opt --stage kernel --target sm_90 %s | filecheck %s --check-prefix=SM90
-// RUN: sed s/64x/65536x/g %s | aicf-opt --stage kernel --target sm_90+cublaslt - | filecheck %s --check-prefix=LT
+// RUN: sed s/64x/1048576x/g %s | aicf-opt --stage kernel --target sm_90+cublaslt - | filecheck %s --check-prefix=LT
 // RUN: aicf-opt --stage plan %s | aicf-run - --compare=interp | filecheck %s --check-prefix=RAN
 
 // Forward with bias and activation, and with a map; a product without the mark; then backward: the gradients of the weights, of
@@ -26,7 +26,7 @@
 // The library multiplies in TF32, and a sum is one of f32.
 // LT:       bias(%b0) {{.*}} id "gemm_epilogue_tf32_cublaslt"
 // LT:       kernel.gemm a(%h) b(%w1) {allow_tf32 = true} id "gemm_tf32_cublaslt"
-// LT:       kernel.gemm a(%e) b(%w2) id "gemm_f32_cublaslt"
+// LT:       id "gen_gemm_map_
 // LT:       kernel.gemm a(%dy) b(%w1) {{.*}} id "gemm_tf32_cublaslt"
 // LT:       kernel.gemm a(%h) b(%dy) {{.*}} id "gemm_tf32_cublaslt"
 // LT:       kernel.colwise {{.*}}relu_bwd

@@ -33,9 +33,11 @@ RESIZED = tuple(
     f"aten::upsample_{kind}.vec"
     for kind in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
 )
-"""Whose parts torch has rules for on CUDA from 2.12 on, and no others of the table."""
+"""Whose parts torch has rules for, and no others of the table."""
 F32_WHOLE = {"cpu": (), "cuda": ("aten::cross_entropy_loss", *RESIZED)}
-"""All of whose parts are in the list of what is computed in f32, if any is."""
+"""All of whose parts are in the list of what is computed in f32."""
+F32_TYPED = {"cpu": (), "cuda": RESIZED}
+"""Those that an export would give the type of their operands."""
 APART = (
     *(f"aten::{kind}.{form}" for kind in ("gru", "rnn_relu", "rnn_tanh") for form in FORMS),
     *(f"aten::{kind}_cell" for kind in ("gru", "lstm", "rnn_relu", "rnn_tanh")),
@@ -83,9 +85,10 @@ def _whole(op: OpOverload, device: str, dtype: torch.dtype | None) -> Kernel:
 
 
 @cache
-def _low_kernels(device: str) -> dict[str, Kernel]:
-    """For what a library of the device computes in the type of autocast."""
-    return {name: _whole(_overload(name), device, None) for name in LOW_WHOLE[device]}
+def _typed_kernels(device: str) -> dict[str, Kernel]:
+    """For what an export gives another type than autocast: what a library computes in the type of autocast, or f32."""
+    low = {name: _whole(_overload(name), device, None) for name in LOW_WHOLE[device]}
+    return low | {name: _whole(_overload(name), device, torch.float32) for name in F32_TYPED[device]}
 
 
 @cache
@@ -96,12 +99,8 @@ def _kernels(device: str) -> dict[str, Kernel]:
     unknown = {name for name in _named("CompositeImplicitAutograd") - known if name.startswith("aten::")}
     apart = unknown.difference(rows, RESIZED) | unknown.intersection(APART)
     found = {name: _apart(op) for name in sorted(apart) if _is_plain(op := _overload(name))}
-    found |= {
-        name: _whole(_overload(name), device, torch.float32)
-        for name in F32_WHOLE[device]
-        if name not in RESIZED or name.removesuffix(".vec") in known
-    }
-    return {**found, **_low_kernels(device)}
+    found |= {name: _whole(_overload(name), device, torch.float32) for name in F32_WHOLE[device]}
+    return {**found, **_typed_kernels(device)}
 
 
 def _is_plain(op: OpOverload) -> bool:
@@ -123,8 +122,8 @@ def _taught(kernels: Callable[[str], Mapping[str, Kernel]]) -> Generator[None]:
 
 
 def typed_by_autocast() -> AbstractContextManager[None]:
-    """A step is exported inside: what a library computes has the type that it will have."""
-    return _taught(_low_kernels)
+    """A step is exported inside: what it computes has the types that it will have."""
+    return _taught(_typed_kernels)
 
 
 def seen_by_autocast(program: ExportedProgram) -> AbstractContextManager[None]:

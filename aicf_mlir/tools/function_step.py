@@ -11,6 +11,7 @@ from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.hints import isa
 
+from aicf_mlir.dialects import kernel
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
@@ -19,7 +20,7 @@ from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.signature import Key, argument_keys, result_keys, return_op, steps
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of
 from aicf_mlir.runtime.host_memory import check_memory
-from aicf_mlir.tools.tensors import Tensor, shown_names
+from aicf_mlir.tools.tensors import Tensor, repeated, shown_names
 
 
 class FunctionStep:
@@ -79,8 +80,13 @@ def tensor_spec(function: func.FuncOp, value: SSAValue) -> tuple[str, tuple[int,
 
 
 def classes_of(value: SSAValue) -> int:
-    """The number of classes of a loss that has `value` as class indices; 2 if there is none."""
+    """The number of classes of a loss that has `value` as class indices; 2 if there is none.
+
+    A loss that is written as loops reads each index beside all classes of its row: by a view that repeats it.
+    """
     for use in value.uses:
         if "cross_entropy" in use.operation.name:
             return next((shape[1] for x in use.operation.operands if len(shape := shape_of(x)) == 2), 2)
+        if isinstance(use.operation, kernel.ViewOp) and (found := repeated(use.operation.layout)):
+            return found
     return 2

@@ -22,7 +22,7 @@ from aicf_mlir.profiling import Profile
 from aicf_mlir.profiling.measuring import Measured, profiled
 from aicf_mlir.runtime.host_memory import check_memory
 from aicf_mlir.runtime.program import Slot, load_program
-from aicf_mlir.tools.tensors import Tensor, shown_names
+from aicf_mlir.tools.tensors import Tensor, repeated, shown_names
 
 
 class Memory(Protocol):
@@ -224,4 +224,5 @@ def classes_of(program: ProgramOp, symbol: str) -> int:
     for launch in users:
         if "cross_entropy" in launch.op.data:
             return next((spec[1] for name in launch.reads if len(spec := slots[name].spec[1]) == 2), 2)
-    return 2
+    views = (slot.layout for slot in slots.values() if slot.alias is not None and slot.root == symbol)
+    return next(filter(None, map(repeated, views)), 2)

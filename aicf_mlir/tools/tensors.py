@@ -15,6 +15,7 @@ import numpy as np
 from aicf_mlir.atomic_file import write_file
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
+from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.ir.roles import ROLES
 from aicf_mlir.ir.signature import STATUS, Key
 from aicf_mlir.optimizers import EXAMPLES
@@ -40,6 +41,12 @@ class Tensor:
     def key(self) -> Key:
         """What identifies the tensor: a parameter and an input may have the same name."""
         return self.role, self.name
+
+
+def repeated(layout: Layout | None) -> int:
+    """How often each row of a matrix that lies so repeats its one element; 0 where it is no such matrix."""
+    is_it = layout is not None and len(layout.shape) == 2 and layout.strides == (1, 0)
+    return layout.shape[1] if layout is not None and is_it else 0
 
 
 def long_name(key: Key) -> str:

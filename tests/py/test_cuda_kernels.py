@@ -68,9 +68,9 @@ def allowances(make: Maker) -> list[dict[str, Any]]:
 
 
 def products(make: Maker) -> Iterator[Case]:
-    """Tiles of 64 and of 128, aligned and ragged, every transpose; more products than a grid is deep."""
+    """Tiles of 16, with a long k, of 64 and of 128, aligned and ragged, every transpose; more products than a grid is deep."""
     for (m, n, k), (ta, tb) in itertools.product(
-        ((776, 712, 40), (775, 713, 41), (1537, 1416, 24)), TRANSPOSES
+        ((72, 48, 9000), (776, 712, 40), (775, 713, 41), (1537, 1416, 24)), TRANSPOSES
     ):
         for allowed in allowances(make):
             yield _product(make, (), m, n, k, {"trans_a": ta, "trans_b": tb, **allowed})
@@ -112,8 +112,8 @@ def _strided(make: Maker, *, epilogue: bool) -> Iterator[Case]:
 
 
 def epilogues(make: Maker) -> Iterator[Case]:
-    """Bias, relu and the bias gradient at the larger tiles."""
-    for m, n, k in ((776, 712, 40), (775, 713, 41), (1536, 1408, 24)):
+    """Bias, relu and the bias gradient with a long k, and at the larger tiles."""
+    for m, n, k in ((72, 48, 9000), (776, 712, 40), (775, 713, 41), (1536, 1408, 24)):
         for allowed in allowances(make):
             yield _product(make, (), m, n, k, {"act": "relu", **allowed}, epilogue=True, bias=True)
             yield _product(make, (), m, n, k, {"trans_a": True, **allowed}, epilogue=True, bias_grad=True)

@@ -7,17 +7,21 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from models import mlp, mse, regression
 from tool_calls import called
 from written_optimizers import RIGHT
+from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C, compile_train_step
+from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.optimizers import EXAMPLES as HYPERPARAMETERS
-from aicf_mlir.stages import STAGE_NAMES
-from aicf_mlir.tools import aicf_opt, aicf_run
+from aicf_mlir.stages import STAGE_NAMES, run_stages
+from aicf_mlir.text.parsing import make_context, parse_module
+from aicf_mlir.tools import aicf_opt, aicf_run, function_step, plan_step
 from aicf_mlir.tools.compare import Reference, compare, difference
 from aicf_mlir.tools.tensors import Tensor, random_value
 
@@ -247,6 +251,24 @@ def test_without_a_cuda_device(run: Run, tmp_path: Path) -> None:
     assert code == 1
     assert f"{plan}:2:3: error: 'plan.program' op the plan is for target sm_90; this " in err
     assert "make one for this machine with aicf-opt --stage plan --target cpu" in err
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_90", "sm_90+cublaslt"])
+def test_targets_are_drawn_from_the_classes_at_every_level(target: str) -> None:
+    """Also where the loss is written as loops; else a plan for a GPU was compared with other targets than it had."""
+    for stage in ("nn", "step", "kernel"):
+        function, _ = lowered_step(stage, target)
+        (value,) = (arg for arg in function.body.block.args if arg.name_hint == "t")
+        assert function_step.classes_of(value) == 10, stage
+    _, module = lowered_step("plan", target)
+    assert plan_step.classes_of(find_program(module), "t") == 10
+
+
+def lowered_step(stage: str, target: str) -> tuple[Any, ModuleOp]:
+    """The step of the classifier: its first operation, and all of it."""
+    module = parse_module(Path(STEP).read_text())
+    run_stages(module, make_context(), until=stage, target=target)
+    return next(op for op in module.ops if op.name in ("func.func", "plan.program")), module
 
 
 @pytest.mark.gpu

@@ -137,11 +137,10 @@ Status run(const OpDesc& op, const LaunchContext& ctx, const SumAxes& axes, cons
   };
   if (!axes.inner_summed) {
     constexpr int kWide = kWidest<T>;
-    AICF_TRY(columns_are_aligned<T>(op, axes)
-                 ? launch(ctx, grid(kColumnThreads * kWide), kSumThreads, 0,
-                          sum_columns_kernel<T, Integer, kWide>, to, x, s)
-                 : launch(ctx, grid(kColumnThreads), kSumThreads, 0, sum_columns_kernel<T, Integer, 1>, to, x,
-                          s));
+    AICF_TRY(columns_are_aligned<T>(op, axes) ? launch(ctx, grid(kColumnThreads * kWide), kSumThreads, 0,
+                                                       sum_columns_kernel<T, Integer, kWide>, to, x, s)
+                                              : launch(ctx, grid(kColumnThreads), kSumThreads, 0,
+                                                       sum_columns_kernel<T, Integer, 1>, to, x, s));
   } else if (s.terms <= kLongestWarpRow) {
     AICF_TRY(
         launch(ctx, grid(kSumThreads / kWarp), kSumThreads, 0, sum_rows_kernel<T, Integer, kWarp>, to, x, s));

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from hashlib import sha256
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from aicf_mlir.atomic_file import write_file
 from aicf_mlir.errors import AicfError
@@ -116,10 +116,8 @@ def guarded(
     """
     try:
         return tool()
-    except (
-        BrokenPipeError
-    ):  # the reader has gone: say nothing, and keep Python from flushing into the void at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has gone: say nothing
+        drop_unwritten()
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -128,6 +126,7 @@ def guarded(
     except OSError as error:
         reason = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
         sys.stderr.write(f"{name}: error: {reason or error}\n")
+        drop_unwritten()
     except (AicfError, MemoryError) as error:
         sys.stderr.write(f"{name}: error: {error or type(error).__name__}\n")
     except Exception as error:  # noqa: BLE001 - a bug of ours: reported with its reproducer, exit code 70
@@ -135,6 +134,17 @@ def guarded(
         sys.stderr.write(str(internal_error(error, Place(name), command, source(), debug=debug)))
         return INTERNAL
     return FAILED
+
+
+def drop_unwritten() -> None:
+    """Keep Python from trying again at exit what standard output has not taken: it would complain, and exit with 120."""
+    standard: TextIO | None = sys.stdout  # None where the caller closed it
+    if standard is None:
+        return
+    try:
+        standard.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), standard.fileno())
 
 
 def internal_error(

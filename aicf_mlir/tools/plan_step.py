@@ -224,5 +224,5 @@ def classes_of(program: ProgramOp, symbol: str) -> int:
     for launch in users:
         if "cross_entropy" in launch.op.data:
             return next((spec[1] for name in launch.reads if len(spec := slots[name].spec[1]) == 2), 2)
-    views = (slot.layout for slot in slots.values() if slot.alias is not None and slot.root == symbol)
-    return next(filter(None, map(repeated, views)), 2)
+    views = [slot for slot in slots.values() if slot.alias is not None and slot.root == symbol]
+    return next((count for view in views if (count := repeated(view.layout))), 2)

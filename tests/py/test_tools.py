@@ -269,7 +269,8 @@ def test_the_file_behind_a_link_is_written(opt: Opt, tmp_path: Path) -> None:
 def test_streams_that_are_closed_or_full(redirect: str, message: str) -> None:
     text = "func.func private @f()"
     command = f"printf '{text}' | {sys.executable} -m aicf_mlir.tools.aicf_opt - {redirect}"
-    done = children.run(["bash", "-c", command], cwd=ROOT)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = children.run(["bash", "-c", command], cwd=ROOT, env=buffered)
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.count("\n") == 1

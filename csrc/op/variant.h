@@ -67,8 +67,8 @@ struct KernelVariant {
   Status (*supported)(const OpDesc&);
   size_t (*query_workspace)(const OpDesc&) = nullptr;  // bytes; null means none
   Choices choices = nullptr;                           // null: it has no choice
-  bool skippable = false;            // whether the launch looks at ctx.unless; needed on CUDA only
-  bool cublaslt = false;             // whether it is of cuBLASLt, which a target has or has not
+  bool skippable = false;  // whether the launch looks at ctx.unless; needed on CUDA only
+  bool cublaslt = false;   // whether it is of cuBLASLt, which a target has or has not
   // Why a later row is taken where no plan names this one, though it supports the operation; null: none is.
   Status (*preferred)(const OpDesc&) = nullptr;
   const OpSchema* schema = nullptr;  // of `op`; set by the registry

@@ -9,9 +9,9 @@ namespace {
 
 constexpr size_t kAlignment = 256, kLargestWorkspace = size_t{32} << 20;
 
-// batch * m * n * k of the smallest product that the library runs faster than we do, on an H200. Tensor cores:
-// 512 x 512 x 256 in bf16 takes 2.8 us, ours 4.2, and 256 x 256 x 256 2.6 and 2.8. f32: 1024 x 1024 x 1024
-// takes 58, ours 81, and 768 x 768 x 768 takes both 41. Ours in f64 has one thread for each element.
+// batch * m * n * k of the smallest product that the library runs faster than we do, on an H200. Tensor
+// cores: 512 x 512 x 256 in bf16 takes 2.8 us, ours 4.2, and 256 x 256 x 256 2.6 and 2.8. f32: 1024 x 1024 x
+// 1024 takes 58, ours 81, and 768 x 768 x 768 takes both 41. Ours in f64 has one thread for each element.
 double least_work(DType dtype, bool tf32) {
   if (dtype == DType::F64) return 1 << 18;
   return dtype == DType::F32 && !tf32 ? 3 << 27 : 1 << 25;

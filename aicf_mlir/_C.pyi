@@ -151,7 +151,9 @@ def kernel_preference(
     attrs: dict[str, Attr],
     kernel_id: str,
     counts: Counts | None = None,
-) -> str: ...
+) -> str:
+    """Why a plan that names no kernel has another one for a use that this kernel supports; "" where it has this one."""
+
 def select_kernel(
     op: int | str,
     inputs: list[TensorType],

@@ -1,16 +1,17 @@
 // Programmatic dependent launch: in a captured graph a kernel may be brought to the processors while the
 // launch in front of it still runs, so that only its work waits and not its start. From sm_90 on.
 //
-// Every kernel of this project begins with dependency_wait(), before it reads or writes any memory but its
-// arguments, and every thread of it. So when a thread comes behind that line, the launches that have an edge
-// to this one are complete and what they wrote is seen. Each of them began with the same wait, or behind an
-// edge of the full kind, so whatever was in front of them is complete as well, and so on: all that is in
+// Every other kernel of this project begins with dependency_wait(), before it reads or writes any memory but
+// its arguments, and every thread of it. So when a thread comes behind that line, the launches that have an
+// edge to this one are complete and what they wrote is seen. Each of them began with the same wait, or behind
+// an edge of the full kind, so whatever was in front of them is complete as well, and so on: all that is in
 // front in the graph, just as with full edges. A kernel may therefore overwrite what any earlier one has read
 // (write after read), also between the phases of one launch, which hand on a workspace, and between replays.
 // What is let go early is the start of the launch behind, which waits in turn.
 //
-// A kernel that does not wait (one of a library, a copy or a fill of memory) is recorded with full edges; it
-// lets nothing go before its end, or does so knowing that its successor waits for its end.
+// A kernel that does not wait (one of a library, one that is generated for more blocks than a chip holds at
+// once, a copy or a fill of memory) is recorded with full edges; it lets nothing go before its end, or does
+// so knowing that its successor waits for its end.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -20,8 +21,8 @@
 
 namespace aicf::cuda {
 
-// The first statement of every kernel, here and in generated text; tests/py/test_dependent_launch.py looks at
-// all of them.
+// The first statement of every prebuilt kernel, and of generated text; tests/py/test_dependent_launch.py
+// looks at all of them.
 __device__ __forceinline__ void dependency_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");

@@ -26,9 +26,10 @@ from aicf_mlir import _C, CompiledTrainStep, OpKind
 from aicf_mlir.branching import VARIABLE as BRANCHES
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
-from aicf_mlir.codegen.cuda.dependency import WAIT, all_wait, waiting
+from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS, WAIT, all_wait, waiting
 from aicf_mlir.codegen.cuda.pieces import PIECES
-from aicf_mlir.codegen.kernel import Code
+from aicf_mlir.codegen.kernel import Code, Kernel, Tensor
+from aicf_mlir.ir.formula import trace
 
 SOURCES = Path(__file__).parents[2] / "csrc"
 SWITCH = "AICF_PDL"
@@ -110,6 +111,21 @@ def test_the_compiler_moves_no_access_before_the_wait() -> None:
             assert not re.search(r"\b(ld\.(?!param)|st\.|cp\.|atom|red\.|bar|bra|ret)", before), (
                 f"{name}\n{entry}"
             )
+
+
+def test_generated_kernels_of_many_blocks_go_without() -> None:
+    """By full edges: the wait would cost each of their blocks; what it begins with is nowhere in their text."""
+    found = set[bool]()
+    for count in (64, 1 << 24):
+        axis = (count,)
+        body = trace(["f32"], lambda x: x * 2.0)
+        tensor = Tensor("f32", axis, (1,), 256)
+        code = generate(Kernel("map", "sm_90", body, axis, 0, (tensor,), (tensor,)))
+        many = max(phase.count for phase in code.phases) > MANY_BLOCKS
+        assert all_wait(code.source) != many
+        assert (WAIT in code.source) != many
+        found.add(many)
+    assert found == {False, True}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
     pieces.py    device functions of our own that the text brings along: NVRTC has no CUDA headers
     scalars.py   what each operation of a body is in CUDA C++
-    dependency.py   the wait that every kernel begins with
+    dependency.py   the wait that kernels begin with, and which go without
     text.py      lines of text, and the values that have a name at a place of it
     access.py    axes and offsets, accesses of up to 16 bytes
     maps.py      rows.py, split_rows.py, columns.py: a schedule each, which follows from shapes alone, and its text

@@ -65,7 +65,7 @@ def head(addresses: Sequence[str], function: str, threads: int, blocks_per_proce
 
 
 def begin(text: Text) -> None:
-    """The first statements of every kernel: it waits for what is in front of it, and does nothing where the status says so."""
+    """The first statements: a kernel waits for what is in front of it, and does nothing where the status says so."""
     text.add(WAIT)
     text.add("if (unless != nullptr && *unless != 0) return;")
 

@@ -94,6 +94,7 @@ class Launch(TypedDict):
     after: NotRequired[Sequence[int]]
     """Positions of the launches that must be complete before this one."""
     branch: NotRequired[int]
+    once: NotRequired[bool]
     """Of a captured graph; 0 if it is left out."""
     workspace: tuple[str, int, int] | None
     unless: NotRequired[Slot | None]

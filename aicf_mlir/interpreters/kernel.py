@@ -181,8 +181,11 @@ def _update_by(rule: type[LaunchedRule]) -> Meaning:
 
     def update(call: Call) -> list[Array]:
         given = {name: call.flag(name) for name in flags}
-        bounded = partial(overflowing, element=call.outputs["p"][0][0])
-        return _by_column([rule.formula(**row, **given, bounded=bounded) for row in _rows(call, tensors)])
+        element = call.outputs["p"][0][0]
+        bounded = partial(overflowing, element=element)
+        made = [rule.formula(**row, **given, bounded=bounded) for row in _rows(call, tensors)]
+        copied = [made[number][0] for number in call.attr("copied", [])]
+        return [*_by_column(made), *(call.arithmetic.round(p, element) for p in copied if p is not None)]
 
     return update
 

@@ -62,6 +62,7 @@ ROLE_TABLE: tuple[Role, ...] = (
     Role("const", Access.READ, False, False, Saved.NOTHING, "one number everywhere"),
     Role("grad", Access.WRITTEN, False, True, Saved.NOTHING, "the gradient of a param"),
     Role("temp", Access.WRITTEN, False, False, Saved.NOTHING, "memory of this step only"),
+    Role("copy", Access.WRITTEN, False, False, Saved.NOTHING, "a param in another type, kept by its update"),
     Role("output", Access.WRITTEN, False, True, Saved.NOTHING, "any other result"),
 )
 """In the order of the text and of the arenas."""

@@ -28,6 +28,7 @@ FLAGS = (
     "elide-copies",
     "select-kernels",
     "bufferize",
+    "keep-copies",
     "side-by-side",
     "plan-memory",
 )

@@ -28,6 +28,7 @@ ROLE_COLOURS: dict[str, str] = {
     "const": "#cfd3d8",
     "grad": "#e8abd3",
     "temp": "#86cfc4",
+    "copy": "#e2cdb0",
     "output": "#d3b79b",
 }
 """A colour for each row of the table of roles."""

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.codegen.build import build
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp, find_program
+from aicf_mlir.dialects.plan.copies import is_once
 from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.dtypes import byte_size
 from aicf_mlir.errors import PlanError
@@ -128,6 +129,7 @@ def _launch(
         "attrs": launch.values,
         "after": [positions[name] for name in launch.waits_for],
         "branch": launch.branch_number,
+        "once": is_once(launch, slots),
         "workspace": workspace,
         "unless": None if launch.status is None else _place(slots[launch.status]),
         "origin": str(origin(launch) or ""),

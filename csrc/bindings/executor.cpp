@@ -77,6 +77,7 @@ LaunchSpec parse_launch(const py::dict& row, size_t position) {
     for (const int64_t position : parse_ints(row["after"], "after"))
       spec.after.push_back(static_cast<size_t>(position));
   if (row.contains("branch")) spec.branch = parse_int(row["branch"], "branch");
+  if (row.contains("once")) spec.once = row["once"].cast<bool>();
   spec.schema = &parse_schema(row["op"]);
   spec.kernel_id = py::str(row["kernel_id"]);
   spec.inputs = parse_slots(row["inputs"]);

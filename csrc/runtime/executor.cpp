@@ -1,5 +1,6 @@
 #include "runtime/executor.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "runtime/fork.h"
@@ -9,6 +10,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr Clock::duration kInterruptInterval = std::chrono::milliseconds(50);
+
+// From one graph to the next a GPU does nothing for about a microsecond, which shows where steps are short.
+constexpr int64_t kMostSteps = 16, kMostLaunches = 256;  // of one graph
 
 std::vector<std::string> names_of(const std::vector<const LaunchState*>& trace, bool choices) {
   std::vector<std::string> names;
@@ -94,6 +98,7 @@ Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> 
       arenas_(std::move(arenas)),
       launches_(std::move(launches)),
       order_(std::move(order)),
+      has_once_(std::any_of(launches_.begin(), launches_.end(), [](const auto& l) { return l.once; })),
       status_(status),
       inputs_(inputs),
       upload_(std::move(upload)),
@@ -101,7 +106,6 @@ Executor::Executor(Device& device, ArenaMap arenas, std::vector<PreparedLaunch> 
       member_(std::move(member)),
       fork_generation_(fork_generation()) {
   run_trace_.reserve(launches_.size());
-  graph_trace_.reserve(launches_.size());
 }
 
 Status Executor::enqueue_one(const PreparedLaunch& l, void* stream, void* branch) {
@@ -111,18 +115,18 @@ Status Executor::enqueue_one(const PreparedLaunch& l, void* stream, void* branch
   return status.is_ok() ? status : status.at(l.place);
 }
 
-Status Executor::enqueue(void* stream, Trace* trace) {
-  trace->clear();
+Status Executor::enqueue(void* stream, bool later, Trace* trace) {
   for (const PreparedLaunch& l : launches_) {
+    if (later && l.once) continue;
     AICF_TRY(enqueue_one(l, stream));
     trace->push_back(l.launch.get());
   }
   return Status::ok();
 }
 
-Status Executor::enqueue_branches(BranchStreams& streams, Trace* trace) {
-  trace->clear();
+Status Executor::enqueue_branches(BranchStreams& streams, bool later, Trace* trace) {
   return order_.walk(streams, [&](size_t position, void* branch) {
+    if (later && launches_[position].once) return Status::ok();
     AICF_TRY(enqueue_one(launches_[position], nullptr, branch));
     trace->push_back(launches_[position].launch.get());
     return Status::ok();
@@ -148,8 +152,8 @@ Status Executor::start(const Batch& batch, void* stream) {
   return Status::ok();
 }
 
-void Executor::count_step() {
-  if (member_.session) ++member_.session->steps;
+void Executor::count_steps(int64_t steps) {
+  if (member_.session) member_.session->steps += steps;
 }
 
 Status Executor::load(const Batch& batch, void* stream) {
@@ -163,53 +167,75 @@ Status Executor::run(const Batch& batch, void* stream) {
   AICF_TRY(turn.granted());
   AICF_TRY(start(batch, stream));
   last_trace_ = &run_trace_;
-  const Status status = enqueue(stream, &run_trace_);
+  run_trace_.clear();
+  const Status status = enqueue(stream, false, &run_trace_);
   launched_ += static_cast<int64_t>(run_trace_.size());
   if (!status.is_ok()) return status;
   ++runs_;
-  if (failed() == 0) count_step();
+  if (failed() == 0) count_steps(1);
   return Status::ok();
+}
+
+Status Executor::record(int64_t steps, bool later, BranchStreams* streams, Captured* out) {
+  Captured captured{nullptr, {}, steps};
+  AICF_TRY(device_.begin_capture());
+  Status status = Status::ok();
+  for (int64_t i = 0; i < steps && status.is_ok(); ++i)
+    status = streams ? enqueue_branches(*streams, later, &captured.trace)
+                     : enqueue(nullptr, later, &captured.trace);
+  if (!status.is_ok()) {
+    device_.abort_capture();
+    return Status::capture("the capture failed, nothing is recorded: " + status.message());
+  }
+  AICF_TRY(device_.end_capture(&captured.graph));
+  *out = std::move(captured);
+  return Status::ok();
+}
+
+int64_t Executor::many_steps() const {
+  if (status_ || device_.type() != DeviceType::Cuda || launches_.empty()) return 0;
+  const int64_t steps = std::min(kMostSteps, kMostLaunches / static_cast<int64_t>(launches_.size()));
+  return steps >= 2 ? steps : 0;
 }
 
 Status Executor::capture() {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
-  if (graph_) return Status::state("the step is already captured; call reset first");
+  if (captured()) return Status::state("the step is already captured; call reset first");
   std::unique_ptr<BranchStreams> streams;  // needed no longer than the capture
   if (order_.branched()) AICF_TRY(device_.make_branches(order_.branches(), order_.events(), &streams));
-  AICF_TRY(device_.begin_capture());
-  const Status status = streams ? enqueue_branches(*streams, &graph_trace_) : enqueue(nullptr, &graph_trace_);
-  if (!status.is_ok()) {
-    device_.abort_capture();
-    return Status::capture("the capture failed, nothing is recorded: " + status.message());
-  }
-  std::unique_ptr<Graph> graph;
-  AICF_TRY(device_.end_capture(&graph));
-  graph_ = std::move(graph);
+  Captured first, later, many;
+  AICF_TRY(record(1, false, streams.get(), &first));
+  if (has_once_) AICF_TRY(record(1, true, streams.get(), &later));
+  if (const int64_t steps = many_steps()) AICF_TRY(record(steps, true, streams.get(), &many));
+  first_ = std::move(first);
+  later_ = std::move(later);
+  many_ = std::move(many);
   return Status::ok();
 }
 
 Status Executor::replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)(), void* loss) {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
-  if (!graph_) return Status::state("there is nothing to replay; call capture first");
+  if (!captured()) return Status::state("there is nothing to replay; call capture first");
   if (n < 0) return Status::invalid("a step is replayed 0 or more times, got " + std::to_string(n));
   if (loss && !loss_.data) return Status::invalid("this executor was made without a place of the loss");
   AICF_TRY(start(batch, stream));
-  if (n) last_trace_ = &graph_trace_;
+  if (n) last_trace_ = &first_.trace;
   replayed_ = 0;
-  const int64_t step = static_cast<int64_t>(graph_trace_.size());
   Clock::time_point asked = n > 1 ? Clock::now() : Clock::time_point{};
-  for (int64_t i = 0; i < n; ++i) {
-    AICF_TRY(graph_->launch(stream));
-    launched_ += step;
-    ++replays_;
-    ++replayed_;
+  while (replayed_ < n) {
+    const bool whole = has_once_ && replayed_ == 0, many = many_.graph && n - replayed_ >= many_.steps;
+    const Captured& next = whole ? first_ : many ? many_ : later_.graph ? later_ : first_;
+    AICF_TRY(next.graph->launch(stream));
+    launched_ += static_cast<int64_t>(next.trace.size());
+    replays_ += next.steps;
+    replayed_ += next.steps;
     if (failed() != 0) break;
-    count_step();
-    if (i + 1 == n || Clock::now() - asked < kInterruptInterval) continue;
+    count_steps(next.steps);
+    if (replayed_ == n || Clock::now() - asked < kInterruptInterval) continue;
     if (interrupted())
-      return Status::state("interrupted after " + std::to_string(i + 1) + " of " + std::to_string(n) +
+      return Status::state("interrupted after " + std::to_string(replayed_) + " of " + std::to_string(n) +
                            " replays");
     asked = Clock::now();
   }
@@ -232,7 +258,7 @@ Status Executor::time(bool each, const Batch& batch, void* stream, Timed* out) {
       trace.push_back(l.launch.get());
     }
   } else {
-    AICF_TRY(enqueue(stream, &trace));
+    AICF_TRY(enqueue(stream, false, &trace));
     AICF_TRY(marks->mark(stream));
   }
   AICF_TRY(marks->read(&out->seconds));
@@ -243,7 +269,7 @@ Status Executor::time(bool each, const Batch& batch, void* stream, Timed* out) {
 Status Executor::reset() {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
-  graph_.reset();
+  for (Captured* captured : {&first_, &later_, &many_}) *captured = Captured{};
   return Status::ok();
 }
 
@@ -258,7 +284,7 @@ Status Executor::stats(ExecutorStats* out) {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
   const auto launches = static_cast<int64_t>(launches_.size());
-  const size_t edges = graph_ ? graph_->programmatic_edges() : 0;
+  const size_t edges = captured() ? first_.graph->programmatic_edges() : 0;
   *out = {launches, launched_, runs_, replays_, static_cast<int64_t>(edges), memory_stats(device_)};
   return Status::ok();
 }

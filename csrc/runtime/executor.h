@@ -57,12 +57,13 @@ class Executor {
   // Loads `batch` and runs the step once.
   Status run(const Batch& batch, void* stream);
   // Records the step without running it; its launches run on their branches when it is replayed, and one
-  // after another where it is run. After a failure nothing is captured and the first error is returned.
+  // after another where it is run. A short step is recorded several times in a row as well, for replays of
+  // many. After a failure nothing is captured and the first error is returned.
   Status capture();
-  // Loads `batch`, then `n` launches of the captured graph with nothing in between, or fewer where a check
-  // fails. `interrupted` is asked about every 50 ms, between two steps; where it answers true the replay ends
-  // there with Code::State, all steps before being whole. The loss of the last one is copied to `loss`, if
-  // that is not null.
+  // Loads `batch`, then `n` captured steps with nothing in between, or fewer where a check fails. Launches
+  // that are `once` are in the first of them only. `interrupted` is asked about every 50 ms, between two
+  // graphs; where it answers true the replay ends there with Code::State, all steps before being whole. The
+  // loss of the last one is copied to `loss`, if that is not null.
   Status replay(int64_t n, const Batch& batch, void* stream, bool (*interrupted)(), void* loss = nullptr);
   Status reset();
   // Loads `batch` and runs the step once to be measured: with a mark behind `each` launch, or behind the last
@@ -72,7 +73,7 @@ class Executor {
   // themselves: the kernel ids, or with `choices` the names of their states.
   Status trace(bool choices, std::vector<std::string>* out);
   Status stats(ExecutorStats* out);
-  bool captured() const { return graph_ != nullptr; }
+  bool captured() const { return first_.graph != nullptr; }
   // The code of the check that has failed, as far as the host can see without waiting; 0 while all is well.
   int64_t failed() const { return status_ ? *status_ : 0; }
   // Steps that the last replay enqueued; on the CPU the last one has failed where failed() is not 0.
@@ -82,6 +83,13 @@ class Executor {
   using Trace = std::vector<const LaunchState*>;
   class Turn;
 
+  // Some steps as one graph, and the launches in it.
+  struct Captured {
+    std::unique_ptr<Graph> graph;
+    Trace trace;
+    int64_t steps = 0;
+  };
+
   using Place = UploadTarget;
   static Status find_place(const PlaceSpec& spec, const ArenaMap& arenas, const char* what, Place* out);
 
@@ -90,20 +98,27 @@ class Executor {
   // Everything that a step does before its launches; start() makes this executor the active one too.
   Status ready(const Batch& batch, void* stream);
   Status start(const Batch& batch, void* stream);
-  void count_step();
+  void count_steps(int64_t steps);
   Status enqueue_one(const PreparedLaunch& launch, void* stream, void* branch = nullptr);
-  // Enqueues the step once; `trace` gets the kernels that were enqueued, without allocating.
-  Status enqueue(void* stream, Trace* trace);
+  // Enqueues the step once; `trace` gets the kernels that were enqueued behind what it has, without
+  // allocating where there is room. A `later` step goes without the launches that are `once`.
+  Status enqueue(void* stream, bool later, Trace* trace);
   // The same into the open capture, on the streams of branches.
-  Status enqueue_branches(BranchStreams& streams, Trace* trace);
+  Status enqueue_branches(BranchStreams& streams, bool later, Trace* trace);
+  // Records so many steps as one graph.
+  Status record(int64_t steps, bool later, BranchStreams* streams, Captured* out);
+  // How many steps are worth a graph of their own; 0: none.
+  int64_t many_steps() const;
 
   Device& device_;
   const ArenaMap arenas_;  // kept alive: the launches hold addresses in them
   const std::vector<PreparedLaunch> launches_;
   const BranchOrder order_;
-  std::unique_ptr<Graph> graph_;
+  const bool has_once_;  // whether a launch is in the first step of a replay only
+  Captured first_;       // one whole step
+  Captured later_;       // one step behind another; without a graph where that is the same
+  Captured many_;        // several such steps; without a graph where that is not worth it
   Trace run_trace_;
-  Trace graph_trace_;
   const Trace* last_trace_ = &run_trace_;
   const volatile int64_t* const status_;  // the host's copy; null without checks
   const size_t inputs_;                   // how many entries a batch has

@@ -190,6 +190,7 @@ Status prepare(const LaunchSpec& spec, size_t position, Device& device, const Ar
   AICF_TRY(prepare_op(spec, op, device.target(), &kernel, &out->launch));
   AICF_TRY(place_statuses(spec, arenas, kernel, &out->context));
   AICF_TRY(place_branch(spec, device, &out->order));
+  out->once = spec.once;
   out->place = spec.str(position);
   return place_workspace(spec, arenas, kernel.workspace, op, &out->context);
 }

@@ -42,6 +42,7 @@ struct LaunchSpec {
   std::optional<SlotSpec> unless;  // the status that skips the launch
   std::vector<size_t> after;       // positions of the launches that must be complete before this one
   int64_t branch = 0;              // of a captured graph
+  bool once = false;               // in the first step of a replay only: the others keep its results
 
   // "launch @k3 (relu, kernel relu_cpu; model.py:12, encoder.3.act: ReLU)"; the position where there is no
   // symbol
@@ -53,6 +54,7 @@ struct PreparedLaunch {
   LaunchPointer launch;
   LaunchContext context;  // without a stream
   Branched order;
+  bool once = false;
   std::string place;  // LaunchSpec::str(), for errors
 };
 

@@ -34,7 +34,7 @@ Launch = dict[str, Any]
 
 COUNTS = {
     OpKind.Advance: ((1, 0, 0, 0, 0), (1, 0, 0)),
-    OpKind.SgdStep: ((1,) * 8, (1, 1)),
+    OpKind.SgdStep: ((1,) * 8, (1, 1, 0)),
 }
 """Of the ops with optional operands, as the plan here uses them."""
 

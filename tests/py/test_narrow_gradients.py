@@ -68,7 +68,7 @@ def test_large_tensors_of_any_size(types: str, device: str) -> None:
     g = narrow(make, shapes, types)
     scalars: list[Array] = [np.array(s) for s in (1e-3, 0.9, 0.999, 1e-8, 0.1)]
     scalars += [np.full(count, 1.5), np.full(count, 2.5)]
-    counts: Counts = ((count,) * 4 + (0,) + (1,) * 7, (count,) * 3 + (0,))
+    counts: Counts = ((count,) * 4 + (0,) + (1,) * 7, (count,) * 3 + (0, 0))
     outputs = [make.out(*shape) for shape in shapes] * 3
     attrs: dict[str, Any] = {"groups": [0] * count, "indices": list(range(count))}
     kernel = "adam_step_cpu" if device == "cpu" else "adam_step_f32"

@@ -73,6 +73,7 @@ def test_a_plan_is_plain_data() -> None:
         "attrs": {},
         "after": [],
         "branch": 0,
+        "once": False,
         "workspace": None,
         "unless": None,
         "origin": "<text>:14",

@@ -124,7 +124,7 @@ def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> N
     """Nothing is read before it is written or after it is lost; results are written; updates happen once.
 
     A workspace is garbage when its launch is done. A value of this step is overwritten only by a launch that
-    works in place on it. The memory of one slot may be written part by part.
+    works in place on it, or keeps a copy (copies.py). The memory of one slot may be written part by part.
     """
     writer: dict[str, LaunchOp] = {}
     lost: dict[str, LaunchOp] = {}
@@ -156,7 +156,7 @@ def check_values(launches: Sequence[LaunchOp], slots: Mapping[str, SlotOp]) -> N
                     launch,
                     f"@{launch.symbol} writes @{name}, which @{first} has already updated in this step",
                 )
-            if root.symbol in writer and root.symbol not in read:
+            if root.role.data != "copy" and root.symbol in writer and root.symbol not in read:
                 refuse(
                     launch,
                     f"@{launch.symbol} writes @{name}, which holds the result of @{writer[root.symbol].symbol}:"

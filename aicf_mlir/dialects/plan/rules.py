@@ -10,6 +10,7 @@ from itertools import pairwise
 from math import prod
 
 from aicf_mlir.dialects.plan.branches import check_branches
+from aicf_mlir.dialects.plan.copies import check_copies
 from aicf_mlir.dialects.plan.hazards import memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import check_launches, refuse
@@ -38,6 +39,7 @@ def check_program(program: ProgramOp) -> None:
         check_peak(program, arenas)
         check_disjoint(slot for slot in slots.values() if slot.role.data != "temp")
     check_launches(program, planned)
+    check_copies(program)
     check_branches(program)
     check_status(program)
 

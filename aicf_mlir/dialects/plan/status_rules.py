@@ -39,7 +39,7 @@ def check_launch(launch: LaunchOp, slots: Mapping[str, SlotOp], status: str | No
     if any(slots[name].role.data == "status" for name in launch.writes) and launch.op.data not in CHECKS:
         refuse(launch, f"@{launch.symbol} writes a status; only {' and '.join(CHECKS)} tell the host of it")
     kept = [name for name in launch.writes if slots[name].role.data in KEPT_ROLES]
-    other = [name for name in launch.writes if name not in kept]
+    other = [name for name in launch.writes if name not in kept and slots[name].role.data != "copy"]
     if launch.status is not None and other:
         refuse(
             launch,

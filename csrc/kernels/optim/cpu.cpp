@@ -59,6 +59,16 @@ void with_gradient_type(DType gradient, F&& f) {
   f(TypeTag<T>{});
 }
 
+// Writes the new values of a part of p, `count` from `begin` on, to its copy.
+void copy_part(const TensorUpdate& update, int64_t begin, int64_t count, const float* values) {
+  const auto copy = [&](auto tag) {
+    using G = typename decltype(tag)::type;
+    G* to = static_cast<G*>(update.copy) + begin;
+    for (int64_t i = 0; i < count; ++i) to[i] = narrow<G>(values[i]);
+  };
+  update.copied == DType::F16 ? copy(TypeTag<Half>{}) : copy(TypeTag<BFloat16>{});
+}
+
 // Calls `loop(rule, count, from, to)` for parts of all tensors, in the compute type, side by side where that
 // pays; `to` of g is null. All tensors are one loop: with one for each, threads would wait at the end of
 // each.
@@ -89,6 +99,8 @@ void for_each_part(const std::vector<TensorUpdate>& tensors, const std::vector<R
         }
       }
       loop(rules[index], count, from, to);
+      if constexpr (std::is_same_v<T, float>)
+        if (update.copy) copy_part(update, begin + start, count, to[0]);
       for (size_t s = 0; s < STATES; ++s)
         if (s != 1) new_parts[s].store(target(s), count);
     });

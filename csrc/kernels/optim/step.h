@@ -12,6 +12,7 @@
 namespace aicf {
 
 inline const Attr<std::vector<int64_t>> kGroups{"groups", std::nullopt}, kIndices{"indices", std::nullopt};
+inline const Attr<std::vector<int64_t>> kCopied{"copied", std::nullopt};
 constexpr Attr<bool> kMaximize{"maximize", false}, kNesterov{"nesterov", false},
     kDecoupled{"decoupled", false};
 
@@ -25,12 +26,14 @@ struct TensorUpdate {
   std::array<const void*, kMostScalars> scalars{};
   int64_t numel = 0;
   DType gradient = DType::F32;  // the type of g's elements
+  void* copy = nullptr;         // where the new p is written as `copied`, f16 or bf16, as well; may be null
+  DType copied = DType::F32;
 };
 
 // sgd_step and adam_step, read once. Tensors without elements are left out.
 struct Updates {
   DType dtype = DType::F32;
-  bool mixed = false;  // some g is of f16 or bf16, and all else of f32
+  bool mixed = false;  // some g is of f16 or bf16, or some p is copied; all else is of f32
   std::vector<TensorUpdate> tensors;
   bool has_state = false;  // the optional one: SGD's momentum buffer, Adam's maximum
   bool nesterov = false, decoupled = false, maximize = false;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/optim/step.h"
 
 namespace aicf {
@@ -14,6 +16,7 @@ const void* scalar_address(const TensorDesc& scalar, int64_t index) {
 // `states` begin with p and g; each but g has a result of its name. `scalars` have one tensor a group.
 Updates read_updates(const OpDesc& op, const OperandNames& states, const OperandNames& scalars) {
   const std::vector<int64_t>&groups = op.attrs.get(kGroups), &indices = op.attrs.get(kIndices);
+  const std::vector<int64_t>& copied = op.attrs.get(kCopied);  // ascending
   Updates updates;
   updates.dtype = op.in("p").dtype;
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -28,7 +31,13 @@ Updates read_updates(const OpDesc& op, const OperandNames& states, const Operand
       update.scalars[k] = scalar_address(op.ins(scalars[k])[static_cast<size_t>(groups[i])],
                                          indices.empty() ? 0 : indices[i]);
     update.gradient = op.ins(states[1])[i].dtype;
-    updates.mixed |= update.gradient != updates.dtype;
+    const auto copy = std::lower_bound(copied.begin(), copied.end(), static_cast<int64_t>(i));
+    if (copy != copied.end() && *copy == static_cast<int64_t>(i)) {
+      const TensorDesc& target = op.outs("copy")[static_cast<size_t>(copy - copied.begin())];
+      update.copy = target.data;
+      update.copied = target.dtype;
+    }
+    updates.mixed |= update.gradient != updates.dtype || update.copy;
     updates.tensors.push_back(update);
   }
   updates.maximize = op.attrs.get(kMaximize);

@@ -108,6 +108,30 @@ Status check_tensors(const OpDesc& op, const std::vector<const char*>& states) {
   return Status::ok();
 }
 
+// copied: which parameters, ascending and of f32, are written as f16 or bf16 too, each to its `copy`.
+Status check_copies(const OpDesc& op) {
+  const std::vector<int64_t>& copied = op.attrs.get(kCopied);
+  const Tensors p = op.ins("p"), copies = op.outs("copy");
+  if (copied.size() != copies.size())
+    return refuse(op, "copied: expected a parameter for each of ", copies.size(), " copies, got ",
+                  copied.size());
+  for (size_t i = 0; i < copied.size(); ++i) {
+    const int64_t least = i ? copied[i - 1] + 1 : 0;
+    if (copied[i] < least || copied[i] >= static_cast<int64_t>(p.size()))
+      return refuse(op, "copied: expected ascending numbers from 0 to ", static_cast<int64_t>(p.size()) - 1,
+                    ", got ", copied[i], " at ", i);
+    const TensorDesc &from = p[static_cast<size_t>(copied[i])], &to = copies[i];
+    const std::string name = "copy[" + std::to_string(i) + "]";
+    if (from.dtype != DType::F32 || (to.dtype != DType::F16 && to.dtype != DType::BF16))
+      return refuse(op, name, ": expected f16 or bf16 of a parameter of f32, got ", to.str(), " of ",
+                    from.str());
+    TensorDesc want = from;
+    want.dtype = to.dtype;
+    AICF_TRY(expect_tensor(op, name.c_str(), to, want));
+  }
+  return Status::ok();
+}
+
 // One scalar a group.
 Status check_scalars(const OpDesc& op, const std::vector<const char*>& names) {
   for (const char* name : names) {
@@ -129,6 +153,7 @@ Status check_vectors(const OpDesc& op, const char* name, DType dtype) {
 
 Status check_sgd_step(const OpDesc& op) {
   AICF_TRY(check_groups(op));
+  AICF_TRY(check_copies(op));
   AICF_TRY(check_scalars(op, {"lr", "weight_decay"}));
   if (op.has_in("buf")) {
     AICF_TRY(check_tensors(op, {"p", "g", "buf"}));
@@ -146,6 +171,7 @@ Status check_sgd_step(const OpDesc& op) {
 
 Status check_adam_step(const OpDesc& op) {
   AICF_TRY(check_groups(op));
+  AICF_TRY(check_copies(op));
   AICF_TRY(check_scalars(op, {"lr", "beta1", "beta2", "eps", "weight_decay"}));
   std::vector<const char*> states = {"p", "g", "m", "v"};
   if (op.has_in("vmax")) states.push_back("vmax");
@@ -172,7 +198,8 @@ constexpr KernelVariant kVariants[] = {
 
 constexpr const char* kNumerics =
     "scalars combined in f64 and rounded once, the update in f32 (f64 for f64); torch's single-tensor "
-    "formulas; a gradient of f16 or bf16 beside a parameter of f32 is widened, which is exact";
+    "formulas; a gradient of f16 or bf16 beside a parameter of f32 is widened, which is exact; copy is the "
+    "new value of the parameters that copied names, rounded";
 
 }  // namespace
 
@@ -188,31 +215,32 @@ static const Family family([](KernelRegistry& registry) {
                {{"step", "step"}},
                "corrections in f64",
                check_advance});
-  registry.add(
-      OpSchema{29,
-               "SgdStep",
-               "sgd_step",
-               "SGD over many tensors: groups says which scalars each has, indices which element of step",
-               {many("p"), many("g"), many("buf"), many("lr"), many("weight_decay"), many("momentum"),
-                many("dampening"), many("step")},
-               {many("p"), many("buf")},
-               {required(kGroups), optional(kIndices), optional(kNesterov), optional(kMaximize)},
-               {{"p", "p"}, {"buf", "buf"}},
-               kNumerics,
-               check_sgd_step});
-  registry.add(
-      OpSchema{30,
-               "AdamStep",
-               "adam_step",
-               "Adam over many tensors: groups says which scalars each has, indices which element of the "
-               "corrections",
-               {many("p"), many("g"), many("m"), many("v"), many("vmax"), many("lr"), many("beta1"),
-                many("beta2"), many("eps"), many("weight_decay"), many("bc1_inv"), many("bc2_inv")},
-               {many("p"), many("m"), many("v"), many("vmax")},
-               {required(kGroups), required(kIndices), optional(kDecoupled), optional(kMaximize)},
-               {{"p", "p"}, {"m", "m"}, {"v", "v"}, {"vmax", "vmax"}},
-               kNumerics,
-               check_adam_step});
+  registry.add(OpSchema{
+      29,
+      "SgdStep",
+      "sgd_step",
+      "SGD over many tensors: groups says which scalars each has, indices which element of "
+      "step",
+      {many("p"), many("g"), many("buf"), many("lr"), many("weight_decay"), many("momentum"),
+       many("dampening"), many("step")},
+      {many("p"), many("buf"), any("copy")},
+      {required(kGroups), optional(kIndices), optional(kNesterov), optional(kMaximize), optional(kCopied)},
+      {{"p", "p"}, {"buf", "buf"}},
+      kNumerics,
+      check_sgd_step});
+  registry.add(OpSchema{
+      30,
+      "AdamStep",
+      "adam_step",
+      "Adam over many tensors: groups says which scalars each has, indices which element of the "
+      "corrections",
+      {many("p"), many("g"), many("m"), many("v"), many("vmax"), many("lr"), many("beta1"), many("beta2"),
+       many("eps"), many("weight_decay"), many("bc1_inv"), many("bc2_inv")},
+      {many("p"), many("m"), many("v"), many("vmax"), any("copy")},
+      {required(kGroups), required(kIndices), optional(kDecoupled), optional(kMaximize), optional(kCopied)},
+      {{"p", "p"}, {"m", "m"}, {"v", "v"}, {"vmax", "vmax"}},
+      kNumerics,
+      check_adam_step});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 });
 

@@ -157,7 +157,7 @@
 
 %x = "test.op"() : () -> tensor<8x8xf32>
 // expected-error@below {{sgd_step: p': expected 1 tensor, as many as p has, got 2}}
-%y, %z = "kernel.sgd_step"(%x, %x) <{operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0>, resultSegmentSizes = array<i32: 2, 0>}> {groups = array<i64: 0>} : (tensor<8x8xf32>, tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>)
+%y, %z = "kernel.sgd_step"(%x, %x) <{operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0>, resultSegmentSizes = array<i32: 2, 0, 0>}> {groups = array<i64: 0>} : (tensor<8x8xf32>, tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>)
 
 // -----
 

@@ -18,7 +18,7 @@ plan.program @p target "cpu" {
 // -----
 
 plan.program @p target "cpu" peak 0 {
-  // expected-error@below {{an arena is named after a role, one of input, param, buffer, state, meta, status, const, grad, temp, output; got @mine}}
+  // expected-error@below {{an arena is named after a role, one of input, param, buffer, state, meta, status, const, grad, temp, copy, output; got @mine}}
   plan.arena @mine 256
 }
 
@@ -32,7 +32,7 @@ plan.program @p target "cpu" peak 100 {
 // -----
 
 plan.program @p target "cpu" {
-  // expected-error@below {{the role of @x must be one of input, param, buffer, state, meta, status, const, grad, temp, output; got weight}}
+  // expected-error@below {{the role of @x must be one of input, param, buffer, state, meta, status, const, grad, temp, copy, output; got weight}}
   plan.slot @x : memref<4xf32> weight "x"
 }
 

@@ -1,0 +1,134 @@
+"""Slots of role copy: parameters in the narrow type that a step computes with, which last from step to step.
+
+A cast of a param fills such a slot. The launch that updates the param writes the new value there as well, rounded alike; so a
+replay casts in its first step only, where the host may have changed the param, and a launch of copies alone is `once`.
+Whoever runs every launch in every step computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+from aicf_mlir.dialects.plan.launch import LaunchOp
+from aicf_mlir.dialects.plan.launch_rules import refuse
+from aicf_mlir.dialects.plan.memory import SlotOp
+from aicf_mlir.dialects.plan.program import ProgramOp
+from aicf_mlir.dialects.scalar import Bodies, bodies_of
+from aicf_mlir.ir.body import Body
+
+COPY = "copy"
+"""The role."""
+
+NARROW = ("f16", "bf16")
+SOURCES = ("param", "buffer")
+"""The roles of what is copied: what a step alone changes while it is replayed."""
+
+
+class Cast(NamedTuple):
+    """Slots: what is read, and where it is written in another type."""
+
+    source: str
+    result: str
+
+
+def casts_of(launch: LaunchOp, slots: Mapping[str, SlotOp], bodies: Bodies) -> list[Cast] | None:
+    """What `launch` casts from f32 to f16 or bf16, tensor by tensor; None for one that does anything else."""
+    pairs = list(zip(launch.reads, launch.writes, strict=False))
+    if len(launch.reads) != len(launch.writes) or not pairs or launch.status is not None:
+        return None
+    for source, result in pairs:
+        (element, shape), (narrow, other) = slots[source].spec, slots[result].spec
+        dense = slots[source].layout is None and slots[result].layout is None
+        if element != "f32" or narrow not in NARROW or prod(shape) != prod(other) or not dense:
+            return None
+    if launch.op.data in ("map", "map_each"):
+        if launch.body is None or not all(
+            is_cast(bodies[launch.body], slots[result].spec[0]) for _, result in pairs
+        ):
+            return None
+    elif launch.op.data != "copy":
+        return None
+    return [Cast(*pair) for pair in pairs]
+
+
+def is_cast(body: Body, narrow: str) -> bool:
+    """Whether a body does nothing but round to `narrow`, as writing its result does."""
+    if body.args != ("f32",) or body.results != (len(body.lines),):
+        return False
+    return all(
+        line.args == (number,) and (line.op, line.type) in (("arith.truncf", narrow), ("arith.extf", "f32"))
+        for number, line in enumerate(body.lines)
+    )
+
+
+def twins_of(launch: LaunchOp, bodies: Bodies) -> dict[str, str]:
+    """The slots where a launch writes a value that it also writes, as f32, to another one: that one by each."""
+    if "copied" in launch.values and launch.outs.get(COPY):
+        copied, p = launch.values["copied"], launch.outs["p"]
+        assert isinstance(copied, Sequence)
+        return {
+            slot: p[number]
+            for slot, number in zip(launch.outs[COPY], copied, strict=True)
+            if isinstance(number, int)
+        }
+    found: dict[str, str] = {}
+    if launch.body is not None and "y" in launch.outs:
+        values = bodies[launch.body].results
+        for first in range(0, len(launch.writes), len(values)):
+            own = dict(zip(launch.writes[first : first + len(values)], values, strict=True))
+            for slot, value in own.items():
+                others = [other for other, same in own.items() if same == value and other != slot]
+                if others:
+                    found[slot] = others[0]
+    return found
+
+
+def is_once(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> bool:
+    """Whether a replay runs `launch` in its first step only."""
+    return bool(launch.writes) and all(slots[name].role.data == COPY for name in launch.writes)
+
+
+def check_copies(program: ProgramOp) -> None:
+    """Raise VerifyException at the first slot of role copy that is not a cast which what updates its source keeps."""
+    slots, launches = program.slots, program.launches
+    copies = [slot for slot in slots.values() if slot.role.data == COPY and slot.alias is None]
+    bodies = bodies_of(program) if copies else None
+    for slot in copies:
+        assert bodies is not None
+        writers = [launch for launch in launches if slot.symbol in roots(launch.writes, slots)]
+        if not writers:
+            refuse(slot, f"no launch writes @{slot.symbol}")
+        first, *later = writers
+        made = dict(_reversed(casts_of(first, slots, bodies) or []))
+        source = made.get(slot.symbol)
+        if source is None or not is_once(first, slots) or slots[source].role.data not in SOURCES:
+            refuse(
+                first,
+                f"@{first.symbol} writes @{slot.symbol}: expected a launch that casts {' or '.join(SOURCES)} slots to"
+                f" slots of role {COPY} and does nothing else",
+            )
+        updates = [launch for launch in launches if slots[source].root in roots(launch.writes, slots)]
+        for launch in updates:
+            twin = twins_of(launch, bodies).get(slot.symbol)
+            if twin is None or slots[twin].root != slots[source].root:
+                refuse(
+                    launch,
+                    f"@{launch.symbol} writes @{source}: expected the same value in its {COPY} @{slot.symbol}",
+                )
+        for launch in later:
+            if launch not in updates:
+                refuse(
+                    launch,
+                    f"@{launch.symbol} writes @{slot.symbol}, the {COPY} of @{source}, which it does not update",
+                )
+
+
+def roots(names: Sequence[str], slots: Mapping[str, SlotOp]) -> set[str]:
+    """The owners of the memory of some slots."""
+    return {slots[name].root for name in names}
+
+
+def _reversed(casts: Sequence[Cast]) -> list[tuple[str, str]]:
+    return [(result, source) for source, result in casts]

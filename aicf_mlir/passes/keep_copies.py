@@ -1,0 +1,210 @@
+"""Casts of parameters are kept: what updates a parameter writes its f16 or bf16 too, and a replay casts once.
+
+Mixed precision casts each parameter in each step. Here the result of such a cast becomes a slot of role copy, which lasts
+from step to step (`dialects/plan/copies.py`), and the update writes it beside the parameter: 2 bytes an element, where the
+cast moves 6 and is a launch. The first step of every call casts all the same, since the host may have changed anything.
+
+A cast stays as it is where something reads it behind the update, or where the launch that updates cannot write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.passes import ModulePass
+
+from aicf_mlir.dialects.generated import Selection
+from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
+from aicf_mlir.dialects.plan.copies import COPY, SOURCES, Cast, casts_of, roots
+from aicf_mlir.dialects.plan.hazards import order_launches
+from aicf_mlir.dialects.plan.kernels import use_of
+from aicf_mlir.errors import PlanError
+from aicf_mlir.passes.fuse import drop_unread_bodies
+
+
+class Keeper:
+    """The copies of one plan without addresses."""
+
+    def __init__(self, program: ProgramOp):
+        self.program = program
+        self.slots = program.slots
+        self.launches = program.launches
+        self.position = {launch: number for number, launch in enumerate(self.launches)}
+        self.selection = Selection(program.parent_op(), program.target.data)
+        self.bodies = self.selection.bodies
+
+    def run(self) -> None:
+        """Give the copies that can be kept their role, and have the updates write them."""
+        found = {launch: self.lasting(launch) for launch in self.launches}
+        by_update: dict[LaunchOp, list[Cast]] = {}
+        kept: set[Cast] = set()
+        for cast in (cast for casts in found.values() for cast in casts):
+            if (update := self.update_of(cast)) is None:
+                kept.add(cast)
+            else:
+                by_update.setdefault(update, []).append(cast)
+        for update, casts in by_update.items():
+            if (made := self.with_copies(update, casts)) is not None:
+                self.put([made], update)
+                kept.update(casts)
+        for launch, casts in found.items():
+            if lasting := [cast for cast in casts if cast in kept]:
+                self.make_once(launch, lasting)
+        if kept:
+            order_launches(self.program.launches, self.slots)
+
+    def lasting(self, launch: LaunchOp) -> list[Cast]:
+        """What `launch` casts that may last: nothing else writes it, and nothing reads it behind the update."""
+        if launch.op.data not in ("copy", "map", "map_each"):
+            return []
+        casts = casts_of(launch, self.slots, self.bodies) or []
+        return [cast for cast in casts if self.may_last(launch, cast)]
+
+    def may_last(self, launch: LaunchOp, cast: Cast) -> bool:
+        """Whether source and result are memory of their own, in the right order."""
+        source, result = self.slots[cast.source], self.slots[cast.result]
+        if source.role.data not in SOURCES or result.role.data != "temp":
+            return False
+        if source.alias is not None or result.alias is not None:
+            return False
+        used = [other for other in self.launches if result.symbol in roots(other.touched, self.slots)]
+        written = [other for other in used if result.symbol in roots(other.writes, self.slots)]
+        updates = self.writers(cast.source)
+        last = self.position[used[-1]]
+        return written == [launch] and len(updates) <= 1 and all(self.position[u] > last for u in updates)
+
+    def writers(self, slot: str) -> list[LaunchOp]:
+        """The launches that write the memory of a slot."""
+        return [launch for launch in self.launches if slot in roots(launch.writes, self.slots)]
+
+    def update_of(self, cast: Cast) -> LaunchOp | None:
+        """What updates the source of a cast; None where nothing does."""
+        return next(iter(self.writers(cast.source)), None)
+
+    def with_copies(self, update: LaunchOp, casts: Sequence[Cast]) -> LaunchOp | None:
+        """A launch that does what `update` does and writes the results of `casts`; None where there is none."""
+        by_source = {cast.source: cast.result for cast in casts}
+        if len(by_source) < len(casts) or any(source not in update.writes for source in by_source):
+            return None
+        schema = update.schema
+        if schema is not None and any(row.name == COPY for row in schema.outputs):
+            return self.of_kernel(update, by_source)
+        if update.op.data in ("map", "map_each", "gemm_map"):
+            return self.of_body(update, by_source)
+        return None
+
+    def of_kernel(self, update: LaunchOp, by_source: Mapping[str, str]) -> LaunchOp | None:
+        """Of a kernel of the runtime, which has a result for them."""
+        outs, p = {name: list(slots) for name, slots in update.outs.items()}, update.outs["p"]
+        if outs.get(COPY) or any(source not in p for source in by_source):
+            return None
+        copied = [number for number, slot in enumerate(p) if slot in by_source]
+        outs[COPY] = [by_source[p[number]] for number in copied]
+        return self.rewritten(update, outs, {**update.values, "copied": copied})
+
+    def of_body(self, update: LaunchOp, by_source: Mapping[str, str]) -> LaunchOp | None:
+        """Of a generated one, whose body gives the value of a result once more; of each segment alike."""
+        assert update.body is not None
+        body, writes = self.bodies[update.body], update.writes
+        written = len(body.results)
+        wanted = [
+            [slot in by_source for slot in writes[i : i + written]] for i in range(0, len(writes), written)
+        ]
+        types = [self.slots[result].spec[0] for result in by_source.values()]
+        if any(row != wanted[0] for row in wanted) or len(set(types)) > 1:
+            return None
+        again = tuple(value for value, is_copied in zip(body.results, wanted[0], strict=True) if is_copied)
+        more = replace(body, results=(*body.results, *again))
+        symbol = self.bodies.symbol(more, f"{update.body}_copied")
+        outputs: list[str] = []
+        for i in range(0, len(writes), written):
+            own = writes[i : i + written]
+            outputs += [*own, *(by_source[slot] for slot in own if slot in by_source)]
+        values = {**update.values, "body": type(update.values["body"])(symbol)}
+        return self.rewritten(update, {"y": outputs}, values)
+
+    def rewritten(
+        self, launch: LaunchOp, outs: Mapping[str, Sequence[str]], values: Mapping[str, Any]
+    ) -> LaunchOp | None:
+        """`launch` with other results and attributes; None where that needs other memory to work in."""
+        return self.made(launch, launch.symbol, launch.ins, outs, values)
+
+    def made(
+        self,
+        launch: LaunchOp,
+        symbol: str,
+        ins: Mapping[str, Sequence[str]],
+        outs: Mapping[str, Sequence[str]],
+        values: Mapping[str, Any],
+    ) -> LaunchOp | None:
+        """A launch of the op of `launch` with a kernel of its own."""
+        schema = launch.schema
+        assert schema is not None
+        reads = [slot for row in schema.inputs for slot in ins.get(row.name, ())]
+        writes = [slot for row in schema.outputs for slot in outs.get(row.name, ())]
+        counts = (
+            tuple(len(ins.get(row.name, ())) for row in schema.inputs),
+            tuple(len(outs.get(row.name, ())) for row in schema.outputs),
+        )
+        given = counts if launch.counts is not None else None
+        new = LaunchOp(
+            symbol, "", launch.op.data, reads, writes, values, given, launch.scratch, launch.status
+        )
+        new.location = launch.location
+        kernel_id, workspace = self.selection.select(use_of(new, self.slots))
+        if workspace > (0 if launch.scratch is None else self.slots[launch.scratch].nbytes):
+            return None
+        new.kernel_id = StringAttr(kernel_id)
+        return new
+
+    def put(self, launches: Sequence[LaunchOp], old: LaunchOp) -> None:
+        """`launches` in the place of another."""
+        block = self.program.body.block
+        block.insert_ops_before(launches, old)
+        old.detach()
+        old.erase()
+
+    def make_once(self, launch: LaunchOp, lasting: Sequence[Cast]) -> None:
+        """Turn the results of `lasting` into copies, and leave the other casts of the launch to another one."""
+        results = {cast.result for cast in lasting}
+        for slot in self.slots.values():
+            if slot.root in results:
+                slot.role = StringAttr(COPY)
+        if len(lasting) == len(launch.writes):
+            return
+        casts = casts_of(launch, self.slots, self.bodies)
+        assert casts is not None
+        others = [cast for cast in casts if cast.result not in results]
+        taken = {op.symbol for op in self.program.launches}
+        symbol = next(
+            name for name in (f"k{number}" for number in range(len(taken) + 1)) if name not in taken
+        )
+        parts: list[LaunchOp] = []
+        for name, part in ((launch.symbol, lasting), (symbol, others)):
+            ins, outs = [cast.source for cast in part], [cast.result for cast in part]
+            values = {**launch.values, "segments": len(part)}
+            made = self.made(launch, name, {"x": ins}, {"y": outs}, values)
+            assert made is not None  # a map needs no memory to work in
+            parts.append(made)
+        self.put(parts, launch)
+
+
+@dataclass(frozen=True)
+class KeepCopiesPass(ModulePass):
+    """Cast parameters to f16 and bf16 in the first step of a call only: their updates write the casts too."""
+
+    name = "keep-copies"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program in op.ops:
+            if not isinstance(program, ProgramOp):
+                continue
+            if program.arenas or program.peak is not None:
+                message = "copies are chosen before there are addresses; run keep-copies before plan-memory"
+                program.emit_error(message, PlanError(message))
+            Keeper(program).run()
+        drop_unread_bodies(op)

@@ -1,0 +1,83 @@
+// RUN: aicf-opt %s --select-kernels --bufferize --keep-copies --split-input-file | filecheck %s
+
+// The cast of a param lasts: its slot is a copy, and the update writes the new value there too. The cast of the batch does not.
+// CHECK-LABEL: plan.program @kept target "cpu" {
+// CHECK:         plan.slot @w16 : memref<4x4xbf16> copy
+// CHECK-NEXT:    plan.slot @x16 : memref<4x4xbf16> temp
+// CHECK:         plan.launch @k0 "copy_cpu" copy x(@w) -> y(@w16)
+// CHECK-NEXT:    plan.launch @k1 "copy_cpu" copy x(@x) -> y(@x16)
+// CHECK:         plan.launch @k3 "sgd_step_cpu" sgd_step p(@w) g(@g) lr(@lr) weight_decay(@lr) -> p(@w) copy(@w16)
+// CHECK-NEXT:      {groups = array<i64: 0>, copied = array<i64: 0>} after @k2
+func.func @kept(
+    %x: tensor<4x4xf32> {aicf.role = "input", aicf.name = "x"},
+    %w: tensor<4x4xf32> {aicf.role = "param", aicf.name = "w"},
+    %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"})
+    -> (tensor<4x4xf32> {aicf.role = "update", aicf.name = "w"}) {
+  %w16 = kernel.copy x(%w) : (tensor<4x4xf32>) -> tensor<4x4xbf16>
+  %x16 = kernel.copy x(%x) : (tensor<4x4xf32>) -> tensor<4x4xbf16>
+  %g = kernel.gemm a(%x16) b(%w16) : tensor<4x4xbf16>
+  %w1 = kernel.sgd_step p(%w) g(%g) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4x4xf32>, tensor<4x4xbf16>, tensor<f64>, tensor<f64>) -> tensor<4x4xf32>
+  func.return %w1 : tensor<4x4xf32>
+}
+
+// -----
+
+// What nothing updates lasts without more; of casts in one launch those that do not last are left to another one.
+// CHECK-LABEL: plan.program @apart
+// CHECK:         plan.slot @w16 : memref<4xbf16> copy
+// CHECK-NEXT:    plan.slot @x16 : memref<4xbf16> temp
+// CHECK:         plan.launch @k0 "{{gen_map_each_[0-9a-f]+}}" map_each x(@w) -> y(@w16) {body = @narrow, segments = 1}
+// CHECK-NEXT:    plan.launch @k2 "{{gen_map_each_[0-9a-f]+}}" map_each x(@x) -> y(@x16) {body = @narrow, segments = 1}
+// CHECK-NEXT:    plan.launch @k1 "add_cpu" add x(@w16) y(@x16) -> z(@y) after @k0, @k2
+scalar.body @narrow(%0: f32) -> f32 {
+  scalar.yield %0 : f32
+}
+func.func @apart(
+    %x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"},
+    %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xbf16> {aicf.role = "output", aicf.name = "y"}) {
+  %w16, %x16 = kernel.map_each x(%w, %x) {body = @narrow, segments = 2} : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xbf16>, tensor<4xbf16>)
+  %y = kernel.add x(%w16) y(%x16) : tensor<4xbf16>
+  func.return %y : tensor<4xbf16>
+}
+
+// -----
+
+// An update that is generated gives its value once more.
+// CHECK-LABEL: scalar.body @moved_copied(%0: f32, %1: f32) -> (f32, f32) {
+// CHECK-NEXT:    %2 = arith.subf %0, %1 : f32
+// CHECK-NEXT:    scalar.yield %2, %2 : f32, f32
+// CHECK-LABEL: plan.program @generated
+// CHECK:         plan.slot @w16 : memref<4x4xf16> copy
+// CHECK:         map x(@w, @g) -> y(@w, @w16) {body = @moved_copied, shape = array<i64: 4, 4>}
+scalar.body @moved(%0: f32, %1: f32) -> f32 {
+  %2 = arith.subf %0, %1 : f32
+  scalar.yield %2 : f32
+}
+func.func @generated(%w: tensor<4x4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4x4xf32> {aicf.role = "update", aicf.name = "w"}) {
+  %w16 = kernel.copy x(%w) : (tensor<4x4xf32>) -> tensor<4x4xf16>
+  %g = kernel.gemm a(%w16) b(%w16) : tensor<4x4xf16>
+  %w1 = kernel.map x(%w, %g) {body = @moved, shape = array<i64: 4, 4>} : (tensor<4x4xf32>, tensor<4x4xf16>) -> tensor<4x4xf32>
+  func.return %w1 : tensor<4x4xf32>
+}
+
+// -----
+
+// Something reads the cast behind the update, or nothing writes a copy beside the new value: then it stays as it is.
+// CHECK-LABEL: plan.program @read_later
+// CHECK:         plan.slot @w16 : memref<4xbf16> temp
+// CHECK-LABEL: plan.program @another_type
+// CHECK:         plan.slot @w16 : memref<4xbf16> temp
+func.func @read_later(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %lr: tensor<f64> {aicf.role = "meta", aicf.name = "lr"})
+    -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<4xbf16> {aicf.role = "output", aicf.name = "y"}) {
+  %w16 = kernel.copy x(%w) : (tensor<4xf32>) -> tensor<4xbf16>
+  %w1 = kernel.sgd_step p(%w) g(%w16) lr(%lr) weight_decay(%lr) {groups = array<i64: 0>} : (tensor<4xf32>, tensor<4xbf16>, tensor<f64>, tensor<f64>) -> tensor<4xf32>
+  %y = kernel.relu x(%w16) : tensor<4xbf16>
+  func.return %w1, %y : tensor<4xf32>, tensor<4xbf16>
+}
+func.func @another_type(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"})
+    -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}, tensor<4xbf16> {aicf.role = "output", aicf.name = "y"}) {
+  %w16 = kernel.copy x(%w) : (tensor<4xf32>) -> tensor<4xbf16>
+  %y = kernel.relu x(%w16) : tensor<4xbf16>
+  %w1 = kernel.add x(%w) y(%x) : tensor<4xf32>
+  func.return %w1, %y : tensor<4xf32>, tensor<4xbf16>
+}

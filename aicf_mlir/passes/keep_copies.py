@@ -23,6 +23,7 @@ from aicf_mlir.dialects.plan.copies import COPY, SOURCES, Cast, casts_of, roots
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.kernels import use_of
 from aicf_mlir.errors import PlanError
+from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.passes.fuse import drop_unread_bodies
 
 
@@ -124,7 +125,7 @@ class Keeper:
         for i in range(0, len(writes), written):
             own = writes[i : i + written]
             outputs += [*own, *(by_source[slot] for slot in own if slot in by_source)]
-        values = {**update.values, "body": type(update.values["body"])(symbol)}
+        values = {**update.values, "body": Symbol(symbol)}
         return self.rewritten(update, {"y": outputs}, values)
 
     def rewritten(

@@ -1,6 +1,6 @@
 """Launches every CUDA kernel on ragged cases, for compute-sanitizer: each operand is one allocation.
 
-    compute-sanitizer --tool memcheck python tests/gpu/sanitized_kernels.py [--each N] [--only TEXT ...]
+    compute-sanitizer --tool memcheck python tests/gpu/sanitized_kernels.py [--each N] [--only TEXT ...] [--without TEXT ...]
 
 A caching allocator would hide a write past the end of a tensor; here the sanitizer knows every end to the
 byte. What the kernels compute is judged by the kernel tests; this only runs them.
@@ -60,11 +60,15 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="*", default=[""], help="kernels whose name contains one of these texts"
     )
+    parser.add_argument("--without", nargs="*", default=[], help="and none of these")
     arguments = parser.parse_args()
     target = _C.target_of("cuda:0")
     kernels = launches = 0
     for kernel in _C.kernel_variants():
-        if kernel["device"] != "cuda" or not any(text in kernel["name"] for text in arguments.only):
+        name = kernel["name"]
+        if kernel["device"] != "cuda" or not any(text in name for text in arguments.only):
+            continue
+        if any(text in name for text in arguments.without):
             continue
         kernels += 1
         chosen = list(supported(kernel, target, partial(generated, kernel["op"])))[:: arguments.each]

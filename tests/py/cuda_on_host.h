@@ -74,11 +74,12 @@ inline unsigned short float_to_bfloat(float x) {
 inline float max_nan(float x, float y) { return x != x || y != y ? NAN : x == y ? (std::signbit(x) ? y : x) : x > y ? x : y; }
 inline float min_nan(float x, float y) { return x != x || y != y ? NAN : x == y ? (std::signbit(x) ? x : y) : x < y ? x : y; }
 
-enum class Wait { None, Warp, Block, Done };
+enum class Wait { None, Warp, Group, Block, Done };
 struct Fiber {
   jmp_buf place;
   std::vector<char> stack;
   Wait wait;
+  unsigned group = 0;  // threads of the barrier, where it waits for others of its group
   bool started = false;
 };
 static std::vector<Fiber> fibers;
@@ -157,6 +158,15 @@ static int run_grid(void (*kernel)(), unsigned blocks, unsigned threads, bool ba
         for (unsigned t = first; t < first + 32 && t < threads; ++t) warp = warp && fibers[t].wait == Wait::Warp;
         if (warp)
           for (unsigned t = first; t < first + 32 && t < threads; ++t) fibers[t].wait = Wait::None, ran = true;
+      }
+      for (unsigned first = 0; first < threads; first += 32) {
+        if (fibers[first].wait != Wait::Group || first % fibers[first].group != 0) continue;
+        const unsigned size = fibers[first].group;
+        bool group = first + size <= threads;
+        for (unsigned t = first; group && t < first + size; ++t)
+          group = fibers[t].wait == Wait::Group && fibers[t].group == size;
+        if (group)
+          for (unsigned t = first; t < first + size; ++t) fibers[t].wait = Wait::None, ran = true;
       }
       if (block && !all_done)
         for (unsigned t = 0; t < threads; ++t)

@@ -25,16 +25,22 @@ from aicf_mlir.codegen.kernel import Code, Phase, Tensor
 from aicf_mlir.ir.body import COMPUTE
 from aicf_mlir.ir.layouts import dense_strides
 
-Size = Literal["tiny", "small", "medium", "tall", "large", "wide"]
+Size = Literal["tiny", "few", "small", "medium", "broad", "tall", "large", "wide"]
 SIZES: dict[Size, tuple[int, int]] = {
     "tiny": (1, 1),
-    "small": (384, 384),
+    "few": (160, 160),
+    "small": (352, 384),
     "medium": (768, 768),
+    "broad": (512, 1024),
     "tall": (1024, 1024),
     "large": (1536, 1536),
     "wide": (2048, 2048),
 }
-"""Results of such sizes are computed by tiles of 16, 32, 64, 128 x 64, 128 and 128 x 256; in f32 of 16, 32 and 64."""
+"""Results of such sizes are computed by tiles of 16, 32, 64, 64, 128 x 64, 128 and 128 x 256; in f32 of 16 x 8, 16, 32,
+64 x 32, 64, and the rest 128 x 64. Of "few" those of sums of up to 128 terms by panels of 16 x 32, longer ones by panels of 16.
+"""
+ON_TENSOR_CORES: tuple[Size, ...] = ("tiny", "few", "small", "medium", "tall", "large", "wide")
+IN_REGISTERS: tuple[Size, ...] = ("tiny", "few", "small", "medium", "broad", "tall")
 
 TF32 = "tf32"
 """In the place of an element type: f32 that is rounded to TF32 as it is multiplied."""
@@ -250,10 +256,10 @@ TRANSPOSES = [(False, False), (False, True), (True, False), (True, True)]
 def tile_cases(target: str = "sm_90") -> Iterator[ProductCase]:
     """Every element type, tile and transposition, on ragged sizes: of 16 bytes, and of single elements."""
     rows: list[tuple[str, tuple[Size, ...]]] = [
-        ("f16", tuple(SIZES)),
-        ("bf16", tuple(SIZES)),
-        ("f32", ("tiny", "small", "large")),
-        (TF32, tuple(SIZES)),
+        ("f16", ON_TENSOR_CORES),
+        ("bf16", ON_TENSOR_CORES),
+        ("f32", IN_REGISTERS),
+        (TF32, ON_TENSOR_CORES),
         ("f64", ("small",)),
     ]
     for element, sizes in rows:
@@ -286,6 +292,11 @@ def other_cases(target: str = "sm_90") -> Iterator[ProductCase]:
             flags = "".join("nt"[t] for t in trans)
             yield case(f"totals {flags}", (70, 40, 100), trans, totals=True)
         yield case("totals alone", (70, 0, 100), (False, False), totals=True)
+        if element == "f32":
+            for size, trans in zip(IN_REGISTERS[1:], TRANSPOSES, strict=True):
+                yield case(f"totals {size}", (70, 40, 100), trans, totals=True, size=size)
+                yield case(f"totals {size} alone", (70, 0, 100), trans, totals=True, size=size)
+                yield case(f"totals {size} odd", (71, 41, 117), trans, totals=True, size=size)
         yield case("no k", (20, 24, 0), (False, False), batch=(1, 2))
         yield case("one", (1, 1, 1), (False, False))
         yield case("column", (77, 1, 300), (False, True))
@@ -314,6 +325,18 @@ def panel_cases(target: str = "sm_90") -> Iterator[ProductCase]:
         for trans in TRANSPOSES:
             flags = "".join("nt"[t] for t in trans)
             yield make(f"{element} panels {flags}", element, (24, 40, 328), trans, totals=True, target=target)
+            yield make(
+                f"{element} panels of 16 {flags}", element, (24, 40, 328), trans, size="few", target=target
+            )
+            yield make(
+                f"{element} panels of 16 x 32 {flags}",
+                element,
+                (70, 41, 128),
+                trans,
+                totals=True,
+                size="few",
+                target=target,
+            )
             odd = (25, 41, 265)  # whose rows end within 16 bytes, and begin at a multiple of them
             yield make(
                 f"{element} panels {flags} odd", element, odd, trans, gap=7, totals=True, target=target

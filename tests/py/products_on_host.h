@@ -8,6 +8,7 @@ struct alignas(8) float2 {
   float x, y;
 };
 inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 namespace aicf::gemm {
 
@@ -52,6 +53,27 @@ void wait_copies() {
     for (const Copy& copy : own.front()) take_place(copy);
     own.erase(own.begin());
   }
+}
+
+using SharedAddress = unsigned char*;
+inline SharedAddress shared_address(void* shared) { return static_cast<SharedAddress>(shared); }
+inline SharedAddress kept(SharedAddress x) { return x; }
+inline SharedAddress exchanged(SharedAddress x, unsigned distance) {
+  return reinterpret_cast<SharedAddress>(reinterpret_cast<uintptr_t>(x) ^ distance);
+}
+inline float4 read_four(SharedAddress from) {
+  if (!aligned(from, 16)) __builtin_trap();
+  return *reinterpret_cast<const float4*>(from);
+}
+inline void write_one(SharedAddress to, float x) {
+  if (!aligned(to, 4)) __builtin_trap();
+  *reinterpret_cast<float*>(to) = x;
+}
+template <int THREADS>
+void sync_group(int group) {
+  if (static_cast<int>(running) / THREADS != group) __builtin_trap();
+  fibers[running].group = THREADS;
+  wait_for(Wait::Group);
 }
 
 template <bool TRANSPOSED>

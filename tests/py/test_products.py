@@ -27,7 +27,14 @@ HERE = Path(__file__).parent
 INSTRUCTIONS = "kernels/gemm/device/instructions.cuh"
 PRODUCTS = [
     f"kernels/gemm/device/{name}.cuh"
-    for name in ("tensor_cores", "tensor_panels", "registers", "register_panels", "elements")
+    for name in (
+        "tensor_cores",
+        "tensor_panels",
+        "registers",
+        "register_groups",
+        "register_panels",
+        "elements",
+    )
 ]
 
 
@@ -195,7 +202,7 @@ def test_the_module_has_the_headers_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("element", "sizes", "shape"),
     [
-        ("bf16", (256, 256, 8), "TensorPanel16"),
+        ("bf16", (256, 256, 200), "TensorPanel16"),
         ("bf16", (384, 352, 8), "Tensor32"),
         ("bf16", (768, 704, 8), "Tensor64"),
         ("f16", (1024, 1024, 8), "Tensor128x64"),
@@ -205,21 +212,26 @@ def test_the_module_has_the_headers_as_they_are() -> None:
         ("bf16", (64, 65536, 8), "Tensor64"),
         ("f16", (1536, 1408, 8), "Tensor128"),
         ("bf16", (2048, 2048, 8), "Tensor128x256"),
-        ("tf32", (256, 256, 8), "TF32TensorPanel16"),
+        ("tf32", (256, 256, 200), "TF32TensorPanel16"),
+        ("tf32", (256, 256, 8), "TF32TensorPanel16x32"),
         ("tf32", (384, 352, 8), "TF32Tensor32"),
         ("tf32", (768, 704, 8), "TF32Tensor64"),
         ("tf32", (1024, 1024, 8), "TF32Tensor128x64"),
         ("tf32", (1536, 1408, 8), "TF32Tensor128"),
         ("tf32", (2048, 2048, 8), "TF32Tensor128x256"),
-        ("f32", (256, 256, 8), "RegisterPanel16"),
-        ("f32", (512, 511, 8), "Register32"),
-        ("f32", (512, 512, 8), "Register64"),
+        ("f32", (256, 256, 200), "RegisterPanel16"),
+        ("f32", (64, 256, 200), "RegisterPanel16"),
+        ("f32", (256, 256, 8), "RegisterPanel16x32"),
+        ("f32", (352, 384, 8), "Register32"),
+        ("f32", (512, 511, 8), "RegisterGroup64x32"),
+        ("f32", (768, 768, 8), "RegisterGroup64x32"),
+        ("f32", (512, 1024, 8), "RegisterGroup64"),
+        ("f32", (1024, 1024, 8), "RegisterGroup128x64"),
+        ("f32", (2048, 2048, 8), "RegisterGroup128x64"),
         ("f64", (512, 512, 8), "Element16"),
     ],
 )
-def test_tiles_are_those_of_the_prebuilt_kernels(
-    element: str, sizes: tuple[int, int, int], shape: str
-) -> None:
+def test_a_product_has_the_tile_of_its_size(element: str, sizes: tuple[int, int, int], shape: str) -> None:
     case = make("tile", element, sizes, (False, False))
     assert (tile_of(case.problem)["shape"], case.tile["shape"]) == (shape, shape)
     rows, columns = case.tile["rows"], case.tile["columns"]
@@ -233,7 +245,8 @@ def test_blocks_of_nothing() -> None:
     assert blocks_of(replace(problem, batch=0), tile) == blocks_of(replace(problem, m=0), tile, True) == 0
     assert (blocks_of(replace(problem, n=0), tile), blocks_of(replace(problem, n=0), tile, True)) == (0, 6)
     assert blocks_of(replace(problem, batch=1 << 40), tile) == (1 << 31) - 1
-    for element, shape in (("bf16", "Tensor128x64"), ("f32", "Register32")):  # rows that 32 bits do not count
+    # Rows that 32 bits do not count.
+    for element, shape in (("bf16", "Tensor128x64"), ("f32", "RegisterGroup64x32")):
         assert tile_of(replace(problem, element=element, m=1 << 31, n=0))["shape"] == shape
 
 
@@ -282,6 +295,7 @@ def test_a_size_is_a_tile(cases: list[ProductCase]) -> None:
     """What `size` promises, so that no tile goes untested."""
     shapes: dict[Size, str] = {
         "tiny": "TensorPanel16",
+        "few": "TensorPanel16x32",
         "small": "Tensor32",
         "medium": "Tensor64",
         "tall": "Tensor128x64",
@@ -295,7 +309,11 @@ def test_a_size_is_a_tile(cases: list[ProductCase]) -> None:
         *shapes.values(),
         *(f"TF32{shape}" for shape in shapes.values()),
         "RegisterPanel16",
+        "RegisterPanel16x8",
+        "RegisterPanel16x32",
         "Register32",
-        "Register64",
+        "RegisterGroup64x32",
+        "RegisterGroup64",
+        "RegisterGroup128x64",
         "Element16",
     }

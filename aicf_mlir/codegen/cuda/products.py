@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from aicf_mlir import _C
 from aicf_mlir.codegen.cuda.access import ACCESS, size_of
@@ -69,14 +68,19 @@ class ProductProblem:
 
 
 def tile_of(problem: ProductProblem) -> _C.ProductTile:
-    """The tile that the prebuilt kernels take for such a product: threads, bytes of shared memory, the most neighbours.
+    """The tile for such a product, which knows its k: threads, bytes of shared memory, the most neighbours.
 
     SelectionError where there is no product of the element type for the target.
     """
     sm = capability(problem.target)
     sizes = problem.m, problem.n, problem.batch
     flags = problem.a.transposed, problem.b.transposed, problem.allow_tf32
-    return _C.product_tile(problem.element, sm, *sizes, *flags)
+    return _C.product_tile(problem.element, sm, *sizes, *flags, k=problem.k)
+
+
+def is_panel(tile: _C.ProductTile) -> bool:
+    """Whether a tile is one of those for small results, which are told which block of a part of the grid they have."""
+    return tile["header"].endswith("panels.cuh")
 
 
 def blocks_of(problem: ProductProblem, tile: _C.ProductTile, totals: bool = False) -> int:
@@ -97,10 +101,9 @@ def neighbours_of(matrix: Matrix, element: str) -> int:
     return count
 
 
-@cache
-def header_text(path: str) -> str:
-    """A header of the device code behind those that it includes, each once."""
-    texts, seen = _C.cuda_headers(), set[str]()
+def header_text(path: str, seen: set[str] | None = None) -> str:
+    """A header of the device code behind those that it includes, each once; without those `seen` already, which it adds to."""
+    texts, seen = _C.cuda_headers(), set[str]() if seen is None else seen
 
     def expand(name: str) -> str:
         if name in seen:
@@ -152,6 +155,7 @@ def product_text(
     strides = (f"{{{matrix.leading}, {matrix.outer}, {matrix.inner}}}" for matrix in (p.a, p.b))
     values = ", ".join((*map(str, (p.batch, p.inner_batch, p.m, p.n, p.k)), *strides))
     signature = ",\n    ".join(parameters)
+    blocks = ", {blockIdx.x, gridDim.x}" if is_panel(tile) else ""
     return f"""\
 {header_text(tile["header"])}
 {declarations}
@@ -159,9 +163,9 @@ extern "C" __global__ void __launch_bounds__({tile["threads"]}, {resident}) {fun
     {signature}) {{
   {WAIT}
   if (unless != nullptr && *unless != 0) return;
-  extern __shared__ __align__(16) unsigned char shared[];
+  extern __shared__ __align__(128) unsigned char shared[];
   constexpr aicf::gemm::Problem problem = {{{values}}};
   aicf::gemm::{tile["product"]}<{arguments}>::run(
-      problem, {a}, {b}, {epilogue}, {totals}, shared);
+      problem, {a}, {b}, {epilogue}, {totals}, shared{blocks});
 }}
 """

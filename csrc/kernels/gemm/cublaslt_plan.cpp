@@ -3,18 +3,29 @@
 
 #include "kernels/common/schema_checks.h"
 #include "kernels/gemm/cublaslt_gemm.h"
+#include "kernels/gemm/tiles.h"
 
 namespace aicf {
 namespace {
 
 constexpr size_t kAlignment = 256, kLargestWorkspace = size_t{32} << 20;
 
+// Whether tiles of f32 that do not divide k fill a chip with the result; of narrower ones nothing was
+// measured.
+bool is_wide(const GemmProblem& p) {
+  constexpr int64_t kNarrow = 256;
+  return p.m >= kNarrow && p.n >= kNarrow && tiles_fill({64, 32}, p.m, p.n, p.batch);
+}
+
 // batch * m * n * k of the smallest product that the library runs faster than we do, on an H200. Tensor
-// cores: 512 x 512 x 256 in bf16 takes 2.8 us, ours 4.2, and 256 x 256 x 256 2.6 and 2.8. f32: 1024 x 1024 x
-// 1024 takes 58, ours 81, and 768 x 768 x 768 takes both 41. Ours in f64 has one thread for each element.
-double least_work(DType dtype, bool tf32) {
-  if (dtype == DType::F64) return 1 << 18;
-  return dtype == DType::F32 && !tf32 ? 3 << 27 : 1 << 25;
+// cores: 512 x 512 x 256 in bf16 takes 2.8 us, ours 4.2, and 256 x 256 x 256 2.6 and 2.8. f32, with a and b
+// as they lie forward, for the gradient of x and for that of w: 1024 x 1024 x 1024 takes 57, 54 and 51, ours
+// 48, 47 and 46; 1536 x 1536 x 1536 173, 186 and 191, ours 182, 177 and 169; 4096 x 1024 x 1024 180, 175 and
+// 169, ours 188, 184 and 178. Ours in f64 has one thread for each element.
+double least_work(const GemmProblem& p, bool tf32) {
+  if (p.dtype == DType::F64) return 1 << 18;
+  if (p.dtype != DType::F32 || tf32) return 1 << 25;
+  return is_wide(p) ? int64_t{1} << 32 : 3 << 27;
 }
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -59,7 +70,7 @@ Status prefers_cublaslt(const OpDesc& op) {
   const GemmProblem p = gemm_problem(op);
   const double work = static_cast<double>(p.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) *
                       static_cast<double>(p.k);
-  const double least = least_work(p.dtype, op.attrs.get(kAllowTF32));
+  const double least = least_work(p, op.attrs.get(kAllowTF32));
   if (work < least)
     return decline("is taken for ", static_cast<int64_t>(least), " products of elements or more, got ",
                    static_cast<int64_t>(work));

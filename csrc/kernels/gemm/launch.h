@@ -41,7 +41,9 @@ size_t tensor_core_workspace(const OpDesc& op);
 template <DType dtype>
 Status gemm_tc_cuda(const TiledGemm& gemm, const LaunchContext& ctx);
 // f32 through shared memory and registers, one block of threads per tile; any sizes.
+Status gemm_tiled_128x64_cuda(const GemmProblem& p, const LaunchContext& ctx);
 Status gemm_tiled_64x64_cuda(const GemmProblem& p, const LaunchContext& ctx);
+Status gemm_tiled_64x32_cuda(const GemmProblem& p, const LaunchContext& ctx);
 Status gemm_tiled_32x32_cuda(const GemmProblem& p, const LaunchContext& ctx);
 Status gemm_tiled_16x16_cuda(const GemmProblem& p, const LaunchContext& ctx);
 // f32 and f64, one thread per element of the result; any sizes.

@@ -22,16 +22,20 @@ ProductTile tile(const char* header, const char* product, const char* format, co
 
 #define TILE(header, product, format, shape, neighbours) \
   tile<gemm::shape>("kernels/gemm/device/" header, product, format, #shape, neighbours, trans_a, trans_b)
+#define REGISTER_GROUP_TILE(shape) TILE("register_groups.cuh", "RegisterGroupProduct", "F32", shape, 4)
 #define TENSOR_CORE_TILE(shape, neighbours) \
   TILE("tensor_cores.cuh", "TensorCoreProduct", format, shape, neighbours)
 #define TENSOR_CORE_TILES(name, neighbours)                                               \
   TENSOR_CORE_TILE(name##128x256, neighbours), TENSOR_CORE_TILE(name##128, neighbours),   \
       TENSOR_CORE_TILE(name##128x64, neighbours), TENSOR_CORE_TILE(name##64, neighbours), \
-      TENSOR_CORE_TILE(name##32, neighbours),                                             \
-      TILE("tensor_panels.cuh", "TensorPanelProduct", format, name##Panel16,              \
-           gemm::name##Panel16::kNeighbours)
+      TENSOR_CORE_TILE(name##32, neighbours)
+#define PANEL_TILE(header, product, format, shape) \
+  TILE(header, product, format, shape, gemm::shape::kNeighbours)
+#define TENSOR_PANEL_TILE(shape) PANEL_TILE("tensor_panels.cuh", "TensorPanelProduct", format, shape)
+#define REGISTER_PANEL_TILE(shape) PANEL_TILE("register_panels.cuh", "RegisterPanelProduct", "F32", shape)
 
 constexpr int64_t kMultiprocessors = 132, kEnough = 128;  // of a large chip; blocks for nearly all of them
+constexpr TileSize kSmallestRegisterTile = kRegisterTiles[std::size(kRegisterTiles) - 1];
 constexpr TileSize kSmallest = kTensorCoreTiles[std::size(kTensorCoreTiles) - 1];
 // Those of 16 divide k inside of a block.
 constexpr TileSize kSmallestDivisible = kTensorCoreTiles[std::size(kTensorCoreTiles) - 2];
@@ -39,6 +43,13 @@ constexpr TileSize kSmallestDivisible = kTensorCoreTiles[std::size(kTensorCoreTi
 int64_t tiles_of(TileSize tile, int64_t m, int64_t n) {
   const int64_t across = n > 0 ? (n + tile.columns - 1) / tile.columns : 1;  // one for the sums of a's rows
   return (m + tile.rows - 1) / tile.rows * across;
+}
+
+// Whether a result of panels should have those of 32 columns: sums of k terms are short, and there are
+// enough.
+bool takes_wide_panels(int64_t m, int64_t n, int64_t k, int64_t batch) {
+  constexpr int64_t kShort = 128, kFew = 32;
+  return k > 0 && k <= kShort && n > 16 && tiles_of({16, 32}, m, n) * batch >= kFew;
 }
 
 bool too_large(TileSize tile, int64_t m, int64_t n) {
@@ -56,6 +67,23 @@ TileSize tensor_core_tile(int64_t m, int64_t n, int64_t batch) {
   for (const TileSize& tile : kTensorCoreTiles)
     if (tiles_fill(tile, m, n, batch) && !too_large(tile, m, n)) return tile;
   return kSmallest;
+}
+
+TileSize register_tile(int64_t m, int64_t n, int64_t batch) {
+  // What a multiprocessor takes for a tile, beside the first: seen on an H200, whose launches last as many of
+  // these as a multiprocessor has tiles. Larger ones read less for each product.
+  constexpr int64_t kTimes[] = {100, 53, 30, 21};
+  TileSize best = kSmallestRegisterTile;
+  if (!tiles_fill(kRegisterTiles[std::size(kTimes) - 1], m, n, batch)) return best;
+  int64_t least = INT64_MAX;
+  for (size_t i = 0; i < std::size(kTimes); ++i) {
+    const int64_t rounds =
+        (tiles_of(kRegisterTiles[i], m, n) * batch + kMultiprocessors - 1) / kMultiprocessors;
+    if (rounds * kTimes[i] >= least) continue;
+    least = rounds * kTimes[i];
+    best = kRegisterTiles[i];
+  }
+  return best;
 }
 
 Division divided(TileSize tile, int64_t k, int64_t parts) {
@@ -80,13 +108,14 @@ Division tensor_core_division(int64_t m, int64_t n, int64_t k, int64_t batch) {
   return divided(kSmallestDivisible, k, longest);
 }
 
-Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t batch, bool trans_a, bool trans_b,
-                    bool allow_tf32, ProductTile* out) {
+Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t k, int64_t batch, bool trans_a,
+                    bool trans_b, bool allow_tf32, ProductTile* out) {
   const auto decide = [&](const ProductTile& found) {
     *out = found;
     return Status::ok();
   };
   const bool tf32 = dtype == DType::F32 && allow_tf32;
+  const bool wide_panels = takes_wide_panels(m, n, k, batch);
   if (sm >= kSmAsyncCopies && (dtype == DType::F16 || dtype == DType::BF16 || tf32)) {
     const TileSize size = tensor_core_tile(m, n, batch);
     const char* format = dtype == DType::F16 ? "F16" : dtype == DType::BF16 ? "BF16" : "TF32";
@@ -94,12 +123,23 @@ Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t batch, bo
                       singles[] = {TENSOR_CORE_TILES(TF32Tensor, 4)};
     for (const ProductTile& found : tf32 ? singles : halves)
       if (found.rows == size.rows && found.columns == size.columns) return decide(found);
+    if (wide_panels)
+      return decide(tf32 ? TENSOR_PANEL_TILE(TF32TensorPanel16x32) : TENSOR_PANEL_TILE(TensorPanel16x32));
+    return decide(tf32 ? TENSOR_PANEL_TILE(TF32TensorPanel16) : TENSOR_PANEL_TILE(TensorPanel16));
   }
   if (dtype == DType::F32 && sm >= kSmAsyncCopies) {
-    if (is_large_result(m, n)) return decide(TILE("registers.cuh", "RegisterProduct", "F32", Register64, 4));
-    if (tiles_fill({32, 32}, m, n, batch))
-      return decide(TILE("registers.cuh", "RegisterProduct", "F32", Register32, 4));
-    return decide(TILE("register_panels.cuh", "RegisterPanelProduct", "F32", RegisterPanel16, 1));
+    const TileSize size = register_tile(m, n, batch);
+    const ProductTile tiles[] = {REGISTER_GROUP_TILE(RegisterGroup128x64),
+                                 REGISTER_GROUP_TILE(RegisterGroup64),
+                                 REGISTER_GROUP_TILE(RegisterGroup64x32),
+                                 TILE("registers.cuh", "RegisterProduct", "F32", Register32, 4)};
+    for (const ProductTile& found : tiles)
+      if (found.rows == size.rows && found.columns == size.columns) return decide(found);
+    if (wide_panels) return decide(REGISTER_PANEL_TILE(RegisterPanel16x32));
+    // Of a b that lies along n a tile of 8 columns would read rows of 32 bytes.
+    if (k > 0 && trans_b && 2 * tiles_of({16, 16}, m, n) * batch <= kMultiprocessors)
+      return decide(REGISTER_PANEL_TILE(RegisterPanel16x8));
+    return decide(REGISTER_PANEL_TILE(RegisterPanel16));
   }
   if (dtype == DType::F32) return decide(TILE("elements.cuh", "ElementProduct", "F32", Element16, 1));
   if (dtype == DType::F64) return decide(TILE("elements.cuh", "ElementProduct", "F64", Element16, 1));

@@ -33,9 +33,11 @@ Division tensor_core_division(int64_t m, int64_t n, int64_t k, int64_t batch);
 // With that many parts, or less where the last ones would have nothing.
 Division divided(TileSize tile, int64_t k, int64_t parts);
 
-// In f32, 64x64 tiles of a smaller result are too few to fill the chip.
-constexpr int64_t kSmallestLargeResult = 256 * 1024;
-inline bool is_large_result(int64_t m, int64_t n) { return m * n >= kSmallestLargeResult; }
+// Those of f32 in registers, the largest first.
+constexpr TileSize kRegisterTiles[] = {{128, 64}, {64, 64}, {64, 32}, {32, 32}, {16, 16}};
+
+// The one of them that takes the least time.
+TileSize register_tile(int64_t m, int64_t n, int64_t batch);
 
 // How the code of device/ computes a product; by which names, and how it is launched.
 struct ProductTile {
@@ -50,10 +52,11 @@ struct ProductTile {
   int neighbours;  // that an epilogue gets at most
 };
 
-// The tile that the first fitting row of the registry, but for those of cuBLASLt, would take; trans_a and
+// The tile that the first fitting row of the registry, but for those of cuBLASLt, would take; where k is not
+// 0, that of a kernel for sums of k terms alone, of which there are more kinds for small results. trans_a and
 // trans_b are of the matrices in memory, allow_tf32 as in problem.h. Unsupported where there is none for
 // dtype and compute capability.
-Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t batch, bool trans_a, bool trans_b,
-                    bool allow_tf32, ProductTile* out);
+Status product_tile(DType dtype, int sm, int64_t m, int64_t n, int64_t k, int64_t batch, bool trans_a,
+                    bool trans_b, bool allow_tf32, ProductTile* out);
 
 }  // namespace aicf

@@ -115,22 +115,16 @@ Status supports_product_of(const OpDesc& op) {
   return supports_product(op);
 }
 
-Status supports_tiled_64x64(const OpDesc& op) {
+template <int rows, int columns>
+Status supports_tiled(const OpDesc& op) {
   AICF_TRY(supports_product_of<DType::F32>(op));
-  GemmProblem p = gemm_problem(op);
-  if (!is_large_result(p.m, p.n)) {
-    return decline("too few tiles to fill the chip: needs m*n >= ", kSmallestLargeResult, ", got ", p.m, "*",
-                   p.n);
-  }
-  return Status::ok();
-}
-
-Status supports_tiled_16x16(const OpDesc& op) {
-  AICF_TRY(supports_product_of<DType::F32>(op));
-  GemmProblem p = gemm_problem(op);
-  if (tiles_fill({32, 32}, p.m, p.n, p.batch))
-    return decline("tiles of 32x32 fill the chip, got ", p.batch, "*", p.m, "*", p.n);
-  return Status::ok();
+  const GemmProblem p = gemm_problem(op);
+  const TileSize best = register_tile(p.m, p.n, p.batch);
+  if (best.rows == rows && best.columns == columns) return Status::ok();
+  return decline(best.rows * best.columns < rows * columns ? "too few tiles to fill the chip"
+                                                           : "more tiles than the chip needs",
+                 ": those of ", best.rows, "x", best.columns, " take less time, got ", p.batch, "*", p.m, "*",
+                 p.n);
 }
 
 Status needs_tf32(const OpDesc& op) {
@@ -161,6 +155,8 @@ template <DType dtype>
 constexpr Prepare tensor_cores =
     AICF_CUDA((prepare_chosen<choices_of_tensor_cores, tensor_core_gemm, gemm_tc_cuda<dtype>>));
 constexpr Prepare cpu_blas = prepare_chosen<choices_of_cpu_blas, cpu_blas_gemm, gemm_cpu_blas>;
+constexpr Prepare tiled_128x64 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_128x64_cuda>));
+constexpr Prepare tiled_64x32 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_64x32_cuda>));
 constexpr Prepare tiled_64x64 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_64x64_cuda>));
 constexpr Prepare tiled_32x32 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_32x32_cuda>));
 constexpr Prepare tiled_16x16 = AICF_CUDA((prepare_with<gemm_problem, gemm_tiled_16x16_cuda>));
@@ -185,8 +181,10 @@ constexpr Prepare naive = AICF_CUDA((prepare_with<gemm_problem, gemm_naive_cuda>
       choosing(cuda_row(op "_tf32_tc", op, kSmAsyncCopies, tensor_cores<DType::F32>,                     \
                         supports_product_of_tf32, tensor_core_workspace),                                \
                choices_of_tensor_cores),                                                                 \
-      cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled_64x64),            \
-      cuda_row(op "_f32_tiled_16x16", op, kSmAsyncCopies, tiled_16x16, supports_tiled_16x16),            \
+      cuda_row(op "_f32_tiled_128x64", op, kSmAsyncCopies, tiled_128x64, supports_tiled<128, 64>),       \
+      cuda_row(op "_f32_tiled_64x64", op, kSmAsyncCopies, tiled_64x64, supports_tiled<64, 64>),          \
+      cuda_row(op "_f32_tiled_64x32", op, kSmAsyncCopies, tiled_64x32, supports_tiled<64, 32>),          \
+      cuda_row(op "_f32_tiled_16x16", op, kSmAsyncCopies, tiled_16x16, supports_tiled<16, 16>),          \
       cuda_row(op "_f32_tiled_32x32", op, kSmAsyncCopies, tiled_32x32, supports_product_of<DType::F32>), \
       cuda_row(op "_f32_naive", op, kSmAny, naive, supports_product_of<DType::F32>),                     \
       cuda_row(op "_f64_naive", op, kSmAny, naive, supports_product_of<DType::F64>),                     \

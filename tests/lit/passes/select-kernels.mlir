@@ -61,7 +61,7 @@ func.func @tf32(%a: tensor<512x512xf32>) -> tensor<512x512xf32> {
 // What is worth a launch of the library; in 16 bits also by how rows lie.
 // LT-LABEL:   func.func @large
 func.func @large(%a: tensor<1024x1024xf32>, %h: tensor<1024x1024xf16>, %o: tensor<1024x1025xf16>, %d: tensor<1024x1024xf64>) -> tensor<1024x1024xf64> {
-  // LT:        id "gemm_f32_cublaslt" workspace 33554432 :
+  // LT:        id "gemm_f32_tiled_128x64" :
   %0 = kernel.gemm a(%a) b(%a) : tensor<1024x1024xf32>
   // LT:        id "gemm_f16_cublaslt" workspace 33554432 :
   %1 = kernel.gemm a(%h) b(%h) : tensor<1024x1024xf16>

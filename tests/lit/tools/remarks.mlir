@@ -17,7 +17,7 @@
 
 // KERNELS: :8: remark: 'kernel.bias_add' op is not fused
 // KERNELS: :8: remark: 'kernel.gemm' op runs gemm_f32_tiled_16x16; kernel gemm_f16_tc declined: needs f16, got f32
-// KERNELS: :8: remark: 'kernel.gemm' op runs gemm_f32_tiled_16x16; kernel gemm_f32_tiled_64x64 declined: too few tiles
+// KERNELS: :8: remark: 'kernel.gemm' op runs gemm_f32_tiled_16x16; kernel gemm_f32_tiled_128x64 declined: too few tiles
 
 // PRINTED:      remark: 'kernel.bias_add' op is not fused
 // PRINTED:      builtin.module

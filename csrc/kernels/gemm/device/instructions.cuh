@@ -3,24 +3,29 @@
 
 namespace aicf::gemm {
 
-__device__ __forceinline__ unsigned shared_address(const void* shared) {
+// In bytes. A pointer takes twice the registers, and instructions to add to.
+using SharedAddress = unsigned;
+__device__ __forceinline__ SharedAddress shared_address(const void* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
 
 // Copies BYTES (4, 8 or 16) to shared memory in the background; bytes from `valid` on are written as zeros.
 // The addresses are multiples of BYTES.
 template <int BYTES>
-__device__ __forceinline__ void copy_async(void* shared, const void* global, int valid) {
+__device__ __forceinline__ void copy_async(SharedAddress to, const void* global, int valid) {
   if constexpr (BYTES == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
-                 "r"(valid)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(valid)
                  : "memory");
   } else {
     static_assert(BYTES == 4 || BYTES == 8, "cp.async moves 4, 8 or 16 bytes");
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared)), "l"(global),
-                 "n"(BYTES), "r"(valid)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global), "n"(BYTES),
+                 "r"(valid)
                  : "memory");
   }
+}
+template <int BYTES>
+__device__ __forceinline__ void copy_async(void* shared, const void* global, int valid) {
+  copy_async<BYTES>(shared_address(shared), global, valid);
 }
 // All of the BYTES, or zeros instead of them: then `global` is not read.
 template <int BYTES>
@@ -39,6 +44,31 @@ __device__ __forceinline__ void copy_async_unless(bool zeros, void* shared, cons
         "l"(global), "r"(static_cast<int>(zeros)), "n"(BYTES)
         : "memory");
   }
+}
+// x, which the compiler holds in a register instead of computing it anew for each access.
+__device__ __forceinline__ SharedAddress kept(SharedAddress x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+// With the bits of `distance` turned over.
+__device__ __forceinline__ SharedAddress exchanged(SharedAddress x, unsigned distance) {
+  return x ^ distance;
+}
+__device__ __forceinline__ float4 read_four(SharedAddress from) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ void write_one(SharedAddress to, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
+}
+// A barrier of THREADS that follow each other, whole warps: the `group`-th of the block, one of 15 at most.
+template <int THREADS>
+__device__ __forceinline__ void sync_group(int group) {
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(THREADS) : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's latest groups are under way.

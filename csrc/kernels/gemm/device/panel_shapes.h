@@ -6,9 +6,9 @@ namespace aicf::gemm {
 
 // A panel is what a block reads of both operands at once: BM rows of op(a) and BN columns of op(b), BK steps
 // of k. STAGES of them are under way together, so that k up to STAGES * BK costs one wait for memory. An
-// epilogue gets a word of neighbours: each of the many threads does a little.
+// epilogue gets a word of neighbours, or what is a thread's share: each of the many threads does a little.
 template <int BM_, int BN_, int BK_, int BYTES_>
-struct PanelShape {
+struct PanelShape : WholeBlock {
   static constexpr int BM = BM_, BN = BN_, BK = BK_, STAGES = 2;
   static constexpr int kBytes = BYTES_;
   static constexpr int kThreads = 256;
@@ -16,19 +16,25 @@ struct PanelShape {
   static constexpr int kResident = 2;
   static constexpr int kParts = kWarps;  // each warp has a sum of every element
   static constexpr int kSlices = 1, kSliceRows = BM;
-  static constexpr int kNeighbours = 4 / kBytes;
+  static constexpr int kShare = BM * BN / kThreads;
+  static constexpr int kNeighbours = kShare > 4 / kBytes ? kShare : 4 / kBytes;
 };
 
-// Tensor cores: the warps take turns in steps of k, 32 bytes of a row each.
-template <int BK, int BYTES>
-struct TensorPanelShape : PanelShape<16, 16, BK, BYTES> {
-  static constexpr int kSumPitch = 16 + 8;
+// Tensor cores: the warps that have the same 16 x 16 elements take turns in steps of k, 32 bytes of a row
+// each.
+template <int BN, int BK, int BYTES>
+struct TensorPanelShape : PanelShape<16, BN, BK, BYTES> {
+  static constexpr int kParts = TensorPanelShape::kWarps / (BN / 16);
+  static constexpr int kSumPitch = BN + 8;
   static constexpr int kSteps = 32 / BYTES;  // of k at once; Format::kStep
   template <bool ALONG_K>
   static constexpr int kPadding = BYTES == 2 || ALONG_K ? 16 / BYTES : 32 / BYTES;  // as TensorShape
 };
-using TensorPanel16 = TensorPanelShape<256, 2>;
-using TF32TensorPanel16 = TensorPanelShape<128, 4>;
+using TensorPanel16 = TensorPanelShape<16, 256, 2>;
+using TF32TensorPanel16 = TensorPanelShape<16, 128, 4>;
+// For short sums: rows of b that lie along n are read twice as long, and so is what the epilogue reads.
+using TensorPanel16x32 = TensorPanelShape<32, 64, 2>;
+using TF32TensorPanel16x32 = TensorPanelShape<32, 64, 4>;
 
 // f32 in registers: groups of threads that hold TM x TN sums each take turns in fours of k. Those of a warp
 // read neighbouring fours, from different banks.
@@ -44,5 +50,7 @@ struct RegisterPanelShape : PanelShape<BM, BN, BK, 4> {
   static_assert(kGroupThreads <= 32 && TM % (32 / kGroupThreads) == 0, "the groups of a warp share its rows");
 };
 using RegisterPanel16 = RegisterPanelShape<16, 16, 128, 4, 4>;
+using RegisterPanel16x8 = RegisterPanelShape<16, 8, 128, 4, 4>;   // for few tiles of 16
+using RegisterPanel16x32 = RegisterPanelShape<16, 32, 64, 4, 4>;  // for short sums, as above
 
 }  // namespace aicf::gemm

@@ -86,6 +86,49 @@ struct PanelTotals {
   }
 };
 
+// Which block this is, and of how many: of a part of a grid that computes something else beside.
+struct Blocks {
+  unsigned index, count;
+};
+
+// What an epilogue reads beside the sums, where it has a `fetch` that reads it in front of them: they are
+// worth waiting for, and both come at the same time. operator() takes what `fetch` gives at its end then.
+struct Nothing {};
+template <class T>
+constexpr bool kIsNothing = false;
+template <>
+constexpr bool kIsNothing<Nothing> = true;
+template <class Epilogue>
+__device__ __forceinline__ auto fetch_early(const Epilogue& epilogue, const Member& member, long long row,
+                                            long long column, int)
+    -> decltype(epilogue.fetch(member, row, column)) {
+  return epilogue.fetch(member, row, column);
+}
+template <class Epilogue>
+__device__ __forceinline__ Nothing fetch_early(const Epilogue&, const Member&, long long, long long, long) {
+  return {};
+}
+template <class Epilogue, class Early>
+struct WithEarly {
+  const Epilogue& epilogue;
+  const Early& early;
+  template <int W>
+  __device__ __forceinline__ void operator()(const Member& member, const float (&z)[W], long long row,
+                                             long long column) const {
+    epilogue(member, z, row, column, early);
+  }
+};
+template <class Epilogue>
+struct WithEarly<Epilogue, Nothing> {
+  const Epilogue& epilogue;
+  const Nothing& early;
+  template <int W>
+  __device__ __forceinline__ void operator()(const Member& member, const float (&z)[W], long long row,
+                                             long long column) const {
+    epilogue(member, z, row, column);
+  }
+};
+
 // As TensorCoreProduct, with fewer than 2^31 rows, columns and tiles, as small results have. `Sums` are those
 // of a thread: `add` the products of the first `length` steps of a panel, `write` them to the tile of the
 // warp in shared memory.
@@ -105,7 +148,8 @@ struct PanelProduct {
   template <class P, class Epilogue, class Totals>
   static __device__ __forceinline__ void run(const P& p, const void* a, const void* b,
                                              const Epilogue& epilogue, const Totals& totals,
-                                             unsigned char* shared) {
+                                             unsigned char* shared,
+                                             const Blocks& blocks = {blockIdx.x, gridDim.x}) {
     T* panels = reinterpret_cast<T*>(shared);
     float* out = reinterpret_cast<float*>(shared);
     float* scratch = out + Shape::kParts * BM * Shape::kSumPitch;
@@ -116,7 +160,7 @@ struct PanelProduct {
     const int tail =
         static_cast<int>(p.k - (steps - 1) * static_cast<decltype(p.k)>(BK));  // of the last panel
 
-    for (unsigned index = blockIdx.x; index < tiles; index += gridDim.x) {
+    for (unsigned index = blocks.index; index < tiles; index += blocks.count) {
       Member member = {0, 0};
       const T *next_a = static_cast<const T*>(a),
               *next_b = static_cast<const T*>(b);  // of the panel to be copied
@@ -133,6 +177,12 @@ struct PanelProduct {
       next_b += TRANS_B ? column * p.b.leading : column;
       const int rows = m - row < BM ? m - row : BM, columns = n - column < BN ? n - column : BN;
       const bool adds_rows = totals.wanted() && column == 0;
+
+      // Those of the one element or word of neighbours that this thread has in finish_tile.
+      constexpr int kAcross = BN / WZ;
+      const int own_row = static_cast<int>(threadIdx.x) / kAcross, own_column = threadIdx.x % kAcross * WZ;
+      decltype(fetch_early(epilogue, member, 0, 0, 0)) early;
+      static_assert(BM * kAcross <= Shape::kThreads || kIsNothing<decltype(early)>, "a thread has one");
 
       Sums sums;
       PanelTotals<Format, Shape, TRANS_A> of_rows;
@@ -151,7 +201,11 @@ struct PanelProduct {
           next_b += TRANS_B ? BK : BK * p.b.leading;
         }
         commit_copies();  // an empty group too: wait_copies counts groups
-        if (step == 0) continue;
+        if (step == 0) {
+          if (own_row < rows && own_column < columns)
+            early = fetch_early(epilogue, member, row + own_row, column + own_column, 0);
+          continue;
+        }
         wait_copies<1>();
         __syncthreads();  // the panel before is there for all
         panel = panels + (step - 1) % 2 * Shared::kStage;
@@ -165,7 +219,7 @@ struct PanelProduct {
       if (adds_rows) of_rows.write(scratch);
       __syncthreads();
       const Place place{member, row, column};
-      finish_tile<Shape, WZ>(p, out, place, 0, epilogue);
+      finish_tile<Shape, WZ>(p, out, place, 0, WithEarly<Epilogue, decltype(early)>{epilogue, early});
       if (adds_rows) of_rows.finish(p, scratch, place, totals);
       __syncthreads();  // before the next tile overwrites the sums
     }

@@ -4,18 +4,19 @@
 
 namespace aicf::gemm {
 
-// W sums that follow each other, at a multiple of W.
-template <int W>
-__device__ __forceinline__ void read_sums(float (&z)[W], const float* sums) {
+// The sums of W neighbours of a row, from `column` on, a multiple of W.
+template <bool SWAPPED, int W>
+__device__ __forceinline__ void read_sums(float (&z)[W], const float* row, int column) {
   if constexpr (W % 4 == 0) {
 #pragma unroll
     for (int w = 0; w < W; w += 4) {
-      const float4 four = *reinterpret_cast<const float4*>(sums + w);
+      const float4 four = *reinterpret_cast<const float4*>(row + column + w);
       z[w] = four.x, z[w + 1] = four.y, z[w + 2] = four.z, z[w + 3] = four.w;
+      if constexpr (SWAPPED) z[w] = four.y, z[w + 1] = four.x, z[w + 2] = four.w, z[w + 3] = four.z;
     }
   } else {
 #pragma unroll
-    for (int w = 0; w < W; ++w) z[w] = sums[w];
+    for (int w = 0; w < W; ++w) z[w] = row[(column + w) ^ (SWAPPED ? 1 : 0)];
   }
 }
 
@@ -31,17 +32,16 @@ __device__ __forceinline__ void finish_tile(const P& p, const float* sums, const
   const int column = threadIdx.x % kAcross * W;
   if (column >= within(p.n, place.column, Shape::BN)) return;
   const int rows = within(p.m, place.row, Shape::BM);
-  sums += column;
 #pragma unroll 1  // epilogues may be long; one copy of them is enough
   for (int r = threadIdx.x / kAcross; r < kRows; r += Shape::kThreads / kAcross) {
     const int row = (r / kGroup * Shape::kSlices + slice) * kGroup + r % kGroup;
     if (row >= rows) continue;
     float z[W];
-    read_sums(z, sums + r * kPitch);
+    read_sums<Shape::kSwapped>(z, sums + r * kPitch, column);
 #pragma unroll
     for (int part = 1; part < Shape::kParts; ++part) {
       float more[W];
-      read_sums(more, sums + (part * kRows + r) * kPitch);
+      read_sums<Shape::kSwapped>(more, sums + (part * kRows + r) * kPitch, column);
 #pragma unroll
       for (int w = 0; w < W; ++w) z[w] += more[w];
     }
@@ -56,17 +56,20 @@ struct RowTotals {
   using T = typename Format::Element;
   using Tile = typename SharedMemory<Shape, TRANS_A, false>::A;
   static constexpr int kShares = Shape::kThreads / Shape::BM;
-  static constexpr int kLength = Shape::BK / kShares;
-  static_assert(kShares >= 1 && Shape::kThreads % Shape::BM == 0 && Shape::BK % kShares == 0,
+  static constexpr int kSharers = Shape::kThreads / Shape::kPipelines;  // of a tile
+  static constexpr int kLength = Shape::BK * Shape::BM / kSharers;
+  static_assert(kSharers % Shape::BM == 0 && kLength * kSharers == Shape::BK * Shape::BM,
                 "every thread sums as much of a row");
 
   float sum = 0;
 
   __device__ __forceinline__ void add(const T* tile) {
-    const int r = threadIdx.x % Shape::BM, first = threadIdx.x / Shape::BM * kLength;
+    const int r = threadIdx.x % Shape::BM, first = threadIdx.x % kSharers / Shape::BM * kLength;
 #pragma unroll
-    for (int l = 0; l < kLength; ++l)
-      sum += Format::wide(tile[r * Tile::kAlongExtent + (first + l) * Tile::kAlongK]);
+    for (int l = 0; l < kLength; ++l) {
+      const int k = first + l, place = r ^ Tile::kExchanged * (k / 4);
+      sum += Format::wide(tile[place * Tile::kAlongExtent + k * Tile::kAlongK]);
+    }
   }
 
   // All threads; into the floats of `shared` behind the sums.

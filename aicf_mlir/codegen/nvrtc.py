@@ -26,6 +26,10 @@ _P = ctypes.c_void_p
 _TEXTS = ctypes.POINTER(ctypes.c_char_p)
 
 
+OF_ONE_CAPABILITY = {"sm_90": ("sm_90a", re.compile(r"\bwgmma\."))}
+"""By the target, the name of the architecture with the instructions that no later one has, and what they look like."""
+
+
 class CompileError(KernelError):
     """NVRTC refused a text; with its log and the lines that it names."""
 
@@ -45,6 +49,12 @@ def compile_with_report(source: str, target: str) -> tuple[bytes, str]:
     return _compiled(source, target, (*OPTIONS, CAREFUL)) if spills(report) else (image, report)
 
 
+def architecture(source: str, target: str) -> str:
+    """What a text is compiled for: the target, or its own kind of it for instructions that only this one has."""
+    own, instruction = OF_ONE_CAPABILITY.get(target, (target, None))
+    return own if instruction is not None and instruction.search(source) else target
+
+
 def spills(report: str) -> bool:
     """Whether a kernel keeps values in memory for want of registers."""
     return any(int(count) for count in re.findall(r"(\d+) bytes spill (?:stores|loads)", report))
@@ -59,7 +69,7 @@ def _compiled(source: str, target: str, wanted: Sequence[str]) -> tuple[bytes, s
     )
     try:
         late = (option for option, since in SINCE.items() if _version() >= since)
-        options = [option.encode() for option in (f"-arch={target}", *wanted, *late)]
+        options = [option.encode() for option in (f"-arch={architecture(source, target)}", *wanted, *late)]
         status = library.nvrtcCompileProgram(
             program, len(options), (ctypes.c_char_p * len(options))(*options)
         )

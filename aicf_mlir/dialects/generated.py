@@ -1,4 +1,4 @@
-"""Launches whose kernel is generated: map, map_each, rowwise, rowwise_each, colwise and gemm_map of the kernel dialect.
+"""Launches whose kernel is generated: map, map_each, rowwise, rowwise_each, colwise, gemm_map, chain and together.
 
     %y, %mean = kernel.rowwise x(%a, %b) {body = @norm, reduced = 1, shape = array<i64: 64, 256>}
         : (tensor<64x256xf32>, tensor<64x256xf32, strided<[0, 1]>>) -> (tensor<64x256xf32>, tensor<64xf32>)
@@ -10,11 +10,18 @@
         : (tensor<64x32xf32>, tensor<64x32xf32, strided<[0, 0]>>, tensor<32xf32>, tensor<32xf32, strided<[0]>>)
         -> (tensor<64x32xf32>, tensor<32xf32>)
 
+    %h, %d, %db = kernel.chain a(%a) b(%w, %v) x(%bias, %t)
+        {bodies = [@relu, @difference], links = ["b0.T x0 -> write next", "b1.T x1 -> write sum"]}
+        : (tensor<512x64xbf16>, tensor<32x64xbf16>, tensor<16x32xbf16>, tensor<512x32xbf16, strided<[0, 1]>>,
+        tensor<512x16xf32>) -> (tensor<512x32xbf16>, tensor<512x16xbf16>, tensor<16xf32>)
+
 A map_each is a map for each segment: a list of operands of the body, and then the next, each segment of its own shape. A
 rowwise_each reduces all elements of each segment to single numbers.
+A together is several launches, of which none reads what another gives (codegen/together.py).
 `shape` is the domain, that of the product where there is one; every `x` has it, repeated by a stride of 0 where it is
-smaller. The body of a gemm_map takes the element of the product first. What the body says is a
-scalar.body of the module; codegen/kernel.py has the rules, and the kernel id is a hash of all that the code depends on.
+smaller. The body of a gemm_map takes the element of the product first, as each body of a chain does; what its links say,
+ir/links.py has. What the body says is a scalar.body of the module; codegen/kernel.py has the rules, and the kernel id is a
+hash of all that the code depends on.
 """
 
 from __future__ import annotations
@@ -26,22 +33,25 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.codegen.chain import ChainKernel, Link, Outer, Yield
 from aicf_mlir.codegen.kernel import Kernel, Product, Tensor
-from aicf_mlir.codegen.schedule import workspace
+from aicf_mlir.codegen.schedule import reason, workspace
 from aicf_mlir.codegen.segments import EachKernel, RowEachKernel
+from aicf_mlir.codegen.together import TogetherKernel, members_of
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry
-from aicf_mlir.ir.attributes import Symbol
+from aicf_mlir.ir.attributes import Symbol, symbols_of
 from aicf_mlir.ir.layouts import ALIGNMENT, dense_strides
+from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText
 from aicf_mlir.ir.registry import OperandSpec, Use
 from aicf_mlir.ir.segments import count_properties
 from aicf_mlir.ir.tensor_op import SEGMENT_SIZES
 
 
 class GeneratedOp(KernelOp):
-    """A launch with a body. Its results are as many as the body gives."""
+    """A launch with a body, or several. Its results are as many as it gives."""
 
     @property
     def body_symbol(self) -> str:
@@ -51,6 +61,18 @@ class GeneratedOp(KernelOp):
             raise VerifyException(f"expected body to be the symbol of a scalar.body, got {symbol!r}")
         return symbol
 
+    @property
+    def bodies(self) -> tuple[Symbol, ...]:
+        """The names of all its scalar.bodies."""
+        attrs = self.attrs
+        if "bodies" not in attrs:
+            return (Symbol(self.body_symbol),)
+        named = attrs["bodies"]
+        symbols = symbols_of({"bodies": named})
+        if not isinstance(named, tuple) or len(symbols) != len(named):
+            raise VerifyException(f"expected bodies to be symbols of scalar.bodies, got {named!r}")
+        return symbols
+
     @classmethod
     def properties_of_results(cls, properties: Mapping[str, Attribute], count: int) -> dict[str, Attribute]:
         sizes: Any = properties[SEGMENT_SIZES[0]]
@@ -58,7 +80,7 @@ class GeneratedOp(KernelOp):
 
     def verify_(self) -> None:
         super().verify_()
-        _ = self.body_symbol
+        _ = self.bodies
 
 
 def tensor_of(spec: OperandSpec) -> Tensor:
@@ -109,9 +131,14 @@ class Selection:
     def _kernel(
         self, op: str, attrs: Mapping[str, Any], operands: tuple[Tensor, ...], results: tuple[Tensor, ...]
     ) -> Kernel:
+        if op == "chain":
+            return self._chain(attrs, operands, results)
         body = self.bodies[attrs["body"]]
         if (segmented := {"map_each": EachKernel, "rowwise_each": RowEachKernel}.get(op)) is not None:
             return segmented(op, self._architecture, body, (attrs["segments"],), 0, operands, results)
+        if op == "together":
+            members = members_of(attrs["members"])
+            return TogetherKernel(op, self._architecture, body, (), 0, operands, results, None, members)
         if op != "gemm_map":
             return Kernel(
                 op, self._architecture, body, attrs["shape"], attrs.get("reduced", 0), operands, results
@@ -123,6 +150,34 @@ class Selection:
         z = Tensor(product.element, product.shape, dense_strides(product.shape))
         return Kernel(op, self._architecture, body, product.shape, 0, (z, *given), results, product)
 
+    def _chain(
+        self, attrs: Mapping[str, Any], operands: tuple[Tensor, ...], results: tuple[Tensor, ...]
+    ) -> ChainKernel:
+        texts = [LinkText.parse(text) for text in attrs["links"]]
+        a, *others = operands
+        bs, xs = others[: (count := 1 + max(text.b for text in texts))], others[count:]
+        given = iter(results)
+        links: list[Link] = []
+        for symbol, text in zip(attrs["bodies"], texts, strict=True):
+            yields: list[Yield] = []
+            for uses in text.values:
+                wide = next(given) if uses.write else None
+                column = next(given) if uses.sum else None
+                element = uses.element if wide is None else wide.element
+                yields.append(Yield(wide, column, uses.next, element))
+            same = [before.b for before in texts].index(text.b)
+            body = self.bodies[symbol]
+            links.append(Link(body, bs[text.b], text.b, same, text.trans_b, text.takes, tuple(yields)))
+        behind = attrs.get("behind", ())
+        a_rounded = next(given) if ROUNDED_A in behind else None
+        outers = [
+            Outer(outer.left, outer.right, result)
+            for outer, result in zip(
+                (OuterText.parse(text) for text in behind if text != ROUNDED_A), given, strict=True
+            )
+        ]
+        return ChainKernel.of(self._architecture, links, a, bs, xs, a_rounded, outers)
+
     def select(self, use: Use, wanted: str = "") -> tuple[str, int]:
         """The kernel id for `use`, and the bytes of workspace that it needs; a `wanted` id is kept if it is right.
 
@@ -131,10 +186,13 @@ class Selection:
         if (kernel := self.generated(use)) is None:
             return registry.select_kernel(use, self.target, wanted)
         if wanted not in ("", kernel.id):
+            named = ", ".join(f"@{symbol}" for symbol in symbols_of(attributes_of(use)))
             raise SelectionError(
-                f"{wanted!r} is not the kernel of @{attributes_of(use)['body']} on these operands:"
+                f"{wanted!r} is not the kernel of {named} on these operands:"
                 f" that is {kernel.id!r} on {self.target}"
             )
+        if why := reason(kernel):
+            raise SelectionError(f"there is no code for {kernel.id!r} on {self.target}: {why}")
         return kernel.id, workspace(kernel)
 
     def in_place(self, use: Use) -> frozenset[tuple[int, int]]:

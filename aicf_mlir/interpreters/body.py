@@ -121,6 +121,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "math.log1p": np.log1p,
     "math.log2": np.log2,
     "math.powf": np.power,
+    "math.fpowi": np.float_power,
     "math.round": _round,
     "math.roundeven": np.rint,
     "math.rsqrt": _rsqrt,

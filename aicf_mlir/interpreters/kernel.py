@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from xdsl.interpreter import Interpreter, PythonValues, impl, register_impls
 
+from aicf_mlir.codegen.together import members_of, parted
 from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
@@ -19,7 +18,9 @@ from aicf_mlir.interpreters import attention, checks, losses
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.body import evaluate
-from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, overflowing, places
+from aicf_mlir.interpreters.call import Call, Meaning
+from aicf_mlir.interpreters.chains import chain
+from aicf_mlir.interpreters.numerics import ELEMENTS, NUMPY_TYPES, Array, overflowing, places
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.attributes import AttributeValue
 from aicf_mlir.ir.body import Body
@@ -30,37 +31,6 @@ from aicf_mlir.optimizers import UPDATES
 from aicf_mlir.optimizers.advance import advance
 from aicf_mlir.optimizers.launched import LaunchedRule
 from aicf_mlir.optimizers.op import tensors_of
-
-
-@dataclass(frozen=True)
-class Call:
-    """One use of an op: inputs by name, widened to float64 (integers stay), attributes, types of the outputs."""
-
-    inputs: Mapping[str, Sequence[Array]]
-    attrs: Mapping[str, AttributeValue]
-    outputs: Mapping[str, Sequence[TensorSpec]]
-    body: Body | None = None
-    """Of a launch whose kernel is generated."""
-    arithmetic: Arithmetic = ROUNDED
-
-    def __getitem__(self, name: str) -> Array:
-        """The operand called so."""
-        return self.inputs[name][0]
-
-    def has(self, name: str) -> bool:
-        """Whether an optional operand or result is there."""
-        return bool(self.inputs.get(name) or self.outputs.get(name))
-
-    def flag(self, name: str) -> bool:
-        """A boolean attribute, false when absent."""
-        return self.attrs.get(name, False) is True
-
-    def attr(self, name: str, default: Any) -> Any:
-        """An attribute, or what its absence means."""
-        return self.attrs.get(name, default)
-
-
-Meaning = Callable[[Call], Sequence[Array]]
 
 
 def _product(call: Call) -> Array:
@@ -184,7 +154,8 @@ def _update_by(rule: type[LaunchedRule]) -> Meaning:
         element = call.outputs["p"][0][0]
         bounded = partial(overflowing, element=element)
         made = [rule.formula(**row, **given, bounded=bounded) for row in _rows(call, tensors)]
-        copied = [made[number][0] for number in call.attr("copied", [])]
+        numbers: list[int] = call.attr("copied", [])
+        copied = [made[number][0] for number in numbers]
         return [*_by_column(made), *(call.arithmetic.round(p, element) for p in copied if p is not None)]
 
     return update
@@ -199,7 +170,6 @@ def _generated(first: bool) -> Meaning:
     """What the body says at each point of the domain, with reductions over its first or its last dimensions."""
 
     def compute(call: Call) -> list[Array]:
-        assert call.body is not None
         dims, reduced = range(len(call.attr("shape", []))), call.attr("reduced", 0)
         return evaluate(
             call.body,
@@ -217,7 +187,6 @@ def _each(reduced: bool) -> Meaning:
     """What the body says at each point of each segment, or of all its elements, from the segment's operands."""
 
     def compute(call: Call) -> list[Array]:
-        assert call.body is not None
         segments, shapes = call.attr("segments", 1), [shape for _, shape in call.outputs["y"]]
         read, written = len(call.inputs["x"]) // segments, len(shapes) // segments
         found: list[Array] = []
@@ -234,7 +203,6 @@ def _each(reduced: bool) -> Meaning:
 
 def _gemm_map(call: Call) -> list[Array]:
     """What the body says of each element of the product."""
-    assert call.body is not None
     z = _product(call)
     return evaluate(
         call.body,
@@ -244,6 +212,26 @@ def _gemm_map(call: Call) -> list[Array]:
         [shape for _, shape in call.outputs["y"]],
         call.arithmetic,
     )
+
+
+def _together(call: Call) -> list[Array]:
+    """What each member says of its operands."""
+    assert call.body is not None
+    members = members_of(call.attr("members", ""))
+    given, types = list(call.inputs["x"]), list(call.outputs["y"])
+    found: list[Array] = []
+    for member, body in zip(members, parted(call.body, [(m.args, m.results) for m in members]), strict=True):
+        own, given = given[: member.operands], given[member.operands :]
+        made, types = types[: member.results], types[member.results :]
+        attrs: dict[str, AttributeValue] = {**dict.fromkeys(member.flags, True), "reduced": member.reduced}
+        inputs: dict[str, Sequence[Array]] = {"x": own, "table": ()}
+        if member.kind == "gemm_map":
+            inputs = {"a": own[:1], "b": own[1:2], "x": own[2:], "table": ()}
+        else:
+            attrs["shape"] = list(own[0].shape if own else made[0][1])
+        part = Call(inputs, attrs, {"y": made}, [body], call.arithmetic)
+        found += MEANINGS[member.kind](part)
+    return found
 
 
 def _scatter_add(call: Call) -> Sequence[Array]:
@@ -278,6 +266,8 @@ MEANINGS: dict[str, Meaning] = {
     "rowwise": _generated(first=False),
     "colwise": _generated(first=True),
     "gemm_map": _gemm_map,
+    "together": _together,
+    "chain": chain,
     "scatter_add": _scatter_add,
     "attention": _attention,
     "attention_grad": _attention_grad,
@@ -296,7 +286,7 @@ def meaning(
     output_types: Sequence[TensorSpec],
     arithmetic: Arithmetic = ROUNDED,
     counts: Counts | None = None,
-    body: Body | None = None,
+    bodies: Sequence[Body] = (),
 ) -> list[Array]:
     """The outputs of one kernel op: computed in float64, by default rounded to the output types once.
 
@@ -313,8 +303,9 @@ def meaning(
             segments(schema.inputs, given, widened),
             attrs,
             segments(schema.outputs, results_of, output_types),
-            body,
+            bodies,
             arithmetic,
+            segments(schema.inputs, given, [ELEMENTS.get(array.dtype, "") for array in inputs]),
         )
         results = MEANINGS[op_name](call)
     outputs = [
@@ -331,9 +322,10 @@ def _run_launch(
     functions: ArithmeticFunctions, interpreter: Interpreter, op: KernelOp, args: PythonValues
 ) -> PythonValues:
     assert isinstance(functions, _KernelFunctions)
-    body = functions.bodies(interpreter)[op.body_symbol] if isinstance(op, GeneratedOp) else None
+    symbols = op.bodies if isinstance(op, GeneratedOp) else ()
+    bodies = [functions.bodies(interpreter)[symbol] for symbol in symbols]
     arithmetic = functions.arithmetic
-    return tuple(meaning(op.op_name, args, op.attrs, op.output_specs, arithmetic, op.counts, body))
+    return tuple(meaning(op.op_name, args, op.attrs, op.output_specs, arithmetic, op.counts, bodies))
 
 
 class _KernelFunctions(ArithmeticFunctions):

@@ -20,6 +20,9 @@ NUMPY_TYPES: dict[str, np.dtype[Any]] = {
 }
 """By the runtime's name of the element type."""
 
+ELEMENTS = {dtype: name for name, dtype in NUMPY_TYPES.items()}
+"""The names again."""
+
 FLOATS = frozenset(row.name for row in DTYPES if row.is_float)
 
 

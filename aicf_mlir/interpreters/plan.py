@@ -49,9 +49,9 @@ def run_plan(plan: ModuleOp | ProgramOp, arenas: Mapping[str, bytearray]) -> Non
             continue
         inputs = [tensors[name] for name in launch.reads]
         output_types = [slots[name].spec for name in launch.writes]
-        body = bodies[launch.body] if launch.body is not None else None
+        given = [bodies[symbol] for symbol in launch.bodies]
         results = meaning(
-            launch.op.data, inputs, launch.values, output_types, counts=launch.counts, body=body
+            launch.op.data, inputs, launch.values, output_types, counts=launch.counts, bodies=given
         )
         for name, result in zip(launch.writes, results, strict=True):
             tensors[name][...] = result
@@ -77,9 +77,9 @@ def evaluate_plan(
             continue
         inputs = [_seen(held[slots[name].root], slots[name]) for name in launch.reads]
         output_types = [slots[name].spec for name in launch.writes]
-        body = bodies[launch.body] if launch.body is not None else None
+        given = [bodies[symbol] for symbol in launch.bodies]
         results = meaning(
-            launch.op.data, inputs, launch.values, output_types, arithmetic, launch.counts, body
+            launch.op.data, inputs, launch.values, output_types, arithmetic, launch.counts, given
         )
         for name, result in zip(launch.writes, results, strict=True):
             root = slots[slots[name].root]

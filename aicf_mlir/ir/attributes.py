@@ -1,6 +1,7 @@
 """Attributes and Python values: the one conversion, and how they are printed.
 
     bool <-> i1    int <-> i64    float <-> f64    str <-> string    Symbol <-> @name    list[int] <-> array<i64: ...>
+    tuple of str <-> ["a", ...]    tuple of Symbol <-> [@a, ...]
 
 Numbers of these types are printed without their type (`scale = 0.5`, not `5.000000e-01 : f64`), because the
 parser supplies the very same types for numbers without one.
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xdsl.dialects.builtin import (
+    ArrayAttr,
     BoolAttr,
     DenseArrayBase,
     FloatAttr,
@@ -34,14 +36,14 @@ class Symbol(str):
     """The name of something else in the module."""
 
 
-AttributeValue = bool | int | float | str | list[int]
+AttributeValue = bool | int | float | str | list[int] | tuple[str, ...]
 """What an attribute of a kernel op is in Python."""
 
 AT_ONCE = "aicf.at_once"
 """Marks an op that is computed where it stands, for what it reads is large: no launch of others takes it in later."""
 
 
-def to_attribute(value: bool | int | float | str | Sequence[int]) -> Attribute:
+def to_attribute(value: bool | int | float | str | Sequence[int] | tuple[str, ...]) -> Attribute:
     """The attribute that stands for `value`."""
     match value:
         case bool():
@@ -54,8 +56,10 @@ def to_attribute(value: bool | int | float | str | Sequence[int]) -> Attribute:
             return SymbolRefAttr(value)
         case str():
             return StringAttr(value)
+        case [str(), *_]:
+            return ArrayAttr([to_attribute(item) for item in value])
         case _:
-            return DenseArrayBase.from_list(i64, list(value))
+            return DenseArrayBase.from_list(i64, [int(item) for item in value])
 
 
 def from_attribute(name: str, attribute: Attribute) -> AttributeValue:
@@ -74,12 +78,23 @@ def from_attribute(name: str, attribute: Attribute) -> AttributeValue:
             return Symbol(attribute.root_reference.data)
         case DenseArrayBase() if untyped.elt_type == i64:
             return [int(item) for item in untyped.get_values()]
+        case ArrayAttr():
+            found = [from_attribute(name, item) for item in untyped.data]
+            texts = tuple(item for item in found if isinstance(item, str))
+            if texts and len(texts) == len(found) and len(set(map(type, texts))) == 1:
+                return texts
         case _:
-            raise VerifyException(
-                f"attribute {name!r} must be true, false, an integer, a float, a string, a symbol or"
-                f" array<i64: ...>,"
-                f" got {attribute}"
-            )
+            pass
+    raise VerifyException(
+        f"attribute {name!r} must be true, false, an integer, a float, a string, a symbol, a list of strings or of"
+        f" symbols, or array<i64: ...>, got {attribute}"
+    )
+
+
+def symbols_of(values: Mapping[str, AttributeValue]) -> tuple[Symbol, ...]:
+    """The symbols among attributes, in their order."""
+    listed = (value if isinstance(value, tuple) else (value,) for value in values.values())
+    return tuple(item for items in listed for item in items if isinstance(item, Symbol))
 
 
 def from_attributes(attributes: Mapping[str, Attribute]) -> dict[str, AttributeValue]:

@@ -54,6 +54,8 @@ FLOAT_BINARY = frozenset({
     *(f"arith.{name}" for name in ("addf", "subf", "mulf", "divf", "maximumf", "minimumf", "maxnumf", "minnumf")),
     *("math.atan2", "math.copysign", "math.powf"),
 })  # fmt: skip
+POWER_OF_INTEGER = "math.fpowi"
+"""A float to the power of an integer, by repeated squares on GPUs: some bits less exact than powf, in less of their time."""
 INTEGER_UNARY = frozenset({"math.absi"})
 INTEGER_BINARY = frozenset(
     f"arith.{name}"
@@ -72,7 +74,7 @@ TRANSCENDENTAL = frozenset(
     if name.startswith("math.")
     and name.removeprefix("math.")
     not in ("absf", "ceil", "copysign", "floor", "round", "roundeven", "rsqrt", "sqrt", "trunc")
-)
+) | {POWER_OF_INTEGER}
 """Operations that cost so much that no kernel computes one twice."""
 
 BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "f16": 16, "bf16": 16, "i1": 1}
@@ -208,6 +210,9 @@ def _expected(line: Line, types: list[str]) -> str | None:
         return None if same and len(floats) == count else f"{count} of one float type"
     if op == "math.fma":
         return None if same and len(floats) == 3 else "3 of one float type"
+    if op == POWER_OF_INTEGER:
+        right = len(types) == 2 and types[0] == result in ("f32", "f64") and types[1] in ("i32", "i64")
+        return None if right else "a float of the result's type and an integer"
     if op in INTEGER_UNARY or op in INTEGER_BINARY:
         count = 1 if op in INTEGER_UNARY else 2
         return None if same and len(integers) == count else f"{count} of one integer type"

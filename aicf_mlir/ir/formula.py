@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from aicf_mlir.ir.body import Attr, Body, Line, is_float, is_table
+from aicf_mlir.ir.body import POWER_OF_INTEGER, Attr, Body, Line, is_float, is_table
 
 Number = float | int | bool
 
@@ -254,6 +254,11 @@ def minimum(x: Scalar, y: Scalar | Number) -> Scalar:
 def power(x: Scalar, y: Scalar | Number) -> Scalar:
     """X to the power of y."""
     return x.apply("math.powf", y)
+
+
+def integer_power(x: Scalar, exponent: Scalar) -> Scalar:
+    """X to the power of an integer."""
+    return x.apply(POWER_OF_INTEGER, exponent)
 
 
 def atan2(y: Scalar, x: Scalar | Number) -> Scalar:

@@ -43,7 +43,7 @@ class Attribute:
     """An attribute of an op."""
 
     name: str
-    type: Literal["bool", "int", "float", "str", "list[int]"]
+    type: Literal["bool", "int", "float", "str", "list[int]", "list[str]"]
     required: bool
     default: AttributeValue | None
     """What its absence means; None: nothing."""

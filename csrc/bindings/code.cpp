@@ -42,9 +42,9 @@ CodePointer cuda_code(const std::string& id, int sm, const py::bytes& image,
 }
 
 py::dict tile_of_product(const std::string& dtype, int sm, int64_t m, int64_t n, int64_t batch, bool trans_a,
-                         bool trans_b, bool allow_tf32) {
+                         bool trans_b, bool allow_tf32, int64_t k) {
   ProductTile tile{};
-  raise_if(product_tile(parse_dtype(dtype), sm, m, n, batch, trans_a, trans_b, allow_tf32, &tile));
+  raise_if(product_tile(parse_dtype(dtype), sm, m, n, k, batch, trans_a, trans_b, allow_tf32, &tile));
   py::dict result;
   result["header"] = tile.header;
   result["product"] = tile.product;
@@ -75,7 +75,8 @@ void bind_code(py::module_& m) {
       .def_property_readonly("waits", &KernelCode::waits);
   m.def("cuda_headers", &cuda_headers);
   m.def("product_tile", &tile_of_product, py::arg("dtype"), py::arg("sm"), py::arg("m"), py::arg("n"),
-        py::arg("batch"), py::arg("trans_a"), py::arg("trans_b"), py::arg("allow_tf32") = false);
+        py::arg("batch"), py::arg("trans_a"), py::arg("trans_b"), py::arg("allow_tf32") = false,
+        py::arg("k") = 0);
 }
 
 }  // namespace aicf::bindings

@@ -52,6 +52,16 @@ Status read_ints(py::handle values, std::vector<int64_t>* out) {
   return Status::ok();
 }
 
+Status read_texts(py::handle values, std::vector<std::string>* out) {
+  if (!PyList_Check(values.ptr()) && !PyTuple_Check(values.ptr()))
+    return Status::invalid("expected a list of strings, " + got(values));
+  for (const py::handle value : py::reinterpret_borrow<py::sequence>(values)) {
+    if (!PyUnicode_Check(value.ptr())) return Status::invalid("expected a string, " + got(value));
+    out->push_back(value.cast<std::string>());
+  }
+  return Status::ok();
+}
+
 Status read_attr(const AttrRow& row, py::handle value, Attrs* out) {
   switch (row.type) {
     case AttrType::Bool:
@@ -77,6 +87,11 @@ Status read_attr(const AttrRow& row, py::handle value, Attrs* out) {
     case AttrType::Text:
       if (!PyUnicode_Check(value.ptr())) return Status::invalid("expected a string, " + got(value));
       return out->set_text(row, value.cast<std::string>());
+    case AttrType::Texts: {
+      std::vector<std::string> texts;
+      AICF_TRY(read_texts(value, &texts));
+      return out->set_texts(row, std::move(texts));
+    }
   }
   return Status::ok();
 }

@@ -41,6 +41,8 @@ const char* type_name(AttrType type) {
     case AttrType::Enum:
     case AttrType::Text:
       return "str";
+    case AttrType::Texts:
+      return "list[str]";
     case AttrType::Ints:
       break;
   }
@@ -60,6 +62,7 @@ py::object default_of(const AttrRow& row) {
       return py::str((*row.names)[static_cast<size_t>(row.integer)]);
     case AttrType::Ints:
     case AttrType::Text:
+    case AttrType::Texts:
       break;
   }
   return py::none();

@@ -19,6 +19,8 @@ const char* type_name(AttrType type) {
       return "a string";
     case AttrType::Ints:
       return "a list of ints";
+    case AttrType::Texts:
+      return "a list of strings";
   }
   return "";
 }
@@ -47,6 +49,12 @@ const std::string& Attrs::get(const Attr<std::string>& attr) const {
   static const std::string none;
   const Value* value = find(attr.name);
   return value ? value->text : none;
+}
+
+const std::vector<std::string>& Attrs::get(const Attr<std::vector<std::string>>& attr) const {
+  static const std::vector<std::string> none;
+  const Value* value = find(attr.name);
+  return value ? value->texts : none;
 }
 
 Status Attrs::claim(const AttrRow& row, AttrType type, Value** out) {
@@ -103,6 +111,13 @@ Status Attrs::set_text(const AttrRow& row, std::string v) {
   Value* value = nullptr;
   AICF_TRY(claim(row, AttrType::Text, &value));
   value->text = std::move(v);
+  return Status::ok();
+}
+
+Status Attrs::set_texts(const AttrRow& row, std::vector<std::string> v) {
+  Value* value = nullptr;
+  AICF_TRY(claim(row, AttrType::Texts, &value));
+  value->texts = std::move(v);
   return Status::ok();
 }
 

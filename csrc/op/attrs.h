@@ -13,7 +13,7 @@
 
 namespace aicf {
 
-enum class AttrType : uint8_t { Bool, Int, Float, Enum, Ints, Text };
+enum class AttrType : uint8_t { Bool, Int, Float, Enum, Ints, Text, Texts };
 
 using Names = const std::vector<const char*>&;
 
@@ -28,8 +28,8 @@ struct AttrRow {
   const std::vector<const char*>* names = nullptr;  // of an enum
 };
 
-// T: bool, int64_t, double, std::vector<int64_t>, std::string (any text, without a default), or an enum class
-// for which names_of(T{}) gives the texts in the order of its values.
+// T: bool, int64_t, double, std::vector<int64_t>, std::string (any text, without a default), a list of such
+// texts, or an enum class for which names_of(T{}) gives the texts in the order of its values.
 template <class T>
 struct Attr {
   const char* name;
@@ -52,6 +52,8 @@ struct Attr {
       r.names = &names_of(T{});
     } else if constexpr (std::is_same_v<T, std::string>) {
       r.type = AttrType::Text;
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+      r.type = AttrType::Texts;
     }
     return r;
   }
@@ -81,6 +83,7 @@ class Attrs {
   }
   const std::vector<int64_t>& get(const Attr<std::vector<int64_t>>& attr) const;
   const std::string& get(const Attr<std::string>& attr) const;
+  const std::vector<std::string>& get(const Attr<std::vector<std::string>>& attr) const;
   template <class T>
   bool has(const Attr<T>& attr) const {
     return find(attr.name) != nullptr;
@@ -95,6 +98,7 @@ class Attrs {
   Status set_enum(const AttrRow& row, const std::string& v);
   Status set_ints(const AttrRow& row, std::vector<int64_t> v);
   Status set_text(const AttrRow& row, std::string v);
+  Status set_texts(const AttrRow& row, std::vector<std::string> v);
 
  private:
   struct Value {
@@ -103,6 +107,7 @@ class Attrs {
     double number = 0;
     std::vector<int64_t> ints;
     std::string text;
+    std::vector<std::string> texts;
   };
   const Value* find(const char* name) const;
   Status claim(const AttrRow& row, AttrType type, Value** out);

@@ -83,6 +83,7 @@ def generate_cases(seed: int, count: int, each: int, target: str) -> Iterator[Ca
     from concurrent.futures import ThreadPoolExecutor
     from itertools import chain, islice
 
+    from chain_cases import chain_cases
     from generated_cases import GeneratedCase, has_periodic, random_cases, span, special_cases
     from generated_models import model_cases
     from product_cases import ProductCase, large_cases, other_cases, tile_cases
@@ -140,6 +141,8 @@ def generate_cases(seed: int, count: int, each: int, target: str) -> Iterator[Ca
         return Case(packed, image, [o.view(np.uint8) for o in case.blocks], list(case.expected))
 
     cases = list(chain(random_cases(seed, count, target), model_cases(target=target), special_cases(target)))
+    if target == "sm_90":
+        cases += chain_cases(seed, target=target)
     with ThreadPoolExecutor() as pool:
         yield from pool.map(pack, cases)
         products = chain(tile_cases(target), other_cases(target), large_cases(target))

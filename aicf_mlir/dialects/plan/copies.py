@@ -1,16 +1,18 @@
-"""Slots of role copy: parameters in the narrow type that a step computes with, which last from step to step.
+"""Slots of role copy: parameters and batches in the narrow type that a step computes with, which last from step to step.
 
-A cast of a param fills such a slot. The launch that updates the param writes the new value there as well, rounded alike; so a
-replay casts in its first step only, where the host may have changed the param, and a launch of copies alone is `once`.
-Whoever runs every launch in every step computes the same.
+A cast fills such a slot. The launch that updates a param writes the new value there as well, rounded alike, and a batch stays
+while a step is replayed; so a replay casts in its first step only, where the host may have changed what is cast, and a launch
+of copies alone is `once`. Whoever runs every launch in every step computes the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from math import prod
 from typing import NamedTuple
 
+from aicf_mlir.codegen.together import members_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
@@ -22,8 +24,10 @@ COPY = "copy"
 """The role."""
 
 NARROW = ("f16", "bf16")
-SOURCES = ("param", "buffer")
-"""The roles of what is copied: what a step alone changes while it is replayed."""
+WITH_ONE_BODY = ("map", "map_each", "gemm_map", "together")
+"""Generated launches whose results are values of one body, of each part alike or one part behind the other."""
+SOURCES = ("input", "param", "buffer")
+"""The roles of what is copied: what nothing but the step changes while it is replayed."""
 
 
 class Cast(NamedTuple):
@@ -44,9 +48,8 @@ def casts_of(launch: LaunchOp, slots: Mapping[str, SlotOp], bodies: Bodies) -> l
         if element != "f32" or narrow not in NARROW or prod(shape) != prod(other) or not dense:
             return None
     if launch.op.data in ("map", "map_each"):
-        if launch.body is None or not all(
-            is_cast(bodies[launch.body], slots[result].spec[0]) for _, result in pairs
-        ):
+        (body,) = launch.bodies
+        if not all(is_cast(bodies[body], slots[result].spec[0]) for _, result in pairs):
             return None
     elif launch.op.data != "copy":
         return None
@@ -74,15 +77,29 @@ def twins_of(launch: LaunchOp, bodies: Bodies) -> dict[str, str]:
             if isinstance(number, int)
         }
     found: dict[str, str] = {}
-    if launch.body is not None and "y" in launch.outs:
-        values = bodies[launch.body].results
-        for first in range(0, len(launch.writes), len(values)):
-            own = dict(zip(launch.writes[first : first + len(values)], values, strict=True))
-            for slot, value in own.items():
-                others = [other for other, same in own.items() if same == value and other != slot]
-                if others:
-                    found[slot] = others[0]
+    for own in results_of(launch, bodies):
+        for slot, value in own:
+            others = [other for other, same in own if same == value and other != slot]
+            if others:
+                found[slot] = others[0]
     return found
+
+
+def results_of(launch: LaunchOp, bodies: Bodies) -> list[list[tuple[str, int]]]:
+    """The slots that each part of a generated launch writes, with the values of its body; none of another launch."""
+    if launch.op.data not in WITH_ONE_BODY:
+        return []
+    (symbol,) = launch.bodies
+    values, writes = bodies[symbol].results, launch.writes
+    if launch.op.data == "map_each":
+        counts = [len(values)] * (len(writes) // max(len(values), 1))
+        values *= len(counts)
+    elif launch.op.data == "together":
+        counts = [member.results for member in members_of(str(launch.values["members"]))]
+    else:
+        counts = [len(values)]
+    pairs = iter(list(zip(writes, values, strict=True)))
+    return [list(islice(pairs, count)) for count in counts]
 
 
 def is_once(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> bool:
@@ -111,8 +128,8 @@ def check_copies(program: ProgramOp) -> None:
             )
         updates = [launch for launch in launches if slots[source].root in roots(launch.writes, slots)]
         for launch in updates:
-            twin = twins_of(launch, bodies).get(slot.symbol)
-            if twin is None or slots[twin].root != slots[source].root:
+            twins = {slots[a].root: slots[b].root for a, b in twins_of(launch, bodies).items()}
+            if twins.get(slot.symbol) != slots[source].root:
                 refuse(
                     launch,
                     f"@{launch.symbol} writes @{source}: expected the same value in its {COPY} @{slot.symbol}",

@@ -111,7 +111,7 @@ def same_work(own: ModuleOp, plan: ModuleOp) -> dict[str, LaunchOp]:
         for launch in find_program(plan).launches
         if launch.symbol in known
         and _work(launch) == _work(known[launch.symbol])
-        and (launch.body is None or bodies[0].get(launch.body) == bodies[1].get(launch.body))
+        and all(bodies[0].get(symbol) == bodies[1].get(symbol) for symbol in launch.bodies)
     }
 
 

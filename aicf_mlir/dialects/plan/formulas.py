@@ -21,6 +21,9 @@ from aicf_mlir.ir.roles import RETURNED_ROLES, UPDATED_ROLES
 Formula = str
 """A digest; equal for values that are computed alike."""
 
+BODIES = ("body", "bodies")
+"""The attributes that name bodies: what those are called computes nothing."""
+
 Key = tuple[str, str]
 """Role and name."""
 
@@ -50,8 +53,8 @@ class Formulas:
         rows = () if schema is None else schema.attrs
         made = _digest(
             launch.op.data,
-            [(row.name, given.get(row.name, row.default)) for row in rows if row.name != "body"],
-            None if launch.body is None else self._bodies[launch.body],
+            [(row.name, given.get(row.name, row.default)) for row in rows if row.name not in BODIES],
+            [self._bodies[symbol] for symbol in launch.bodies],
             launch.counts,
             [(self._held(slots[name]), slots[name].operand_spec) for name in launch.reads],
             [slots[name].operand_spec for name in launch.writes],

@@ -29,7 +29,7 @@ def generated_kernels(program: ProgramOp) -> dict[str, Kernel]:
     slots = program.slots
     found: dict[str, Kernel] = {}
     for launch in program.launches:
-        if launch.body is None or launch.kernel_id.data in found:
+        if not launch.bodies or launch.kernel_id.data in found:
             continue
         if (kernel := selection.generated(use_of(launch, slots))) is not None:
             found[kernel.id] = kernel

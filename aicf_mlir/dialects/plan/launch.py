@@ -31,7 +31,14 @@ from aicf_mlir.dialects.plan.text import (
     within_program,
 )
 from aicf_mlir.ir import registry
-from aicf_mlir.ir.attributes import AttributeValue, Symbol, from_attributes, print_dictionary, to_attribute
+from aicf_mlir.ir.attributes import (
+    AttributeValue,
+    Symbol,
+    from_attributes,
+    print_dictionary,
+    symbols_of,
+    to_attribute,
+)
 from aicf_mlir.ir.registry import Counts, Operand, Schema, segments
 from aicf_mlir.ir.segments import count_properties, counts_of, parse_segments, print_segments
 
@@ -115,10 +122,9 @@ class LaunchOp(IRDLOperation):
         return from_attributes(self.attrs.data)
 
     @property
-    def body(self) -> str | None:
-        """The symbol of the scalar.body that a generated kernel computes; None for a kernel of the registry."""
-        symbol = self.values.get("body")
-        return symbol if isinstance(symbol, Symbol) else None
+    def bodies(self) -> tuple[Symbol, ...]:
+        """The symbols of the scalar.bodies that a generated kernel computes; none for a kernel of the registry."""
+        return symbols_of(self.values)
 
     @property
     def reads(self) -> list[str]:

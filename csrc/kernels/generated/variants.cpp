@@ -1,6 +1,7 @@
-// map, map_each, rowwise, rowwise_each, colwise: kernels that the compiler writes from a body of scalar
-// operations. Their schemas alone: the code of a launch comes with it (runtime/code.h).
+// map, map_each, rowwise, rowwise_each, colwise, together, chain: kernels that the compiler writes from
+// bodies of scalar operations. Their schemas alone: the code of a launch comes with it (runtime/code.h).
 #include "kernels/common/schema_checks.h"
+#include "kernels/generated/chain.h"
 #include "op/registry.h"
 
 namespace aicf {
@@ -10,6 +11,7 @@ const Attr<std::string> kBody{"body", std::nullopt};
 const Attr<std::vector<int64_t>> kShape{"shape", std::nullopt};
 constexpr Attr<int64_t> kReduced{"reduced", 0};
 const Attr<int64_t> kSegments{"segments", std::nullopt};
+const Attr<std::string> kMembers{"members", std::nullopt};
 
 // Where the dimensions stand that a kernel reduces.
 enum class Reduced { None, Last, First };
@@ -106,6 +108,12 @@ Status check_each(const OpDesc& op) {
   return Status::ok();
 }
 
+// Which tensors belong to which member, and what they must be, says the text of `members` to the generator.
+Status check_together(const OpDesc& op) {
+  if (op.outs("y").empty()) return refuse(op, "y: expected one tensor or more, got none");
+  return Status::ok();
+}
+
 OpSchema generated(int number, const char* kind, const char* name, const char* doc, const char* numerics,
                    Status (*check)(const OpDesc&)) {
   return {number,
@@ -166,6 +174,34 @@ static const Family family([](KernelRegistry& registry) {
                check_each<Reduced::Last>,
                nullptr,
                true});
+  registry.add(
+      OpSchema{48,
+               "Together",
+               "together",
+               "y: what each of `members` computes of its part of the body; none reads what another gives",
+               {strided(many("x"))},
+               {strided(any("y"))},
+               {required(kBody), required(kMembers)},
+               {},
+               "as each member by itself",
+               check_together,
+               nullptr,
+               true});
+  registry.add(OpSchema{
+      49,
+      "Chain",
+      "chain",
+      "y: the values of links, z = a op(b) and a body of z, x and values before; each multiplies what the "
+      "last gave; behind them products of values over all rows",
+      {OperandRow{"a"}, many("b"), strided(many("x"))},
+      {any("y")},
+      {required(kBodies), required(kLinks), optional(kBehind)},
+      {},
+      "z and the bodies in f32; what is multiplied, written or taken later is rounded to its type; sums "
+      "of columns in f32, in an order that the kernel fixes",
+      check_chain,
+      nullptr,
+      true});
 });
 
 }  // namespace aicf

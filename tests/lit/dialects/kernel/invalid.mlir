@@ -56,7 +56,7 @@
 // -----
 
 %x, %b = "test.op"() : () -> (tensor<4x8xf32>, tensor<4xf32>)
-// expected-error@below {{attribute 'trans_b' must be true, false, an integer, a float, a string, a symbol or array<i64: ...>, got dense<1> : tensor<1xi32>}}
+// expected-error@below {{attribute 'trans_b' must be true, false, an integer, a float, a string, a symbol, a list of strings or of symbols, or array<i64: ...>, got dense<1> : tensor<1xi32>}}
 %y = kernel.gemm_epilogue a(%x) b(%x) bias(%b) -> out {trans_b = dense<1> : tensor<1xi32>} : (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4xf32>) -> tensor<4x4xf32>
 
 // -----
@@ -276,6 +276,24 @@ func.func @argument(%x: tensor<4x2xf32, strided<[6, 1]>>) -> tensor<4x2xf32> {
 %x = "test.op"() : () -> tensor<8x8xbf16>
 // expected-error@below {{gemm_epilogue: allow_tf32: expected operands of f32, got bf16}}
 %y = kernel.gemm_epilogue a(%x) b(%x) -> out {act = "relu", allow_tf32 = true} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xbf16>
+// expected-error@below {{chain: links[0]: there is no b1 here; of b there are 1}}
+%y = kernel.chain a(%x) b(%x) {bodies = [@any], links = ["b1 -> write"]} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xbf16>
+// expected-error@below {{expected bodies to be symbols of scalar.bodies, got ('any',)}}
+%y = kernel.chain a(%x) b(%x) {bodies = ["any"], links = ["b0 -> write"]} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
+
+// -----
+
+%x = "test.op"() : () -> tensor<8x8xbf16>
+// expected-error@below {{attribute 'links' must be true, false, an integer, a float, a string, a symbol, a list of strings or of symbols, or array<i64: ...>, got ["b0 -> write", @any]}}
+%y = kernel.chain a(%x) b(%x) {bodies = [@any], links = ["b0 -> write", @any]} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
 
 // -----
 

@@ -191,9 +191,27 @@
 // CHECK: %norm, %norm_1 = kernel.rowwise_each x(%x, %b) {body = @norm, segments = 2}
 // CHECK-NEXT: : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<f32>, tensor<f32>)
 %norm, %norm_1 = kernel.rowwise_each x(%x, %b) {body = @norm, segments = 2} : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<f32>, tensor<f32>)
+// Products one behind the other: a body for each, and what it takes and gives
+// CHECK: %hidden, %error, %sums = kernel.chain a(%narrow) b(%weight) x(%target)
+// CHECK-NEXT: {bodies = [@halves, @shifted], links = ["b0.T -> write next", "b0 x0 -> keep bf16, write sum"]}
+// CHECK-NEXT: : (tensor<4x8xbf16>, tensor<2x8xbf16>, tensor<4x8xf32>) -> (tensor<4x2xbf16>, tensor<4x8xf32>, tensor<8xf32>)
+// GENERIC: %hidden, %error, %sums = "kernel.chain"(%narrow, %weight, %target) <{operandSegmentSizes = array<i32: 1, 1, 1>, resultSegmentSizes = array<i32: 3>}>
+// GENERIC-SAME: {bodies = [@halves, @shifted], links = ["b0.T -> write next", "b0 x0 -> keep bf16, write sum"]}
+%narrow, %weight, %target = "test.op"() : () -> (tensor<4x8xbf16>, tensor<2x8xbf16>, tensor<4x8xf32>)
+%hidden, %error, %sums = kernel.chain a(%narrow) b(%weight) x(%target) {bodies = [@halves, @shifted], links = ["b0.T -> write next", "b0 x0 -> keep bf16, write sum"]} : (tensor<4x8xbf16>, tensor<2x8xbf16>, tensor<4x8xf32>) -> (tensor<4x2xbf16>, tensor<4x8xf32>, tensor<8xf32>)
+// Several launches: the operands and results of one after the other
+// CHECK: %alike, %rows = kernel.together x(%x, %x) {body = @both, members = "map(1 -> 1), rowwise(1 -> 1, reduced 1)"}
+// CHECK-NEXT: : (tensor<4x8xf32>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
+%alike, %rows = kernel.together x(%x, %x) {body = @both, members = "map(1 -> 1), rowwise(1 -> 1, reduced 1)"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
 // CHECK: %taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>}
 // CHECK-NEXT: : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>
 %taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>} : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>
+
+scalar.body @both(%of_one: f32, %of_other: f32) -> (f32, f32) {
+  %negative = arith.negf %of_one : f32
+  %whole = scalar.sum %of_other : f32
+  scalar.yield %negative, %whole : f32, f32
+}
 
 scalar.body @norm(%of_n: f32) -> f32 {
   %of_square = arith.mulf %of_n, %of_n : f32

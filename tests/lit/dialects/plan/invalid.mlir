@@ -257,7 +257,7 @@ plan.program @p target "cpu" {
 plan.program @p target "cpu" {
   plan.slot @x : memref<4xf32> input "x"
   plan.slot @v : memref<4xf32> temp
-  // expected-error@below {{attribute 'slope' must be true, false, an integer, a float, a string, a symbol or array<i64: ...>, got [1 : i64]}}
+  // expected-error@below {{attribute 'slope' must be true, false, an integer, a float, a string, a symbol, a list of strings or of symbols, or array<i64: ...>, got [1 : i64]}}
   plan.launch @k0 "relu_cpu" relu x(@x) -> y(@v) {slope = [1]}
 }
 

@@ -1,0 +1,187 @@
+"""What becomes of the sums of a chain's product: the body of its link on the pairs of neighbours that a thread has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aicf_mlir.codegen.chain import ChainKernel, Link, Yield
+from aicf_mlir.codegen.cuda.access import pointer
+from aicf_mlir.codegen.cuda.chain_plan import NARROW, ROWS, ChainPlan, Fetch, Flags, is_scalar
+from aicf_mlir.codegen.cuda.chain_products import format_of
+from aicf_mlir.codegen.cuda.chain_schedule import words
+from aicf_mlir.codegen.cuda.text import Scope, Text
+from aicf_mlir.codegen.kernel import Kernel
+from aicf_mlir.ir.body import Body
+
+
+class BodyWriter:
+    """Prints the bodies of links."""
+
+    def __init__(self, kernel: ChainKernel, plan: ChainPlan, text: Text):
+        self.kernel, self.plan, self.text = kernel, plan, text
+        self.ragged = kernel.rows % ROWS != 0
+        self.vectors = dict(plan.vectors)
+        self.first_x = 1 + kernel.b_count
+        self.lefts = {outer.left for outer in kernel.outers}
+
+    def write(self, number: int, link: Link) -> None:
+        """The body on all sums of this thread, 16 columns at a time."""
+        text, kernel, plan = self.text, self.kernel, self.plan
+        first = kernel.first_value(number)
+        for i, made in enumerate(link.yields):
+            if made.element in NARROW:
+                text.add(f"unsigned y{first + i}[{link.n // 4}];")
+            elif first + i in plan.kept:
+                text.add(f"float y{first + i}[{link.n // 2}];")
+            if made.element == "f32" and made.column_sum is not None:
+                text.add(f"float c{first + i}[{link.n // 4}] = {{}};")
+        for flags in plan.flags:
+            if flags.value >= first and flags.value < first + len(link.yields):
+                for line in flags.lines:
+                    text.add(
+                        f"unsigned {flag_name(flags.value, flags.link, line)}[{words(kernel, flags)}] = {{}};"
+                    )
+        fetches = plan.fetches_of(number)
+        with text.each("s", link.n // 16):
+            for fetch in fetches:
+                if fetch.element != "f32":
+                    text.add(f"unsigned t{fetch.operand}[4];")
+                    text.add(f"{fetch.strip}::read(t{fetch.operand}, strip + {fetch.place}, s);")
+            with text.each("q", 4):
+                text.add("const int p = 4 * s + q, column = p / 2 * 8 + lane % 4 * 2;")
+                self._pair(number, link, fetches)
+        for flags in plan.flags:
+            if first <= flags.value < first + len(link.yields):
+                self.settle(flags)
+        for i, made in enumerate(link.yields):
+            if made.element == "f32" and made.column_sum is not None:
+                text.add(f"aicf::chain::Fold<{link.n}>::add(s{first + i}, c{first + i});")
+
+    def _pair(self, number: int, link: Link, fetches: Iterable[Fetch]) -> None:
+        """Two neighbours: their operands, the body, and what becomes of its values."""
+        text, kernel = self.text, self.kernel
+        names = {fetch.operand: fetch for fetch in fetches}
+        elements: dict[int, str] = {0: f"z{number}[2 * p + e]"}
+        known: dict[int, str] = {}
+        for argument, (kind, index) in enumerate(link.takes, 1):
+            if kind == "y":
+                flags = self.plan.flag(index, number, argument)
+                if flags is None:
+                    made = kernel.values[index][1]
+                    elements[argument] = (
+                        f"y{index}[2 * p + e]"
+                        if made.element == "f32"
+                        else f"aicf::chain::half_of<{format_of(made.element)}>(y{index}[p], e)"
+                    )
+                continue
+            operand = self.first_x + index
+            tensor = kernel.xs[index]
+            if is_scalar(tensor):
+                elements[argument] = f"n{operand}"
+            elif operand in self.vectors:
+                text.add(
+                    f"const float2 x{argument} = *reinterpret_cast<const float2*>(shared + "
+                    f"{self.vectors[operand]} + 4 * column);"
+                )
+                elements[argument] = f"(e == 0 ? x{argument}.x : x{argument}.y)"
+            elif operand in names and tensor.element == "f32":
+                fetch = names[operand]
+                text.add(f"const float2 x{argument} = {fetch.strip}::read(strip + {fetch.place}, p);")
+                elements[argument] = f"(e == 0 ? x{argument}.x : x{argument}.y)"
+            elif operand in names:
+                elements[argument] = f"aicf::chain::half_of<{format_of(tensor.element)}>(t{operand}[q], e)"
+            else:
+                elements[argument] = f"x{argument}[e]"
+                self._elements(argument, operand)
+        first = kernel.first_value(number)
+        for i in range(len(link.yields)):
+            text.add(f"float w{first + i}[2];")
+        with text.each("e", 2):
+            for argument, take in enumerate(link.takes, 1):
+                flags = self.plan.flag(take[1], number, argument) if take[0] == "y" else None
+                for line in flags.lines if flags else ():
+                    name = flag_name(take[1], number, line)
+                    text.add(
+                        f"const bool b{line} = ({name}[(2 * p + e) / 32] >> (2 * p + e) % 32 & 1u) != 0;"
+                    )
+                    known[line] = f"b{line}"
+            scope = Scope(text, _map(kernel, link.body), elements.__getitem__, str)
+            scope.names.update(known)
+            scope.need(link.body.results)
+            for i, result in enumerate(link.body.results):
+                text.add(f"w{first + i}[e] = {scope[result]};")
+        for i, made in enumerate(link.yields):
+            self._keep(first + i, made, link.n)
+
+    def _elements(self, argument: int, operand: int) -> None:
+        """Two neighbours of an operand that lies anyhow, straight from memory; none of rows that are not there."""
+        text, tensor = self.text, self.kernel.operands[operand]
+        row, column = tensor.strides
+        text.add(f"const long long row{argument} = row0 + lane / 4 + p % 2 * 8;")
+        text.add(f"decltype(widen(*{pointer(self.kernel, operand)})) x{argument}[2] = {{}};")
+        with text.block(f"if (row{argument} < {self.kernel.rows}ll)" if self.ragged else ""):
+            for e in range(2):
+                at = f"row{argument} * {row}ll + (column + {e}) * {column}ll"
+                text.add(f"x{argument}[{e}] = widen({pointer(self.kernel, operand)}[{at}]);")
+
+    def _keep(self, value: int, made: Yield, n: int) -> None:
+        """Round two neighbours of a value; keep, write and add them."""
+        text, plan = self.text, self.plan
+        inside = "if (lane / 4 + p % 2 * 8 < rows)" if self.ragged else ""
+        if made.element in NARROW:
+            packed = f"{format_of(made.element)}::pack(w{value}[0], w{value}[1])"
+            if self.ragged and value in self.lefts:  # rows that are not there add nothing
+                packed = f"lane / 4 + p % 2 * 8 < rows ? {packed} : 0u"
+            text.add(f"y{value}[p] = {packed};")
+        else:
+            if value in plan.kept:
+                text.add(f"y{value}[2 * p] = w{value}[0], y{value}[2 * p + 1] = w{value}[1];")
+            with text.block(inside):
+                if made.wide is not None:
+                    at = f"{result_of(self.kernel, value)} + (row0 + lane / 4 + p % 2 * 8) * {n} + column"
+                    text.add(f"*reinterpret_cast<float2*>({at}) = make_float2(w{value}[0], w{value}[1]);")
+                if made.column_sum is not None:
+                    text.add(f"c{value}[p / 2 * 2] += w{value}[0], c{value}[p / 2 * 2 + 1] += w{value}[1];")
+        for flags in plan.flags:
+            if flags.value == value:
+                self._flag(flags, made)
+
+    def _flag(self, flags: Flags, made: Yield) -> None:
+        """One bit of each truth value that a later link takes."""
+        text, kernel = self.text, self.kernel
+        body = kernel.links[flags.link].body
+        rounded = (
+            f"w{flags.value}[e]"
+            if made.element == "f32"
+            else f"aicf::chain::half_of<{format_of(made.element)}>(y{flags.value}[p], e)"
+        )
+        with text.each("e", 2):
+            scope = Scope(text, _map(kernel, body), lambda _: rounded, str)
+            scope.need(flags.lines)
+            for line in flags.lines:
+                name = flag_name(flags.value, flags.link, line)
+                text.add(
+                    f"{name}[(2 * p + e) / 32] |= static_cast<unsigned>({scope[line]}) << (2 * p + e) % 32;"
+                )
+
+    def settle(self, flags: Flags) -> None:
+        """Neither the bits nor what follows from them move across this line."""
+        for line in flags.lines:
+            self.text.add(f"aicf::chain::settle({flag_name(flags.value, flags.link, line)});")
+
+
+def flag_name(value: int, link: int, line: int) -> str:
+    """The bits of a truth value."""
+    return f"f{value}_{link}_{line}"
+
+
+def result_of(kernel: ChainKernel, value: int) -> str:
+    """The address of the tensor that a value is written to."""
+    number = kernel.places[value][0]
+    assert number is not None
+    return pointer(kernel, len(kernel.operands) + number)
+
+
+def _map(kernel: ChainKernel, body: Body) -> Kernel:
+    """A kernel of a link's body alone."""
+    return Kernel("map", kernel.target, body, kernel.domain, 0, (), ())

@@ -1,0 +1,149 @@
+"""How a chain is cut for CUDA: who has which rows, what lies in shared memory, what stays in registers.
+
+A warpgroup takes 64 rows at a time through all links; blocks stay, and take every so many tiles. Weights and vectors are
+brought to shared memory once, tiles of operands one tile ahead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aicf_mlir.codegen.tensor import Tensor
+from aicf_mlir.ir.body import COMPUTE
+
+ROWS = 64
+"""Of a tile."""
+NARROW = ("f16", "bf16")
+PANEL = 1024
+"""Bytes to which weights are aligned."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """A tile of an operand that is brought to shared memory ahead of its use, of each warp its own rows."""
+
+    operand: int
+    """Of the launch."""
+    link: int
+    """-1: a, which the first link multiplies."""
+    columns: int
+    element: str
+    place: int = 0
+    """Bytes from where the warp's own memory begins."""
+
+    @property
+    def strip(self) -> str:
+        """The type that knows its layout."""
+        return f"aicf::chain::{'WideStrip' if self.element == 'f32' else 'Strip'}<{self.columns}>"
+
+    @property
+    def bytes(self) -> int:
+        """Of one warp."""
+        return wide_strip_bytes(self.columns) if self.element == "f32" else strip_bytes(self.columns)
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Truth values of a later link that follow from one value alone: one bit is kept of each instead of the value."""
+
+    value: int
+    """Of the chain."""
+    link: int
+    argument: int
+    lines: tuple[int, ...]
+    """Values of that link's body."""
+
+
+@dataclass(frozen=True)
+class ChainPlan:
+    """The schedule of a chain; it follows from the kernel alone."""
+
+    warpgroups: int
+    """Of a block."""
+    blocks: int
+    weights: tuple[tuple[int, int], ...]
+    """For each different b, the first link that has it and where it begins in shared memory."""
+    vectors: tuple[tuple[int, int], ...]
+    """For each operand that is the same for all rows, its number and where it begins, as floats."""
+    fetches: tuple[Fetch, ...]
+    """In the order of their uses."""
+    alone: bool
+    """Whether each fetch has memory of its own; else all have the same, one after the other."""
+    strips: int
+    """Where the memory of the first warp begins; results on their way to memory come first there."""
+    strip: int
+    """Bytes of each warp."""
+    flags: tuple[Flags, ...]
+    kept: tuple[int, ...]
+    """Values that stay in registers as they are until the last link that takes them."""
+    sums: tuple[tuple[int, int], ...]
+    """For each value with a column sum, its number and where its columns begin among all that are summed."""
+    shared: int
+    """Bytes of a block."""
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 128 * self.warpgroups
+
+    summed: int = 0
+    """Columns of all sums, and elements of all outer products."""
+    slots: tuple[tuple[int, int], ...] = ()
+    """For each value that an outer product takes, its number and where the warp has its strip; -1 is a."""
+    ready: tuple[int, ...] = ()
+    """For each outer product, the link behind whose body it starts."""
+    outer_starts: tuple[int, ...] = ()
+    """Where the elements of each lie among all that is summed."""
+    by_products: tuple[int, ...] = ()
+    """Values whose column sum is a product with ones."""
+    ones: int = 0
+    """Where these lie in shared memory."""
+
+    def fetches_of(self, link: int) -> list[Fetch]:
+        """The tiles that the body of a link takes."""
+        return [fetch for fetch in self.fetches if fetch.link == link]
+
+    def flag(self, value: int, link: int, argument: int) -> Flags | None:
+        """The bits that a link takes instead of a value."""
+        found = (f for f in self.flags if (f.value, f.link, f.argument) == (value, link, argument))
+        return next(found, None)
+
+
+def strip_bytes(columns: int) -> int:
+    """Of 16 rows of 16-bit elements, as `Strip` lays them out."""
+    return -(-columns // 64) * 16 * 128
+
+
+def wide_strip_bytes(columns: int) -> int:
+    """Of 16 rows of floats, as `WideStrip` lays them out."""
+    return 16 * (4 * columns + (0 if columns % 32 == 0 else 32))
+
+
+def sum_registers(element: str, columns: int, by_products: bool = False) -> int:
+    """Of a column sum: a chunk of eight neighbours, what `Fold` leaves to a lane, or what a product with ones gives."""
+    if by_products:
+        return 4 * -(-columns // 64)
+    blocks = columns // 8
+    halvings = 3 if blocks % 8 == 0 else 2 if blocks % 4 == 0 else 1
+    return 8 if element in NARROW else columns // 4 >> halvings
+
+
+def outer_registers(result: Tensor) -> int:
+    """Of the sums of an outer product."""
+    return -(-result.shape[0] // 64) * result.shape[1] // 2
+
+
+def is_scalar(tensor: Tensor) -> bool:
+    """Whether all its elements are one."""
+    return all(size == 1 or stride == 0 for size, stride in zip(tensor.shape, tensor.strides, strict=True))
+
+
+def is_vector(tensor: Tensor) -> bool:
+    """Whether all its rows are one, of floats."""
+    return tensor.strides[0] == 0 and not is_scalar(tensor) and COMPUTE[tensor.element] == "f32"
+
+
+def is_tile(tensor: Tensor) -> bool:
+    """Whether its rows lie one behind the other and can be read 16 bytes at a time."""
+    whole = tensor.strides == (tensor.shape[1], 1) and tensor.alignment % 16 == 0
+    return whole and COMPUTE[tensor.element] == "f32"

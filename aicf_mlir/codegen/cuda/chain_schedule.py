@@ -1,0 +1,275 @@
+"""The plan of a chain, or why there is none: what its registers and its shared memory hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from aicf_mlir.codegen.chain import ChainKernel, Outer
+from aicf_mlir.codegen.cuda.chain_plan import (
+    NARROW,
+    PANEL,
+    ROWS,
+    ChainPlan,
+    Fetch,
+    Flags,
+    is_scalar,
+    is_tile,
+    is_vector,
+    outer_registers,
+    strip_bytes,
+    sum_registers,
+)
+from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.registry import capability
+
+BLOCKS = 132
+"""Of a launch, at most: column sums are added in an order that follows from it, so it is the same on every device."""
+WIDEST = 128
+STEP = 16
+SHARED = 232448
+"""Bytes of shared memory that a block may have."""
+REGISTERS = {4: 128, 3: 168, 2: 255}
+"""Of a thread, by the warpgroups of a block."""
+OTHER_REGISTERS = 56
+"""Addresses, counters, and what is on its way."""
+
+
+def flags_of(body: Body, argument: int) -> tuple[int, ...] | None:
+    """The truth values that a body makes of an argument and of constants, if it does nothing else with it."""
+    first = len(body.args)
+    alone, used = {argument}, False
+    constant = {first + n for n, line in enumerate(body.lines) if line.op == "arith.constant"}
+    found: set[int] = set()
+    for number, line in enumerate(body.lines):
+        value = first + number
+        if alone & set(line.args) and set(line.args) <= alone | constant:
+            alone.add(value)
+    inner = {value for value in alone if value >= first and body.type(value) == "i1"}
+    for number, line in enumerate(body.lines):
+        for arg in line.args:
+            if arg in alone and first + number not in alone:
+                used = True
+                found.add(arg)
+    found |= alone & set(body.results)
+    return tuple(sorted(found)) if used and found <= inner else None
+
+
+def needs_pairs(kernel: ChainKernel, value: int) -> bool:
+    """Whether a value goes through shared memory on its way out."""
+    made = kernel.values[value][1]
+    return made.element in NARROW and (made.wide is not None or made.column_sum is not None)
+
+
+@cache
+def plan_of(kernel: ChainKernel) -> ChainPlan | str:
+    """The schedule, or why there is none."""
+    if fault := next(_faults(kernel), ""):
+        return fault
+    fault = "needs more registers than there are"
+    for warpgroups in REGISTERS:
+        if _registers(kernel) <= REGISTERS[warpgroups]:
+            for alone in (True, False):
+                plan = _lay_out(kernel, warpgroups, alone)
+                if plan.shared <= SHARED:
+                    return plan
+            fault = f"its weights and tiles need {plan.shared} bytes of shared memory, there are {SHARED}"
+    return fault
+
+
+def _faults(kernel: ChainKernel) -> Iterator[str]:
+    if kernel.target == "cpu" or capability(kernel.target) != 90:
+        yield f"needs compute capability 9.0, got {kernel.target}"
+        return
+    if not kernel.rows:
+        yield "has no rows"
+    if not is_tile(kernel.a):
+        yield f"a: expected rows without gaps, aligned to 16 bytes, got {kernel.a}"
+    if kernel.a_rounded is not None and not is_tile(kernel.a_rounded):
+        yield f"a: expected rows without gaps, aligned to 16 bytes, where it is written, got {kernel.a_rounded}"
+    for number, link in enumerate(kernel.links):
+        for size in (link.n, link.k):
+            if size % STEP or not 0 < size <= WIDEST:
+                yield f"link {number}: expected widths up to {WIDEST} in steps of {STEP}, got {size}"
+        if link.b.strides != (link.b.shape[1], 1) or link.b.alignment % 16:
+            yield f"link {number}: expected b by rows without gaps, aligned to 16 bytes"
+    for number, (_, made) in enumerate(kernel.values):
+        if made.element not in (*NARROW, "f32"):
+            yield f"y{number}: expected elements of f16, bf16 or f32, got {made.element}"
+        if made.wide is not None and not is_tile(made.wide):
+            yield f"y{number}: expected rows without gaps, aligned to 16 bytes, where it is written"
+
+
+def _flags(kernel: ChainKernel) -> tuple[tuple[Flags, ...], tuple[int, ...]]:
+    """What is kept of values that later links take: bits where these do for all of them, or else the values."""
+    bits: list[Flags] = []
+    kept: list[int] = []
+    for value in sorted(kernel.taken):
+        found = [
+            Flags(value, number, argument, lines)
+            for number, link in enumerate(kernel.links)
+            for argument, take in enumerate(link.takes, 1)
+            if take == ("y", value) and (lines := flags_of(link.body, argument)) is not None
+        ]
+        takers = sum(link.takes.count(("y", value)) for link in kernel.links)
+        if len(found) == takers:
+            bits += found
+        else:
+            kept.append(value)
+    return tuple(bits), tuple(kept)
+
+
+def words(kernel: ChainKernel, flags: Flags) -> int:
+    """Registers of the bits of one truth value."""
+    return -(-kernel.links[flags.link].n // 64)
+
+
+def _registers(kernel: ChainKernel) -> int:
+    """Of a thread, about."""
+    flags, kept = _flags(kernel)
+
+    def size(value: int) -> int:
+        link, made = kernel.values[value]
+        return kernel.links[link].n // (2 if made.element == "f32" else 4)
+
+    by_products = {outer.left for outer in kernel.outers}
+    sums = sum(
+        sum_registers(made.element, kernel.links[link].n, number in by_products)
+        for number, (link, made) in enumerate(kernel.values)
+        if made.column_sum is not None
+    )
+    sums += sum(outer_registers(outer.result) for outer in kernel.outers)
+    widest = max(link.n // 2 + max(link.k, link.n) // 4 for link in kernel.links)
+    bits = sum(words(kernel, f) * len(f.lines) for f in flags)
+    return widest + sum(map(size, kept)) + bits + sums + OTHER_REGISTERS
+
+
+def _lay_out(kernel: ChainKernel, warpgroups: int, alone: bool) -> ChainPlan:
+    used = 0
+    weights: list[tuple[int, int]] = []
+    for number, link in enumerate(kernel.links):
+        if link.same_b == number:
+            weights.append((number, used))
+            used += _panels(-(-link.b.shape[1] // 64) * link.b.shape[0] * 128)
+    first = 1 + kernel.b_count
+    vectors: list[tuple[int, int]] = []
+    for number, tensor in enumerate(kernel.xs):
+        if is_vector(tensor):
+            vectors.append((first + number, used))
+            used += 4 * tensor.shape[1]
+    by_products = tuple(sorted({outer.left for outer in kernel.outers if summed_by(kernel, outer.left)}))
+    ones = used
+    used = _panels(used + (256 if by_products else 0))
+    slots, strip = _slots(kernel)
+    fetches: list[Fetch] = []
+    largest = 0
+    for fetch in _fetches(kernel):
+        fetches.append(Fetch(fetch.operand, fetch.link, fetch.columns, fetch.element, strip))
+        largest = max(largest, fetch.bytes)
+        if alone:
+            strip += _panels(fetch.bytes)
+    if not alone:
+        strip += _panels(largest)
+    sums: list[tuple[int, int]] = []
+    summed = scratch = 0
+    warps = 4 * warpgroups
+    for number, (owner, made) in enumerate(kernel.values):
+        if made.column_sum is not None:
+            n = kernel.links[owner].n
+            sums.append((number, summed))
+            summed += n
+            scratch = max(scratch, 4 * n * warps * (256 // n if made.element in NARROW else 1))
+    starts: list[int] = []
+    for outer in kernel.outers:
+        starts.append(summed)
+        count = outer.result.shape[0] * outer.result.shape[1]
+        summed += count
+        scratch = max(scratch, 4 * count * (warpgroups - 1))
+    flags, kept = _flags(kernel)
+    return ChainPlan(
+        warpgroups,
+        min(BLOCKS, -(-kernel.rows // ROWS)),
+        tuple(weights),
+        tuple(vectors),
+        tuple(fetches),
+        alone,
+        used,
+        strip,
+        flags,
+        kept,
+        tuple(sums),
+        max(used + warps * strip, scratch),
+        summed,
+        tuple(slots.items()),
+        tuple(_ready(kernel, outer) for outer in kernel.outers),
+        tuple(starts),
+        by_products,
+        ones,
+    )
+
+
+def _panels(size: int) -> int:
+    """Bytes up to where the next panel may begin."""
+    return -(-size // PANEL) * PANEL
+
+
+def summed_by(kernel: ChainKernel, value: int) -> bool:
+    """Whether a value has a column sum."""
+    return kernel.values[value][1].column_sum is not None
+
+
+def _link_of(kernel: ChainKernel, value: int | None) -> int:
+    return -1 if value is None or value < 0 else kernel.values[value][0]
+
+
+def _ready(kernel: ChainKernel, outer: Outer) -> int:
+    return max(_link_of(kernel, outer.left), _link_of(kernel, outer.right))
+
+
+def _slots(kernel: ChainKernel) -> tuple[dict[int, int], int]:
+    """Where a warp has the strips of what outer products take, and where they end; staged values come first.
+
+    A value that is no longer needed behind the link after its own takes turns with the next such one.
+    """
+    taken = set(kernel.multiplied)
+    if any(outer.right is None for outer in kernel.outers):
+        taken.add(-1)
+    width = {v: kernel.links[0].k if v < 0 else kernel.links[kernel.values[v][0]].n for v in taken}
+    staged = [
+        kernel.links[owner].n
+        for number, (owner, _) in enumerate(kernel.values)
+        if needs_pairs(kernel, number) and number not in taken
+    ]
+    if kernel.a_rounded is not None and -1 not in taken:
+        staged.append(kernel.links[0].k)
+    used = max(map(strip_bytes, staged), default=0)
+    brief = [
+        value
+        for value in sorted(kernel.multiplied)
+        if all(
+            _ready(kernel, outer) == _link_of(kernel, value)
+            for outer in kernel.outers
+            if value in (outer.left, outer.right)
+        )
+    ]
+    if len({kernel.values[value][0] for value in brief}) < len(brief):
+        brief = []
+    slots: dict[int, int] = {}
+    turn = max((strip_bytes(width[value]) for value in brief), default=0)
+    for number, value in enumerate(brief):
+        slots[value] = used + number % 2 * turn
+    used += turn * min(len(brief), 2)
+    for value in sorted(taken - set(brief)):
+        slots[value] = used
+        used += strip_bytes(width[value])
+    return slots, used
+
+
+def _fetches(kernel: ChainKernel) -> Iterator[Fetch]:
+    yield Fetch(0, -1, kernel.links[0].k, kernel.a.element)
+    first = 1 + kernel.b_count
+    for number, link in enumerate(kernel.links):
+        for operand in dict.fromkeys(index for kind, index in link.takes if kind == "x"):
+            tensor = kernel.xs[operand]
+            if is_tile(tensor) and not is_vector(tensor) and not is_scalar(tensor):
+                yield Fetch(first + operand, number, link.n, tensor.element)

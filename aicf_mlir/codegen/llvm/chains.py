@@ -1,0 +1,208 @@
+"""A chain link by link: the phases of a product with its epilogue, those of the sums of its columns; then products over rows.
+
+Each is a kernel of its own, with its own text; a function of the chain's calls one with the addresses that it takes, among
+them the places in the workspace where values lie that are not written. What follows of order and rounding is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from aicf_mlir.codegen.chain import ChainKernel, Link, Outer
+from aicf_mlir.codegen.kernel import Code, Kernel, Phase, Product, Tensor
+from aicf_mlir.dtypes import byte_size
+from aicf_mlir.ir.body import Body, Line
+from aicf_mlir.ir.layouts import ALIGNMENT, dense_strides
+
+SAME = Body(("f32",), (), (0,))
+SUM = Body(("f32",), (Line("scalar.sum", (0,), "f32"),), (1,))
+
+SHARED = ("declare", "attributes")
+"""How the lines of a text begin that stand once in a module."""
+
+ROUNDED, SCRATCH = -1, -2
+"""Beside numbers of values: a as it is multiplied, and what parts have for themselves."""
+
+Generate = Callable[[Kernel], Code]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies: an address of the launch, or so many bytes into its workspace."""
+
+    number: int | None
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kernel, and where what it reads and writes lies; its workspace comes behind."""
+
+    kernel: Kernel
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Those of a chain, and where its values lie."""
+
+    kernel: ChainKernel
+
+    def __iter__(self) -> Iterator[Part]:
+        if self.kernel.a.element != self.kernel.element:
+            yield self._rounded()
+        a, a_place = self.multiplied
+        first = 0
+        for link in self.kernel.links:
+            yield self._product(link, first, a, a_place)
+            for number, made in enumerate(link.yields, first):
+                if made.column_sum is not None:
+                    yield self._sum(number, made.column_sum)
+            if link.chained is not None:
+                a, a_place = self.stored(first + link.chained)
+            first += len(link.yields)
+        for number, outer in enumerate(self.kernel.outers):
+            yield self._outer(number, outer)
+
+    @cached_property
+    def multiplied(self) -> tuple[Tensor, Place]:
+        """What the first link multiplies, rounded."""
+        kernel = self.kernel
+        if kernel.a.element == kernel.element:
+            return kernel.a, Place(0)
+        tensor = Tensor(kernel.element, kernel.a.shape, dense_strides(kernel.a.shape))
+        if kernel.a_rounded is None:
+            return tensor, Place(None, self.offsets[ROUNDED])
+        return tensor, Place(len(kernel.operands) + len(kernel.results) - len(kernel.outers) - 1)
+
+    def stored(self, number: int) -> tuple[Tensor, Place]:
+        """A value as it lies in memory."""
+        link, made = self.kernel.values[number]
+        shape = (self.kernel.rows, self.kernel.links[link].n)
+        tensor = Tensor(made.element, shape, dense_strides(shape))
+        written, _ = self.kernel.places[number]
+        if written is not None:
+            return tensor, Place(len(self.kernel.operands) + written)
+        return tensor, Place(None, self.offsets[number])
+
+    @cached_property
+    def offsets(self) -> dict[int, int]:
+        """Of the values that are not written, of a, rounded, and where the workspace of the parts begins."""
+        kernel = self.kernel
+        sizes = {
+            number: byte_size(made.element, (kernel.rows, kernel.links[link].n))
+            for number, (link, made) in enumerate(kernel.values)
+            if made.wide is None
+        }
+        if kernel.a.element != kernel.element and kernel.a_rounded is None:
+            sizes[ROUNDED] = byte_size(kernel.element, kernel.a.shape)
+        found: dict[int, int] = {}
+        end = 0
+        for number, size in sizes.items():
+            found[number] = end
+            end += -(-size // ALIGNMENT) * ALIGNMENT
+        return found | {SCRATCH: end}
+
+    def _rounded(self) -> Part:
+        kernel = self.kernel
+        tensor, place = self.multiplied
+        made = Kernel("map", kernel.target, SAME, kernel.a.shape, 0, (kernel.a,), (tensor,))
+        return Part(made, (Place(0), place))
+
+    def _outer(self, number: int, outer: Outer) -> Part:
+        kernel = self.kernel
+        left, left_place = self.stored(outer.left)
+        right, right_place = self.multiplied if outer.right is None else self.stored(outer.right)
+        shape = outer.result.shape
+        made = Kernel(
+            "gemm_map",
+            kernel.target,
+            SAME,
+            shape,
+            0,
+            (Tensor("f32", shape, dense_strides(shape)),),
+            (outer.result,),
+            Product(left, right, True, False),
+        )
+        first = len(kernel.operands) + len(kernel.results) - len(kernel.outers)
+        return Part(made, (left_place, right_place, Place(first + number)))
+
+    def _product(self, link: Link, first: int, a: Tensor, a_place: Place) -> Part:
+        kernel = self.kernel
+        xs = 1 + len(kernel.bs)
+        taken = [
+            (kernel.xs[number], Place(xs + number)) if kind == "x" else self.stored(number)
+            for kind, number in link.takes
+        ]
+        results = [self.stored(first + number) for number in range(len(link.yields))]
+        shape = (kernel.rows, link.n)
+        z = Tensor("f32", shape, dense_strides(shape))
+        made = Kernel(
+            "gemm_map",
+            kernel.target,
+            link.body,
+            shape,
+            0,
+            (z, *(tensor for tensor, _ in taken)),
+            tuple(tensor for tensor, _ in results),
+            Product(a, link.b, False, link.trans_b),
+        )
+        beside = [place for _, place in (*taken, *results)]
+        return Part(made, (a_place, Place(1 + link.b_number), *beside))
+
+    def _sum(self, number: int, result: Tensor) -> Part:
+        tensor, place = self.stored(number)
+        made = Kernel("colwise", self.kernel.target, SUM, tensor.shape, 1, (tensor,), (result,))
+        _, column = self.kernel.places[number]
+        assert column is not None
+        return Part(made, (place, Place(len(self.kernel.operands) + column)))
+
+
+def chain_workspace(kernel: ChainKernel, workspace: Callable[[Kernel], int]) -> int:
+    """Bytes: values that are not written, and what the part that needs most needs beside them."""
+    parts = Parts(kernel)
+    return parts.offsets[SCRATCH] + max(workspace(part.kernel) for part in parts)
+
+
+def chain_code(kernel: ChainKernel, generate: Generate, size: int) -> Code:
+    """The phases of all parts, one behind the other; `size` is that of the workspace."""
+    parts = Parts(kernel)
+    texts: dict[str, list[str]] = {}
+    shared: set[str] = set()
+    phases: list[Phase] = []
+    callers: list[str] = []
+    for part in parts:
+        code, own = generate(part.kernel), f"{kernel.id}_{part.kernel.id.removeprefix('gen_')}"
+        lines = code.source.replace(part.kernel.id, own).splitlines()
+        shared.update(line for line in lines if line.startswith(SHARED))
+        texts[own] = [line for line in lines if not line.startswith(SHARED)]
+        for phase in code.phases:
+            name = f"{kernel.id}_{len(phases)}"
+            function = phase.function.replace(part.kernel.id, own)
+            callers += _caller(name, function, kernel, part, parts.offsets[SCRATCH])
+            phases.append(Phase(name, phase.count, phase.grain))
+    texts_of_parts = [line for lines in texts.values() for line in lines]
+    source = "\n".join([f"; {kernel.id}", *texts_of_parts, *callers, *sorted(shared), ""])
+    return Code(source, tuple(phases), size)
+
+
+def _caller(name: str, function: str, kernel: ChainKernel, part: Part, scratch: int) -> list[str]:
+    """A function that calls one of a part with an array of its addresses."""
+    workspace = len(kernel.operands) + len(kernel.results)
+    places = [*part.places, Place(None, scratch), Place(workspace + 1)]
+    lines = [
+        f"define void @{name}(ptr %operands, i64 %begin, i64 %end) #0 {{",
+        f"  %given = alloca [{len(places)} x ptr], align 64",
+    ]
+    for at, place in enumerate(places):
+        number = workspace if place.number is None else place.number
+        lines += [
+            f"  %s{at} = getelementptr ptr, ptr %operands, i64 {number}",
+            f"  %q{at} = load ptr, ptr %s{at}",
+            f"  %p{at} = getelementptr i8, ptr %q{at}, i64 {place.offset}",
+            f"  %g{at} = getelementptr ptr, ptr %given, i64 {at}",
+            f"  store ptr %p{at}, ptr %g{at}",
+        ]
+    return [*lines, f"  call void @{function}(ptr %given, i64 %begin, i64 %end)", "  ret void", "}"]

@@ -1,0 +1,97 @@
+"""Narrow products over many rows become chains, with all that lies between them: kernel.chain.
+
+A launch of one such product waits for memory. A chain reads its rows once and writes what something else needs; the weights
+stay near. It comes before all other fusion, and takes what that would make epilogues of: bias, activation, the loss and its
+gradient, the gradients of activations, sums of columns. What its target's kernel does not take is tried with fewer links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import BlockArgument
+
+from aicf_mlir.codegen.chain import ChainKernel
+from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.ir.remarks import remark
+from aicf_mlir.passes.fuse.chains.grow import Chain, grow, is_narrow_product
+from aicf_mlir.passes.fuse.chains.plan import ChainPlan
+from aicf_mlir.passes.fuse.chains.write import write
+
+MOST_LINKS = 24
+"""Of a chain: the code has each of its own, and takes longer to compile than a launch more takes to run."""
+
+Reason = Callable[[ChainKernel], str]
+"""Why a target runs no such kernel; "" where it does."""
+
+
+def fuse_chains(function: FuncOp, bodies: Bodies, target: str, rows: int, reason: Reason) -> None:
+    """Write the chains of products of `rows` rows or more."""
+    block = function.body.block
+    for first in [op for op in block.ops if is_narrow_product(op, rows)]:
+        if first.parent is block and isinstance(first, KernelOp):
+            fuse_chain(function, bodies, first, target, rows, reason)
+
+
+def fuse_chain(
+    function: FuncOp, bodies: Bodies, first: KernelOp, target: str, rows: int, reason: Reason
+) -> None:
+    """Write the longest chain from `first` on that the target runs; with remarks where that is not all."""
+    ops = list(function.body.block.ops)
+    ops = ops[ops.index(first) :]
+
+    def grown(links: int) -> Chain:
+        return grow(first, ops, bodies, rows, links)
+
+    def refused(chain: Chain) -> str:
+        """Why the target does not run it, however little is beside its links; "" where it does."""
+        return min((reason(plan.kernel(target)) for plan in plain_plans(chain)), key=bool)
+
+    chain = whole = grown(MOST_LINKS)
+    missed = refused(whole) if len(whole.links) > 1 else ""
+    if missed:
+        fits, fails = 1, len(whole.links)
+        while fails - fits > 1:
+            middle = (fits + fails) // 2
+            fits, fails = (fits, middle) if refused(grown(middle)) else (middle, fails)
+        chain = grown(fits)
+    say(chain, whole, missed)
+    if len(chain.links) > 1:
+        fitting = (plan for plan in plans(chain) if not reason(plan.kernel(target)))
+        write(function, bodies, next(fitting))
+
+
+def plans(chain: Chain) -> Iterator[ChainPlan]:
+    """What may be written of a chain, the best first: all products over rows beside it, or those of its beginning, or none.
+
+    Those of the beginning are last in a text; with them neither the rows of a nor their gradients are read again. A cast of
+    the batch that something else reads too stays outside: it is made once where the batch is loaded (keep_copies.py).
+    """
+    for casts in (True, False) if chain.cast is not None else (False,):
+        found = [
+            ChainPlan(chain, chain.over_rows[first:], casts, keep=True)
+            for first in range(len(chain.over_rows))
+        ]
+        found += [ChainPlan(chain, (), casts, keep) for keep in (True, False)]
+        yield from (plan for plan in found if not (plan.writes_a and isinstance(plan.a, BlockArgument)))
+
+
+def plain_plans(chain: Chain) -> Iterator[ChainPlan]:
+    """Those that ask for the least: the last ones."""
+    for keep in (True, False):
+        yield ChainPlan(chain, (), casts=False, keep=keep)
+
+
+def say(chain: Chain, whole: Chain, missed: str) -> None:
+    """Why there are no more links."""
+    product, count = chain.links[-1].product, len(whole.links)
+    if missed:
+        remark(product, f"ends a chain of {len(chain.links)} products, of {count} that follow: {missed}")
+    elif (reader := whole.ended_by) is not None:
+        remark(
+            product,
+            f"ends a chain of {count} products: {reader.name} reads more than elements of its rows",
+            (reader, "reads it"),
+        )

@@ -1,0 +1,253 @@
+"""What a chain computes, written down before any launch is: bodies, what they take, and what becomes of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from xdsl.ir import SSAValue
+
+from aicf_mlir.codegen.chain import ChainKernel, Link, Outer, Yield
+from aicf_mlir.codegen.tensor import Tensor
+from aicf_mlir.dialects.generated import tensor_of
+from aicf_mlir.dialects.kernel_op import operand_spec, tensor_spec
+from aicf_mlir.ir import registry
+from aicf_mlir.ir.body import COMPUTE, Body
+from aicf_mlir.ir.formula import Builder
+from aicf_mlir.ir.layouts import Layout, dense_strides
+from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, Uses
+from aicf_mlir.passes.fuse.chains.grow import Chain, ChainLink, OverRows, Sum
+from aicf_mlir.passes.fuse.epilogue import readers_of
+from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, resolve
+
+SUMMED = "f32"
+"""What a value is that is nothing but summed, and a sum that a launch behind the chain goes on with."""
+
+
+@dataclass
+class Value:
+    """A value that the body of a link gives."""
+
+    at: int
+    """Its number in the body."""
+    element: str
+    of: SSAValue | None = None
+    """What it was before; None of the terms of a sum."""
+    write: bool = False
+    next: bool = False
+    sums: list[Sum] = field(default_factory=list[Sum])
+
+    @property
+    def uses(self) -> Uses:
+        """As the text has them."""
+        return Uses(self.write, self.next, bool(self.sums), self.element)
+
+    @property
+    def sum_element(self) -> str:
+        """The element type of its sum: what one reader wants, where there is one that takes the sum as it is."""
+        wanted = [tensor_spec(total.member.results[0])[0] for total in self.sums if is_plain(total)]
+        return wanted[0] if len(self.sums) == 1 and wanted else SUMMED
+
+
+def is_plain(total: Sum) -> bool:
+    """Whether it is nothing but the sums of columns."""
+    return not total.is_total and len(total.behind.lines) == 1
+
+
+@dataclass(frozen=True)
+class PlannedLink:
+    """A link of the launch."""
+
+    body: Body
+    text: LinkText
+    values: tuple[Value, ...]
+
+
+class ChainPlan:
+    """The launch that takes the place of a chain and of these products over rows.
+
+    With `casts` it reads what is cast to its first operand, and with `keep` no value is written for later links alone.
+    """
+
+    def __init__(self, chain: Chain, over_rows: Sequence[OverRows], casts: bool, keep: bool):
+        self.chain, self.over_rows, self.keep = chain, over_rows, keep
+        self.ops = {*chain.ops, *(outer.product for outer in over_rows)}
+        self.multiplied = {side for outer in over_rows for side in (outer.left, outer.right)}
+        self.rounded = chain.links[0].product.ins["a"][0]
+        """What the first link multiplies."""
+        self.a = chain.cast if casts and chain.cast is not None else self.rounded
+        self.bs = list(dict.fromkeys(link.product.ins["b"][0] for link in chain.links))
+        self.xs: list[Access] = []
+        self.numbers: dict[SSAValue, int] = {}
+        """By value of the chain, its number where it is one of the launch."""
+        self.count = 0
+        inside = [set(link.values) for link in chain.links]
+        self.given = {value for own in inside for value in own}
+        self.later = {
+            access.root
+            for link, own in zip(chain.links, inside, strict=True)
+            for access in accesses_of(link)
+            if access.root in self.given - own
+        }
+        self.links = [self.link(number) for number in range(len(chain.links))]
+
+    @property
+    def rows(self) -> int:
+        """M."""
+        return self.chain.links[0].shape[0]
+
+    def link(self, number: int) -> PlannedLink:
+        """A link behind those before it."""
+        link = self.chain.links[number]
+        own = set(link.values)
+        taken = list(
+            dict.fromkeys(
+                access
+                for access in accesses_of(link)
+                if access.root not in own and constant_of(access) is None
+            )
+        )
+        builder = Builder(["f32", *(COMPUTE[tensor_spec(access.root)[0]] for access in taken)])
+        known: dict[SSAValue, int] = {link.product.results[0]: 0}
+
+        def arguments(member: Member) -> list[int]:
+            found: list[int] = []
+            for type_, access in zip(member.body.args, member.operands, strict=True):
+                constant = constant_of(access)
+                if access.root in known:
+                    found.append(known[access.root])
+                elif constant is not None:
+                    found.append(builder.constant(constant, type_).value)
+                else:
+                    found.append(1 + taken.index(access))
+            return found
+
+        for member in link.maps:
+            known |= zip(member.results, builder.inline(member.body, arguments(member)), strict=True)
+        values = [value for one in link.values if (value := self.value(number, one, known[one])) is not None]
+        for total in link.sums:
+            (term,) = builder.inline(total.terms, arguments(total.member))
+            same = next((value for value in values if value.at == term), None)
+            if same is None:
+                values.append(same := Value(term, SUMMED))
+            same.sums.append(total)
+        for at, value in enumerate(values, self.count):
+            if value.of is not None:
+                self.numbers[value.of] = at
+        self.count += len(values)
+        body = builder.finish(bare(builder, value) for value in values)
+        takes = tuple(self.take(access) for access in taken)
+        (b,) = link.product.ins["b"]
+        text = LinkText(
+            self.bs.index(b),
+            link.product.attrs.get("trans_b", False) is True,
+            takes,
+            tuple(value.uses for value in values),
+        )
+        return PlannedLink(body, text, tuple(values))
+
+    def value(self, number: int, value: SSAValue, at: int) -> Value | None:
+        """A value of the launch; None where only its own link reads it."""
+        links = self.chain.links
+        following = links[number + 1].product.ins["a"][0] if number + 1 < len(links) else None
+        chained = following is not None and resolve(following).root is value
+        write = any(op not in self.ops for op in readers_of(value))
+        later, multiplied = value in self.later, value in self.multiplied
+        if not (write or chained or later or multiplied):
+            return None
+        write = write or (later and not chained and not self.keep)
+        return Value(at, tensor_spec(value)[0], value, write, chained)
+
+    def take(self, access: Access) -> tuple[str, int]:
+        """An operand of the launch, or a value of a link before."""
+        if access.root in self.given:
+            return "y", self.numbers[access.root]
+        if access not in self.xs:
+            self.xs.append(access)
+        return "x", self.xs.index(access)
+
+    @cached_property
+    def operand_tensors(self) -> list[Tensor]:
+        """Of every x."""
+        return [
+            tensor_of(access.layout.spec(tensor_spec(access.root)[0]))
+            for access in self.xs
+            if access.layout is not None
+        ]
+
+    def kernel(self, target: str) -> ChainKernel:
+        """What would be generated."""
+        links: list[Link] = []
+        bs = [tensor_of(operand_spec(b)) for b in self.bs]
+        texts = [link.text for link in self.links]
+        for planned, link in zip(self.links, self.chain.links, strict=True):
+            text, n = planned.text, link.shape[1]
+            same = [before.b for before in texts].index(text.b)
+            yields = tuple(
+                Yield(
+                    dense(value.element, (self.rows, n)) if value.write else None,
+                    dense(value.sum_element, (n,)) if value.sums else None,
+                    value.next,
+                    value.element,
+                )
+                for value in planned.values
+            )
+            links.append(Link(planned.body, bs[text.b], text.b, same, text.trans_b, text.takes, yields))
+        return ChainKernel.of(
+            registry.architecture(target),
+            links,
+            tensor_of(operand_spec(self.a)),
+            bs,
+            self.operand_tensors,
+            dense(*tensor_spec(self.rounded)) if self.writes_a else None,
+            [
+                Outer(text.left, text.right, dense(*tensor_spec(outer.product.results[0])))
+                for text, outer in zip(self.outers, self.over_rows, strict=True)
+            ],
+        )
+
+    @property
+    def writes_a(self) -> bool:
+        """Whether somebody else reads a as it is rounded here."""
+        return self.a is not self.rounded and any(op not in self.ops for op in readers_of(self.rounded))
+
+    @property
+    def outers(self) -> list[OuterText]:
+        """The products over rows, by numbers of values."""
+        return [
+            OuterText(self.numbers[outer.left], None if outer.right is None else self.numbers[outer.right])
+            for outer in self.over_rows
+        ]
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """As the text has what stands behind the links."""
+        return (*([ROUNDED_A] if self.writes_a else []), *map(str, self.outers))
+
+    @property
+    def reads(self) -> list[SSAValue]:
+        """All that the launch reads, where it comes from."""
+        return [self.a, *self.bs, *(access.root for access in self.xs)]
+
+
+def accesses_of(link: ChainLink) -> Iterator[Access]:
+    """What the maps and the sums of a link read."""
+    for member in (*link.maps, *(total.member for total in link.sums)):
+        yield from member.operands
+
+
+def dense(element: str, shape: Sequence[int]) -> Tensor:
+    """A tensor of its own."""
+    layout = Layout(tuple(shape), dense_strides(shape))
+    return tensor_of(layout.spec(element))
+
+
+def bare(builder: Builder, value: Value) -> int:
+    """A value of the body without the rounding that follows anyway, where the launch rounds it to its type."""
+    first = len(builder.args)
+    if value.at >= first and (wide := builder.lines[value.at - first]).op == "arith.extf":
+        narrow = wide.args[0]
+        if narrow >= first and (line := builder.lines[narrow - first]).op == "arith.truncf":
+            return line.args[0] if line.type == value.element else value.at
+    return value.at

@@ -1,0 +1,152 @@
+"""The CUDA text of chains: what is refused and why, that it compiles, and that its registers hold all that is kept."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from chain_cases import ChainBuilder, chain_cases, mixed, trained, with_tanh
+from generated_cases import GeneratedCase
+
+from aicf_mlir.codegen import nvrtc
+from aicf_mlir.codegen.chain import ChainKernel
+from aicf_mlir.codegen.cuda import generate, workspace
+from aicf_mlir.codegen.cuda.chain import reason
+from aicf_mlir.codegen.cuda.chain_plan import ChainPlan
+from aicf_mlir.codegen.cuda.chain_schedule import SHARED, plan_of
+from aicf_mlir.codegen.cuda.dependency import all_wait
+from aicf_mlir.codegen.kernel import Tensor
+from aicf_mlir.ir import formula as F
+
+CASES = list(chain_cases())
+
+
+def plan(kernel: ChainKernel) -> ChainPlan:
+    found = plan_of(kernel)
+    assert isinstance(found, ChainPlan), found
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_text_of_a_chain_is_launched_as_its_plan_says(case: GeneratedCase) -> None:
+    kernel = case.kernel
+    assert isinstance(kernel, ChainKernel)
+    assert not reason(kernel)
+    made = generate(kernel)
+    assert made == generate(kernel)
+    assert made.workspace == workspace(kernel)
+    assert all_wait(made.source)
+    assert made.phases[0].shared <= SHARED
+    summed = kernel.outers or any(made.column_sum for _, made in kernel.values)
+    assert len(made.phases) == (2 if summed else 1)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_chain_compiles_without_spills(case: GeneratedCase) -> None:
+    made = generate(case.kernel)
+    assert nvrtc.architecture(made.source, case.kernel.target) == "sm_90a"
+    report = nvrtc.compile_with_report(made.source, "sm_90")[1]
+    assert report.count("0 bytes spill stores, 0 bytes spill loads") == len(made.phases)
+    threads = made.phases[0].threads
+    assert all(int(used) * threads <= 65536 for used in re.findall(r"Used (\d+) registers", report)[-1:])
+
+
+def test_only_texts_with_warpgroup_products_are_compiled_for_one_capability() -> None:
+    assert nvrtc.architecture('asm volatile("wgmma.fence.sync.aligned;");', "sm_90") == "sm_90a"
+    assert nvrtc.architecture("// no wgmma", "sm_90") == "sm_90"
+    assert nvrtc.architecture('asm volatile("wgmma.fence.sync.aligned;");', "sm_100") == "sm_100"
+
+
+def test_relu_keeps_a_bit_of_each_value_and_tanh_the_value() -> None:
+    relu = plan(trained("sm_90", 256, [64, 64, 64, 64], "f16"))
+    assert [(flags.value, flags.link) for flags in relu.flags] == [(0, 4), (1, 3)]
+    assert not relu.kept
+    tanh = plan(with_tanh("sm_90", 256, [64, 64, 64], "f16"))
+    assert not tanh.flags
+    assert tanh.kept == (0,)
+
+
+def test_weights_that_links_share_lie_in_shared_memory_once() -> None:
+    found = plan(trained("sm_90", 256, [128] * 4, "bf16"))
+    assert found.weights == ((0, 0), (1, 32768), (2, 65536))
+
+
+def test_gradients_of_weights_keep_what_they_take_in_shared_memory() -> None:
+    kernel = trained("sm_90", 256, [64, 48, 64, 32], "bf16", "f32", "f32", (0, 2))
+    found = plan(kernel)
+    hidden, last, first = (
+        1,
+        3,
+        5,
+    )  # the activation of the second layer, the gradients of the third and the first
+    assert [(outer.left, outer.right) for outer in kernel.outers] == [(first, None), (last, hidden)]
+    assert set(dict(found.slots)) == {-1, hidden, last, first}
+    assert len(set(dict(found.slots).values())) == 4
+    assert found.ready == (4, 2)
+    assert found.by_products == (last, first)
+    assert found.fetches[0].element == "f32"
+    whole = plan(trained("sm_90", 256, [64] * 5, "bf16", "f32", "f32", range(4)))
+    places = dict(whole.slots)
+    gradients = sorted(set(places) - {-1, 0, 1, 2})
+    assert [places[value] for value in gradients[:2]] == [
+        places[value] for value in gradients[2:]
+    ]  # they take turns
+
+
+def _wide() -> ChainKernel:
+    return trained("sm_90", 256, [128] * 3, "bf16")
+
+
+def _odd() -> ChainKernel:
+    chain = ChainBuilder("sm_90", 256, 64, "f16")
+    chain.link(72, [], lambda z: z + 1.0, [("f16", "w")])
+    return chain.finish()
+
+
+def _many() -> ChainKernel:
+    chain = ChainBuilder("sm_90", 256, 128, "f16")
+    for number in range(8):
+        chain.link(128, [], lambda z: F.maximum(z, 0.0), [("f16", "wn" if number < 7 else "w")])
+    return chain.finish()
+
+
+def _kept() -> ChainKernel:
+    chain = ChainBuilder("sm_90", 256, 128, "f16")
+    made = [chain.link(128, [], lambda z: (z, z + 1.0), [("f16", "n"), ("f32", "")]) for _ in range(3)]
+    chain.link(
+        128, [("y", value + 1) for value in made], lambda z, *h: z + h[0] + h[1] + h[2], [("f16", "w")]
+    )
+    return chain.finish()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (replace(_wide(), target="sm_80"), "needs compute capability 9.0, got sm_80"),
+        (replace(_wide(), target="sm_100"), "needs compute capability 9.0, got sm_100"),
+        (replace(_wide(), target="cpu"), "needs compute capability 9.0, got cpu"),
+        (_odd(), "link 0: expected widths up to 128 in steps of 16, got 72"),
+        (_many(), r"its weights and tiles need \d+ bytes of shared memory, there are 232448"),
+        (_kept(), "needs more registers than there are"),
+        (trained("sm_90", 256, [128] * 3, "f16", weights=(0, 1)), "needs more registers than there are"),
+        (
+            replace(_wide(), operands=(Tensor("bf16", (256, 128), (128, 1), 2), *_wide().operands[1:])),
+            "a: expected rows without gaps, aligned to 16 bytes",
+        ),
+    ],
+)
+def test_what_cuda_has_no_code_for_is_refused(kernel: ChainKernel, message: str) -> None:
+    assert re.match(message, reason(kernel))
+    with pytest.raises(ValueError, match=message):
+        generate(kernel)
+
+
+def test_mixed_operands_are_brought_as_they_lie() -> None:
+    kernel = mixed("sm_90", 1001, "bf16")
+    found = plan(kernel)
+    first = 1 + len(kernel.bs)
+    assert [fetch.operand for fetch in found.fetches] == [0, first + 2, first + 3]
+    assert [operand for operand, _ in found.vectors] == [first + 1]

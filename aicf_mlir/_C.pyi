@@ -22,7 +22,7 @@ class _Kinds(enum.EnumMeta):
 class OpKind(enum.IntEnum, metaclass=_Kinds):
     """Every launch the runtime knows, a member for each of `op_schemas`. The numbers are stable."""
 
-Attr: TypeAlias = bool | int | float | str | Sequence[int]
+Attr: TypeAlias = bool | int | float | str | Sequence[int] | Sequence[str]
 TensorType: TypeAlias = (
     tuple[str, Sequence[int]]
     | tuple[str, Sequence[int], Sequence[int]]
@@ -278,8 +278,11 @@ def product_tile(
     trans_a: bool,
     trans_b: bool,
     allow_tf32: bool = False,
+    k: int = 0,
 ) -> ProductTile:
-    """The tile that the prebuilt kernels would take; trans_a and trans_b are of the matrices in memory.
+    """The tile that the prebuilt kernels would take; where k is not 0, that of a kernel for sums of k terms alone.
+
+    trans_a and trans_b are of the matrices in memory.
 
     SelectionError where there is none for the dtype and the compute capability.
     """

@@ -18,6 +18,7 @@ something else than its peers.
 
     aicf+tuned   by the kernels that aicf-tune finds fastest      aicf+serial   with AICF_BRANCHES=0: without branches
     aicf+own     with AICF_CUBLASLT=0: without that library       aicf+full     with AICF_PDL=0: edges of the full kind
+    aicf+batch   `replay(inputs=batch)` for each step: the batch is copied in and cast, as the parameters are, each time
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from in_child import Part, in_child
 from jax_peer import jax_peer
 from rows_table import OURS, differing, is_ours, table
 from torch_peers import Step, compiled_step, eager_step, graph_step
-from workloads import Batch, Workload, mlp_row
+from workloads import Batch, Workload, mlp_row, on_device
 
 from aicf_mlir.compiled_step import CompiledTrainStep
 
@@ -90,14 +91,16 @@ def aicf(
     workload: Workload,
     batch: Batch,
     options: argparse.Namespace,
+    loads: bool = False,
 ) -> Iterator[Part]:
-    """`replay(n)`, then the launches alone; with these variables in the environment."""
+    """`replay(n)`, with `loads` `replay(inputs=batch)` n times, and the launches alone; these variables in the environment."""
     if variables and options.device != "cuda":
         raise ValueError(f"{' and '.join(variables)} need --device cuda")
     os.environ.update(variables)
     step, note = make(workload, batch, options.device)
     yield {"note": note, "kernels": list(step.executed_kernels())}
-    many = Contender("AICF", lambda n: float(step.replay(n, sync=True)), ours=True)
+    given = on_device(batch, options.device) if loads else None
+    many = Contender("AICF", lambda n: replayed(step, n, given), ours=True)
     yield from measured(many, options.seconds)
     # Not less than there is: what torch allocated before the step was bound need not meet the arenas.
     yield {"peak": (torch_peak(options.device) or 0) + step.memory_report().peak}
@@ -107,6 +110,15 @@ def aicf(
         profile.save_json(path.with_suffix(".json"))
         path.with_suffix(".txt").write_text(profile.table("plan") + "\n")
         yield {"launches": profile.marked * 1e6, "profiled": profile.seconds * 1e6}
+
+
+def replayed(step: CompiledTrainStep, n: int, batch: Batch | None) -> float:
+    """The loss of the last of n steps, each of which loads the batch if there is one."""
+    if batch is None:
+        return float(step.replay(n, sync=True))
+    for _ in range(n - 1):
+        step.replay(inputs=batch)
+    return float(step.replay(inputs=batch, sync=True))
 
 
 def by_torch(
@@ -149,6 +161,7 @@ CONTENDERS: Mapping[str, Callable[[Workload, Batch, argparse.Namespace], Iterato
     f"{OURS}+serial": partial(aicf, f"{OURS}+serial", captured_step, {"AICF_BRANCHES": "0"}),
     f"{OURS}+full": partial(aicf, f"{OURS}+full", captured_step, {"AICF_PDL": "0"}),
     f"{OURS}+own": partial(aicf, f"{OURS}+own", captured_step, {"AICF_CUBLASLT": "0"}),
+    f"{OURS}+batch": partial(aicf, f"{OURS}+batch", captured_step, {}, loads=True),
     "eager": partial(by_torch, eager_step),
     "graph": partial(by_torch, graph),
     "jax": partial(by_jax, 1),

@@ -6,6 +6,7 @@ where it repeats; a table is an operand that the body indexes itself. What is re
     map      nothing
     map_each nothing: a map for each of many segments, with tensors of their own (codegen/segments.py)
     rowwise_each all elements of each of many segments
+    together what each of several kernels does that are one launch (codegen/together.py)
     gemm_map nothing: a map, whose first operand is the element of a matrix product that the same launch computes
     rowwise  the last `reduced` dimensions: any number of reductions one behind the other; column sums beside them run
              over the others, of what follows no reduction (codegen/column_sums.py)
@@ -29,7 +30,7 @@ from aicf_mlir.codegen.product import Product
 from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, REDUCTIONS, Body, is_table, table_type
 
-GENERATOR = 9
+GENERATOR = 10
 """Counts up whenever the code of a kernel may change: ids and the cache depend on it."""
 
 MAPS = ("map", "gemm_map")

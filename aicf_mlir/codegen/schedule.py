@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from aicf_mlir.codegen.chain import ChainKernel
+from aicf_mlir.codegen.cuda import chain
 from aicf_mlir.codegen.kernel import Code, Kernel
 
 
@@ -16,6 +18,13 @@ def _generator(target: str) -> Any:
 def generate(kernel: Kernel) -> Code:
     """The text of `kernel`, and how it is launched."""
     return _generator(kernel.target).generate(kernel)
+
+
+def reason(kernel: Kernel) -> str:
+    """Why a target has no code for a kernel that verifies; "" where it has: only a chain may ask for too much."""
+    if kernel.target == "cpu" or not isinstance(kernel, ChainKernel):
+        return ""
+    return chain.reason(kernel)
 
 
 def workspace(kernel: Kernel) -> int:

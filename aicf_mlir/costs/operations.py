@@ -11,11 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
+from aicf_mlir.codegen.chain import ChainKernel, Link
 from aicf_mlir.codegen.kernel import Kernel, Tensor, elements
 from aicf_mlir.codegen.segments import SegmentedKernel
+from aicf_mlir.codegen.together import TogetherKernel
 from aicf_mlir.dialects.kernel_formulas import FORMULAS, ROWS
 from aicf_mlir.ir.attributes import AttributeValue
-from aicf_mlir.ir.body import COLUMN_SUM, FLOAT_BINARY, FLOAT_UNARY, REDUCTIONS, Body, Line, is_float
+from aicf_mlir.ir.body import (
+    COLUMN_SUM,
+    FLOAT_BINARY,
+    FLOAT_UNARY,
+    POWER_OF_INTEGER,
+    REDUCTIONS,
+    Body,
+    Line,
+    is_float,
+)
 from aicf_mlir.ir.formula import Scalar, trace
 from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.ir.registry import TensorSpec, schemas
@@ -36,8 +47,11 @@ def of_launch(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int | 
 
 def of_kernel(kernel: Kernel) -> int:
     """The operations of a generated kernel: those of its body at each point where a value of it differs."""
-    if isinstance(kernel, SegmentedKernel):
+    if isinstance(kernel, SegmentedKernel | TogetherKernel):
         return sum(of_kernel(part) for part in kernel.parts)
+    if isinstance(kernel, ChainKernel):
+        over_rows = sum(2 * elements(outer.result.shape) for outer in kernel.outers)
+        return kernel.rows * (over_rows + sum(_of_link(link) for link in kernel.links))
     body, first = kernel.body, len(kernel.body.args)
     whole, kept, columns = map(elements, (kernel.domain, kernel.kept, kernel.reduced_shape))
     found = 0
@@ -54,12 +68,18 @@ def of_kernel(kernel: Kernel) -> int:
     return found
 
 
+def _of_link(link: Link) -> int:
+    """For one row: the product, the body, and the sums."""
+    sums = sum(made.column_sum is not None for made in link.yields)
+    return link.n * (2 * link.k + _of_body(link.body) + sums)
+
+
 def weight(line: Line) -> int:
     """The operations of a line of a body, for one point."""
     if line.op == "math.fma":
         return 2
     reduces = line.op in (*REDUCTIONS, COLUMN_SUM) and is_float(line.type)
-    return int(reduces or line.op in FLOAT_UNARY or line.op in FLOAT_BINARY)
+    return int(reduces or line.op == POWER_OF_INTEGER or line.op in FLOAT_UNARY or line.op in FLOAT_BINARY)
 
 
 def _of_body(body: Body) -> int:
@@ -134,7 +154,7 @@ def _update(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int | No
     rule = UPDATES[op]
     if rule.UPDATED is None or rule.COMBINED is None:
         return None
-    results = [name for name, tensors in outs.items() if tensors]
+    results = [name for name, tensors in outs.items() if tensors and ins.get(name)]  # not the copies
     scalars = [name for name, given in ins.items() if given and name not in (*results, GRADIENT)]
     flags = {name: bool(value) for name, value in attrs.items() if name not in PER_TENSOR}
     combine, update, names = rule.COMBINED, rule.UPDATED, list[str]()

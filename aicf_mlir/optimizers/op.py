@@ -31,7 +31,7 @@ HYPERPARAMETER: AnyTensor = TensorType(f64, ())
 """The type of lr, beta1, ... and of the pins of the bias corrections."""
 GRADIENT = "g"
 """The operand of every update that no result replaces, though each tensor has one."""
-PER_TENSOR = ("groups", "indices")
+PER_TENSOR = ("groups", "indices", "copied")
 """The attributes of an optimizer's launch that have an entry for each tensor."""
 
 

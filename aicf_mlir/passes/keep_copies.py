@@ -1,8 +1,9 @@
-"""Casts of parameters are kept: what updates a parameter writes its f16 or bf16 too, and a replay casts once.
+"""Casts of parameters and of the batch are kept: what updates a parameter writes its f16 or bf16 too, and a replay casts once.
 
 Mixed precision casts each parameter in each step. Here the result of such a cast becomes a slot of role copy, which lasts
 from step to step (`dialects/plan/copies.py`), and the update writes it beside the parameter: 2 bytes an element, where the
-cast moves 6 and is a launch. The first step of every call casts all the same, since the host may have changed anything.
+cast moves 6 and is a launch. A batch is cast where it is loaded, in the first step of a call. That step casts the parameters
+all the same, since the host may have changed anything.
 
 A cast stays as it is where something reads it behind the update, or where the launch that updates cannot write it.
 """
@@ -11,17 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 
+from aicf_mlir.codegen.together import members_of, text_of
 from aicf_mlir.dialects.generated import Selection
-from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
-from aicf_mlir.dialects.plan.copies import COPY, SOURCES, Cast, casts_of, roots
+from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
+from aicf_mlir.dialects.plan.copies import COPY, SOURCES, WITH_ONE_BODY, Cast, casts_of, results_of, roots
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.kernels import use_of
+from aicf_mlir.dialects.plan.memory import slot_type
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.passes.fuse import drop_unread_bodies
@@ -40,6 +44,7 @@ class Keeper:
 
     def run(self) -> None:
         """Give the copies that can be kept their role, and have the updates write them."""
+        before = set(self.slots)
         found = {launch: self.lasting(launch) for launch in self.launches}
         by_update: dict[LaunchOp, list[Cast]] = {}
         kept: set[Cast] = set()
@@ -49,12 +54,19 @@ class Keeper:
             else:
                 by_update.setdefault(update, []).append(cast)
         for update, casts in by_update.items():
-            if (made := self.with_copies(update, casts)) is not None:
+            written = {cast: slot for cast in casts if (slot := self.written_as(update, cast)) is not None}
+            if (made := self.with_copies(update, written)) is not None:
                 self.put([made], update)
-                kept.update(casts)
+                kept.update(written)
         for launch, casts in found.items():
             if lasting := [cast for cast in casts if cast in kept]:
                 self.make_once(launch, lasting)
+        used = {name for launch in self.program.launches for name in launch.touched}
+        for name, slot in list(self.slots.items()):
+            if name not in before and name not in used:  # an alias for an update that was not made
+                slot.detach()
+                slot.erase()
+                del self.slots[name]
         if kept:
             order_launches(self.program.launches, self.slots)
 
@@ -86,17 +98,34 @@ class Keeper:
         """What updates the source of a cast; None where nothing does."""
         return next(iter(self.writers(cast.source)), None)
 
-    def with_copies(self, update: LaunchOp, casts: Sequence[Cast]) -> LaunchOp | None:
-        """A launch that does what `update` does and writes the results of `casts`; None where there is none."""
-        by_source = {cast.source: cast.result for cast in casts}
-        if len(by_source) < len(casts) or any(source not in update.writes for source in by_source):
+    def written_as(self, update: LaunchOp, cast: Cast) -> str | None:
+        """What `update` calls the source of a cast, whole but perhaps in another shape; None where it is not one slot."""
+        names = [name for name in update.writes if self.slots[name].root == cast.source]
+        return names[0] if len(names) == 1 and self.slots[names[0]].layout is None else None
+
+    def with_copies(self, update: LaunchOp, written: Mapping[Cast, str]) -> LaunchOp | None:
+        """A launch that does what `update` does and writes the results of casts, whose sources it calls so; None without one."""
+        by_source = {source: self.seen_as(cast.result, source) for cast, source in written.items()}
+        if not by_source or len(by_source) < len(written):
             return None
         schema = update.schema
         if schema is not None and any(row.name == COPY for row in schema.outputs):
             return self.of_kernel(update, by_source)
-        if update.op.data in ("map", "map_each", "gemm_map"):
-            return self.of_body(update, by_source)
-        return None
+        return self.of_body(update, by_source) if update.op.data in WITH_ONE_BODY else None
+
+    def seen_as(self, copy: str, source: str) -> str:
+        """A copy in the shape in which its source is written: itself, or an alias."""
+        (element, shape), (_, wanted) = self.slots[copy].spec, self.slots[source].spec
+        if shape == wanted:
+            return copy
+        symbol = next(
+            name for name in (f"{copy}_as_{n}" for n in range(len(self.slots))) if name not in self.slots
+        )
+        owner = self.slots[copy]
+        alias = SlotOp(symbol, slot_type(element, wanted), owner.role.data, alias=copy)
+        self.program.body.block.insert_op_after(alias, owner)
+        self.slots[symbol] = alias
+        return symbol
 
     def of_kernel(self, update: LaunchOp, by_source: Mapping[str, str]) -> LaunchOp | None:
         """Of a kernel of the runtime, which has a result for them."""
@@ -109,29 +138,30 @@ class Keeper:
 
     def of_body(self, update: LaunchOp, by_source: Mapping[str, str]) -> LaunchOp | None:
         """Of a generated one, whose body gives the value of a result once more; of each segment alike."""
-        assert update.body is not None
-        body, writes = self.bodies[update.body], update.writes
-        written = len(body.results)
-        wanted = [
-            [slot in by_source for slot in writes[i : i + written]] for i in range(0, len(writes), written)
+        (symbol,) = update.bodies
+        parts = results_of(update, self.bodies)
+        more = [
+            [*part, *((by_source[slot], value) for slot, value in part if slot in by_source)]
+            for part in parts
         ]
-        types = [self.slots[result].spec[0] for result in by_source.values()]
-        if any(row != wanted[0] for row in wanted) or len(set(types)) > 1:
-            return None
-        again = tuple(value for value, is_copied in zip(body.results, wanted[0], strict=True) if is_copied)
-        more = replace(body, results=(*body.results, *again))
-        symbol = self.bodies.symbol(more, f"{update.body}_copied")
-        outputs: list[str] = []
-        for i in range(0, len(writes), written):
-            own = writes[i : i + written]
-            outputs += [*own, *(by_source[slot] for slot in own if slot in by_source)]
-        values = {**update.values, "body": Symbol(symbol)}
-        return self.rewritten(update, {"y": outputs}, values)
+        values, changed = [[value for _, value in part] for part in more], {**update.values}
+        if update.op.data == "map_each":
+            types = {self.slots[result].spec[0] for result in by_source.values()}
+            if any(part != values[0] for part in values) or len(types) > 1:
+                return None
+            values = values[:1]
+        elif update.op.data == "together":
+            members = members_of(str(update.values["members"]))
+            given = zip(members, more, strict=True)
+            changed["members"] = text_of(replace(member, results=len(part)) for member, part in given)
+        body = replace(self.bodies[symbol], results=tuple(value for part in values for value in part))
+        changed["body"] = Symbol(self.bodies.symbol(body, f"{symbol}_copied"))
+        return self.rewritten(update, {"y": [slot for part in more for slot, _ in part]}, changed)
 
     def rewritten(
         self, launch: LaunchOp, outs: Mapping[str, Sequence[str]], values: Mapping[str, Any]
     ) -> LaunchOp | None:
-        """`launch` with other results and attributes; None where that needs other memory to work in."""
+        """`launch` with other results and attributes; None where that needs other memory, or cannot work in place."""
         return self.made(launch, launch.symbol, launch.ins, outs, values)
 
     def made(
@@ -156,9 +186,15 @@ class Keeper:
             symbol, "", launch.op.data, reads, writes, values, given, launch.scratch, launch.status
         )
         new.location = launch.location
-        kernel_id, workspace = self.selection.select(use_of(new, self.slots))
+        use = use_of(new, self.slots)
+        kernel_id, workspace = self.selection.select(use)
         if workspace > (0 if launch.scratch is None else self.slots[launch.scratch].nbytes):
             return None
+        allowed = self.selection.in_place(use)  # of another kernel than before
+        for output, index in product(range(len(writes)), range(len(reads))):
+            same = self.slots[writes[output]].root == self.slots[reads[index]].root
+            if same and (output, index) not in allowed:
+                return None
         new.kernel_id = StringAttr(kernel_id)
         return new
 
@@ -196,7 +232,7 @@ class Keeper:
 
 @dataclass(frozen=True)
 class KeepCopiesPass(ModulePass):
-    """Cast parameters to f16 and bf16 in the first step of a call only: their updates write the casts too."""
+    """Cast to f16 and bf16 in the first step of a call only: a batch stays, and updates of parameters write their casts too."""
 
     name = "keep-copies"
 

@@ -265,19 +265,17 @@ class Mutator:
 
     def other_body(self) -> None:
         launch, other = self.launch(), self.body()
-        if launch.body is not None and other is not None:
-            launch.attrs = type(launch.attrs)(
-                {
-                    **launch.attrs.data,
-                    "body": to_attribute(Symbol(other.symbol)),
-                }
-            )
+        if launch.bodies and other is not None:
+            name = Symbol(other.symbol)
+            changed = {"body": name} if "body" in launch.values else {"bodies": (name, *launch.bodies[1:])}
+            attrs = {key: to_attribute(value) for key, value in changed.items()}
+            launch.attrs = type(launch.attrs)({**launch.attrs.data, **attrs})
 
     def name_kernels(self) -> None:
         """Give each generated launch the id of its kernel, as whoever edits a body has to."""
         selection, slots = Selection(self.module, self.program.target.data), self.program.slots
         for launch in self.program.launches:
-            if launch.body is not None:
+            if launch.bodies:
                 inputs, outputs = (
                     [slots[name].operand_spec for name in names] for names in (launch.reads, launch.writes)
                 )

@@ -21,7 +21,7 @@ def other_kernels(module: ModuleOp) -> int:
     """Give each launch another kernel of the registry that takes its operands; how many have one."""
     program, count = find_program(module), 0
     selection = Selection(module, program.target.data)
-    for launch in (launch for launch in program.launches if launch.body is None and launch.scratch is None):
+    for launch in (launch for launch in program.launches if not launch.bodies and launch.scratch is None):
         use, own = use_of(launch, program.slots), launch.kernel_id.data
         for row in (row for row in registry.kernels_of(launch.op.data) if row["name"] != own):
             with suppress(SelectionError):

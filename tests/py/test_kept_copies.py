@@ -227,6 +227,7 @@ plan.program @step target "cpu" {
   plan.slot @lr : memref<f64> meta "lr"
   plan.slot @w16 : memref<4xbf16> copy
   plan.slot @g : memref<4xbf16> temp
+  plan.slot @g32 : memref<4xf32> state "g"
   plan.launch @k0 "copy_cpu" copy x(@w) -> y(@w16)
   plan.launch @k1 "relu_cpu" relu x(@w16) -> y(@g) after @k0
   plan.launch @k2 "sgd_step_cpu" sgd_step p(@w) g(@g) lr(@lr) weight_decay(@lr) -> p(@w) copy(@w16)
@@ -245,8 +246,8 @@ plan.program @step target "cpu" {
         ),
         (
             "copy x(@w) -> y(@w16)",
-            "copy x(@x) -> y(@w16)",
-            "expected a launch that casts param or buffer slots",
+            "copy x(@g32) -> y(@w16)",
+            "expected a launch that casts input or param or buffer slots",
         ),
         ('"copy_cpu" copy x(@w)', '"neg_cpu" neg x(@x16)', "which is no slot of this plan"),
         (
@@ -289,5 +290,5 @@ def test_the_memory_of_copies_is_theirs_alone() -> None:
     )
     program = planned(step)
     slots = [slot for slot in program.slots.values() if slot.role.data == "copy" and slot.alias is None]
-    assert len(slots) == 4
+    assert len(slots) == 5, "weights, biases and the batch"
     assert program.arenas["copy"].nbytes >= sum(slot.nbytes for slot in slots)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import refused_chains
 from kernel_calls import KINDS
 from kernel_cases import Maker
 from kernel_cases.from_samples import of_samples
@@ -181,6 +182,7 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
             ("map_each", {"x": f32((4,), (4,))}, {"y": f32((4,), (3,))}, {"segments": 2}, "x[1]: expected the shape of f32[3] in segment 1, got f32[4]"),
             ("map_each", {"x": f32((4,), (3,))}, {"y": f32((4,), (4,), (3,), (4,))}, {"segments": 2}, "y[3]: expected the shape of f32[3] in segment 1, got f32[4]"),
             ("map_each", {"x": [("f32", (4,)), ("f64", (3,))]}, {"y": f32((4,), (3,))}, {"segments": 2}, "x[1]: expected f32 as in the first segment, got f64[3]"),
+            ("together", {"x": f32((4,))}, {}, {"members": "map(1 -> 1)"}, "y: expected one tensor or more, got none"),
             ("rowwise_each", {"x": f32((4,), (3,))}, {"y": f32((), ())}, {"segments": 0}, "segments: expected 1 or more, got 0"),
             ("rowwise_each", {}, {"y": f32((), ())}, {"segments": 2}, "x: expected one tensor or more for each segment, got none"),
             ("rowwise_each", {"x": f32((4,), (3,))}, {}, {"segments": 2}, "y: expected one tensor or more for each segment, got none"),
@@ -193,6 +195,7 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
             ("colwise", {"x": f32((4, 3))}, {"y": f32((3,), (4,))}, {"shape": [4, 3], "reduced": 1}, "y[1]: expected shape [4, 3] or [3], got f32[4]"),
         )
     ),
+    *refused_chains.REFUSED,
 ]  # fmt: skip
 
 
@@ -247,6 +250,13 @@ def test_refuses_what_differs_from_a_sample(op: str) -> None:
         assert refusal.startswith(f"{op}: {schemas()[op].outputs[0].name}"), refusal
 
 
+def test_accepts_the_chain_that_others_differ_from() -> None:
+    op, inputs, outputs, attrs, _ = refused_chains.ACCEPTED
+    counts = tuple(map(len, inputs.values())), tuple(map(len, outputs.values()))
+    flat = [[spec for specs in given.values() for spec in specs] for given in (inputs, outputs)]
+    check_op(Use.of(op, flat[0], flat[1], attrs, counts))
+
+
 def test_every_schema_has_a_refusal() -> None:
     assert {row[0] for row in REFUSED} | set(SAMPLED) == set(KINDS)
 
@@ -273,8 +283,10 @@ def _selected(
         ("relu", "f64", [(4,)], (4,), "sm_90", "relu_f64"),
         ("bias_add", "f16", [(3, 4), (4,)], (3, 4), "sm_90", "bias_add_f16_half2"),
         ("bias_add", "f32", [(2, 6), (6,)], (2, 6), "sm_90", "bias_add_f32"),
-        ("gemm", "f32", [(512, 8), (8, 512)], (512, 512), "sm_90", "gemm_f32_tiled_64x64"),
-        ("gemm", "f32", [(512, 8), (8, 511)], (512, 511), "sm_90", "gemm_f32_tiled_32x32"),
+        ("gemm", "f32", [(1024, 8), (8, 1024)], (1024, 1024), "sm_90", "gemm_f32_tiled_128x64"),
+        ("gemm", "f32", [(512, 8), (8, 1024)], (512, 1024), "sm_90", "gemm_f32_tiled_64x64"),
+        ("gemm", "f32", [(512, 8), (8, 511)], (512, 511), "sm_90", "gemm_f32_tiled_64x32"),
+        ("gemm", "f32", [(352, 8), (8, 384)], (352, 384), "sm_90", "gemm_f32_tiled_32x32"),
         ("gemm", "f16", [(5, 7), (7, 3)], (5, 3), "sm_90", "gemm_f16_tc"),
         ("gemm", "f64", [(5, 7), (7, 3)], (5, 3), "sm_80", "gemm_f64_naive"),
         ("gemm", "f32", [(5, 7), (7, 3)], (5, 3), "cpu", "gemm_cpu_blas"),
@@ -297,7 +309,7 @@ def test_selects(
         ("add_f16_half2", "add", "f16", [(4, 2), (2,)], (4, 2), "does not broadcast, got f16[2] for a result of f16[4, 2]"),
         ("add_f32_vec4", "add", "f32", [(3,)] * 2, (3,), "needs a number of elements divisible by 4, got f32[3]"),
         ("bias_add_f32_vec4", "bias_add", "f32", [(4, 3), (3,)], (4, 3), "needs a last dimension divisible by 4, got f32[4, 3]"),
-        ("gemm_f32_tiled_64x64", "gemm", "f32", [(5, 7), (7, 3)], (5, 3), "too few tiles to fill the chip: needs m*n >= 262144, got 5*3"),
+        ("gemm_f32_tiled_64x64", "gemm", "f32", [(5, 7), (7, 3)], (5, 3), "too few tiles to fill the chip: those of 16x16 take less time, got 1*5*3"),
         ("gemm_cpu_blas", "gemm", "f16", [(5, 7), (7, 3)], (5, 3), "needs f32 or f64, got f16"),
         ("gemm_cpu_blas", "gemm", "f32", [(1, 2**31), (2**31, 1)], (1, 1), "needs dimensions below 2^31, got m = 1, n = 1, k = 2147483648"),
     ],

@@ -84,7 +84,8 @@ def test_a_file_of_any_stage(plot: Plot, tmp_path: Path, stage: str, target: str
     assert (code, err) == (0, "")
     if stage != "lowered":
         assert picture == plot(STEP, "--target", target)[1]
-    assert {"dw0", "dw1"} <= set(texts(picture))
+    updates_apart = target == "cpu" or stage == "lowered"  # else no gradient of a parameter lies anywhere
+    assert ({"dw0", "dw1"} <= set(texts(picture))) == updates_apart
     if stage in ("buffers", "plan"):
         assert plot(file)[1] == picture, "a plan knows its target"
 

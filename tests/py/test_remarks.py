@@ -43,7 +43,7 @@ def test_remarks_change_nothing() -> None:
         told = run_pipeline(module, PASSES)
     assert str(told) == str(run_pipeline(module, PASSES))
     assert sum("is not fused into kernel.gemm" in text for text in heard) == 1
-    assert sum("kernel gemm_f32_tiled_64x64 declined" in text for text in heard) == 1
+    assert sum("kernel gemm_f32_tiled_128x64 declined" in text for text in heard) == 1
 
 
 def test_nobody_hears_what_is_said_before_after_or_in_another_thread() -> None:

@@ -7,6 +7,8 @@
     access.py    axes and offsets, accesses of up to 16 bytes
     maps.py      rows.py, split_rows.py, columns.py: a schedule each, which follows from shapes alone, and its text
     products.py  a matrix product around an epilogue, from the device code of the prebuilt kernels
+    chain.py     products one behind the other in one launch, from registers to registers; chain_schedule.py says how it is cut,
+                 chain_products.py, chain_bodies.py, chain_sums.py print its parts
     rows_and_columns.py   a rowwise and a colwise kernel over one domain in one walk
 
 Sums may be contracted to fused multiply-adds: what is promised is a tolerance, and eager and replay run one binary.

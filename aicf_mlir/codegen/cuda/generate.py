@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from aicf_mlir.codegen.chain import ChainKernel
 from aicf_mlir.codegen.column_sums import apart, has_column_sums
 from aicf_mlir.codegen.cuda import (
+    chain,
     columns,
     gemm_maps,
     maps,
@@ -14,11 +16,13 @@ from aicf_mlir.codegen.cuda import (
     segment_rows,
     segments,
     split_rows,
+    together,
 )
 from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS, without_wait
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.codegen.segments import EachKernel, RowEachKernel
+from aicf_mlir.codegen.together import TogetherKernel
 
 
 def generate(kernel: Kernel) -> Code:
@@ -36,8 +40,12 @@ def _code(kernel: Kernel) -> Code:
             return segments.code(kernel)
         case "rowwise_each" if isinstance(kernel, RowEachKernel):
             return segment_rows.code(kernel)
+        case "together" if isinstance(kernel, TogetherKernel):
+            return together.code(kernel)
         case "gemm_map":
             return gemm_maps.code(kernel)
+        case "chain" if isinstance(kernel, ChainKernel):
+            return chain.code(kernel)
         case "colwise":
             return columns.code(kernel)
         case _ if has_column_sums(kernel):
@@ -68,8 +76,13 @@ def workspace(kernel: Kernel) -> int:
     match kernel.kind:
         case "colwise":
             return columns.workspace(kernel)
+        case "together" if isinstance(kernel, TogetherKernel):
+            together.groups_of(kernel)  # or it is refused
+            return 0
         case "rowwise_each" if isinstance(kernel, RowEachKernel):
             return segment_rows.workspace(kernel)
+        case "chain" if isinstance(kernel, ChainKernel):
+            return chain.workspace(kernel)
         case "rowwise" if has_column_sums(kernel):
             if (found := rows_and_columns.schedule(kernel)) is not None:
                 return rows_and_columns.workspace(*found)

@@ -238,6 +238,20 @@ template <class Op, int COUNT, class T> __device__ __forceinline__ T in_order(co
 template <class T> __device__ __forceinline__ T* partial(void* workspace, long long start) {
   return reinterpret_cast<T*>(static_cast<char*>(workspace) + start);
 }""",
+    # By repeated squares; the relative error is that of as many products as the exponent says, in f64.
+    "integer_power": """\
+__device__ __forceinline__ double integer_power(double x, long long exponent) {
+  double square = x, power = 1.0;
+  unsigned long long left = exponent < 0 ? 0ull - static_cast<unsigned long long>(exponent) : exponent;
+  for (; left != 0; left >>= 1) {
+    if (left & 1) power *= square;
+    square *= square;
+  }
+  return exponent < 0 ? 1.0 / power : power;
+}
+__device__ __forceinline__ float integer_power(float x, long long exponent) {
+  return static_cast<float>(integer_power(static_cast<double>(x), exponent));
+}""",
     # An index that is clamped into a dimension of a table.
     "clamped": """\
 __device__ __forceinline__ long long clamped(long long index, long long size) {

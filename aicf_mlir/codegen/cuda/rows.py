@@ -62,6 +62,8 @@ class RowSchedule:
     """Vectors of a thread, kept in registers; 0 where it walks the row once for each pass."""
     block: int = THREADS
     """Threads of a block whose warps, or parts of warps, have rows of their own; otherwise a row has a block."""
+    ahead: int = 4
+    """Vectors that a thread reads before it uses them, where it walks the row."""
     read_once: bool = False
     """Whether what is read need not stay in the caches."""
 
@@ -242,7 +244,7 @@ class RowWriter:
         text, plan = self.text, self.plan
         kind = integer(max(reach(plan.columns), plan.vectors * plan.width))
         if not self.held:
-            text.add("#pragma unroll 4")
+            text.add(f"#pragma unroll {plan.ahead}")
             start, end = self.span
             with text.block(f"for (unsigned c = {start}; c < {end}; c += {plan.lanes}u)"):
                 yield find(text, plan.columns, "c", "e", kind, plan.width)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aicf_mlir.codegen.chain import ChainKernel
 from aicf_mlir.codegen.column_sums import apart, has_column_sums
 from aicf_mlir.codegen.kernel import Code, Kernel, Phase
+from aicf_mlir.codegen.llvm.chains import chain_code, chain_workspace
 from aicf_mlir.codegen.llvm.columns import column_phases, column_workspace
 from aicf_mlir.codegen.llvm.maps import map_phases
 from aicf_mlir.codegen.llvm.products import product_module, product_phases, product_workspace
@@ -21,6 +23,8 @@ from aicf_mlir.codegen.llvm.segments import each_module, each_phases
 from aicf_mlir.codegen.llvm.split import split_of, split_phases, split_workspace
 from aicf_mlir.codegen.llvm.text import Function, module
 from aicf_mlir.codegen.segments import EachKernel, RowEachKernel
+from aicf_mlir.codegen.together import TogetherKernel
+from aicf_mlir.errors import SelectionError
 
 __all__ = ["generate", "workspace"]
 
@@ -54,6 +58,11 @@ def _row_workspace(kernel: Kernel) -> int:
     return row_workspace(kernel) if split is None else split_workspace(kernel, split)
 
 
+def _chain_workspace(kernel: Kernel) -> int:
+    assert isinstance(kernel, ChainKernel)
+    return chain_workspace(kernel, workspace)
+
+
 def _no_workspace(kernel: Kernel) -> int:
     del kernel
     return 0
@@ -65,6 +74,7 @@ WORKSPACE: dict[str, Callable[[Kernel], int]] = {
     "map_each": _no_workspace,
     "rowwise_each": row_each_workspace,
     "gemm_map": product_workspace,
+    "chain": _chain_workspace,
     "rowwise": _row_workspace,
     "colwise": column_workspace,
 }
@@ -86,6 +96,9 @@ def _arguments(kernel: Kernel) -> list[str]:
 
 def generate(kernel: Kernel) -> Code:
     """The code of a kernel that verifies: the same text for the same kernel."""
+    _refuse_together(kernel)
+    if isinstance(kernel, ChainKernel):
+        return chain_code(kernel, generate, workspace(kernel))
     if kernel.product is not None:
         text = product_module(kernel, _arguments(kernel))
         return Code(text, tuple(product_phases(kernel)), workspace(kernel))
@@ -100,4 +113,11 @@ def generate(kernel: Kernel) -> Code:
 
 def workspace(kernel: Kernel) -> int:
     """Bytes that the code of a kernel needs beside its operands and results, aligned to 256."""
+    _refuse_together(kernel)
     return -(-WORKSPACE[kernel.kind](kernel) // 256) * 256
+
+
+def _refuse_together(kernel: Kernel) -> None:
+    """A launch is a call here: there is nothing to gain."""
+    if isinstance(kernel, TogetherKernel):
+        raise SelectionError("several launches are one on GPUs alone; on the CPU each is a call by itself")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from aicf_mlir.codegen.functions import LIBM_ENTRY, conversion, formula, rare
 from aicf_mlir.codegen.llvm.text import LLVM_TYPES, Function, Value, constant, lanes_of, suffix
-from aicf_mlir.ir.body import BITS, Body, Line, is_float
+from aicf_mlir.ir.body import BITS, POWER_OF_INTEGER, Body, Line, is_float
 
 INSTRUCTIONS = {
     **{f"arith.{name}": f"f{name.removesuffix('f')}" for name in ("addf", "subf", "mulf", "divf")},
@@ -97,6 +97,13 @@ def binary(function: Function, name: str, left: Value, right: Value) -> Value:
 
 def _negate(function: Function, line: Line, args: Sequence[Value]) -> Value:
     return function.value(f"fneg {args[0]}", line.type, args[0].lanes)
+
+
+def _integer_power(function: Function, line: Line, args: Sequence[Value]) -> Value:
+    """By the function of two floats."""
+    x, exponent = args
+    wide = _from_integer(function, Line("arith.sitofp", line.args[1:], line.type), [exponent])
+    return operation(function, Line("math.powf", line.args, line.type), [x, wide], x.lanes)
 
 
 def _number(function: Function, line: Line, args: Sequence[Value]) -> Value:
@@ -249,6 +256,7 @@ SPECIAL: dict[str, Emit] = {
     "arith.maxnumf": _number,
     "arith.minnumf": _number,
     "math.absi": _absolute,
+    POWER_OF_INTEGER: _integer_power,
     **dict.fromkeys(("arith.divsi", "arith.remsi", "arith.floordivsi"), _divide),
     **dict.fromkeys(("arith.shli", "arith.shrsi", "arith.shrui"), _shift),
     "arith.cmpf": _compare_floats,

@@ -17,6 +17,7 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriteWalker, RewritePattern
 from xdsl.rewriter import Rewriter
 
+from aicf_mlir.codegen.schedule import reason
 from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.plan import LaunchOp
 from aicf_mlir.dialects.scalar import Bodies, BodyOp
@@ -27,6 +28,7 @@ from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
 from aicf_mlir.passes.fuse.arguments import fuse_arguments
 from aicf_mlir.passes.fuse.bias import FuseBias
 from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
+from aicf_mlir.passes.fuse.chains import fuse_chains
 from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
 from aicf_mlir.passes.fuse.gradients import read_as_they_are
 from aicf_mlir.passes.fuse.library import Library
@@ -35,8 +37,15 @@ from aicf_mlir.passes.fuse.loops.totals import add_columns_first
 from aicf_mlir.passes.fuse.losses import write_losses_as_loops
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
+from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
+from aicf_mlir.passes.fuse.together import fuse_together
 from aicf_mlir.passes.fuse.update import UpdateFusion
 from aicf_mlir.passes.fuse.views import FoldReshape
+
+CHAIN_ROWS = 1 << 15
+"""Of products that become a chain: fewer do not fill a GPU with tiles of rows that stay in it."""
+CHAINED_FROM = 90
+"""The compute capability that has code for chains."""
 
 
 @dataclass(frozen=True)
@@ -46,29 +55,48 @@ class FusePass(ModulePass):
     Options:
       target: "cpu" (the default), where products also update large weights, or a compute capability such as "sm_90"; of
         "sm_90+cublaslt" what that library multiplies gets no epilogue that it has not
+      chain-rows: from how many rows on narrow products of 16 bits that follow each other become one launch, a chain; by
+        default 2^15 where the target has code for them, and never on the CPU
     """
 
     name = "fuse"
 
     target: str = "cpu"
+    chain_rows: int | None = None
 
     def __post_init__(self) -> None:
         registry.check_target(self.target)
 
+    @property
+    def rows_of_chains(self) -> int | None:
+        """From how many rows on there are chains."""
+        if (
+            self.chain_rows is None
+            and self.target != "cpu"
+            and registry.capability(self.target) >= CHAINED_FROM
+        ):
+            return CHAIN_ROWS
+        return self.chain_rows
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        bodies, library = Bodies(op), Library(self.target)
+        bodies, library, rows = Bodies(op), Library(self.target), self.rows_of_chains
         for function in list(op.ops):
             if isinstance(function, FuncOp) and not function.is_declaration:
                 return_op(function)  # refuses what is not one block
                 read_as_they_are(function)
-                updates = UpdateFusion(function, bodies)
-                if self.target == "cpu":
+                small = SmallUpdateFusion(function, bodies, self.target)
+                updates = UpdateFusion(function, bodies) if self.target == "cpu" else small
+                if self.chain_rows is None:
                     updates.write()
-                else:
+                is_small = self.target != "cpu" and bool(updates.launches)
+                if self.target != "cpu" or rows is not None:
                     write_losses_as_loops(function, bodies)
-                fuse_products(function, library)
+                if rows is not None:
+                    fuse_chains(function, bodies, self.target, rows, reason)
+                if not is_small:  # else each product is generated, so that it can be one launch with others
+                    fuse_products(function, library)
                 fuse_epilogues(function, bodies, library, last=False)
-                if fuse_loops(function, bodies, last=False):
+                if fuse_loops(function, bodies, last=False) and not is_small:
                     fuse_products(function, library)  # what one launch reads now, two did
                 fuse_epilogues(function, bodies, library, last=True)
                 fuse_loops(function, bodies, last=True)
@@ -82,6 +110,8 @@ class FusePass(ModulePass):
                     fuse_segments(function, bodies, SMALL_ON_GPU)
                 updates.place()
                 tell_apart(function, bodies)
+                if is_small:
+                    fuse_together(op, function, bodies, self.target)
         drop_unread_bodies(op)
 
 
@@ -102,7 +132,7 @@ def fuse_products(function: FuncOp, library: Library) -> None:
 def drop_unread_bodies(module: ModuleOp) -> None:
     """Erase the bodies that no launch names any more."""
     launches = [op for op in module.walk() if isinstance(op, GeneratedOp | LaunchOp)]
-    named = {op.body if isinstance(op, LaunchOp) else op.body_symbol for op in launches}
+    named = {symbol for op in launches for symbol in op.bodies}
     for op in list(module.ops):
         if isinstance(op, BodyOp) and op.symbol not in named:
             Rewriter.erase_op(op)

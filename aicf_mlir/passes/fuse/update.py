@@ -11,9 +11,10 @@ reads, is rounded, or has more than one product.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from xdsl.dialects.builtin import TensorType, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -23,18 +24,19 @@ from xdsl.rewriter import Rewriter
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.ir.attributes import Symbol
+from aicf_mlir.ir.attributes import AttributeValue, Symbol
 from aicf_mlir.ir.body import COMPUTE
 from aicf_mlir.ir.formula import Scalar, trace
 from aicf_mlir.ir.layouts import Layout, with_layout
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.signature import STATUS, argument_labels
-from aicf_mlir.ir.tensor_op import shape_of, tensor_type
+from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.optimizers import LAUNCHES, UPDATES
 from aicf_mlir.optimizers.op import GRADIENT, PER_TENSOR
 from aicf_mlir.passes.fuse.optimizer import indices_of, scalars_of
 from aicf_mlir.passes.fuse.product import attributes_of_product
+from aicf_mlir.passes.fuse.views import viewed_as
 
 LEAST = 1 << 17
 """Elements of a weight from which on it pays: with its moments it is larger than a cache of one core."""
@@ -52,6 +54,11 @@ class Combined:
 
 class UpdateFusion:
     """The updates of one function."""
+
+    WAITS: ClassVar = True
+    """Whether only what an update reads beside the gradient is worth it."""
+    MAKES: ClassVar = "what one product gives"
+    """How a gradient is made."""
 
     def __init__(self, function: FuncOp, bodies: Bodies):
         self.function = function
@@ -82,54 +89,85 @@ class UpdateFusion:
         counted = {value.owner for value in scalars_of(update)[0].values() if isinstance(value, OpResult)}
         conditions = {
             f"{rule.KIND} has no body": rule.UPDATED is None or rule.COMBINED is None,
-            "it has no moments to wait for": len(update.results) == 1,
+            "it has no moments to wait for": self.WAITS and len(update.results) == 1,
             "a check that fails must skip it": any(label.role == STATUS for label in labels),
-            "its gradient is not what one product gives": not isinstance(gradient.owner, kernel.GemmOp),
+            f"its gradient is not {self.MAKES}": not self.is_made(gradient),
             "something else reads the gradient": not gradient.has_one_use(),
-            "it is not of f32": tensor_spec(gradient)[0] != "f32",
+            "it is not of f32": not self.has_types(update, gradient),
             "a new value is read in the step": not all(isinstance(use.operation, ReturnOp) for use in uses),
             "its scalars are not known from the beginning": not all(map(is_of_arguments, counted)),
         }
         return next((reason for reason, holds in conditions.items() if holds), "")
 
+    def is_made(self, gradient: SSAValue) -> bool:
+        """Whether a launch makes the gradient that can be one with the update."""
+        return isinstance(gradient.owner, kernel.GemmOp)
+
+    def has_types(self, update: KernelOp, gradient: SSAValue) -> bool:
+        """Whether bodies compute an update of these element types."""
+        return tensor_spec(gradient)[0] == "f32"
+
     def fuse(self, update: KernelOp, product: KernelOp) -> None:
         """Write both as one launch in the place of the update."""
+        factors, shape = (*product.ins["a"], *product.ins["b"]), shape_of(product.results[0])
+        self.as_epilogue(update, factors, attributes_of_product(product), shape).location = fused_location(
+            product, update
+        )
+        Rewriter.erase_op(product)
+
+    def as_epilogue(
+        self,
+        update: KernelOp,
+        factors: Sequence[SSAValue],
+        attrs: Mapping[str, AttributeValue],
+        shape: tuple[int, ...],
+    ) -> KernelOp:
+        """Write the update of one tensor in its place as the epilogue of a product of this shape, which is its gradient.
+
+        The gradient has the digits that it had as a tensor. What it is made by has no other reader then.
+        """
         updated = UPDATES[update.op_name].UPDATED
         assert updated is not None
-        shape, results = shape_of(update.results[0]), [name for name, values in update.outs.items() if values]
+        results = [name for name, values in update.outs.items() if values]
         flags = {name: bool(value) for name, value in update.attrs.items() if name not in PER_TENSOR}
         combined = self.combine(update, flags)
-        (index,) = indices_of(update) or [0]
+        (index,), (gradient,) = indices_of(update) or [0], update.ins[GRADIENT]
         views = [view_of(value, Layout(shape, (0,) * len(shape), index)) for value in combined.values]
         tensors = {name: values[0] for name, values in update.ins.items() if name in results}
         names = (GRADIENT, *tensors, *combined.names)
+        element = tensor_spec(gradient)[0]
 
-        def body(*values: Scalar) -> list[Scalar]:
-            made = updated(**dict(zip(names, values, strict=True)), **flags)
+        def body(first: Scalar, *others: Scalar) -> list[Scalar]:
+            rest = dict(zip(names[1:], others, strict=True))
+            made = updated(**{GRADIENT: first.rounded(element)}, **rest, **flags)
             return [made[name] for name in results]
 
         symbol = self.bodies.symbol(trace(["f32"] * len(names), body), f"{update.op_name}_of_product")
+        before, read = reshaped(tensors.values(), shape)
         launch = kernel.GemmMapOp.launch(
             {
-                "a": product.ins["a"],
-                "b": product.ins["b"],
-                "x": [*tensors.values(), *(view.output for view in views)],
+                "a": [factors[0]],
+                "b": [factors[1]],
+                "x": [*read, *(view.output for view in views)],
                 "table": [],
             },
-            {"y": [value.type for value in update.results]},
+            {"y": [TensorType(element_type(value), shape) for value in update.results]},
             body=Symbol(symbol),
-            **attributes_of_product(product),
+            **attrs,
         )
-        launch.location = fused_location(product, update)
+        behind, made = reshaped(launch.results, shape_of(update.results[0]))
         hints = [value.name_hint for value in update.results]
-        Rewriter.replace_op(update, [*views, launch], launch.results)
-        Rewriter.erase_op(product)
-        for value, hint in zip(launch.results, hints, strict=True):
-            value.name_hint = hint
+        for name, value in zip(tensors, read, strict=True):
+            value.name_hint = value.name_hint or name
+        for new in (*before, launch, *behind, *views):
+            new.location = update.location
+        Rewriter.replace_op(update, [*before, *views, launch, *behind], made)
+        for new, value, hint in zip(launch.results, made, hints, strict=True):
+            new.name_hint = value.name_hint = hint
         for view, name in zip(views, combined.names, strict=True):
-            view.location = launch.location
             view.output.name_hint = name
         self.launches.append(launch)
+        return launch
 
     def combine(self, update: KernelOp, flags: Flags) -> Combined:
         """What all updates of a group read: a launch at the beginning, behind those that its operands come from."""
@@ -181,23 +219,28 @@ class UpdateFusion:
         """Move each launch up to where all is known and nothing reads the old values later; for the end."""
         position = {op: at for at, op in enumerate(self.block.ops)}
         for launch in self.launches:
-            replaced = launch.ins["x"][: len(launch.results)]
-            views = [
-                op for value in launch.ins["x"][len(replaced) :] if isinstance(op := value.owner, Operation)
-            ]
-            read = [
-                *launch.ins["a"],
-                *launch.ins["b"],
-                *replaced,
-                *(value for op in views for value in op.operands),
-            ]
+            given = launch.ins["x"]
+            moved = [op for value in given if isinstance(op := value.owner, kernel.VIEWS)]
+            replaced = [kernel.block_of(value) for value in given[: len(launch.results)]]
+            read = [*launch.ins["a"], *launch.ins["b"], *replaced]
+            read += [value for op in moved for value in op.operands]
             before = [op for value in read if isinstance(op := value.owner, Operation)]
             before += [op for value in replaced for op in readers_of(value) if op is not launch]
             last = max(before, key=position.__getitem__)
-            for op in (*views, launch):
+            for op in (*moved, launch):
                 op.detach()
                 position[op] = position[last]
-            self.block.insert_ops_after([*views, launch], last)
+            self.block.insert_ops_after([*moved, launch], last)
+
+
+def reshaped(values: Iterable[SSAValue], shape: tuple[int, ...]) -> tuple[list[Operation], list[SSAValue]]:
+    """The values in another shape, and the ops that say so; those that have it are given back."""
+    ops, found = list[Operation](), list[SSAValue]()
+    for value in values:
+        views, same = viewed_as(value, TensorType(element_type(value), shape))
+        ops += views
+        found.append(same)
+    return ops, found
 
 
 def view_of(value: SSAValue, layout: Layout) -> kernel.ViewOp:

@@ -245,11 +245,10 @@ def _wrong_launch(
                 continue
             specs = [(place[2], tuple(place[3])) for place in launch["outputs"]]
             text = subject.launch_ops[index]
-            body = (
-                bodies_of(find_program(subject.stages["plan"]))[text.body] if text.body is not None else None
-            )
+            known = bodies_of(find_program(subject.stages["plan"]))
+            bodies = [known[symbol] for symbol in text.bodies]
             meant, *runs = (
-                meaning(op_name, inputs, text.values, specs, arithmetic, text.counts, body)
+                meaning(op_name, inputs, text.values, specs, arithmetic, text.counts, bodies)
                 for arithmetic in (ROUNDED, *map(InTF32, range(RUNS)))
             )
             agrees = all(

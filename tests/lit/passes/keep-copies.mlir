@@ -1,9 +1,9 @@
 // RUN: aicf-opt %s --select-kernels --bufferize --keep-copies --split-input-file | filecheck %s
 
-// The cast of a param lasts: its slot is a copy, and the update writes the new value there too. The cast of the batch does not.
+// The cast of a param lasts: its slot is a copy, and the update writes the new value there too. That of the batch lasts by itself.
 // CHECK-LABEL: plan.program @kept target "cpu" {
 // CHECK:         plan.slot @w16 : memref<4x4xbf16> copy
-// CHECK-NEXT:    plan.slot @x16 : memref<4x4xbf16> temp
+// CHECK-NEXT:    plan.slot @x16 : memref<4x4xbf16> copy
 // CHECK:         plan.launch @k0 "copy_cpu" copy x(@w) -> y(@w16)
 // CHECK-NEXT:    plan.launch @k1 "copy_cpu" copy x(@x) -> y(@x16)
 // CHECK:         plan.launch @k3 "sgd_step_cpu" sgd_step p(@w) g(@g) lr(@lr) weight_decay(@lr) -> p(@w) copy(@w16)
@@ -33,7 +33,7 @@ scalar.body @narrow(%0: f32) -> f32 {
   scalar.yield %0 : f32
 }
 func.func @apart(
-    %x: tensor<4xf32> {aicf.role = "input", aicf.name = "x"},
+    %x: tensor<4xf32> {aicf.role = "state", aicf.name = "x"},
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xbf16> {aicf.role = "output", aicf.name = "y"}) {
   %w16, %x16 = kernel.map_each x(%w, %x) {body = @narrow, segments = 2} : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xbf16>, tensor<4xbf16>)
   %y = kernel.add x(%w16) y(%x16) : tensor<4xbf16>

@@ -22,10 +22,13 @@
 // CPU:  plan.program @train_step target "cpu" peak [[#]] {
 // CPU:  plan.launch @k0 "gemm_epilogue_cpu_blas" gemm_epilogue a(@x) b(@_0.weight) bias(@_0.bias)
 // CUDA: plan.program @train_step target "sm_90" peak [[#]] {
-// CUDA: plan.launch @k0 "gemm_epilogue_f32_tiled_16x16" gemm_epilogue a(@x) b(@_0.weight) bias(@_0.bias)
+// CUDA: plan.launch @k0 "gen_together_
+// CUDA: members = "map(8 -> 10), gemm_map(3 -> 2, trans_b), rowwise(1 -> 1, reduced 1)"}
 // CUDA: rowwise x(@y, {{.*}}) -> y(@row_losses, @y)
-// CUDA: plan.launch @k8 "advance_cuda" advance step(@step) beta1(@beta1) beta2(@beta2) bc1_pin(@bc1_pin) bc2_pin(@bc2_pin) ->
-// CUDA-NEXT: step(@step) bc1_inv(@bc1_inv) bc2_inv(@bc2_inv)
+// CUDA: plan.launch @k3 "gen_together_
+// CUDA: members = "gemm_map(12 -> 3, trans_a), rowwise(2 -> 1, reduced 1), gemm_map(3 -> 1)"} after @k2
+// CUDA: plan.launch @k4 "gen_together_
+// CUDA: members = "gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a)"} after @k3
 
 // AGREE:     name                 dtype    difference  allowed  verdict
 // AGREE:     loss {{.*}} ok

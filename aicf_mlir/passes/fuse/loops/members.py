@@ -108,7 +108,7 @@ def member_of(op: Operation, bodies: Bodies) -> Member | None:
         prod(shape_of(v)) for v in (*op.operands, *op.results)
     ):
         return None
-    if isinstance(op, kernel.GemmMapOp | kernel.MapEachOp | kernel.RowwiseEachOp):
+    if isinstance(op, kernel.GemmMapOp | kernel.MapEachOp | kernel.RowwiseEachOp | kernel.ChainOp):
         return None
     if isinstance(op, GeneratedOp):
         return _generated(op, bodies)

@@ -75,9 +75,9 @@ __device__ __forceinline__ void store(void* tensor, int64_t first, int count, bo
 }
 
 // Method is the optimizer: kStates, kScalars, Rule<C>, make_rule(scalars) and apply(rule, values). A thread
-// updates as many neighbours as 16 bytes hold, ITEMS times, as far apart as a block is wide. MIXED: each g is
-// of f32, f16 or bf16, and p may be copied, as its tensor says, and T is float.
-template <class Method, class T, bool MIXED, int ITEMS, int CAPACITY>
+// updates as many neighbours as 16 bytes hold. MIXED: each g is of f32, f16 or bf16, and p may be copied, as
+// its tensor says, and T is float.
+template <class Method, class T, bool MIXED, int CAPACITY>
 __global__ void __launch_bounds__(kUpdateThreads)
     update_kernel(const __grid_constant__ UpdateTable<Method::kStates, Method::kScalars, CAPACITY> table,
                   const __grid_constant__ Method method, const int64_t* unless) {
@@ -90,30 +90,21 @@ __global__ void __launch_bounds__(kUpdateThreads)
   __shared__ __align__(16) unsigned char shared[sizeof(Rule)];
 
   const auto& tensor = table.tensors[tensor_of_block(table, blockIdx.x)];
-  const int64_t begin = ((blockIdx.x - tensor.first_block) * ITEMS * kUpdateThreads + threadIdx.x) * kWide;
-  const auto first_of = [&](int item) { return begin + item * kUpdateThreads * kWide; };
-  const auto count_of = [&](int item) {
-    const int64_t left = tensor.numel - first_of(item);
-    return left <= 0 ? 0 : left < kWide ? static_cast<int>(left) : kWide;
-  };
-  const auto is_wide = [&](int item) { return tensor.aligned && count_of(item) == kWide; };
+  const int64_t first = ((blockIdx.x - tensor.first_block) * kUpdateThreads + threadIdx.x) * kWide;
+  const int64_t left = tensor.numel - first;
+  const int count = left <= 0 ? 0 : left < kWide ? static_cast<int>(left) : kWide;
+  const bool wide = tensor.aligned && count == kWide;
 
   // The loads are on their way while the first thread makes the rule.
-  Vec<T, kWide> values[ITEMS][kStates];
-  [[maybe_unused]] Vec<uint16_t, kWide> halves[ITEMS];  // g of f16 or bf16; widened behind the barrier
+  Vec<T, kWide> values[kStates];
+  [[maybe_unused]] Vec<uint16_t, kWide> halves;  // g of f16 or bf16; widened behind the barrier
   const bool is_half = MIXED && tensor.gradient != DType::F32;
 #pragma unroll
-  for (int item = 0; item < ITEMS; ++item) {
-    const int64_t first = first_of(item);
-    const int count = count_of(item);
-    const bool wide = is_wide(item);
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
-      if (s == 1 && is_half)
-        halves[item] = load<uint16_t, kWide>(tensor.old_values[s], first, count, wide);
-      else
-        values[item][s] = load<T, kWide>(tensor.old_values[s], first, count, wide);
-    }
+  for (int s = 0; s < kStates; ++s) {
+    if (s == 1 && is_half)
+      halves = load<uint16_t, kWide>(tensor.old_values[s], first, count, wide);
+    else
+      values[s] = load<T, kWide>(tensor.old_values[s], first, count, wide);
   }
   if (threadIdx.x == 0) new (shared) Rule(method.template make_rule<C>(tensor.scalars));
   __syncthreads();
@@ -122,55 +113,43 @@ __global__ void __launch_bounds__(kUpdateThreads)
     if (is_half) {
       const bool f16 = tensor.gradient == DType::F16;
 #pragma unroll
-      for (int item = 0; item < ITEMS; ++item)
-#pragma unroll
-        for (int i = 0; i < kWide; ++i) {
-          const uint16_t bits = halves[item].at[i];
-          values[item][1].at[i] = f16 ? widen(__ushort_as_half(bits)) : widen(__ushort_as_bfloat16(bits));
-        }
+      for (int i = 0; i < kWide; ++i)
+        values[1].at[i] =
+            f16 ? widen(__ushort_as_half(halves.at[i])) : widen(__ushort_as_bfloat16(halves.at[i]));
     }
   }
 
 #pragma unroll
-  for (int item = 0; item < ITEMS; ++item) {
+  for (int i = 0; i < kWide; ++i) {
+    C element[kStates];
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) element[s] = widen(values[s].at[i]);
+    Method::apply(rule, element);
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) values[s].at[i] = narrow<T>(element[s]);
+  }
+
+#pragma unroll
+  for (int s = 0; s < kStates; ++s)
+    if (s != 1) store(tensor.new_values[s], first, count, wide, values[s]);
+  if constexpr (MIXED) {
+    if (!tensor.copy) return;
+    const bool f16 = tensor.copied == DType::F16;
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
-      C element[kStates];
-#pragma unroll
-      for (int s = 0; s < kStates; ++s) element[s] = widen(values[item][s].at[i]);
-      Method::apply(rule, element);
-#pragma unroll
-      for (int s = 0; s < kStates; ++s) values[item][s].at[i] = narrow<T>(element[s]);
+      const float p = values[0].at[i];
+      halves.at[i] =
+          f16 ? __half_as_ushort(narrow<__half>(p)) : __bfloat16_as_ushort(narrow<__nv_bfloat16>(p));
     }
-    const int64_t first = first_of(item);
-    const int count = count_of(item);
-    const bool wide = is_wide(item);
-#pragma unroll
-    for (int s = 0; s < kStates; ++s)
-      if (s != 1) store(tensor.new_values[s], first, count, wide, values[item][s]);
-    if constexpr (MIXED) {
-      if (!tensor.copy) continue;
-      const bool f16 = tensor.copied == DType::F16;
-#pragma unroll
-      for (int i = 0; i < kWide; ++i) {
-        const float p = values[item][0].at[i];
-        halves[item].at[i] =
-            f16 ? __half_as_ushort(narrow<__half>(p)) : __bfloat16_as_ushort(narrow<__nv_bfloat16>(p));
-      }
-      store(tensor.copy, first, count, wide, halves[item]);
-    }
+    store(tensor.copy, first, count, wide, halves);
   }
 }
 
-// From so many elements on a block has more of them than a thread reads at once: there are blocks enough, and
-// each makes its rule anew.
-constexpr int64_t kManyElements = 1 << 21;
-
-template <class Method, class T, bool MIXED, int ITEMS, int CAPACITY>
+template <class Method, class T, bool MIXED, int CAPACITY>
 Status launch_update(const LaunchContext& ctx, const Method& method,
                      const std::vector<UpdateTensor<Method::kStates, Method::kScalars>>& tensors,
                      size_t begin, size_t end) {
-  constexpr int64_t kPerBlock = kUpdateThreads * kWidest<T> * ITEMS;
+  constexpr int64_t kPerBlock = kUpdateThreads * kWidest<T>;
   UpdateTable<Method::kStates, Method::kScalars, CAPACITY> table;
   table.count = static_cast<int>(end - begin);
   int64_t blocks = 0;
@@ -180,19 +159,7 @@ Status launch_update(const LaunchContext& ctx, const Method& method,
     blocks += ceil_div(tensor.numel, kPerBlock);
   }
   return launch(ctx, static_cast<unsigned>(blocks), kUpdateThreads, 0,
-                update_kernel<Method, T, MIXED, ITEMS, CAPACITY>, table, method, ctx.unless);
-}
-
-template <class Method, class T, bool MIXED, int CAPACITY>
-Status launch_part(const LaunchContext& ctx, const Method& method,
-                   const std::vector<UpdateTensor<Method::kStates, Method::kScalars>>& tensors, size_t begin,
-                   size_t end) {
-  int64_t elements = 0;
-  for (size_t i = begin; i < end; ++i) elements += tensors[i].numel;
-  if constexpr (std::is_same_v<T, float>)
-    if (elements >= kManyElements)
-      return launch_update<Method, T, MIXED, 2, CAPACITY>(ctx, method, tensors, begin, end);
-  return launch_update<Method, T, MIXED, 1, CAPACITY>(ctx, method, tensors, begin, end);
+                update_kernel<Method, T, MIXED, CAPACITY>, table, method, ctx.unless);
 }
 
 // Small tables keep a launch small; large ones hold what a kernel's arguments may (32764 bytes), and more
@@ -204,10 +171,10 @@ Status update_all(const LaunchContext& ctx, const Method& method,
   constexpr size_t kSmall = 16, kLarge = 30000 / sizeof(Tensor);
   if (tensors.empty()) return Status::ok();
   if (tensors.size() <= kSmall)
-    return launch_part<Method, T, MIXED, static_cast<int>(kSmall)>(ctx, method, tensors, 0, tensors.size());
+    return launch_update<Method, T, MIXED, static_cast<int>(kSmall)>(ctx, method, tensors, 0, tensors.size());
   for (size_t begin = 0; begin < tensors.size(); begin += kLarge) {
     const size_t end = std::min(begin + kLarge, tensors.size());
-    AICF_TRY((launch_part<Method, T, MIXED, static_cast<int>(kLarge)>(ctx, method, tensors, begin, end)));
+    AICF_TRY((launch_update<Method, T, MIXED, static_cast<int>(kLarge)>(ctx, method, tensors, begin, end)));
   }
   return Status::ok();
 }

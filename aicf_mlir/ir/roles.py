@@ -82,6 +82,9 @@ ARGUMENT_ROLES = tuple(role.name for role in ROLE_TABLE if role.is_argument)
 NAMED_ROLES = tuple(role.name for role in ROLE_TABLE if role.is_named)
 """Roles whose slots the user knows by name."""
 
+CAST_ROLES = ("input", "param", "buffer")
+"""What a slot of role copy is a cast of: nothing but the step changes it while it is replayed."""
+
 READ_ONLY_ROLES = roles_of(Access.READ)
 
 UPDATED_ROLES = roles_of(Access.UPDATED)

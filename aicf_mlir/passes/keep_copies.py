@@ -22,12 +22,13 @@ from xdsl.passes import ModulePass
 from aicf_mlir.codegen.together import members_of, text_of
 from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
-from aicf_mlir.dialects.plan.copies import COPY, SOURCES, WITH_ONE_BODY, Cast, casts_of, results_of, roots
+from aicf_mlir.dialects.plan.copies import COPY, WITH_ONE_BODY, Cast, casts_of, results_of, roots
 from aicf_mlir.dialects.plan.hazards import order_launches
 from aicf_mlir.dialects.plan.kernels import use_of
 from aicf_mlir.dialects.plan.memory import slot_type
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.attributes import Symbol
+from aicf_mlir.ir.roles import CAST_ROLES
 from aicf_mlir.passes.fuse import drop_unread_bodies
 
 
@@ -80,7 +81,7 @@ class Keeper:
     def may_last(self, launch: LaunchOp, cast: Cast) -> bool:
         """Whether source and result are memory of their own, in the right order."""
         source, result = self.slots[cast.source], self.slots[cast.result]
-        if source.role.data not in SOURCES or result.role.data != "temp":
+        if source.role.data not in CAST_ROLES or result.role.data != "temp":
             return False
         if source.alias is not None or result.alias is not None:
             return False

@@ -293,7 +293,7 @@ def other_cases(target: str = "sm_90") -> Iterator[ProductCase]:
             yield case(f"totals {flags}", (70, 40, 100), trans, totals=True)
         yield case("totals alone", (70, 0, 100), (False, False), totals=True)
         if element == "f32":
-            for size, trans in zip(IN_REGISTERS[1:], TRANSPOSES, strict=True):
+            for size, trans in zip(IN_REGISTERS[2:], TRANSPOSES, strict=True):
                 yield case(f"totals {size}", (70, 40, 100), trans, totals=True, size=size)
                 yield case(f"totals {size} alone", (70, 0, 100), trans, totals=True, size=size)
                 yield case(f"totals {size} odd", (71, 41, 117), trans, totals=True, size=size)

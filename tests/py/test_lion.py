@@ -36,6 +36,7 @@ def test_what_it_maximizes() -> None:
 
 
 def test_a_module_and_a_closure() -> None:
+    torch.manual_seed(0)
     model = nn.Linear(2, 1)
     optimizer = Lion(model, lr=0.1)
 

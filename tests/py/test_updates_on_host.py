@@ -157,7 +157,7 @@ def test_tables_of_many_tensors(count: int, launches: int, updates: HostUpdates)
     g = narrow(make, shapes, "f16, bf16 and f32")
     scalars = [np.array(s) for s in (1e-3, 0.9, 0.999, 1e-8, 0.1)]
     scalars += [make.random.uniform(1.0, last, count) for last in (10.0, 900.0)]
-    counts = ((count,) * 4 + (0,) + (1,) * 7, (count,) * 3 + (0,))
+    counts = ((count,) * 4 + (0,) + (1,) * 7, (count,) * 3 + (0, 0))
     attrs = {"groups": [0] * count, "indices": list(reversed(range(count)))}
     outputs = [make.out(*shape) for shape in shapes] * 3
     case = Case("", [*p, *g, *m, *v, *scalars], outputs, attrs, counts, each=True)

@@ -19,6 +19,7 @@ from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.dialects.scalar import Bodies, bodies_of
 from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.roles import CAST_ROLES
 
 COPY = "copy"
 """The role."""
@@ -26,8 +27,6 @@ COPY = "copy"
 NARROW = ("f16", "bf16")
 WITH_ONE_BODY = ("map", "map_each", "gemm_map", "together")
 """Generated launches whose results are values of one body, of each part alike or one part behind the other."""
-SOURCES = ("input", "param", "buffer")
-"""The roles of what is copied: what nothing but the step changes while it is replayed."""
 
 
 class Cast(NamedTuple):
@@ -120,10 +119,10 @@ def check_copies(program: ProgramOp) -> None:
         first, *later = writers
         made = dict(_reversed(casts_of(first, slots, bodies) or []))
         source = made.get(slot.symbol)
-        if source is None or not is_once(first, slots) or slots[source].role.data not in SOURCES:
+        if source is None or not is_once(first, slots) or slots[source].role.data not in CAST_ROLES:
             refuse(
                 first,
-                f"@{first.symbol} writes @{slot.symbol}: expected a launch that casts {' or '.join(SOURCES)} slots to"
+                f"@{first.symbol} writes @{slot.symbol}: expected a launch that casts {' or '.join(CAST_ROLES)} slots to"
                 f" slots of role {COPY} and does nothing else",
             )
         updates = [launch for launch in launches if slots[source].root in roots(launch.writes, slots)]

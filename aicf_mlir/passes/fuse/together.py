@@ -147,15 +147,11 @@ class TogetherFusion:
     def write(self, group: Group) -> None:
         """One launch in the place of these, with the views that they read in front of it."""
         anchor = self.ops[group.anchor]
-        views = [
-            op for member in group.ops for value in member.operands if (op := view_at(value)) is not None
-        ]
-        for view in dict.fromkeys(views):
-            view.detach()
-            self.block.insert_op_before(view, anchor)
+        seen: dict[SSAValue, SSAValue] = {}
+        operands = [self.seen_at(anchor, value, seen) for op in group.ops for value in op.operands]
         names = dict.fromkeys(str(op.attrs["body"]) for op in group.ops)
         launch = kernel.TogetherOp.launch(
-            {"x": [value for op in group.ops for value in op.operands]},
+            {"x": operands},
             {"y": [result.type for op in group.ops for result in op.results]},
             body=Symbol(
                 self.bodies.symbol(joined([self.kernels[op].body for op in group.ops]), "_and_".join(names))
@@ -173,6 +169,20 @@ class TogetherFusion:
         for op in group.ops:
             op.detach()
             op.erase()
+
+    def seen_at(self, anchor: Operation, value: SSAValue, seen: dict[SSAValue, SSAValue]) -> SSAValue:
+        """`value` as it can be read in front of `anchor`: what renames memory is written there anew, for others read it too."""
+        op = view_at(value)
+        if op is None:
+            return value
+        if value not in seen:
+            source = op.operands[0]
+            copy = op.clone({source: self.seen_at(anchor, source, seen)})
+            copy.location = op.location
+            self.block.insert_op_before(copy, anchor)
+            copy.results[0].name_hint = value.name_hint
+            seen[value] = copy.results[0]
+        return seen[value]
 
     def sink(self, value: SSAValue, launch: Operation, anchor: Operation) -> None:
         """Move what only renames `value` behind the launch, where it stands in front of it."""

@@ -169,6 +169,10 @@ class TogetherFusion:
         for op in group.ops:
             op.detach()
             op.erase()
+        for value in reversed(seen):  # what a value is seen through was written before it
+            if isinstance(value.owner, Operation) and not list(value.uses):
+                value.owner.detach()
+                value.owner.erase()
 
     def seen_at(self, anchor: Operation, value: SSAValue, seen: dict[SSAValue, SSAValue]) -> SSAValue:
         """`value` as it can be read in front of `anchor`: what renames memory is written there anew, for others read it too."""

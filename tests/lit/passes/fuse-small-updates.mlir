@@ -10,8 +10,8 @@
 // CHECK: kernel.map x(%s, %view)
 // CHECK-NEXT: {body = @advance_sgd_step_scalars, shape = array<i64: 2>}
 // CHECK: %dx = kernel.gemm a(%dy) b(%w)
-// CHECK: %p = kernel.reshape %b : (tensor<48xf32>) -> tensor<48x1xf32>
-// CHECK: %lr_2 = kernel.view %lr : (tensor<2xf32>) -> tensor<48x32xf32, strided<[0, 0], offset: 1>>
+// CHECK: %p{{.*}} = kernel.reshape %b : (tensor<48xf32>) -> tensor<48x1xf32>
+// CHECK: %lr{{.*}} = kernel.view %lr : (tensor<2xf32>) -> tensor<48x32xf32, strided<[0, 0], offset: 1>>
 // CHECK: %b1, %u1, %w1, %v1 = kernel.together
 // CHECK: {body = @sgd_step_of_product_1, members = "gemm_map(9 -> 2, trans_a), gemm_map(9 -> 2, trans_a)"}
 // CHECK: %b1_1 = kernel.reshape %b1 : (tensor<48x1xf32>) -> tensor<48xf32>

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_calls import judge, run, slots, supports
-from kernel_cases import FLOATS, TRANSPOSES, Case, Maker, cases
+from kernel_cases import FLOATS, TRANSPOSES, Case, Maker, Spec, cases
 from kernel_cases.checks import FINE, STATUS
 from kernel_cases.heads import Heads
 from kernel_cases.places import placed
@@ -212,7 +212,7 @@ def adams(make: Maker) -> Iterator[Case]:
         p, g, m = ([make.normal(*shape) for shape in shapes] for _ in range(3))
         v = [make.cast(make.normal(*shape).astype(np.float64) ** 2) for shape in shapes]
         scalars: list[Any] = [np.array(s) for s in (1e-3, 0.9, 0.999, 1e-8, 0.1)]
-        counts = ((count,) * 4 + (0,) + (1,) * 7, (count,) * 3 + (0,))
+        counts = ((count,) * 4 + (0,) + (1,) * 7, (count,) * 3 + (0, 0))
         scalars += [make.random.uniform(1.0, last, count) for last in (10.0, 900.0)]
         outputs = [make.out(*shape) for shape in shapes] * 3
         attrs = {"groups": [0] * count, "indices": list(reversed(range(count)))}
@@ -221,6 +221,12 @@ def adams(make: Maker) -> Iterator[Case]:
             mixed = narrow(make, shapes, "f16, bf16 and f32")
             label = f"{count} gradients of several types"
             yield Case(label, [*p, *mixed, *m, *v, *scalars], outputs, attrs, counts, each=True)
+            copied = [number for number in range(count) if number % 3]
+            given, (*made, _) = counts
+            copies: list[Spec] = [("bf16", shapes[number]) for number in copied]
+            more = {**attrs, "copied": copied}
+            label, counts = f"{count} tensors, {len(copied)} copies", (given, (*made, len(copied)))
+            yield Case(label, [*p, *g, *m, *v, *scalars], [*outputs, *copies], more, counts, scale=1.0)
 
 
 def indices(make: Maker) -> Iterator[Case]:

@@ -21,6 +21,7 @@ PRODUCTS = [
     (1030, 33, 40), (33, 4131, 16),  # more than the CPU packs at once
 ]  # fmt: skip
 LARGE_PRODUCT = (513, 520, 96)  # enough tiles for the kernels that refuse small results
+TALL_TILES = (1407, 767, 100)  # a round of tiles of 128x64, which f32 has; ragged on both sides
 LONG_PRODUCTS = [(24, 40, 4100), (9, 17, 2050), (130, 64, 2304)]  # k is divided on tensor cores
 BATCHED = [((2,), 3, 5, 4), ((3,), 40, 700, 40), ((2, 3), 16, 17, 33), ((0,), 2, 2, 2), ((1, 2, 1), 64, 1, 9)]
 TRANSPOSES = list(itertools.product((False, True), repeat=2))
@@ -47,6 +48,10 @@ def gemm(make: Maker) -> Iterator[Case]:
         yield Case(
             f"integers {label}", _operands(make.integers, batch, m, n, k, ta, tb), [out], attrs, exact=True
         )
+    for ta, tb in TRANSPOSES if make.dtype == "f32" else ():
+        m, n, k = TALL_TILES
+        operands, attrs = _operands(make.integers, (), m, n, k, ta, tb), _transposed(ta, tb)
+        yield Case(f"tall tiles {ta:d}{tb:d}", operands, [make.out(m, n)], attrs, exact=True)
     a, b = make.normal(17, 33), make.normal(33, 64)
     a[3, 4], a[5, 6], b[7, 8] = np.nan, np.inf, -np.inf
     yield Case("NaN and infinity", [a, b], [make.out(17, 64)])
@@ -78,6 +83,9 @@ def gemm_epilogue(make: Maker) -> Iterator[Case]:
         yield _epilogue(make, (2, 3), (5, 17, 9), False, True, option, integers=False)
     for option, (ta, tb) in itertools.product((options[2], options[6], options[-1]), TRANSPOSES):
         yield _epilogue(make, (), LARGE_PRODUCT, ta, tb, option, integers=True)
+    for option, (ta, tb) in zip((options[2], options[6], options[4], options[-1]), TRANSPOSES, strict=True):
+        if make.dtype == "f32":
+            yield _epilogue(make, (), TALL_TILES, ta, tb, option, integers=True)
     for product, option in itertools.product(LONG_PRODUCTS, (options[2], options[4], options[-1])):
         ta, tb = next(transposes)
         yield _epilogue(make, (), product, ta, tb, option, integers=True)

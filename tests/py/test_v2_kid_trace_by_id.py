@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir import _C
 from aicf_mlir.dialects.kernel_op import KernelOp
+from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import trace
 from aicf_mlir.ir.verify import verify_module
@@ -47,6 +48,11 @@ def target_of(device: str) -> str:
 def kernel_ids(module: ModuleOp) -> list[str]:
     """The ids that select-kernels wrote, in order."""
     return [op.kernel_id.data for op in module.walk() if isinstance(op, KernelOp) and op.kernel_id]
+
+
+def planned_ids(plan: ModuleOp) -> list[str]:
+    """The ids that stand in a plan, in order."""
+    return [launch.kernel_id.data for launch in find_program(plan).launches]
 
 
 def run(plan: ModuleOp, device: str) -> list[str]:
@@ -106,7 +112,7 @@ def test_what_was_planned_is_what_ran(device: str) -> None:
     net.compile(optimizer=Adam(net), B=B, D=D, device=device, dtype=torch.float32)
     batch = to_device(regression(B, D), device)
     planned = net.compiled_step.planned_kernels()
-    assert planned == kernel_ids(stages(target_of(device))["kernel"])
+    assert planned == planned_ids(stages(target_of(device))["plan"])
     net.train_step(batch)
     assert net.compiled_step.executed_kernels() == planned
     net.capture(batch)
@@ -136,7 +142,7 @@ def test_an_id_edited_in_the_kernel_text_is_kept_by_the_pipeline(device: str) ->
     first = kernel_ids(snapshots["kernel"])[0]
     edited = parse_module(str(snapshots["kernel"]).replace(f'id "{first}"', f'id "{OTHER[device]}"', 1))
     run_stages(edited, make_context(), first="kernel", target=target)
-    assert run(edited, device)[:2] == [OTHER[device], kernel_ids(snapshots["kernel"])[1]]
+    assert run(edited, device)[:2] == [OTHER[device], planned_ids(snapshots["plan"])[1]]
 
 
 @pytest.mark.parametrize(

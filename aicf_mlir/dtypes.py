@@ -38,6 +38,9 @@ DTYPES: tuple[DType, ...] = (
 TENSOR_DTYPES = tuple(row for row in DTYPES if row.name != "i8")
 """Those that tensors of the user may have."""
 
+NARROW = tuple(row.name for row in DTYPES if row.is_float and row.nbytes == 2)
+"""What mixed precision computes in, rounded from f32."""
+
 _BYTES: dict[str, int] = {row.name: row.nbytes for row in DTYPES}
 
 

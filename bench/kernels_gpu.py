@@ -59,7 +59,7 @@ def product(
     )
     left, right = a.mT if trans_a else a, b.mT if trans_b else b
     out = torch.empty(m, n, device="cuda", dtype=dtype)
-    tiled = ("gemm_f32_tiled_32x32", "gemm_f32_tiled_64x64")
+    tiled = ("gemm_f32_tiled_32x32", "gemm_f32_tiled_64x64", "gemm_f32_tiled_128x64")
     names = ("",) if dtype != torch.float32 else ("gemm_tf32_tc", "gemm_tf32_cublaslt") if tf32 else tiled
 
     def peer() -> object:

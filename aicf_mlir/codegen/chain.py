@@ -20,10 +20,8 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.codegen.kernel import GENERATOR, Kernel
 from aicf_mlir.codegen.tensor import Tensor
+from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import COMPUTE, Body, is_table
-
-NARROW = ("f16", "bf16")
-"""The element types of what is multiplied."""
 
 
 @dataclass(frozen=True)

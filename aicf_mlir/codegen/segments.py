@@ -7,6 +7,7 @@ first segment's first, then those that they write. A segment is a map, or all of
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +33,7 @@ def steps_of(layout: Layout) -> set[int]:
 
 
 @dataclass(frozen=True)
-class SegmentedKernel(Kernel):
+class SegmentedKernel(Kernel, abc.ABC):
     """A kernel over many segments. Its domain counts them; operands and results are those of one after the other."""
 
     @property
@@ -61,9 +62,9 @@ class SegmentedKernel(Kernel):
         """What each segment would be as a launch of its own."""
         return tuple(self.part(*self.of_segment(number)) for number in range(self.segments))
 
+    @abc.abstractmethod
     def part(self, operands: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> Kernel:
         """One segment as a launch of its own."""
-        raise NotImplementedError
 
     @property
     def counts(self) -> tuple[int, ...]:

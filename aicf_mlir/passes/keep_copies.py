@@ -42,6 +42,13 @@ class Keeper:
         self.position = {launch: number for number, launch in enumerate(self.launches)}
         self.selection = Selection(program.parent_op(), program.target.data)
         self.bodies = self.selection.bodies
+        self.touching: dict[str, list[LaunchOp]] = {}
+        self.writing: dict[str, list[LaunchOp]] = {}
+        """By a slot with memory of its own, the launches of the plan as it came that touch that memory, and that write it."""
+        for launch in self.launches:
+            for found, names in ((self.touching, launch.touched), (self.writing, launch.writes)):
+                for root in roots(names, self.slots):
+                    found.setdefault(root, []).append(launch)
 
     def run(self) -> None:
         """Give the copies that can be kept their role, and have the updates write them."""
@@ -73,8 +80,6 @@ class Keeper:
 
     def lasting(self, launch: LaunchOp) -> list[Cast]:
         """What `launch` casts that may last: nothing else writes it, and nothing reads it behind the update."""
-        if launch.op.data not in ("copy", "map", "map_each"):
-            return []
         casts = casts_of(launch, self.slots, self.bodies) or []
         return [cast for cast in casts if self.may_last(launch, cast)]
 
@@ -85,19 +90,14 @@ class Keeper:
             return False
         if source.alias is not None or result.alias is not None:
             return False
-        used = [other for other in self.launches if result.symbol in roots(other.touched, self.slots)]
-        written = [other for other in used if result.symbol in roots(other.writes, self.slots)]
-        updates = self.writers(cast.source)
-        last = self.position[used[-1]]
-        return written == [launch] and len(updates) <= 1 and all(self.position[u] > last for u in updates)
-
-    def writers(self, slot: str) -> list[LaunchOp]:
-        """The launches that write the memory of a slot."""
-        return [launch for launch in self.launches if slot in roots(launch.writes, self.slots)]
+        updates = self.writing.get(cast.source, [])
+        last = self.position[self.touching[cast.result][-1]]
+        alone = self.writing[cast.result] == [launch]
+        return alone and len(updates) <= 1 and all(self.position[u] > last for u in updates)
 
     def update_of(self, cast: Cast) -> LaunchOp | None:
         """What updates the source of a cast; None where nothing does."""
-        return next(iter(self.writers(cast.source)), None)
+        return next(iter(self.writing.get(cast.source, [])), None)
 
     def written_as(self, update: LaunchOp, cast: Cast) -> str | None:
         """What `update` calls the source of a cast, whole but perhaps in another shape; None where it is not one slot."""
@@ -135,7 +135,8 @@ class Keeper:
             return None
         copied = [number for number, slot in enumerate(p) if slot in by_source]
         outs[COPY] = [by_source[p[number]] for number in copied]
-        return self.rewritten(update, outs, {**update.values, "copied": copied})
+        values = {**update.values, "copied": copied}
+        return self.made(update, update.symbol, update.ins, outs, values)
 
     def of_body(self, update: LaunchOp, by_source: Mapping[str, str]) -> LaunchOp | None:
         """Of a generated one, whose body gives the value of a result once more; of each segment alike."""
@@ -157,13 +158,8 @@ class Keeper:
             changed["members"] = text_of(replace(member, results=len(part)) for member, part in given)
         body = replace(self.bodies[symbol], results=tuple(value for part in values for value in part))
         changed["body"] = Symbol(self.bodies.symbol(body, f"{symbol}_copied"))
-        return self.rewritten(update, {"y": [slot for part in more for slot, _ in part]}, changed)
-
-    def rewritten(
-        self, launch: LaunchOp, outs: Mapping[str, Sequence[str]], values: Mapping[str, Any]
-    ) -> LaunchOp | None:
-        """`launch` with other results and attributes; None where that needs other memory, or cannot work in place."""
-        return self.made(launch, launch.symbol, launch.ins, outs, values)
+        outs = {"y": [slot for part in more for slot, _ in part]}
+        return self.made(update, update.symbol, update.ins, outs, changed)
 
     def made(
         self,
@@ -173,7 +169,7 @@ class Keeper:
         outs: Mapping[str, Sequence[str]],
         values: Mapping[str, Any],
     ) -> LaunchOp | None:
-        """A launch of the op of `launch` with a kernel of its own."""
+        """A launch of the op of `launch` with its own kernel; None where that needs other memory, or cannot work in place."""
         schema = launch.schema
         assert schema is not None
         reads = [slot for row in schema.inputs for slot in ins.get(row.name, ())]

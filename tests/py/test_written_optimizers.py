@@ -10,9 +10,11 @@ from models import mlp, mse, regression
 from oracle import same_bits
 from written_optimizers import REFUSED, RIGHT, Config
 from written_pair import Pair, batches
+from xdsl.dialects.builtin import f32
 
 from aicf_mlir import compile_train_step
 from aicf_mlir.errors import TraceError
+from aicf_mlir.optimizers.traced import TracedRule
 
 STEPS = 50
 
@@ -114,3 +116,8 @@ def test_refusal_names_the_line() -> None:
     model = mlp(8, 17, 8)
     with pytest.raises(TraceError, match=r'written_optimizers.py:\d+: .*state\["step"\] > 5'):
         compile_train_step(model, config(model.parameters()), loss_fn=mse, example=regression(), device="cpu")
+
+
+def test_a_traced_rule_has_no_op_for_one_parameter() -> None:
+    with pytest.raises(NotImplementedError, match="@step_update updates all parameters at once"):
+        TracedRule("Lion", "step_update").advance({}, f32)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aicf_mlir.codegen.tensor import Tensor
+from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import COMPUTE
 
 ROWS = 64
 """Of a tile."""
-NARROW = ("f16", "bf16")
 PANEL = 1024
 """Bytes to which weights are aligned."""
 

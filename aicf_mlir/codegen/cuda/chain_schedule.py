@@ -7,7 +7,6 @@ from functools import cache
 
 from aicf_mlir.codegen.chain import ChainKernel, Outer
 from aicf_mlir.codegen.cuda.chain_plan import (
-    NARROW,
     PANEL,
     ROWS,
     ChainPlan,
@@ -20,6 +19,7 @@ from aicf_mlir.codegen.cuda.chain_plan import (
     strip_bytes,
     sum_registers,
 )
+from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.registry import capability
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from aicf_mlir import _C
 from aicf_mlir.codegen.cuda.access import ACCESS, size_of
@@ -101,9 +102,10 @@ def neighbours_of(matrix: Matrix, element: str) -> int:
     return count
 
 
-def header_text(path: str, seen: set[str] | None = None) -> str:
-    """A header of the device code behind those that it includes, each once; without those `seen` already, which it adds to."""
-    texts, seen = _C.cuda_headers(), set[str]() if seen is None else seen
+@cache
+def header_text(*paths: str) -> str:
+    """Headers of the device code, one line apart, each behind those that it includes; what two share stands once."""
+    texts, seen = _C.cuda_headers(), set[str]()
 
     def expand(name: str) -> str:
         if name in seen:
@@ -112,7 +114,7 @@ def header_text(path: str, seen: set[str] | None = None) -> str:
         text = texts[name].replace("#pragma once\n", "")
         return re.sub(r'^#include "(.+)"\n', lambda found: expand(found[1]), text, flags=re.MULTILINE)
 
-    return expand(path)
+    return "\n".join(map(expand, paths))
 
 
 def product_text(

@@ -9,7 +9,6 @@ that it does not need end at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -196,17 +195,11 @@ def code(kernel: TogetherKernel) -> Code:
             end = group.first + group.blocks
             with text.block(f"if (blockIdx.x < {end}u)" if number < len(groups) - 1 else ""):
                 _call(text, kernel, number, group)
-    device_code = "\n".join(_once(headers))
+    device_code = header_text(*headers)
     shared = max(group.part.shared for group in groups)
     blocks = groups[-1].first + groups[-1].blocks
     phase = Phase(kernel.id, blocks, threads=THREADS, shared=shared)
     return Code(f"{device_code}\n{text}", (phase,), one_table=True)
-
-
-def _once(headers: Iterable[str]) -> list[str]:
-    """The device code of all, of which what two share stands once."""
-    seen: set[str] = set()
-    return [header_text(header, seen) for header in headers]
 
 
 def _function(text: Text, number: int, group: Group) -> None:

@@ -18,13 +18,13 @@ from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.dialects.scalar import Bodies, bodies_of
+from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.roles import CAST_ROLES
 
 COPY = "copy"
 """The role."""
 
-NARROW = ("f16", "bf16")
 WITH_ONE_BODY = ("map", "map_each", "gemm_map", "together")
 """Generated launches whose results are values of one body, of each part alike or one part behind the other."""
 

@@ -33,6 +33,7 @@ from aicf_mlir.passes.fuse.loops.fit import is_same
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, member_of
 from aicf_mlir.passes.fuse.missed import read_by
 from aicf_mlir.passes.fuse.product import attributes_of_product
+from aicf_mlir.passes.fuse.views import in_place_of
 
 MOST_OPERANDS, MOST_RESULTS = 12, 4
 """Of one epilogue: each is a pointer and a vector in registers beside the sums of the product."""
@@ -189,13 +190,9 @@ class EpilogueFusion:
 
     def hand_over(self, value: SSAValue, result: OpResult, place: Operation) -> None:
         """Have all that read `value` read `result`, behind the launch that makes it."""
-        new: SSAValue = result
-        if value.type != result.type:
-            reshape = kernel.ReshapeOp.build_op([result], [value.type])
-            reshape.location = place.location
-            reshape.output.name_hint = value.name_hint
-            self.insert(reshape, place)
-            new = reshape.output
+        new = in_place_of(value, result, place)
+        if new is not result and isinstance(new.owner, Operation):
+            self.position[new.owner] = self.position[place]
         value.replace_all_uses_with(new)
         self.sink(new, place)
 

@@ -16,6 +16,7 @@ from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
+from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.layouts import shares_block
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.tensor_op import element_type, shape_of
@@ -23,9 +24,6 @@ from aicf_mlir.optimizers import UPDATES
 from aicf_mlir.optimizers.op import GRADIENT
 from aicf_mlir.passes.fuse.missed import read_by
 from aicf_mlir.passes.fuse.views import view_chain, viewed_as
-
-NARROW = ("f16", "bf16")
-"""What the updates of f32 parameters widen."""
 
 
 def read_as_they_are(function: FuncOp) -> None:

@@ -31,6 +31,7 @@ from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
 from aicf_mlir.passes.fuse.loops.members import Access, Member, member_of
 from aicf_mlir.passes.fuse.updating import updating
+from aicf_mlir.passes.fuse.views import sink
 
 SMALL = 1 << 18
 """Bytes of results in further memory that the maps of one launch may have together."""
@@ -162,7 +163,7 @@ class SegmentFusion:
             result.name_hint = value.name_hint
             value.replace_all_uses_with(result)
             self.current[value] = result
-            self.sink(result, launch, anchor)
+            sink(result, launch, anchor)
 
     def operand(self, access: Access, anchor: Operation) -> SSAValue:
         """What a segment reads, in front of `anchor`."""
@@ -171,15 +172,6 @@ class SegmentFusion:
             root.owner.detach()
             Rewriter.insert_op(root.owner, InsertPoint.at_start(self.block))
         return operand_at(self.block, root, access.layout, anchor)
-
-    def sink(self, value: SSAValue, launch: Operation, anchor: Operation) -> None:
-        """Move what only moves or renames `value` behind the launch, where it stands in front of it."""
-        for use in list(value.uses):
-            op = use.operation
-            if isinstance(op, kernel.VIEWS) and op.is_before_in_block(launch):
-                op.detach()
-                self.block.insert_op_before(op, anchor)
-                self.sink(op.results[0], launch, anchor)
 
 
 def is_candidate(member: Member) -> bool:

@@ -18,23 +18,22 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from aicf_mlir import _C
+from aicf_mlir.codegen.cuda.products import Matrix, ProductProblem, is_panel, tile_of
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.dtypes import NARROW
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.body import COMPUTE
 from aicf_mlir.ir.formula import Scalar, integer_power, select, trace
 from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.ir.locations import fused_location
-from aicf_mlir.ir.registry import capability
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.optimizers import UPDATES
 from aicf_mlir.optimizers.advance import CORRECTIONS
 from aicf_mlir.optimizers.op import GRADIENT
-from aicf_mlir.passes.fuse.gradients import NARROW
 from aicf_mlir.passes.fuse.update import UpdateFusion, reshaped, view_of
 
 LONGEST = 1024
@@ -93,13 +92,14 @@ class SmallUpdateFusion(UpdateFusion):
         trans_a, trans_b, rounds = (
             op.attrs.get(name) is True for name in ("trans_a", "trans_b", "allow_tf32")
         )
-        element, shape = tensor_spec(op.ins["a"][0])
-        m, n = shape_of(value)
+        (element, a), (_, b) = (tensor_spec(op.ins[name][0]) for name in ("a", "b"))
+        m, n, k = *shape_of(value), a[-2 if trans_a else -1]
+        matrices = Matrix(trans_a, a[-1]), Matrix(trans_b, b[-1])
+        problem = ProductProblem(self.target, element, m, n, k, *matrices, allow_tf32=rounds)
         try:
-            tile = _C.product_tile(element, capability(self.target), m, n, 1, trans_a, trans_b, rounds)
+            return k <= LONGEST and is_panel(tile_of(problem))
         except SelectionError:
             return False
-        return tile["header"].endswith("panels.cuh") and shape[-2 if trans_a else -1] <= LONGEST
 
     def fuse_sum(self, update: KernelOp, total: KernelOp) -> None:
         """Write the update of a bias as the epilogue of the sum of its gradient, which is a product with a column of ones."""

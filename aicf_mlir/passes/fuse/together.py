@@ -26,6 +26,7 @@ from aicf_mlir.ir.attributes import AT_ONCE, Symbol
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.signature import ArgumentIndex, argument_labels, result_labels, return_op
+from aicf_mlir.passes.fuse.views import sink
 
 MOST_BLOCKS = 8 * 132
 """Of one launch: what a large chip has at the same time."""
@@ -164,7 +165,7 @@ class TogetherFusion:
         for value, result in zip(old, launch.results, strict=True):
             result.name_hint = value.name_hint
             value.replace_all_uses_with(result)
-            self.sink(result, launch, anchor)
+            sink(result, launch, anchor)
         self.ops[group.anchor] = launch
         for op in group.ops:
             op.detach()
@@ -187,15 +188,6 @@ class TogetherFusion:
             copy.results[0].name_hint = value.name_hint
             seen[value] = copy.results[0]
         return seen[value]
-
-    def sink(self, value: SSAValue, launch: Operation, anchor: Operation) -> None:
-        """Move what only renames `value` behind the launch, where it stands in front of it."""
-        for use in list(value.uses):
-            op = use.operation
-            if isinstance(op, kernel.VIEWS) and op.is_before_in_block(launch):
-                op.detach()
-                self.block.insert_op_before(op, anchor)
-                self.sink(op.results[0], launch, anchor)
 
 
 def view_at(value: SSAValue) -> Operation | None:

@@ -1,9 +1,10 @@
-"""Looking through kernel.reshape: the same memory, so an epilogue may apply on either side of it."""
+"""Looking through kernel.reshape: the same memory, so an epilogue may apply on either side of it; and what renames memory."""
 
 from __future__ import annotations
 
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.dialects import kernel
 
@@ -30,6 +31,27 @@ def viewed_as(value: SSAValue, type_: Attribute) -> tuple[list[Operation], SSAVa
     if isinstance(value.owner, Operation):
         reshape.location = value.owner.location
     return [reshape], reshape.output
+
+
+def in_place_of(value: SSAValue, new: SSAValue, place: Operation) -> SSAValue:
+    """`new` with the type of `value`: itself, or a reshape in front of `place`, by the name of `value`."""
+    if new.type == value.type:
+        return new
+    reshape = kernel.ReshapeOp.build_op([new], [value.type])
+    reshape.location = place.location
+    reshape.output.name_hint = value.name_hint
+    Rewriter.insert_op(reshape, InsertPoint.before(place))
+    return reshape.output
+
+
+def sink(value: SSAValue, launch: Operation, anchor: Operation) -> None:
+    """Move what only moves or renames `value`, and stands in front of its launch, behind that: in front of `anchor`."""
+    for use in list(value.uses):
+        op = use.operation
+        if isinstance(op, kernel.VIEWS) and op.is_before_in_block(launch):
+            op.detach()
+            Rewriter.insert_op(op, InsertPoint.before(anchor))
+            sink(op.results[0], launch, anchor)
 
 
 def erase_dead_views(chain: list[SSAValue], rewriter: PatternRewriter) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from aicf_mlir.codegen.chain import NARROW
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import Body, is_table
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, shares_block

@@ -21,6 +21,7 @@ from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.chains.grow import ChainLink, Sum, made_late
 from aicf_mlir.passes.fuse.chains.plan import ChainPlan, is_plain
 from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
+from aicf_mlir.passes.fuse.views import in_place_of
 
 
 def write(function: FuncOp, bodies: Bodies, plan: ChainPlan) -> KernelOp:
@@ -79,16 +80,8 @@ def result_types(plan: ChainPlan) -> list[Attribute]:
 
 def hand_over(value: SSAValue, new: SSAValue, place: Operation) -> None:
     """Have all that read `value` read `new`, in its shape and type; views are written in front of `place`."""
-    block = place.parent
-    assert block is not None
     new.name_hint = value.name_hint
-    if new.type != value.type:
-        reshape = kernel.ReshapeOp.build_op([new], [value.type])
-        reshape.location = place.location
-        reshape.output.name_hint = value.name_hint
-        block.insert_op_before(reshape, place)
-        new = reshape.output
-    value.replace_all_uses_with(new)
+    value.replace_all_uses_with(in_place_of(value, new, place))
 
 
 def goes_on(columns: SSAValue, total: Sum, bodies: Bodies, place: Operation) -> SSAValue:

@@ -23,6 +23,7 @@ from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.passes.fuse.loops.cluster import Cluster
 from aicf_mlir.passes.fuse.loops.clusters import MOVES
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of
+from aicf_mlir.passes.fuse.views import in_place_of
 
 Key = tuple[SSAValue, Layout | None]
 
@@ -190,13 +191,7 @@ class Emission:
 
     def hand_over(self, value: SSAValue, result: OpResult, anchor: Operation) -> None:
         """Have everybody outside read `result` in the place of `value`."""
-        new: SSAValue = result
-        if value.type != result.type:
-            reshape = kernel.ReshapeOp.build_op([result], [value.type])
-            reshape.location = anchor.location
-            reshape.output.name_hint = value.name_hint
-            self.block.insert_op_before(reshape, anchor)
-            new = reshape.output
+        new = in_place_of(value, result, anchor)
         value.replace_all_uses_with(new)
         self.current[value] = new
         self.sink(new, anchor)

@@ -2,89 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
-from generated_cases import Array, GeneratedCase, dense, fill, view, wide
+from chain_builder import ChainBuilder
+from drawn_chains import added_once, divided, drawn_chain, turns
+from generated_cases import Array, GeneratedCase, dense, fill, span, view, wide
 
-from aicf_mlir.codegen.chain import ChainKernel, Link, Outer, Yield
+from aicf_mlir.codegen.chain import ChainKernel
 from aicf_mlir.codegen.kernel import Tensor
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir import formula as F
 
 STEP, WIDEST = 16, 128
-
-
-class ChainBuilder:
-    """Links one behind the other, with their operands."""
-
-    def __init__(self, target: str, rows: int, width: int, element: str):
-        self.target, self.rows, self.element, self.width = target, rows, element, width
-        self.a = dense(element, rows, width)
-        self.bs: list[Tensor] = []
-        self.xs: list[Tensor] = []
-        self.links: list[Link] = []
-        self.values = 0
-
-    def x(self, tensor: Tensor) -> tuple[str, int]:
-        """An operand of bodies."""
-        self.xs.append(tensor)
-        return "x", len(self.xs) - 1
-
-    def vector(self, columns: int, element: str, stride: int = 1) -> tuple[str, int]:
-        """One that is the same for all rows."""
-        return self.x(Tensor(element, (self.rows, columns), (0, stride)))
-
-    def whole(self, columns: int, element: str) -> tuple[str, int]:
-        """One of the result's shape."""
-        return self.x(dense(element, self.rows, columns))
-
-    def link(
-        self,
-        columns: int,
-        takes: Sequence[tuple[str, int]],
-        formula: Callable[..., object],
-        uses: Sequence[tuple[str, str]],
-        b: int | None = None,
-        trans_b: bool = True,
-    ) -> int:
-        """A link, with the weights of an earlier one or its own; the number of its first value.
-
-        `uses` are element types and letters: w(ritten), s(ummed), n(ext link).
-        """
-        if b is None:
-            b = len(self.bs)
-            shape = (columns, self.width) if trans_b else (self.width, columns)
-            self.bs.append(dense(self.element, *shape))
-        body = F.trace(["f32"] * (1 + len(takes)), formula)
-        made = tuple(
-            Yield(
-                dense(element, self.rows, columns) if "w" in use else None,
-                dense("f32", columns) if "s" in use else None,
-                "n" in use,
-                element,
-            )
-            for element, use in uses
-        )
-        same = next((n for n, link in enumerate(self.links) if link.b_number == b), len(self.links))
-        self.links.append(Link(body, self.bs[b], b, same, trans_b, tuple(takes), made))
-        self.width, self.values = columns, self.values + len(made)
-        return self.values - len(made)
-
-    def finish(self, rounded: bool = False, outers: Sequence[tuple[int, int | None]] = ()) -> ChainKernel:
-        """The kernel, which verifies; with a as it is rounded, and with products over rows of these values."""
-        widths = [link.n for link in self.links for _ in link.yields]
-        results = [
-            Outer(
-                left, right, dense("f32", widths[left], self.a.shape[1] if right is None else widths[right])
-            )
-            for left, right in outers
-        ]
-        made = dense(self.element, *self.a.shape) if rounded else None
-        kernel = ChainKernel.of(self.target, self.links, self.a, self.bs, self.xs, made, results)
-        kernel.verify()
-        return kernel
 
 
 def trained(
@@ -195,14 +126,19 @@ def few(rng: np.random.Generator, tensor: Tensor) -> Array:
     return (signs * (rng.random((rows, columns)) < 3 / columns)).astype(NUMPY_TYPES[tensor.element]).ravel()
 
 
-def chain_case(name: str, kernel: ChainKernel, seed: int = 0) -> GeneratedCase:
-    """The kernel with small integers, and quarters of them."""
+def chain_case(
+    name: str, kernel: ChainKernel, seed: int = 0, divisors: Collection[int] = ()
+) -> GeneratedCase:
+    """The kernel with small integers, and halves of them; of the x that are `divisors` with powers of two."""
     rng = np.random.default_rng(seed)
     first_x = 1 + len(kernel.bs)
     blocks: list[Array] = []
     for number, tensor in enumerate(kernel.operands):
         if 0 < number < first_x:
             blocks.append(few(rng, tensor))
+        elif number - first_x in divisors:
+            block = rng.choice([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0], span(tensor))
+            blocks.append(block.astype(NUMPY_TYPES[tensor.element]))
         else:
             block = fill(rng, tensor)
             scaled = np.round(block.astype(np.float64) * (2 if number else 1)) / (2 if number else 1)
@@ -254,9 +190,16 @@ def chain_cases(seed: int = 0, count: int = 8, target: str = "sm_90") -> Iterato
         )
         yield chain_case(f"tanh {element}", with_tanh(target, 777, [16, 64, 32], element), 4)
         yield chain_case(f"mixed {element}", mixed(target, 1001, element), 5)
+        for width in (64, 96):
+            yield chain_case(f"taking turns {width} {element}", turns(target, 1001, width, element), 8)
+        yield chain_case(f"added once {element}", added_once(target, 1001, element), 9)
+        yield chain_case(f"divided {element}", divided(target, 130, element), 10, (0,))
     for number in range(count):
         rng = np.random.default_rng((seed, number))
         yield chain_case(f"random chain {seed}.{number}", random_chain(rng, target), number)
+    for number in range(4 * count):
+        rng = np.random.default_rng((seed, number, 1))
+        yield chain_case(f"drawn chain {seed}.{number}", drawn_chain(rng, target), number)
 
 
 __all__ = ["ChainBuilder", "chain_case", "chain_cases", "meaning", "mixed", "trained", "view", "with_tanh"]

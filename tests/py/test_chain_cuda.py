@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from chain_cases import ChainBuilder, chain_cases, mixed, trained, with_tanh
+from chain_builder import ChainBuilder
+from chain_cases import chain_cases, mixed, trained, with_tanh
+from drawn_chains import added_once, divided, turns
 from generated_cases import GeneratedCase
 
 from aicf_mlir.codegen import nvrtc
-from aicf_mlir.codegen.chain import ChainKernel
+from aicf_mlir.codegen.chain import ChainKernel, Yield
 from aicf_mlir.codegen.cuda import generate, workspace
 from aicf_mlir.codegen.cuda.chain import reason
-from aicf_mlir.codegen.cuda.chain_plan import ChainPlan
+from aicf_mlir.codegen.cuda.chain_plan import ChainPlan, strip_bytes
 from aicf_mlir.codegen.cuda.chain_schedule import SHARED, plan_of
 from aicf_mlir.codegen.cuda.dependency import all_wait
 from aicf_mlir.codegen.kernel import Tensor
@@ -40,6 +43,44 @@ def test_the_text_of_a_chain_is_launched_as_its_plan_says(case: GeneratedCase) -
     assert made.phases[0].shared <= SHARED
     summed = kernel.outers or any(made.column_sum for _, made in kernel.values)
     assert len(made.phases) == (2 if summed else 1)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_a_warp_has_at_once_lies_apart(case: GeneratedCase) -> None:
+    """Results on their way, strips of products over rows, and tiles: all of them, or those of each link."""
+    kernel = case.kernel
+    assert isinstance(kernel, ChainKernel)
+    found = plan(kernel)
+    first_tile = min(fetch.place for fetch in found.fetches)
+    for value, place in found.slots:
+        columns = kernel.a.shape[1] if value < 0 else kernel.links[kernel.values[value][0]].n
+        assert place + strip_bytes(columns) <= first_tile
+    groups = [found.fetches] if found.alone else [found.fetches_of(f.link) for f in found.fetches]
+    for tiles in groups:
+        ends = [first_tile, *(tile.place + tile.bytes for tile in tiles)]
+        assert all(tile.place >= end for tile, end in zip(tiles, ends, strict=False))
+        assert ends[-1] <= found.strip
+
+
+def test_tiles_of_links_take_turns_where_shared_memory_does_not_hold_all() -> None:
+    found = plan(turns("sm_90", 1001, 96, "f16"))
+    assert not found.alone
+    assert [fetch.operand for fetch in found.behind(-1)] == [2, 3]
+    assert [fetch.operand for fetch in found.behind(1)] == [6, 7]
+    assert not found.behind(3)
+    assert len({fetch.place for fetch in found.fetches}) == 2
+
+
+def test_the_columns_of_a_left_side_are_added_once() -> None:
+    text = generate(added_once("sm_90", 1001, "bf16")).source
+    assert text.count("outer_8(s0 + 0") == text.count("outer_8(s1 + 0") == 1
+
+
+def test_rows_that_are_not_there_multiply_nothing_on_either_side() -> None:
+    """No zero by what is no number."""
+    text = generate(divided("sm_90", 130, "f16")).source
+    assert len(re.findall(r"y[01]\[p\] = lane / 4 \+ p % 2 \* 8 < rows \?", text)) == 2
+    assert "< rows ? aicf" not in generate(divided("sm_90", 128, "f16")).source
 
 
 @pytest.mark.nvrtc
@@ -100,6 +141,11 @@ def _wide() -> ChainKernel:
     return trained("sm_90", 256, [128] * 3, "bf16")
 
 
+def _with_first_link(**changed: Any) -> ChainKernel:
+    kernel = _wide()
+    return replace(kernel, links=(replace(kernel.links[0], **changed), *kernel.links[1:]))
+
+
 def _odd() -> ChainKernel:
     chain = ChainBuilder("sm_90", 256, 64, "f16")
     chain.link(72, [], lambda z: z + 1.0, [("f16", "w")])
@@ -135,6 +181,23 @@ def _kept() -> ChainKernel:
         (
             replace(_wide(), operands=(Tensor("bf16", (256, 128), (128, 1), 2), *_wide().operands[1:])),
             "a: expected rows without gaps, aligned to 16 bytes",
+        ),
+        (trained("sm_90", 0, [64] * 3, "f16"), "has no rows"),
+        (
+            replace(_wide(), a_rounded=Tensor("bf16", (256, 128), (128, 1), 2)),
+            "a: expected rows without gaps, aligned to 16 bytes, where it is written, got",
+        ),
+        (
+            _with_first_link(b=Tensor("bf16", (128, 128), (128, 1), 2)),
+            "link 0: expected b by rows without gaps, aligned to 16 bytes",
+        ),
+        (
+            _with_first_link(yields=(Yield(Tensor("bf16", (256, 128), (128, 1), 2), None, True, "bf16"),)),
+            "y0: expected rows without gaps, aligned to 16 bytes, where it is written",
+        ),
+        (
+            _with_first_link(yields=(Yield(None, None, True, "f64"),)),
+            "y0: expected elements of f16, bf16 or f32, got f64",
         ),
     ],
 )

@@ -87,7 +87,7 @@ class ChainWriter:
         tiles = -(-self.kernel.rows // ROWS)
         text.add(f"long long tile = warp / 4 * {plan.blocks}ll + blockIdx.x;")
         self._rows("tile", "")
-        for fetch in plan.fetches if plan.alone else plan.fetches[:1]:
+        for fetch in plan.fetches if plan.alone else plan.fetches_of(-1):
             self._fetch(fetch, "row0", "rows", f"tile < {tiles}")
         self._resident()
         for value, _ in plan.sums:
@@ -105,6 +105,8 @@ class ChainWriter:
             self._tile()
         for number in range(len(self.kernel.outers)):
             text.add(f"aicf::chain::wait_products(d{number});")
+        for value in plan.by_products:
+            text.add(f"aicf::chain::wait_products(s{value});")
         hand_on(text, self.kernel, plan)
 
     def _rows(self, tile: str, prefix: str) -> None:
@@ -133,17 +135,16 @@ class ChainWriter:
         under_way = len(self.plan.fetches) - count if self.plan.alone else 0
         self.text.add(f"aicf::gemm::wait_copies<{under_way}>();", "__syncwarp();")
 
-    def _used(self, fetch: Fetch) -> None:
-        """Fetch what comes next into the memory of a tile that is no longer needed."""
+    def _used(self, link: int) -> None:
+        """Fetch what comes next into the memory of a link's tiles, none of which is needed any more."""
         plan = self.plan
         self.text.add("__syncwarp();")
-        number = plan.fetches.index(fetch)
-        if plan.alone:
-            self._fetch(fetch, "next_row0", "next_rows", "more")
-        elif number + 1 < len(plan.fetches):
-            self._fetch(plan.fetches[number + 1], "row0", "rows", "true")
-        else:
-            self._fetch(plan.fetches[0], "next_row0", "next_rows", "more")
+        behind = [] if plan.alone else plan.behind(link)
+        for fetch in behind:
+            self._fetch(fetch, "row0", "rows", "true")
+        if not behind:
+            for fetch in plan.fetches_of(link if plan.alone else -1):
+                self._fetch(fetch, "next_row0", "next_rows", "more")
 
     def _resident(self) -> None:
         """Weights and vectors to shared memory, numbers to registers."""
@@ -197,9 +198,12 @@ class ChainWriter:
                 if flags.link == number:
                     self.bodies.settle(flags)
             self._body(number, link)
-            behind = [n for n, ready in enumerate(self.plan.ready) if ready == number]
+            under_way, behind = behind, [n for n, ready in enumerate(self.plan.ready) if ready == number]
             waiting = self._stage(number, link)
             if behind:
+                # What they read of all four warps may be written behind the barrier.
+                for other in under_way:
+                    text.add(f"aicf::chain::wait_products(d{other});")
                 text.add("aicf::chain::meet(warp / 4);")
             if link.chained is not None:
                 chained = f"y{kernel.first_value(number) + link.chained}"
@@ -225,7 +229,7 @@ class ChainWriter:
                 text.add("unsigned quad[4];", f"{first.strip}::read(quad, strip + {first.place}, s);")
                 with text.each("i", 4):
                     text.add("a[4 * s + i] = quad[i];")
-        self._used(first)
+        self._used(-1)
         if -1 not in self.slots and kernel.a_rounded is not None:
             self._stage_a()
 
@@ -255,8 +259,8 @@ class ChainWriter:
         if not numbers:
             return
         text, kernel, plan = self.text, self.kernel, self.plan
+        lefts = [outer.left for outer in kernel.outers]
         text.add("aicf::chain::begin_products();")
-        done: set[int] = set()
         with text.each("w", 4):
             text.add(f"const unsigned rows16 = strips + w * {plan.strip};")
             for number in numbers:
@@ -271,10 +275,9 @@ class ChainWriter:
                         f"outer_{k}(d{number} + {block * k // 2}, {left}, "
                         f"aicf::chain::describe_strip<2048>(rows16 + {right}));"
                     )
-                    if outer.left in plan.by_products and outer.left not in done:
+                    if outer.left in plan.by_products and number == lefts.index(outer.left):
                         ones = f"aicf::chain::describe_constant(weights + {plan.ones})"
                         text.add(f"outer_8(s{outer.left} + {4 * block}, {left}, {ones});")
-                done.add(outer.left)
         text.add("aicf::chain::commit_products();")
 
     def _stage(self, number: int, link: Link) -> list[int]:
@@ -318,5 +321,5 @@ class ChainWriter:
         if fetches:
             self._arrived(len(fetches))
         self.bodies.write(number, link)
-        for fetch in fetches:
-            self._used(fetch)
+        if fetches:
+            self._used(number)

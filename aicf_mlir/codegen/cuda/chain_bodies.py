@@ -23,7 +23,6 @@ class BodyWriter:
         self.ragged = kernel.rows % ROWS != 0
         self.vectors = dict(plan.vectors)
         self.first_x = 1 + kernel.b_count
-        self.lefts = {outer.left for outer in kernel.outers}
 
     def write(self, number: int, link: Link) -> None:
         """The body on all sums of this thread, 16 columns at a time."""
@@ -131,7 +130,7 @@ class BodyWriter:
         inside = "if (lane / 4 + p % 2 * 8 < rows)" if self.ragged else ""
         if made.element in NARROW:
             packed = f"{format_of(made.element)}::pack(w{value}[0], w{value}[1])"
-            if self.ragged and value in self.lefts:  # rows that are not there add nothing
+            if self.ragged and value in self.kernel.multiplied:  # rows that are not there add nothing
                 packed = f"lane / 4 + p % 2 * 8 < rows ? {packed} : 0u"
             text.add(f"y{value}[p] = {packed};")
         else:

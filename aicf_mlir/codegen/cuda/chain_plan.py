@@ -68,7 +68,7 @@ class ChainPlan:
     fetches: tuple[Fetch, ...]
     """In the order of their uses."""
     alone: bool
-    """Whether each fetch has memory of its own; else all have the same, one after the other."""
+    """Whether each fetch has memory of its own; else those of different links have the same, one link behind the other."""
     strips: int
     """Where the memory of the first warp begins; results on their way to memory come first there."""
     strip: int
@@ -95,13 +95,18 @@ class ChainPlan:
     outer_starts: tuple[int, ...] = ()
     """Where the elements of each lie among all that is summed."""
     by_products: tuple[int, ...] = ()
-    """Values whose column sum is a product with ones."""
+    """Values whose column sum is a product with ones, started with the first outer product that has them on its left."""
     ones: int = 0
     """Where these lie in shared memory."""
 
     def fetches_of(self, link: int) -> list[Fetch]:
         """The tiles that the body of a link takes."""
         return [fetch for fetch in self.fetches if fetch.link == link]
+
+    def behind(self, link: int) -> list[Fetch]:
+        """The tiles that take the place of those of a link; none behind the last link that takes any."""
+        later = [fetch for fetch in self.fetches if fetch.link > link]
+        return [fetch for fetch in later if fetch.link == later[0].link]
 
     def flag(self, value: int, link: int, argument: int) -> Flags | None:
         """The bits that a link takes instead of a value."""

@@ -162,14 +162,14 @@ def _lay_out(kernel: ChainKernel, warpgroups: int, alone: bool) -> ChainPlan:
     used = _panels(used + (256 if by_products else 0))
     slots, strip = _slots(kernel)
     fetches: list[Fetch] = []
-    largest = 0
+    place = end = strip
     for fetch in _fetches(kernel):
-        fetches.append(Fetch(fetch.operand, fetch.link, fetch.columns, fetch.element, strip))
-        largest = max(largest, fetch.bytes)
-        if alone:
-            strip += _panels(fetch.bytes)
-    if not alone:
-        strip += _panels(largest)
+        if not alone and fetches and fetches[-1].link != fetch.link:
+            place = strip
+        fetches.append(Fetch(fetch.operand, fetch.link, fetch.columns, fetch.element, place))
+        place += _panels(fetch.bytes)
+        end = max(end, place)
+    strip = end
     sums: list[tuple[int, int]] = []
     summed = scratch = 0
     warps = 4 * warpgroups

@@ -76,6 +76,16 @@ def test_the_columns_of_a_left_side_are_added_once() -> None:
     assert text.count("outer_8(s0 + 0") == text.count("outer_8(s1 + 0") == 1
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_warpgroups_meet_equally_often(case: GeneratedCase) -> None:
+    """One that has a tile less makes up for as many meetings as a tile has."""
+    assert isinstance(case.kernel, ChainKernel)
+    text = generate(case.kernel).source
+    made_up = re.findall(r"for \(int i = 0; i < (\d+); \+\+i\) aicf::chain::meet", text)
+    in_a_tile = text.count("aicf::chain::meet(") - len(made_up)
+    assert made_up == ([str(in_a_tile)] if in_a_tile else [])
+
+
 def test_rows_that_are_not_there_multiply_nothing_on_either_side() -> None:
     """No zero by what is no number."""
     text = generate(divided("sm_90", 130, "f16")).source

@@ -78,7 +78,7 @@ class CompiledTrainStep(BuiltStep):
         self._prepare()
         addresses, _owners = plan.stage(entries)
         with held():
-            before = self._snapshot()
+            before = self._snapshot(on_host=True)
             try:
                 with self._range("warmup"):
                     for _ in range(runs):
@@ -263,10 +263,10 @@ class CompiledTrainStep(BuiltStep):
             self._prepare()
             return self._snapshot()
 
-    def _snapshot(self) -> Snapshot:
-        return Snapshot(
-            self._store, *copied(self._store, self._stream), self.meta.settings(), self._published
-        )
+    def _snapshot(self, on_host: bool = False) -> Snapshot:
+        """`on_host`: what is put back soon does not add to the most memory that the device has in use."""
+        kept = copied(self._store, self._stream, on_host)
+        return Snapshot(self._store, *kept, self.meta.settings(), self._published)
 
     def restore(self, snapshot: object) -> None:
         """Put back everything `snapshot` holds, the param groups' values included."""

@@ -85,8 +85,8 @@ class CompiledLoopStep(CompiledTrainStep):
             found |= {id(scheduler): scheduler for scheduler in cast(LoopTraced, traced).stepped}
         return list(found.values())
 
-    def _snapshot(self) -> LoopSnapshot:
-        plain = super()._snapshot()
+    def _snapshot(self, on_host: bool = False) -> LoopSnapshot:
+        plain = super()._snapshot(on_host)
         states = states_of(self._all_schedulers)
         return LoopSnapshot(plain.owner, plain.memory, plain.pieces, plain.settings, plain.published, states)
 

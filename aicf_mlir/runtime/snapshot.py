@@ -69,12 +69,15 @@ def _is_changed(store: Store, saved: Saved, arena: str, offset: int) -> bool:
     return saved is Saved.CHANGED and is_updated(store.arenas[arena], offset)
 
 
-def copied(store: Store, stream: int) -> tuple[_C.Arena, tuple[Piece, ...]]:
-    """A copy of what is changing, ordered on `stream`."""
+def copied(store: Store, stream: int, on_host: bool) -> tuple[_C.Arena, tuple[Piece, ...]]:
+    """A copy of what is changing, ordered on `stream`: on the device, or on the host, and then it is complete."""
     pieces, nbytes = packed(changing(store))
-    memory = _C.Arena(store.device, nbytes)
+    memory = _C.Arena("cpu" if on_host else store.device, nbytes)
     for arena, offset, size, at in pieces:
-        memory.copy_in(at, store.arenas[arena].ptr + offset, size, stream)
+        if memory.device == store.device:
+            memory.copy_in(at, store.arenas[arena].ptr + offset, size, stream)
+        else:
+            memory.write(at, store.arenas[arena].read(offset, size, stream))
     return memory, pieces
 
 

@@ -40,6 +40,7 @@ from aicf_step import captured_step, tuned_step
 from contender import Contender, describe_machine, repeat, timed
 from in_child import Part, in_child
 from jax_peer import jax_peer
+from peak import Peak
 from rows_table import OURS, differing, is_ours, table
 from torch_peers import Step, compiled_step, eager_step, graph_step
 from workloads import Batch, Workload, mlp_row, on_device
@@ -97,13 +98,13 @@ def aicf(
     if variables and options.device != "cuda":
         raise ValueError(f"{' and '.join(variables)} need --device cuda")
     os.environ.update(variables)
+    peak = Peak() if options.device == "cuda" else None
     step, note = make(workload, batch, options.device)
     yield {"note": note, "kernels": list(step.executed_kernels())}
     given = on_device(batch, options.device) if loads else None
     many = Contender("AICF", lambda n: replayed(step, n, given), ours=True)
     yield from measured(many, options.seconds)
-    # Not less than there is: what torch allocated before the step was bound need not meet the arenas.
-    yield {"peak": (torch_peak(options.device) or 0) + step.memory_report().peak}
+    yield {"peak": step.memory_report().peak if peak is None else peak.stop()}
     if options.profiles:
         profile = step.profile(PROFILED)
         path = options.profiles / f"{options.row}-{name}".replace(":", "-")

@@ -92,7 +92,12 @@ STAGES: tuple[Stage, ...] = (
         KERNELS,
         "every launch with its kernel id, on views where it takes them",
     ),
-    Stage("buffers", ("bufferize", "keep-copies", "side-by-side?"), PLANS, "values are slots with a role"),
+    Stage(
+        "buffers",
+        ("bufferize", "keep-copies", "side-by-side?", "read-ahead"),
+        PLANS,
+        "values are slots with a role",
+    ),
     Stage("plan", ("plan-memory",), PLANS, "every slot has an address"),
 )
 

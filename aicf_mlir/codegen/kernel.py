@@ -54,6 +54,8 @@ class Kernel:
     results: tuple[Tensor, ...]
     product: Product | None = None
     """Of a gemm_map; its operands come before all others in a launch."""
+    ahead: tuple[int, ...] = ()
+    """CUDA: the operands of the launch, by number, that are read in front of the wait for the launch before it."""
 
     @cached_property
     def id(self) -> str:
@@ -62,7 +64,9 @@ class Kernel:
         tensors = (*self.operands, *self.results)
         operands = [(t.element, t.shape, t.strides, t.alignment if aligned else 1) for t in tensors]
         parts = (GENERATOR, self.kind, self.target, self.body.digest, self.domain, self.reduced, operands)
-        text = repr(parts if self.product is None else (*parts, self.product))
+        text = repr(
+            (*parts, *([] if self.product is None else [self.product]), *([self.ahead] if self.ahead else []))
+        )
         return f"gen_{self.kind}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     @property

@@ -157,17 +157,20 @@ class TogetherKernel(Kernel):
 
     def _part(self, member: Member, body: Body, operand: int, result: int) -> Kernel:
         given = tuple(map(_repeated, self.operands[operand : operand + member.operands]))
+        ahead = tuple(n - operand for n in self.ahead if operand <= n < operand + member.operands)
         results = self.results[result : result + member.results]
         if member.kind != "gemm_map":
             domain = given[0].shape if given else results[0].shape
-            return Kernel(member.kind, self.target, body, domain, member.reduced, given, results)
+            return Kernel(member.kind, self.target, body, domain, member.reduced, given, results, ahead=ahead)
         if len(given) < 2:
             raise VerifyException("a product has two operands or more")
         trans_a, trans_b, rounds = (name in member.flags for name in FLAGS)
         product = Product(given[0], given[1], trans_a, trans_b, rounds and self.target != "cpu")
         _ = product.layout  # no kernel takes every strides
         z = Tensor(product.element, product.shape, dense_strides(product.shape))
-        return Kernel(member.kind, self.target, body, product.shape, 0, (z, *given[2:]), results, product)
+        return Kernel(
+            member.kind, self.target, body, product.shape, 0, (z, *given[2:]), results, product, ahead
+        )
 
     def verify(self) -> None:
         if len(self.operands) + len(self.results) > MOST_ADDRESSES:

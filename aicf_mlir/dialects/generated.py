@@ -138,7 +138,17 @@ class Selection:
             return segmented(op, self._architecture, body, (attrs["segments"],), 0, operands, results)
         if op == "together":
             members = members_of(attrs["members"])
-            return TogetherKernel(op, self._architecture, body, (), 0, operands, results, None, members)
+            return TogetherKernel(
+                op,
+                self._architecture,
+                body,
+                (),
+                0,
+                operands,
+                results,
+                ahead=self._ahead(attrs, operands),
+                members=members,
+            )
         if op != "gemm_map":
             return Kernel(
                 op, self._architecture, body, attrs["shape"], attrs.get("reduced", 0), operands, results
@@ -148,7 +158,17 @@ class Selection:
         product = Product(a, b, attrs.get("trans_a", False), attrs.get("trans_b", False), rounds)
         _ = product.layout  # no kernel takes every strides
         z = Tensor(product.element, product.shape, dense_strides(product.shape))
-        return Kernel(op, self._architecture, body, product.shape, 0, (z, *given), results, product)
+        ahead = self._ahead(attrs, operands)
+        return Kernel(op, self._architecture, body, product.shape, 0, (z, *given), results, product, ahead)
+
+    def _ahead(self, attrs: Mapping[str, Any], operands: tuple[Tensor, ...]) -> tuple[int, ...]:
+        """The operands that are read in front of the wait; a CPU does not wait so."""
+        ahead = tuple(attrs.get("ahead", ()))
+        if list(ahead) != sorted(set(ahead)) or any(not 0 <= number < len(operands) for number in ahead):
+            raise VerifyException(
+                f"ahead: expected operands from 0 to {len(operands) - 1}, ascending, got {list(ahead)}"
+            )
+        return () if self._architecture == "cpu" else ahead
 
     def _chain(
         self, attrs: Mapping[str, Any], operands: tuple[Tensor, ...], results: tuple[Tensor, ...]

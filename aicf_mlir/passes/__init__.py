@@ -30,6 +30,7 @@ FLAGS = (
     "bufferize",
     "keep-copies",
     "side-by-side",
+    "read-ahead",
     "plan-memory",
 )
 

@@ -2,12 +2,14 @@
 // launch in front of it still runs, so that only its work waits and not its start. From sm_90 on.
 //
 // Every other kernel of this project begins with dependency_wait(), before it reads or writes any memory but
-// its arguments, and every thread of it. So when a thread comes behind that line, the launches that have an
-// edge to this one are complete and what they wrote is seen. Each of them began with the same wait, or behind
-// an edge of the full kind, so whatever was in front of them is complete as well, and so on: all that is in
-// front in the graph, just as with full edges. A kernel may therefore overwrite what any earlier one has read
-// (write after read), also between the phases of one launch, which hand on a workspace, and between replays.
-// What is let go early is the start of the launch behind, which waits in turn.
+// its arguments, and every thread of it. Generated products may read operands before it, of which the rules
+// of a plan say that no launch writes them that may be right in front (aicf_mlir/dialects/plan/ahead.py). So
+// when a thread comes behind that line, the launches that have an edge to this one are complete and what they
+// wrote is seen. Each of them began with the same wait, or behind an edge of the full kind, so whatever was
+// in front of them is complete as well, and so on: all that is in front in the graph, just as with full
+// edges. A kernel may therefore overwrite what any earlier one has read (write after read), also between the
+// phases of one launch, which hand on a workspace, and between replays. What is let go early is the start of
+// the launch behind, which waits in turn.
 //
 // A kernel that does not wait (one of a library, one that is generated for more blocks than a chip holds at
 // once, a copy or a fill of memory) is recorded with full edges; it lets nothing go before its end, or does

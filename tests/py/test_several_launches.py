@@ -81,7 +81,7 @@ def together(parts: Sequence[Kernel], target: str = "sm_90") -> TogetherKernel:
         members.append(Member(part.kind, len(given), len(part.results), part.reduced, flags))
     results = tuple(tensor for part in parts for tensor in part.results)
     body = joined([part.body for part in parts])
-    kernel = TogetherKernel("together", target, body, (), 0, tuple(operands), results, None, tuple(members))
+    kernel = TogetherKernel("together", target, body, (), 0, tuple(operands), results, members=tuple(members))
     kernel.verify()
     return kernel
 
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(VerifyException, match="member 0 reads argument 1, which is another's"):
         parted(kernel.body, [(1, 2), (2, 1)])
     short = TogetherKernel(
-        "together", "sm_90", kernel.body, (), 0, kernel.operands[1:], kernel.results, None, kernel.members
+        "together", "sm_90", kernel.body, (), 0, kernel.operands[1:], kernel.results, members=kernel.members
     )
     with pytest.raises(VerifyException, match="the members have 3 operands, got 2"):
         short.verify()

@@ -166,22 +166,23 @@ def fetch(
     count: int,
     target: str,
     base: str = "",
-    once: bool = False,
+    how: str = "",
 ) -> None:
     """Assign `count` neighbours of an operand, along the last axis of `place`, to the vector `target`.
 
-    `once`: they are read once, and need not stay in the caches.
+    `how`: "once" where they are read once, and need not stay in the caches; "ahead" where it is in front of the wait.
     """
     base = base or pointer(kernel, number)
     stride = place.axes[-1].strides[number] if place.axes else 0
     at = place.offset(number)
-    if stride == 0:
-        text.add(f"{target}.at[0] = {base}[{at}];")
-    elif stride == 1 and count > 1:
-        text.add(f"{target} = load{'_once' if once else ''}<{count}>({base} + ({at}));")
-    else:
-        for j in range(count):
-            text.add(f"{target}.at[{j}] = {base}[{at}{f' + {j * stride}' if j else ''}];")
+    load = f"load_{how}" if how else "load"
+    if stride == 1 and count > 1:
+        text.add(f"{target} = {load}<{count}>({base} + ({at}));")
+        return
+    for j in range(count if stride else 1):
+        element = f"{at}{f' + {j * stride}' if j else ''}"
+        single = f"{load}<1>({base} + ({element})).at[0]" if how == "ahead" else f"{base}[{element}]"
+        text.add(f"{target}.at[{j}] = {single};")
 
 
 def put(text: Text, kernel: Kernel, place: Place, number: int, count: int, base: str = "") -> None:

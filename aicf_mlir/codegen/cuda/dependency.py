@@ -1,5 +1,8 @@
 """The wait that kernels begin with, so that launches in front of them may still run when they are started.
 
+A product that reads operands ahead of it waits behind that, and begins by saying so: what it reads then is what launches
+further in front have written, which are complete when it starts (dialects/plan/ahead.py).
+
 Those of very many blocks go without. Each block pays for the wait, some half a microsecond of a life of one or two: a cast of
 67 million elements took 83 us with it and 51 without on an H200. What is launched without a wait has full edges.
 """
@@ -9,6 +12,8 @@ from __future__ import annotations
 import re
 
 WAIT = "dependency_wait();"
+READ_AHEAD = "read_ahead();"
+"""What a kernel begins with that waits behind what it reads ahead."""
 MANY_BLOCKS = 16 * 132
 """More than a large chip holds at once."""
 
@@ -17,12 +22,12 @@ _KERNEL = re.compile(r"__global__[^{;]*?(\w+)\(\s[^{;]*\{\s*([^;]*;)")
 
 def without_wait(source: str) -> str:
     """The text of kernels that are started when all in front of them has ended."""
-    return re.sub(rf"\n *{re.escape(WAIT)}", "", source)
+    return re.sub(rf"\n *({re.escape(WAIT)}|{re.escape(READ_AHEAD)})", "", source)
 
 
 def waiting(source: str) -> dict[str, bool]:
-    """By the name of each kernel in CUDA C++ as it is generated here: whether its first statement is the wait."""
-    return {name: first == WAIT for name, first in _KERNEL.findall(source)}
+    """By the name of each kernel in CUDA C++ as it is generated here: whether it begins with the wait, or with what is ahead."""
+    return {name: first in (WAIT, READ_AHEAD) for name, first in _KERNEL.findall(source)}
 
 
 def all_wait(source: str) -> bool:

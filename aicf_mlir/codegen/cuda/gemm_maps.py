@@ -1,17 +1,35 @@
-"""A gemm_map: the product's device code around an epilogue that is printed from the body."""
+"""A gemm_map: the product's device code around an epilogue that is printed from the body.
+
+A small product reads what the body needs beside it in front of the sums. Operands that its launch names as `ahead` it reads
+in front of the wait for the launch before it, by ways that do not go through the first cache.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from aicf_mlir import _C
-from aicf_mlir.codegen.cuda.access import Place, fetch, find, integer, pointer, reach, varying, width
+from aicf_mlir.codegen.cuda.access import (
+    ACCESS,
+    Place,
+    fetch,
+    find,
+    integer,
+    pointer,
+    reach,
+    size_of,
+    varying,
+    width,
+)
+from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS
 from aicf_mlir.codegen.cuda.maps import compute
 from aicf_mlir.codegen.cuda.products import (
     Matrix,
     ProductProblem,
+    ReadAhead,
     blocks_of,
     is_panel,
+    neighbours_of,
     product_text,
     tile_of,
 )
@@ -19,19 +37,18 @@ from aicf_mlir.codegen.cuda.scalars import STORED, TYPES
 from aicf_mlir.codegen.cuda.text import Text
 from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, elements, strides_along
 from aicf_mlir.codegen.product import Product
+from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.body import is_table
 
 
 def code(kernel: Kernel) -> Code:
     """The text of a gemm_map and its one launch."""
     product, problem = _product(kernel), _problem(kernel)
-    size = tile_of(problem)
-    axes = [Axis((dim,), size, tuple(strides_along(kernel, dim))) for dim, size in enumerate(kernel.domain)]
-    neighbours = min(width(kernel, axes, len(axes) - 1, varying(kernel, axes)), size["neighbours"])
-    while problem.n % neighbours:  # a map of one row may leave a rest; here nothing takes it
-        neighbours //= 2
-    each = size["rows"] * size["columns"] // neighbours
-    early = is_panel(size) and each <= size["threads"]  # else a thread has several
+    check_ahead(kernel)
+    size, axes = tile_of(problem), _axes(kernel)
+    neighbours = _neighbours(kernel, size, axes)
+    early = _reads_early(size, neighbours)
+    ahead = ReadAhead(0 in kernel.ahead, 1 in kernel.ahead, any(number > 1 for number in kernel.ahead))
     given = [STORED[product.a.element], STORED[product.b.element]]
     others = [f"{type_} {name}" for type_, name in _members(kernel)]
     parameters = [
@@ -50,9 +67,50 @@ def code(kernel: Kernel) -> Code:
         neighbours,
         a="left",
         b="right",
+        ahead=ahead,
     )
     blocks = blocks_of(problem, size) if elements(kernel.domain) else 0
     return Code(text, (Phase(kernel.id, blocks, threads=size["threads"], shared=size["shared"]),))
+
+
+def can_read_ahead(kernel: Kernel) -> frozenset[int]:
+    """The operands of its launch, by number, that its code can read in front of the wait."""
+    problem, product, size = _problem(kernel), _product(kernel), tile(kernel)
+    if not is_panel(size) or blocks_of(problem, size) > MANY_BLOCKS:
+        return frozenset()
+    whole = ACCESS // size_of(product.a.element)
+    found = {n for n, of in enumerate((problem.a, problem.b)) if neighbours_of(of, problem.element) == whole}
+    if _reads_early(size, _neighbours(kernel, size, _axes(kernel))):
+        found |= {number + 1 for number in _read(kernel)}  # a and b are one argument of the body
+    return frozenset(found)
+
+
+def check_ahead(kernel: Kernel) -> None:
+    """SelectionError where an operand that shall be read ahead cannot be."""
+    if late := sorted(set(kernel.ahead) - can_read_ahead(kernel)):
+        raise SelectionError(f"operand {late[0]} cannot be read ahead")
+
+
+def _axes(kernel: Kernel) -> list[Axis]:
+    return [Axis((dim,), size, tuple(strides_along(kernel, dim))) for dim, size in enumerate(kernel.domain)]
+
+
+def _neighbours(kernel: Kernel, size: _C.ProductTile, axes: Sequence[Axis]) -> int:
+    """How many elements of a row the epilogue takes at once."""
+    neighbours = min(width(kernel, axes, len(axes) - 1, varying(kernel, axes)), size["neighbours"])
+    while kernel.domain[-1] % neighbours:  # a map of one row may leave a rest; here nothing takes it
+        neighbours //= 2
+    return neighbours
+
+
+def _reads_early(size: _C.ProductTile, neighbours: int) -> bool:
+    """Whether the epilogue has what it reads in front of the sums: where a thread has one element, or one word of them."""
+    return is_panel(size) and size["rows"] * size["columns"] // neighbours <= size["threads"]
+
+
+def _read(kernel: Kernel) -> list[int]:
+    """The arguments of the body that are elements of other operands."""
+    return [number for number in range(1, len(kernel.operands)) if not is_table(kernel.body.args[number])]
 
 
 def tile(kernel: Kernel) -> _C.ProductTile:
@@ -102,7 +160,8 @@ def _epilogue(kernel: Kernel, axes: Sequence[Axis], neighbours: int, early: bool
     """
     text = Text()
     kind = integer(max(reach(axes), elements(kernel.domain)))
-    read = [number for number in range(1, len(kernel.operands)) if not is_table(kernel.body.args[number])]
+    read = _read(kernel)
+    ahead = [number for number in read if number + 1 in kernel.ahead]
     vectors = [
         f"Vec<{STORED[kernel.operands[number].element]}, {neighbours if axes[-1].strides[number] else 1}> x{number}[1];"
         for number in read
@@ -112,19 +171,23 @@ def _epilogue(kernel: Kernel, axes: Sequence[Axis], neighbours: int, early: bool
     sums = f"const {TYPES[kernel.operands[0].element]} (&z)[{neighbours}]"
     place = "long long row, long long column"
 
-    def fetch_all(found: Place, of: str = "") -> None:
-        for number in read:
-            fetch(text, kernel, found, number, neighbours, f"{of}x{number}[u]")
+    def fetch_all(found: Place, numbers: Sequence[int], of: str = "", how: str = "") -> None:
+        for number in numbers:
+            fetch(text, kernel, found, number, neighbours, f"{of}x{number}[u]", how=how)
+
+    def fetching(name: str, numbers: Sequence[int], how: str = "") -> None:
+        with text.block(f"__device__ __forceinline__ void {name}({at}, {place}, Early& early) const"):
+            if numbers:
+                fetch_all(_place(text, kernel, axes, kind), numbers, "early.", how)
 
     with text.block("struct Epilogue", "};"):
         text.add(*(f"{type_} {name};" for type_, name in _members(kernel)))
         if early:
             with text.block("struct Early", "};"):
                 text.add(*vectors)
-            with text.block(f"__device__ __forceinline__ Early fetch({at}, {place}) const"):
-                text.add("Early early;")
-                fetch_all(_place(text, kernel, axes, kind), "early.")
-                text.add("return early;")
+            fetching("fetch", [number for number in read if number not in ahead])
+            if ahead:
+                fetching("fetch_ahead", ahead, "ahead")
         given = f"{at}, {sums}, {place}" + (", const Early& early" if early else "")
         with text.block(f"__device__ __forceinline__ void operator()({given}) const"):
             if early:
@@ -132,7 +195,7 @@ def _epilogue(kernel: Kernel, axes: Sequence[Axis], neighbours: int, early: bool
             found = _place(text, kernel, axes, kind)
             if not early:
                 text.add(*vectors)
-                fetch_all(found)
+                fetch_all(found, read)
             compute(text, kernel, found, neighbours, given={0: "z[j]"})
     return str(text)
 

@@ -79,6 +79,9 @@ def workspace(kernel: Kernel) -> int:
         case "together" if isinstance(kernel, TogetherKernel):
             together.groups_of(kernel)  # or it is refused
             return 0
+        case "gemm_map":
+            gemm_maps.check_ahead(kernel)
+            return 0
         case "rowwise_each" if isinstance(kernel, RowEachKernel):
             return segment_rows.workspace(kernel)
         case "chain" if isinstance(kernel, ChainKernel):

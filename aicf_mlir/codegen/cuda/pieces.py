@@ -13,6 +13,8 @@ __device__ __forceinline__ void dependency_wait() {
   asm volatile("griddepcontrol.wait;\\ngriddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }""",
+    # The first statement of a kernel that waits later, behind what it reads of launches further in front.
+    "read_ahead": "__device__ __forceinline__ void read_ahead() {}",
     "Half": "struct Half { unsigned short bits; };",
     "Bfloat": "struct Bfloat { unsigned short bits; };",
     # Neighbours, aligned to 16 bytes or to all their bytes where these are fewer.
@@ -55,6 +57,15 @@ template <int W, class T> __device__ __forceinline__ Vec<T, W> load_once(const T
 #pragma unroll
   for (int i = 0; i < Both<T, W>::kWords; ++i)
     both.words[i] = __ldcs(reinterpret_cast<const typename Both<T, W>::Word*>(from) + i);
+  return both.elements;
+}""",
+    # In front of the wait: not through the first cache, where a line may be older than what was written last.
+    "load_ahead": """\
+template <int W, class T> __device__ __forceinline__ Vec<T, W> load_ahead(const T* from) {
+  Both<T, W> both;
+#pragma unroll
+  for (int i = 0; i < Both<T, W>::kWords; ++i)
+    both.words[i] = __ldcg(reinterpret_cast<const typename Both<T, W>::Word*>(from) + i);
   return both.elements;
 }""",
     "widen": """\

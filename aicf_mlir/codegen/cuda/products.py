@@ -24,7 +24,7 @@ from functools import cache
 
 from aicf_mlir import _C
 from aicf_mlir.codegen.cuda.access import ACCESS, size_of
-from aicf_mlir.codegen.cuda.dependency import WAIT
+from aicf_mlir.codegen.cuda.dependency import READ_AHEAD, WAIT
 from aicf_mlir.ir.registry import capability
 
 LARGEST_GRID = (1 << 31) - 1
@@ -117,6 +117,36 @@ def header_text(*paths: str) -> str:
     return "\n".join(map(expand, paths))
 
 
+@dataclass(frozen=True)
+class ReadAhead:
+    """What a panel product reads in front of the wait: its operands, and what an epilogue has in `fetch_ahead`."""
+
+    a: bool = False
+    b: bool = False
+    epilogue: bool = False
+
+    def __bool__(self) -> bool:
+        return self.a or self.b or self.epilogue
+
+    def text(self) -> str:
+        """The struct that says so, and waits."""
+        names = {"kA": self.a, "kB": self.b, "kEpilogue": self.epilogue, "kAny": bool(self)}
+        flags = ", ".join(f"{name} = {str(value).lower()}" for name, value in names.items())
+        return f"""\
+struct Ahead {{
+  static constexpr bool {flags};
+  const long long* unless;
+  __device__ __forceinline__ bool wait() const {{
+    {WAIT}
+    return unless == nullptr || *unless == 0;
+  }}
+}};
+"""
+
+
+NOTHING_AHEAD = ReadAhead()
+
+
 def product_text(
     problem: ProductProblem,
     tile: _C.ProductTile,
@@ -129,13 +159,15 @@ def product_text(
     a: str = "a0",
     b: str = "a1",
     totals: str = NO_TOTALS,
+    ahead: ReadAhead = NOTHING_AHEAD,
 ) -> str:
     """The text of a kernel `function` that computes the product, without the pieces that `declarations` needs.
 
     `parameters` are declarations in C++, of `unless` among them; `declarations` is text in front of the kernel, the
     struct of the epilogue; `a`, `b`, `epilogue` and `totals` are expressions on the parameters: addresses of the
     matrices, of any pointer type, the functor above, and one with `bool wanted() const` and
-    `void operator()(const aicf::gemm::Member&, long long row, float total) const` for the sums of op(a) along k.
+    `void operator()(const aicf::gemm::Member&, long long row, float total) const` for the sums of op(a) along k. `ahead`
+    is for panels, of operands of which `neighbours_of` are 16 bytes.
     W is `neighbours`, a power of two up to that of the tile, which must divide n.
 
     Launch it with the threads and the shared bytes of `tile`, and any number of blocks, best `blocks_of`. The tiles of
@@ -158,16 +190,16 @@ def product_text(
     values = ", ".join((*map(str, (p.batch, p.inner_batch, p.m, p.n, p.k)), *strides))
     signature = ",\n    ".join(parameters)
     blocks = ", {blockIdx.x, gridDim.x}" if is_panel(tile) else ""
+    begin = f"  {READ_AHEAD}" if ahead else f"  {WAIT}\n  if (unless != nullptr && *unless != 0) return;"
     return f"""\
 {header_text(tile["header"])}
-{declarations}
+{declarations}{ahead.text() if ahead else ""}
 extern "C" __global__ void __launch_bounds__({tile["threads"]}, {resident}) {function}(
     {signature}) {{
-  {WAIT}
-  if (unless != nullptr && *unless != 0) return;
+{begin}
   extern __shared__ __align__(128) unsigned char shared[];
   constexpr aicf::gemm::Problem problem = {{{values}}};
   aicf::gemm::{tile["product"]}<{arguments}>::run(
-      problem, {a}, {b}, {epilogue}, {totals}, shared{blocks});
+      problem, {a}, {b}, {epilogue}, {totals}, shared{blocks}{", Ahead{unless}" if ahead else ""});
 }}
 """

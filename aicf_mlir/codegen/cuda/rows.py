@@ -219,8 +219,8 @@ class RowWriter:
         return row
 
     def _fetch(self, place: Place, operand: int, target: str) -> None:
-        once = self.plan.read_once and operand in self.early
-        fetch(self.text, self.kernel, place, operand, self.plan.width, target, self.bases[operand], once)
+        how = "once" if self.plan.read_once and operand in self.early else ""
+        fetch(self.text, self.kernel, place, operand, self.plan.width, target, self.bases[operand], how)
 
     def _arrays(self) -> None:
         """Registers of elements that stay from one pass to another."""

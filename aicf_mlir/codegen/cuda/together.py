@@ -15,6 +15,7 @@ from itertools import groupby
 from aicf_mlir.codegen.column_sums import has_column_sums
 from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, rows, split_rows
 from aicf_mlir.codegen.cuda.access import begin, find, head, index_of, pointer, signature, tensors
+from aicf_mlir.codegen.cuda.dependency import READ_AHEAD
 from aicf_mlir.codegen.cuda.products import header_text, is_panel
 from aicf_mlir.codegen.cuda.scalars import STORED, stored
 from aicf_mlir.codegen.cuda.segments import ADDRESSES, table
@@ -38,7 +39,8 @@ AHEAD = 8
 
 _FUNCTION = re.compile(
     r'extern "C" __global__ void __launch_bounds__\([^)]*\) \w+\(\n(?P<parameters>.*?)\) \{\n'
-    r"  dependency_wait\(\);\n  if \(unless != nullptr && \*unless != 0\) return;\n(?P<body>.*)\}\n",
+    r"(?P<begin>  dependency_wait\(\);\n  if \(unless != nullptr && \*unless != 0\) return;\n|  read_ahead\(\);\n)"
+    r"(?P<body>.*)\}\n",
     re.DOTALL,
 )
 
@@ -55,11 +57,15 @@ class Part:
     blocks: int
     threads: int
     shared: int
+    waits: bool
+    """Whether the body waits for the launch in front, behind what it reads ahead."""
 
 
 def part_of(kernel: Kernel) -> Part | str:
     """The code of a kernel beside others; why it cannot be there."""
     header = ""
+    if kernel.ahead and kernel.kind != "gemm_map":
+        return "only a product reads operands ahead"
     match kernel.kind:
         case "gemm_map":
             if not is_panel(tile := gemm_maps.tile(kernel)):
@@ -92,6 +98,7 @@ def part_of(kernel: Kernel) -> Part | str:
         phase.count,
         phase.threads,
         phase.shared,
+        READ_AHEAD in found["begin"],
     )
 
 
@@ -182,15 +189,19 @@ def code(kernel: TogetherKernel) -> Code:
     headers = dict.fromkeys(group.part.header for group in groups if group.part.header)
     text.add(f"struct Addresses {{ void* of[{len(kernel.operands) + len(kernel.results)}]; }};")
     text.add("struct Place { unsigned x; };  // what blockIdx and gridDim are to a member")
+    ahead = any(group.part.waits for group in groups)
     for number, group in enumerate(groups):
-        _function(text, number, group)
+        _function(text, number, group, ahead)
         if len(group.members) > CHOSEN:
             firsts = [kernel.firsts[member] for member in group.members]
             table(text, f"unsigned operand{number}", [operand for operand, _ in firsts])
             table(text, f"unsigned result{number}", [len(kernel.operands) + result for _, result in firsts])
     rounds = any(part.product is not None and part.product.allow_tf32 for part in kernel.parts)
     with text.block(head([ADDRESSES], kernel.id, THREADS, RESIDENT_TF32 if rounds else RESIDENT)):
-        begin(text)
+        if ahead:
+            text.add(READ_AHEAD)
+        else:
+            begin(text)
         for number, group in enumerate(groups):
             end = group.first + group.blocks
             with text.block(f"if (blockIdx.x < {end}u)" if number < len(groups) - 1 else ""):
@@ -202,14 +213,16 @@ def code(kernel: TogetherKernel) -> Code:
     return Code(f"{device_code}\n{text}", (phase,), one_table=True)
 
 
-def _function(text: Text, number: int, group: Group) -> None:
-    """What a block of a member does."""
+def _function(text: Text, number: int, group: Group, ahead: bool) -> None:
+    """What a block of a member does; `ahead`: in a kernel in which each member waits for the launch in front itself."""
     part = group.part
     with text.block(f"namespace part{number}", "}"):
         if part.declarations.strip():
             text.add(part.declarations.rstrip("\n"))
         text.add("__device__ __forceinline__ void run(")
         text.add(f"{part.parameters.rstrip()}, const Place blockIdx, const Place gridDim) {{")
+        if ahead and not part.waits:
+            begin(text)
         if part.threads < THREADS:
             text.add(f"  if (threadIdx.x >= {part.threads}u) return;")
         text.add(part.body.rstrip("\n"), "}")

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from math import prod
 
+from aicf_mlir.dialects.plan.ahead import check_ahead
 from aicf_mlir.dialects.plan.branches import check_branches
 from aicf_mlir.dialects.plan.copies import check_copies
 from aicf_mlir.dialects.plan.hazards import memory_of
@@ -40,6 +41,7 @@ def check_program(program: ProgramOp) -> None:
         check_disjoint(slot for slot in slots.values() if slot.role.data != "temp")
     check_launches(program, planned)
     check_copies(program)
+    check_ahead(program)
     check_branches(program)
     check_status(program)
 

@@ -7,12 +7,11 @@
 #include "kernels/gemm/launch.h"
 #include "kernels/gemm/problem.h"
 #include "kernels/gemm/tiles.h"
+#include "kernels/generated/attrs.h"
 #include "op/registry.h"
 
 namespace aicf {
 namespace {
-
-const Attr<std::string> kBody{"body", std::nullopt};
 
 // (a, b): rank 2 or more, equal leading dimensions, op(a)[m, k] op(b)[k, n] -> [m, n].
 Status product_type(const OpDesc& op, TensorDesc* result) {
@@ -252,21 +251,21 @@ static const Family family([](KernelRegistry& registry) {
       {{"out", "saved"}},  // each element is read by the thread that then writes it
       kNumerics,
       check_gemm_epilogue});
-  registry.add(
-      OpSchema{39,
-               "GemmMap",
-               "gemm_map",
-               "y: the body at each point of z = op(a) op(b), of z and the x there; it indexes tables",
-               {strided("a"), strided("b"), strided(many("x")), strided(many("table"))},
-               {strided(any("y"))},
-               {optional(kTransA), optional(kTransB), optional(kAllowTF32), required(kBody)},
-               {},  // which pairs may share memory, its code knows
-               "a and b may be rounded to TF32 with allow_tf32; z and the body in f32 (f64 for f64), in an "
-               "order that the "
-               "kernel fixes; each result rounded once",
-               check_gemm_map,
-               nullptr,
-               true});
+  registry.add(OpSchema{
+      39,
+      "GemmMap",
+      "gemm_map",
+      "y: the body at each point of z = op(a) op(b), of z and the x there; it indexes tables",
+      {strided("a"), strided("b"), strided(many("x")), strided(many("table"))},
+      {strided(any("y"))},
+      {optional(kTransA), optional(kTransB), optional(kAllowTF32), required(kBody), optional(kAhead)},
+      {},  // which pairs may share memory, its code knows
+      "a and b may be rounded to TF32 with allow_tf32; z and the body in f32 (f64 for f64), in an "
+      "order that the "
+      "kernel fixes; each result rounded once",
+      check_gemm_map,
+      nullptr,
+      true});
   for (const KernelVariant& variant : kVariants) registry.add(variant);
 });
 

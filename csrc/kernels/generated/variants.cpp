@@ -1,13 +1,13 @@
 // map, map_each, rowwise, rowwise_each, colwise, together, chain: kernels that the compiler writes from
 // bodies of scalar operations. Their schemas alone: the code of a launch comes with it (runtime/code.h).
 #include "kernels/common/schema_checks.h"
+#include "kernels/generated/attrs.h"
 #include "kernels/generated/chain.h"
 #include "op/registry.h"
 
 namespace aicf {
 namespace {
 
-const Attr<std::string> kBody{"body", std::nullopt};
 const Attr<std::vector<int64_t>> kShape{"shape", std::nullopt};
 constexpr Attr<int64_t> kReduced{"reduced", 0};
 const Attr<int64_t> kSegments{"segments", std::nullopt};
@@ -181,7 +181,7 @@ static const Family family([](KernelRegistry& registry) {
                "y: what each of `members` computes of its part of the body; none reads what another gives",
                {strided(many("x"))},
                {strided(any("y"))},
-               {required(kBody), required(kMembers)},
+               {required(kBody), required(kMembers), optional(kAhead)},
                {},
                "as each member by itself",
                check_together,

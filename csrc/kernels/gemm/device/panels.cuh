@@ -91,23 +91,19 @@ struct Blocks {
   unsigned index, count;
 };
 
-// What an epilogue reads beside the sums, where it has a `fetch` that reads it in front of them: they are
-// worth waiting for, and both come at the same time. operator() takes what `fetch` gives at its end then.
+// What an epilogue reads beside the sums, where it has a type Early: `fetch` reads it in front of them, for
+// they are worth waiting for, and both come at the same time. operator() takes it at its end then.
 struct Nothing {};
+template <class Epilogue, class = void>
+struct EarlyOf {
+  using Type = Nothing;
+};
 template <class T>
-constexpr bool kIsNothing = false;
-template <>
-constexpr bool kIsNothing<Nothing> = true;
+using Void = void;
 template <class Epilogue>
-__device__ __forceinline__ auto fetch_early(const Epilogue& epilogue, const Member& member, long long row,
-                                            long long column, int)
-    -> decltype(epilogue.fetch(member, row, column)) {
-  return epilogue.fetch(member, row, column);
-}
-template <class Epilogue>
-__device__ __forceinline__ Nothing fetch_early(const Epilogue&, const Member&, long long, long long, long) {
-  return {};
-}
+struct EarlyOf<Epilogue, Void<typename Epilogue::Early>> {
+  using Type = typename Epilogue::Early;
+};
 template <class Epilogue, class Early>
 struct WithEarly {
   const Epilogue& epilogue;
@@ -115,18 +111,18 @@ struct WithEarly {
   template <int W>
   __device__ __forceinline__ void operator()(const Member& member, const float (&z)[W], long long row,
                                              long long column) const {
-    epilogue(member, z, row, column, early);
+    if constexpr (sizeof(Early) == sizeof(Nothing))
+      epilogue(member, z, row, column);
+    else
+      epilogue(member, z, row, column, early);
   }
 };
-template <class Epilogue>
-struct WithEarly<Epilogue, Nothing> {
-  const Epilogue& epilogue;
-  const Nothing& early;
-  template <int W>
-  __device__ __forceinline__ void operator()(const Member& member, const float (&z)[W], long long row,
-                                             long long column) const {
-    epilogue(member, z, row, column);
-  }
+
+// What a block reads before `wait`, which waits for the launch in front and says whether there is anything to
+// do: operands that launches further in front have written. kEpilogue: the epilogue has a `fetch_ahead`,
+// which reads a part of Early; `fetch` then reads the others. A block of such a launch has one tile.
+struct NothingAhead {
+  static constexpr bool kA = false, kB = false, kEpilogue = false, kAny = false;
 };
 
 // As TensorCoreProduct, with fewer than 2^31 rows, columns and tiles, as small results have. `Sums` are those
@@ -145,11 +141,14 @@ struct PanelProduct {
   };
 
   // `p` is a Problem or a SmallProblem.
-  template <class P, class Epilogue, class Totals>
+  template <class P, class Epilogue, class Totals, class Ahead = NothingAhead>
   static __device__ __forceinline__ void run(const P& p, const void* a, const void* b,
                                              const Epilogue& epilogue, const Totals& totals,
                                              unsigned char* shared,
-                                             const Blocks& blocks = {blockIdx.x, gridDim.x}) {
+                                             const Blocks& blocks = {blockIdx.x, gridDim.x},
+                                             const Ahead& ahead = {}) {
+    static_assert(!(Ahead::kA && sizeof(T) * WA != 16) && !(Ahead::kB && sizeof(T) * WB != 16),
+                  "what is read ahead does not go through the first cache");
     T* panels = reinterpret_cast<T*>(shared);
     float* out = reinterpret_cast<float*>(shared);
     float* scratch = out + Shape::kParts * BM * Shape::kSumPitch;
@@ -181,34 +180,62 @@ struct PanelProduct {
       // Those of the one element or word of neighbours that this thread has in finish_tile.
       constexpr int kAcross = BN / WZ;
       const int own_row = static_cast<int>(threadIdx.x) / kAcross, own_column = threadIdx.x % kAcross * WZ;
-      decltype(fetch_early(epilogue, member, 0, 0, 0)) early;
-      static_assert(BM * kAcross <= Shape::kThreads || kIsNothing<decltype(early)>, "a thread has one");
+      using Early = typename EarlyOf<Epilogue>::Type;
+      constexpr bool kFetches = sizeof(Early) != sizeof(Nothing);
+      static_assert(BM * kAcross <= Shape::kThreads || !kFetches, "a thread has one");
+      const bool has_own = own_row < rows && own_column < columns;
+      Early early;
+
+      // Starts copying panel `step` of an operand.
+      const auto copy_a = [&](unsigned step) {
+        copy_panel<typename Shared::A, !TRANS_A, Shape::kSteps, Shape::kThreads, WA>(
+            panels + step % 2 * Shared::kStage, next_a, p.a.leading, rows, step == steps - 1 ? tail : BK);
+        next_a += TRANS_A ? BK * p.a.leading : BK;
+      };
+      const auto copy_b = [&](unsigned step) {
+        if (n > 0)  // or only totals are asked for: b holds nothing
+          copy_panel<typename Shared::B, TRANS_B, Shape::kSteps, Shape::kThreads, WB>(
+              panels + step % 2 * Shared::kStage + Shared::A::kElements, next_b, p.b.leading, columns,
+              step == steps - 1 ? tail : BK);
+        next_b += TRANS_B ? BK : BK * p.b.leading;
+      };
+      if constexpr (Ahead::kAny) {
+        if constexpr (Ahead::kA) {
+          if (steps > 0) copy_a(0);
+          if (steps > 1) copy_a(1);
+        }
+        if constexpr (Ahead::kB) {
+          if (steps > 0) copy_b(0);
+          if (steps > 1) copy_b(1);
+        }
+        if constexpr (Ahead::kEpilogue) {
+          if (has_own) epilogue.fetch_ahead(member, row + own_row, column + own_column, early);
+        }
+        if (!ahead.wait()) {
+          commit_copies();
+          wait_copies<0>();
+          return;
+        }
+      }
 
       Sums sums;
       PanelTotals<Format, Shape, TRANS_A> of_rows;
 #pragma unroll 1
       for (unsigned step = 0; step <= steps; ++step) {  // copies panel `step`, multiplies the one before
-        T* panel = panels + step % 2 * Shared::kStage;
-        if (step >= 2) __syncthreads();  // the panel before that one is done with
+        if (step >= 2) __syncthreads();                 // the panel before that one is done with
         if (step < steps) {
-          const int length = step == steps - 1 ? tail : BK;
-          copy_panel<typename Shared::A, !TRANS_A, Shape::kSteps, Shape::kThreads, WA>(
-              panel, next_a, p.a.leading, rows, length);
-          if (n > 0)  // or only totals are asked for: b holds nothing
-            copy_panel<typename Shared::B, TRANS_B, Shape::kSteps, Shape::kThreads, WB>(
-                panel + Shared::A::kElements, next_b, p.b.leading, columns, length);
-          next_a += TRANS_A ? BK * p.a.leading : BK;
-          next_b += TRANS_B ? BK : BK * p.b.leading;
+          if (!Ahead::kA || step >= 2) copy_a(step);
+          if (!Ahead::kB || step >= 2) copy_b(step);
         }
         commit_copies();  // an empty group too: wait_copies counts groups
         if (step == 0) {
-          if (own_row < rows && own_column < columns)
-            early = fetch_early(epilogue, member, row + own_row, column + own_column, 0);
+          if constexpr (kFetches)
+            if (has_own) epilogue.fetch(member, row + own_row, column + own_column, early);
           continue;
         }
         wait_copies<1>();
         __syncthreads();  // the panel before is there for all
-        panel = panels + (step - 1) % 2 * Shared::kStage;
+        const T* panel = panels + (step - 1) % 2 * Shared::kStage;
         const int length = step == steps ? tail : BK;
         sums.add(panel, length);
         if (adds_rows) of_rows.add(panel, length);
@@ -219,8 +246,9 @@ struct PanelProduct {
       if (adds_rows) of_rows.write(scratch);
       __syncthreads();
       const Place place{member, row, column};
-      finish_tile<Shape, WZ>(p, out, place, 0, WithEarly<Epilogue, decltype(early)>{epilogue, early});
+      finish_tile<Shape, WZ>(p, out, place, 0, WithEarly<Epilogue, Early>{epilogue, early});
       if (adds_rows) of_rows.finish(p, scratch, place, totals);
+      if constexpr (Ahead::kAny) return;
       __syncthreads();  // before the next tile overwrites the sums
     }
   }

@@ -778,3 +778,58 @@ plan.program @p target "sm_90" {
   // expected-error@below {{@k1 must be after @k0: they use the same memory, and one of them writes it}}
   plan.launch @k1 "relu_f32_vec4" relu x(@y) -> y(@z) branch 1
 }
+
+// -----
+
+scalar.body @shifted(%z: f32, %x: f32) -> f32 {
+  %y = arith.addf %z, %x : f32
+  scalar.yield %y : f32
+}
+plan.program @p target "sm_90" {
+  plan.slot @x : memref<32x32xf32> input "x"
+  plan.slot @w : memref<32x32xf32> param "w"
+  plan.slot @h : memref<32x32xf32> temp
+  plan.slot @y : memref<32x32xf32> output "y"
+  plan.launch @k0 "relu_f32_vec4" relu x(@x) -> y(@h)
+  // expected-error@below {{@k1 reads operand 0, @h, ahead: a launch right before it may still write that}}
+  plan.launch @k1 "" gemm_map a(@h) b(@w) x(@x) -> y(@y) {body = @shifted, ahead = array<i64: 0, 1>} after @k0
+}
+
+// -----
+
+scalar.body @shifted(%z: f32, %x: f32) -> f32 {
+  %y = arith.addf %z, %x : f32
+  scalar.yield %y : f32
+}
+plan.program @p target "sm_90" {
+  plan.slot @x : memref<33x33xf32> input "x"
+  plan.slot @y : memref<33x33xf32> output "y"
+  // expected-error@below {{@k0: operand 0 cannot be read ahead}}
+  plan.launch @k0 "" gemm_map a(@x) b(@x) x(@x) -> y(@y) {body = @shifted, ahead = array<i64: 0>}
+}
+
+// -----
+
+scalar.body @shifted(%z: f32, %x: f32) -> f32 {
+  %y = arith.addf %z, %x : f32
+  scalar.yield %y : f32
+}
+plan.program @p target "sm_90" {
+  plan.slot @x : memref<32x32xf32> input "x"
+  plan.slot @y : memref<32x32xf32> output "y"
+  // expected-error@below {{@k0: ahead: expected operands from 0 to 2, ascending, got [0, 3]}}
+  plan.launch @k0 "" gemm_map a(@x) b(@x) x(@x) -> y(@y) {body = @shifted, ahead = array<i64: 0, 3>}
+}
+
+// -----
+
+scalar.body @twice(%x: f32) -> f32 {
+  %y = arith.addf %x, %x : f32
+  scalar.yield %y : f32
+}
+plan.program @p target "sm_90" {
+  plan.slot @x : memref<32xf32> input "x"
+  plan.slot @y : memref<32xf32> output "y"
+  // expected-error@below {{@k0: member 0 of a together: only a product reads operands ahead}}
+  plan.launch @k0 "" together x(@x) -> y(@y) {body = @twice, members = "map(1 -> 1)", ahead = array<i64: 0>}
+}

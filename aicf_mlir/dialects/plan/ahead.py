@@ -1,0 +1,64 @@
+"""What a launch may read in front of its wait for the launch before it: `ahead`, operands of generated products by number.
+
+Where a captured graph has a programmatic edge, a kernel is started when all blocks of the launch in front have passed their own
+wait, so when all that is further in front is complete (csrc/device/cuda_dependent.cuh). What those have written may be read
+then. Which launch is in front, the text says: the one before, on its branch and in all, for a launch gets a programmatic edge
+from one of these or none. Launches that a replay leaves out, or that have nothing to write, are passed over, and what they
+write counts too. In front of the first launch is whatever a step before, or another plan, ran last, so only what no plan
+writes is read ahead there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from aicf_mlir.dialects.plan.copies import is_once, roots
+from aicf_mlir.dialects.plan.launch import LaunchOp
+from aicf_mlir.dialects.plan.launch_rules import refuse
+from aicf_mlir.dialects.plan.memory import SlotOp
+from aicf_mlir.dialects.plan.program import ProgramOp
+from aicf_mlir.ir.roles import READ_ONLY_ROLES
+
+AHEAD = "ahead"
+"""The attribute."""
+
+
+def settled(launches: Sequence[LaunchOp], number: int, slots: Mapping[str, SlotOp]) -> frozenset[int]:
+    """The operands of a launch, by number, that no launch writes which may still run when it is started."""
+    launch = launches[number]
+    written, first = set[str](), False
+    for before in (
+        launches[:number],
+        [other for other in launches[:number] if other.branch_number == launch.branch_number],
+    ):
+        at_start = True
+        for other in reversed(before):
+            own = [*other.writes, *([] if other.scratch is None else [other.scratch])]
+            written |= roots(own, slots)
+            empty = all(prod(slots[name].spec[1]) == 0 for name in other.writes)
+            if not empty and not is_once(other, slots):
+                at_start = False
+                break
+        first = first or at_start
+    return frozenset(
+        index
+        for index, name in enumerate(launch.reads)
+        if (root := slots[name].root) not in written
+        and not (first and slots[root].role.data not in READ_ONLY_ROLES)
+    )
+
+
+def check_ahead(program: ProgramOp) -> None:
+    """Raise VerifyException at the first launch that reads ahead what may not be written yet."""
+    slots, launches = program.slots, program.launches
+    for number, launch in enumerate(launches):
+        ahead = launch.values.get(AHEAD, ())
+        assert isinstance(ahead, Sequence)
+        late = sorted(set(ahead) - settled(launches, number, slots)) if ahead else []
+        if late:
+            refuse(
+                launch,
+                f"@{launch.symbol} reads operand {late[0]}, @{launch.reads[int(late[0])]}, ahead: a launch right before it may"
+                " still write that",
+            )

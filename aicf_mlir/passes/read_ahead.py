@@ -1,0 +1,57 @@
+"""Small products read weights, moments and older activations while the launch in front of them still runs.
+
+In a chain of short launches each waits for the one before, and then for memory. What the one before does not write is there
+already (`dialects/plan/ahead.py`), so a product that has a `panel` for it reads it in front of its wait, on GPUs that start a
+kernel early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
+from xdsl.passes import ModulePass
+
+from aicf_mlir.codegen.cuda.ahead import can_read_ahead
+from aicf_mlir.dialects.generated import Selection
+from aicf_mlir.dialects.plan import ProgramOp
+from aicf_mlir.dialects.plan.ahead import AHEAD, settled
+from aicf_mlir.dialects.plan.kernels import use_of
+from aicf_mlir.errors import PlanError
+from aicf_mlir.ir.attributes import to_attribute
+from aicf_mlir.ir.registry import capability
+
+FIRST = 90
+"""The compute capability from which on a kernel may be started early."""
+
+
+def read_ahead(program: ProgramOp) -> None:
+    """Say of each launch of a plan for a GPU which operands it reads ahead."""
+    selection = Selection(program.parent_op(), program.target.data)
+    slots, launches = program.slots, program.launches
+    for number, launch in enumerate(launches):
+        kernel = selection.generated(use_of(launch, slots))
+        if kernel is None or not (ahead := can_read_ahead(kernel) & settled(launches, number, slots)):
+            continue
+        launch.attrs = DictionaryAttr({**launch.attrs.data, AHEAD: to_attribute(sorted(ahead))})
+        kernel_id, _ = selection.select(use_of(launch, slots))
+        launch.kernel_id = StringAttr(kernel_id)
+
+
+@dataclass(frozen=True)
+class ReadAheadPass(ModulePass):
+    """Let small products read what is complete by then in front of their wait for the launch before."""
+
+    name = "read-ahead"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program in op.ops:
+            if not isinstance(program, ProgramOp) or (target := program.target.data) == "cpu":
+                continue
+            if capability(target) < FIRST:
+                continue
+            if program.arenas or program.peak is not None:
+                message = "what is read ahead is chosen before there are addresses; run read-ahead before plan-memory"
+                program.emit_error(message, PlanError(message))
+            read_ahead(program)

@@ -1,4 +1,4 @@
-// RUN: aicf-opt %s -p "select-kernels{target=sm_90},bufferize,read-ahead" --split-input-file | filecheck %s
+// RUN: aicf-opt %s --select-kernels=target=sm_90 --bufferize --read-ahead --split-input-file | filecheck %s
 // RUN: aicf-opt %s -p "select-kernels{target=sm_90},bufferize,read-ahead,plan-memory" --split-input-file | filecheck %s
 // RUN: aicf-opt %s -p "select-kernels{target=sm_80},bufferize,read-ahead" --split-input-file | filecheck %s --check-prefix=OLDER
 // RUN: not aicf-opt %s -p "select-kernels{target=sm_90},bufferize,plan-memory,read-ahead" --split-input-file 2>&1 | filecheck %s --check-prefix=LATE

@@ -1,4 +1,4 @@
-"""Runs whole small train steps, eager, captured and replayed, for compute-sanitizer: generated kernels in the plans that use them.
+"""Runs whole small train steps, eager, captured and replayed, for compute-sanitizer: kernels in the plans that use them.
 
     AICF_CUBLASLT=0 compute-sanitizer --tool racecheck python tests/gpu/sanitized_steps.py [--only TEXT]
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -20,7 +21,7 @@ from aicf_mlir.frontend.precision import PrecisionName
 
 def mlp(*widths: int) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for n, (before, behind) in enumerate(zip(widths, widths[1:], strict=False)):
+    for n, (before, behind) in enumerate(pairwise(widths)):
         layers += [nn.ReLU()] * (n > 0) + [nn.Linear(before, behind)]
     return nn.Sequential(*layers)
 
@@ -31,7 +32,11 @@ STEPS: dict[str, tuple[Callable[[], nn.Sequential], int, PrecisionName | None]] 
     "small tf32": (lambda: mlp(64, 64, 64), 64, "tf32"),
     "small f16, ragged": (lambda: mlp(20, 36, 12), 30, "f16"),
     "odd": (lambda: mlp(17, 33, 5), 21, None),
-    "normed": (lambda: nn.Sequential(nn.Linear(32, 48), nn.LayerNorm(48), nn.GELU(), nn.Linear(48, 32)), 40, None),
+    "normed": (
+        lambda: nn.Sequential(nn.Linear(32, 48), nn.LayerNorm(48), nn.GELU(), nn.Linear(48, 32)),
+        40,
+        None,
+    ),
     "groups of warps": (lambda: mlp(512, 512, 512), 512, None),
     "chain": (lambda: mlp(64, 64, 64), 1 << 15, "bf16"),
 }
@@ -42,8 +47,8 @@ def run(name: str) -> None:
     make, rows, precision = STEPS[name]
     torch.manual_seed(0)
     model = make().cuda()
-    sizes = {"x": model[0].in_features, "t": model[-1].out_features}
-    batch = {key: torch.randn(rows, int(size)).cuda() for key, size in sizes.items()}
+    x = torch.randn(rows, next(model.parameters()).shape[1]).cuda()
+    batch = {"x": x, "t": torch.randn_like(model(x))}
     step = compile_train_step(
         model,
         torch.optim.Adam(model.parameters(), lr=1e-3),

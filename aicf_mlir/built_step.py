@@ -21,7 +21,7 @@ from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.further_sizes import FurtherSizes, is_further, with_further
 from aicf_mlir.runtime.guards import Guard, Guards
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
-from aicf_mlir.runtime.micro_batches import StepBatch, joined, parts_of
+from aicf_mlir.runtime.micro_batches import StepBatch, joined, parted, parts_of
 from aicf_mlir.runtime.outputs import Outputs, expect_run
 from aicf_mlir.runtime.retrace import Retrace
 from aicf_mlir.runtime.tensors import current_stream
@@ -101,6 +101,18 @@ class BuiltStep:
         """What the step was compiled for: every Python value it read, compared before each step; and a plan that was given."""
         file = self._built.plan_file
         return [*self._guards.guards, *([] if file is None else [file.guard])]
+
+    @property
+    def inputs(self) -> Any:
+        """The memory that the step reads, in the form of a batch: of the shapes loaded last, or of those compiled first.
+
+        Write to these tensors in place, as to the static inputs of a CUDA graph, and pass them for a batch: nothing is copied
+        then, and there is no second batch on the device. Any other batch that is loaded is written over them.
+        """
+        tensors, count = self._active.inputs, self._request.accumulate
+        if count is None:
+            return self._structure.rebuilt(tensors)
+        return [self._structure.rebuilt(part) for part in parted(tensors, count)]
 
     @property
     def gradients(self) -> dict[str, torch.Tensor]:

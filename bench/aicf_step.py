@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from workloads import AUTOCAST, Batch, Workload, on_device
+from workloads import AUTOCAST, Batch, Workload
 
 from aicf_mlir import AicfError, compile_train_step
 from aicf_mlir.compiled_step import CompiledTrainStep
@@ -35,7 +35,6 @@ def captured_step(
     It is asked for the precision of the workload. Where AICF has no such precision, the loss has an autocast in it, as the
     peers' has, and tf32 is computed in f32.
     """
-    batch = on_device(batch, device)
     asked = {} if workload.precision == "f32" else {"precision": workload.precision, "loss_scale": None}
     if not asked or "precision" in inspect.signature(compile_train_step).parameters:
         try:
@@ -51,7 +50,7 @@ def captured_step(
 def compiled(
     workload: Workload, batch: Batch, device: str, loss_of: object, options: dict[str, object]
 ) -> CompiledTrainStep:
-    """Warmed up and captured; neither changes a weight."""
+    """Warmed up and captured; neither changes a weight. The device has the batch where the step reads it, and nowhere else."""
     torch.manual_seed(0)
     model = workload.model().to(device)
     step = compile_train_step(
@@ -63,6 +62,9 @@ def compiled(
         name="bench",
         **options,
     )
-    step.warmup(batch)
-    step.capture(batch)
+    there = step.inputs
+    for name, tensor in there.items():
+        tensor.copy_(batch[name])
+    step.warmup(there)
+    step.capture(there)
     return step

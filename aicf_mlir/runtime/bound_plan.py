@@ -72,6 +72,8 @@ class BoundPlan:
             next((slot.arena, slot.offset, slot.nbytes) for slot in by_role["output"] if slot.name == "loss"),
         )
         self._expected = [(name, t.shape, t.dtype, t.device) for name, t in self.inputs.items()]
+        places = {t.data_ptr(): t.nbytes for t in self.inputs.values()}
+        self._first, self._end = min(places), max(place + nbytes for place, nbytes in places.items())
 
     def _view(self, slot: Slot) -> torch.Tensor:
         return view(self.arenas[slot.arena], slot.offset, slot.dtype, slot.shape)
@@ -100,7 +102,13 @@ class BoundPlan:
                         f"got {_describe(tensor.shape, tensor.dtype, tensor.device)}"
                         + (_shape_hint if tensor.shape != shape else "")
                     )
-                staged.append(_dense(name, tensor))
+                dense = _dense(name, tensor)
+                if (
+                    self._first <= (place := dense.data_ptr()) < self._end
+                    and place != self.inputs[name].data_ptr()
+                ):
+                    dense = dense.clone()  # another input, or a part of one, which may be written over first
+                staged.append(dense)
         if len(batch) != len(self._expected):
             unknown = ", ".join(repr(name) for name in batch if name not in self.inputs)
             raise BindError(

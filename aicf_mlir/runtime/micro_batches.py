@@ -41,6 +41,12 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {f"{name}.{number}": entry for number, part in enumerate(parts) for name, entry in part.items()}
 
 
+def parted(tensors: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """The entries of each micro-batch, of which `joined` makes these."""
+    names = [name.removesuffix(".0") for name in tensors if name.endswith(".0")]
+    return [{name: tensors[f"{name}.{number}"] for name in names} for number in range(count)]
+
+
 def shapes_of_parts(example: Any) -> Any:
     """The examples of a step that accumulates, each shape once: micro-batches, or sequences of them as steps take them."""
     if example is None:

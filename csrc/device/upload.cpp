@@ -28,9 +28,13 @@ Status StagedUpload::load(const std::vector<const void*>& sources, void* stream)
     if (!status.is_ok()) (void)lane_->finish();
     return status;
   }
-  for (size_t i = 0; i < targets_.size(); ++i)
-    AICF_TRY(lane_->take(targets_[i].data, sources[i], targets_[i].bytes, stream));
+  for (size_t i = 0; i < targets_.size(); ++i) AICF_TRY(take(i, sources[i], stream));
   return Status::ok();
+}
+
+Status StagedUpload::take(size_t i, const void* source, void* stream) {
+  if (source == targets_[i].data) return Status::ok();  // the caller has written it in place
+  return lane_->take(targets_[i].data, source, targets_[i].bytes, stream);
 }
 
 Status StagedUpload::load_staged(const std::vector<const void*>& sources, void* stream) {
@@ -52,7 +56,7 @@ Status StagedUpload::load_staged(const std::vector<const void*>& sources, void* 
   AICF_TRY(lane_->wait_sent(set, stream));
   for (size_t i = 0; i < targets_.size(); ++i) {
     const void* const source = where_[i] == Source::Direct ? sources[i] : staging + offsets_[i];
-    AICF_TRY(lane_->take(targets_[i].data, source, targets_[i].bytes, stream));
+    AICF_TRY(take(i, source, stream));
   }
   AICF_TRY(lane_->mark_taken(set, stream));
   set_ = (set + 1) % UploadLane::kSets;

@@ -55,6 +55,8 @@ class StagedUpload final : public Upload {
   static constexpr size_t kPiece = size_t{4} << 20;    // bytes that are sent while the next are copied
   static constexpr int64_t kGrain = int64_t{1} << 18;  // bytes, the least that a thread of the pool copies
 
+  // Target `i`, from memory of the device.
+  Status take(size_t i, const void* source, void* stream);
   Status load_staged(const std::vector<const void*>& sources, void* stream);
   Status reserve(bool pinned);
   Status send_pageable(char* staging, char* pinned, const char* source, size_t bytes);

@@ -86,6 +86,7 @@ CALLS: dict[str, Callable[[Setup, Path], object]] = {
     "ir": lambda s, path: s.step.ir("plan"),
     "stats": lambda s, path: s.step.stats(),
     "gradients": lambda s, path: s.step.gradients,
+    "inputs": lambda s, path: s.step.inputs,
     "scalars": lambda s, path: s.step.scalars(),
     "memory_report": lambda s, path: s.step.memory_report(),
     "executed_kernels": lambda s, path: s.step.executed_kernels(),

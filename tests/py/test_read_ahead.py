@@ -8,22 +8,25 @@ from dataclasses import replace
 
 import pytest
 from branched import filled
+from generated_cases import dense
 from models import mlp, regression
 from test_dependent_launch import ptx
 from test_several_launches import product, together
 from test_small_updates import planned
 from torch import nn
 
+from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.cuda.ahead import can_read_ahead
 from aicf_mlir.codegen.cuda.dependency import READ_AHEAD, WAIT, all_wait, without_wait
-from aicf_mlir.codegen.kernel import Kernel
+from aicf_mlir.codegen.kernel import Kernel, Product, Tensor
 from aicf_mlir.codegen.schedule import workspace
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, find_program
 from aicf_mlir.dialects.plan.ahead import AHEAD, settled
 from aicf_mlir.dialects.plan.copies import is_once
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.interpreters.plan import run_plan
+from aicf_mlir.ir.formula import select, trace
 from aicf_mlir.text.limits import decode
 from aicf_mlir.text.parsing import make_context, parse_source
 
@@ -196,6 +199,21 @@ def test_only_loads_around_the_first_cache_stand_before_the_wait() -> None:
         assert wait and behind.split()[0] == "griddepcontrol.launch_dependents;"
         assert not re.search(r"\b(st\.global|atom|red\.|ld\.global(?!\.cg)|cp\.async\.ca)", before), entry
         assert re.search(r"ld\.global\.cg|cp\.async\.cg", before)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("ahead", [(), (2,)])
+def test_what_is_read_early_may_be_one_byte(ahead: tuple[int, ...]) -> None:
+    """Of all operands together: a mask beside a product with rows of an odd number of elements."""
+    body = trace(["f32", "i1"], lambda z, kept: select(kept, z, 0.0))
+    shape, mask = (7, 5), Tensor("i1", (7, 5), (5, 1), 1)
+    given = Product(dense("f32", 7, 4), dense("f32", 4, 5), False, False)
+    kernel = Kernel(
+        "gemm_map", "sm_90", body, shape, 0, (dense("f32", *shape), mask), (dense("f32", *shape),), given
+    )
+    code = generate(reading(kernel, *ahead))
+    assert "struct Early" in code.source
+    assert nvrtc.compile_cuda(code.source, "sm_90")
 
 
 def test_what_cannot_be_read_ahead_is_refused() -> None:

@@ -94,6 +94,10 @@ struct Blocks {
 // What an epilogue reads beside the sums, where it has a type Early: `fetch` reads it in front of them, for
 // they are worth waiting for, and both come at the same time. operator() takes it at its end then.
 struct Nothing {};
+template <class T>
+constexpr bool kIsNothing = false;
+template <>
+constexpr bool kIsNothing<Nothing> = true;
 template <class Epilogue, class = void>
 struct EarlyOf {
   using Type = Nothing;
@@ -111,7 +115,7 @@ struct WithEarly {
   template <int W>
   __device__ __forceinline__ void operator()(const Member& member, const float (&z)[W], long long row,
                                              long long column) const {
-    if constexpr (sizeof(Early) == sizeof(Nothing))
+    if constexpr (kIsNothing<Early>)
       epilogue(member, z, row, column);
     else
       epilogue(member, z, row, column, early);
@@ -181,7 +185,7 @@ struct PanelProduct {
       constexpr int kAcross = BN / WZ;
       const int own_row = static_cast<int>(threadIdx.x) / kAcross, own_column = threadIdx.x % kAcross * WZ;
       using Early = typename EarlyOf<Epilogue>::Type;
-      constexpr bool kFetches = sizeof(Early) != sizeof(Nothing);
+      constexpr bool kFetches = !kIsNothing<Early>;
       static_assert(BM * kAcross <= Shape::kThreads || !kFetches, "a thread has one");
       const bool has_own = own_row < rows && own_column < columns;
       Early early;

@@ -5,6 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+
+def load_by(name: str, read: str) -> str:
+    """The piece that reads W neighbours, each word by a function of CUDA."""
+    return f"""\
+template <int W, class T> __device__ __forceinline__ Vec<T, W> {name}(const T* from) {{
+  Both<T, W> both;
+#pragma unroll
+  for (int i = 0; i < Both<T, W>::kWords; ++i)
+    both.words[i] = {read}(reinterpret_cast<const typename Both<T, W>::Word*>(from) + i);
+  return both.elements;
+}}"""
+
+
 PIECES: Mapping[str, str] = {
     # That of the prebuilt kernels, csrc/device/cuda_dependent.cuh, where it is said what it is for.
     "dependency_wait": """\
@@ -51,23 +64,9 @@ template <class T, int W> __device__ __forceinline__ void store(T* to, const Vec
     reinterpret_cast<typename Both<T, W>::Word*>(to)[i] = both.words[i];
 }""",
     # Of what is read once, and need not stay in the caches.
-    "load_once": """\
-template <int W, class T> __device__ __forceinline__ Vec<T, W> load_once(const T* from) {
-  Both<T, W> both;
-#pragma unroll
-  for (int i = 0; i < Both<T, W>::kWords; ++i)
-    both.words[i] = __ldcs(reinterpret_cast<const typename Both<T, W>::Word*>(from) + i);
-  return both.elements;
-}""",
+    "load_once": load_by("load_once", "__ldcs"),
     # In front of the wait: not through the first cache, where a line may be older than what was written last.
-    "load_ahead": """\
-template <int W, class T> __device__ __forceinline__ Vec<T, W> load_ahead(const T* from) {
-  Both<T, W> both;
-#pragma unroll
-  for (int i = 0; i < Both<T, W>::kWords; ++i)
-    both.words[i] = __ldcg(reinterpret_cast<const typename Both<T, W>::Word*>(from) + i);
-  return both.elements;
-}""",
+    "load_ahead": load_by("load_ahead", "__ldcg"),
     "widen": """\
 __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ double widen(double x) { return x; }

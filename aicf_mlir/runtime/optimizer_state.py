@@ -1,8 +1,8 @@
 """The optimizer's per-parameter state: it lives in the state arena, and `opt.state` holds torch tensors that are views of it.
 
-The two are one thing. `reconcile` makes them so again after whatever the user or torch did to `opt.state`: an entry that is
-missing is zero state, a foreign tensor is copied in and replaced by the view. As in torch, `opt.state` is empty until the first
-step.
+The two are one thing. `reconcile` makes them so again after whatever the user or torch did to `opt.state`: a parameter without
+entries begins anew, one that lacks some of them is refused, a foreign tensor is copied in and replaced by the view. As in torch,
+`opt.state` is empty until the first step.
 """
 
 from __future__ import annotations
@@ -120,10 +120,11 @@ class OptimizerState:
         return self._store.view(*bound.slots[key].key)
 
     def reconcile(self) -> None:
-        """Take what `optimizer.state` holds. Raises BindError for a tensor that cannot be a parameter's state."""
+        """Take what `optimizer.state` holds. Raises BindError for state of a parameter that is wrong, or there in part."""
         state = self._optimizer.state
         for bound, counted in self._bound:
             saved: Mapping[str, Any] = state.get(bound.parameter) or {}
+            _check_complete(bound, counted, saved)
             for key in bound.slots:
                 value = saved.get(key)
                 if value is not None:
@@ -138,7 +139,7 @@ class OptimizerState:
         self._rewatch()
 
     def _adopt(self, bound: BoundParameter, counted: bool, saved: dict[str, Any]) -> None:
-        """Copy in what is foreign, put the view in its place; zero what is missing."""
+        """Copy in what is foreign, put the view in its place; the beginning where there is nothing."""
         for key in bound.slots:
             value, target, view = saved.get(key), self._fresh(bound, key), bound.views[key]
             is_view = place(view) == place(target)
@@ -248,7 +249,7 @@ class OptimizerStates:
         return all(state.published for state in self._states)
 
     def reconcile(self) -> None:
-        """Take what the optimizers hold. Raises BindError for a tensor that cannot be a parameter's state."""
+        """Take what the optimizers hold. Raises BindError as each does."""
         for state in self._states:
             state.reconcile()
 
@@ -272,6 +273,22 @@ class OptimizerStates:
             state.close(arenas)
 
 
+def _check_complete(bound: BoundParameter, counted: bool, saved: Mapping[str, Any]) -> None:
+    """That all entries of a parameter are there, or none: a step makes them together, and torch's raises KeyError without one.
+
+    To an optimizer that counts in its state anything there is state; to others, as SGD, what they know by name.
+    """
+    keys = [*bound.slots]
+    if counted and bound.count is not None:
+        keys = [STEP, *bound.vectors, *keys]
+    missing = [key for key in keys if saved.get(key) is None]
+    if missing and (len(missing) < len(keys) or (counted and saved)):
+        raise BindError(
+            f"optimizer state {', '.join(map(repr, missing))} of parameter {bound.name!r} is missing;"
+            " load a state_dict with it, or remove all state of the parameter, which then begins anew"
+        )
+
+
 def _check_count(name: str, value: Any) -> None:
     count = value if isinstance(value, (int, float)) else None
     if isinstance(value, torch.Tensor) and value.numel() == 1:
@@ -283,14 +300,10 @@ def _check_count(name: str, value: Any) -> None:
 
 
 def _check_numbers(bound: BoundParameter, saved: Mapping[str, Any]) -> None:
-    """That the numbers beside the count are there, where steps were taken: the first step makes them."""
+    """That the numbers beside the count are numbers."""
     for key in bound.vectors:
-        value = saved.get(key)
-        if value is None and float(saved[STEP]) > 0:
-            raise BindError(
-                f"optimizer state {key!r} of parameter {bound.name!r} is missing; load a state_dict with it, or clear the state"
-            )
-        if value is not None and not (isinstance(value, (int, float)) or _is_number(value)):
+        value = saved[key]
+        if not (isinstance(value, (int, float)) or _is_number(value)):
             raise BindError(
                 f"optimizer state {key!r} of parameter {bound.name!r}: expected a number, got {value!r}"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,31 +14,49 @@ from aicf_mlir.passes.average_weights import AVERAGE, COUNT
 
 
 class WeightAverage:
-    """The averages of one step; none without a decay. They begin as the parameters are when the step is traced."""
+    """The averages of one step; none without a decay.
+
+    Each belongs to a parameter, whatever that is called, and begins as the parameter is when a step that trains it is compiled.
+    """
 
     def __init__(self, decay: float | None = None):
         """Raises BindError for what is no decay."""
         self.decay = None if decay is None else real(decay, "ema")
         if self.decay is not None and not 0 <= self.decay < 1:
             raise BindError(f"ema must be a decay from 0 to below 1, as 0.999 is, got {decay!r}")
-        self._tensors: dict[str, torch.Tensor] = {}
+        self._count: torch.Tensor | None = None
+        self._kept: dict[str, tuple[torch.nn.Parameter, torch.Tensor]] = {}
+        """By name: the parameter and its average."""
 
-    def beside(self, traced: Traced, device: torch.device) -> Traced:
-        """`traced` with the averages among its buffers. BindError where the model has a tensor of such a name."""
+    def beside(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
+        """`traces` with the averages among their buffers. BindError where the model has a tensor of such a name.
+
+        What is kept stays as it is: these may come to nothing, and are taken over by `adopt`.
+        """
         if self.decay is None:
-            return traced
-        self._tensors.setdefault(COUNT, torch.zeros((), dtype=torch.int64, device=device))
-        own = {COUNT: self._tensors[COUNT]}
-        for name, parameter in traced.parameters.items():
-            if (key := AVERAGE + name) not in self._tensors:
-                self._tensors[key] = (
-                    parameter.detach().clone(memory_format=torch.contiguous_format).to(device)
-                )
-            own[key] = self._tensors[key]
-        for name in own:
-            if name in traced.buffers or name in traced.parameters:
-                raise BindError(f"the model has a tensor {name!r}, as a step with ema has; rename it")
-        return replace(traced, buffers={**traced.buffers, **own})
+            return list(traces)
+        count = torch.zeros((), dtype=torch.int64, device=device) if self._count is None else self._count
+        averages = {id(parameter): average for parameter, average in self._kept.values()}
+        found: list[Traced] = []
+        for traced in traces:
+            own = {COUNT: count}
+            for name, parameter in traced.parameters.items():
+                average = _average(parameter, averages.get(id(parameter)), device)
+                own[AVERAGE + name] = averages[id(parameter)] = average
+            for name in own:
+                if name in traced.buffers or name in traced.parameters:
+                    raise BindError(f"the model has a tensor {name!r}, as a step with ema has; rename it")
+            found.append(replace(traced, buffers={**traced.buffers, **own}))
+        return found
+
+    def adopt(self, traced: Traced) -> None:
+        """Keep the averages of a step that was built of `traced`, and no others."""
+        if self.decay is None:
+            return
+        self._count = traced.buffers[COUNT]
+        self._kept = {
+            name: (parameter, traced.buffers[AVERAGE + name]) for name, parameter in traced.parameters.items()
+        }
 
     @property
     def passes(self) -> Mapping[str, str]:
@@ -49,8 +67,11 @@ class WeightAverage:
         """A copy of the average of each parameter, by its name. BindError for a step without."""
         if self.decay is None:
             raise BindError("the step has no average of its parameters; compile with ema=0.999, say")
-        return {
-            name.removeprefix(AVERAGE): tensor.clone()
-            for name, tensor in self._tensors.items()
-            if name != COUNT
-        }
+        return {name: average.clone() for name, (_, average) in self._kept.items()}
+
+
+def _average(parameter: torch.Tensor, kept: torch.Tensor | None, device: torch.device) -> torch.Tensor:
+    """What is kept of a parameter, in the type that it has by now; the parameter where there is nothing of its shape."""
+    if kept is not None and kept.shape == parameter.shape:
+        return kept.to(parameter.dtype)
+    return parameter.detach().clone(memory_format=torch.contiguous_format).to(device)

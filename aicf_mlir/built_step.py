@@ -47,6 +47,7 @@ class BuiltStep:
         self._store = built.store
         self._session = built.store.session
         self._request = replace(self._request, groups=None, plan=built.plan_file)
+        self._request.average.adopt(built.traces[0])
         self._sizes = FurtherSizes(self._request.further_sizes, len(built.plans))
         self._structure = built.traces[0].structure
         self._optimizer_state = built.optimizer_state

@@ -110,6 +110,7 @@ def compile_train_step(
     changes no parameter and no optimizer state. `step.loss_scale` is the scale, `step.skipped` how many steps were skipped.
     `ema=0.999` keeps an exponential moving average of each parameter that the step trains, as torch.optim.swa_utils.AveragedModel
     with `get_ema_multi_avg_fn(0.999)` does behind each step: `step.ema` has copies of them by the names of the parameters.
+    `recompile()` keeps those of parameters that are still trained and no others; that of a new one begins as it is then.
 
     With `further_sizes=N` a batch that differs in leading sizes alone, as the last of an epoch does, is compiled when it comes.
     Up to N are kept beside those named here; the least recently used makes room.
@@ -260,7 +261,7 @@ class Request:
             wanted = self.shape_groups if groups is None else groups
             traces = [self.trace_group(batch, size, names) for batch, size in wanted]
         where = usable_device(self.device)
-        return [self.average.beside(self.scaling.beside(traced, where), where) for traced in traces]
+        return self.average.beside([self.scaling.beside(traced, where) for traced in traces], where)
 
     def trace_group(
         self, batch: Batch | None, size: int | None, host_values: Mapping[torch.Tensor, str]

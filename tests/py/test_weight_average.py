@@ -103,6 +103,126 @@ def test_what_the_step_does_not_train_has_no_average() -> None:
     assert list(step.ema) == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
+class Layers(nn.Module):
+    """Some layers, whose loss a step trains."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 17), nn.Linear(17, 8)
+        self.optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        self.to(device)
+        self.batch = to_device(regression(8), device)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        body, head = self.children()
+        return head(body(x).tanh())
+
+    def compiled(self) -> CompiledTrainStep:
+        """A step that has been taken thrice."""
+        step = compile_train_step(
+            self, self.optimizer, loss_fn=mse, example=self.batch, device=str(self.batch["x"].device), ema=0.9
+        )
+        for _ in range(3):
+            step.train_step(self.batch)
+        return step
+
+    def put(self, body: str, layer: nn.Module, head: str, last: nn.Module) -> None:
+        """Other layers or names, which the optimizer is given."""
+        del self.body, self.head
+        self.add_module(body, layer)
+        self.add_module(head, last)
+        self.optimizer.param_groups[0]["params"] = list(self.parameters())
+
+    def now(self) -> dict[str, torch.Tensor]:
+        return {name: p.detach().clone() for name, p in self.named_parameters()}
+
+
+def of(averages: dict[str, torch.Tensor], layer: str) -> dict[str, torch.Tensor]:
+    return {name: average for name, average in averages.items() if name.startswith(f"{layer}.")}
+
+
+def trains_on(step: CompiledTrainStep, model: Layers) -> None:
+    """Each average goes a tenth of the way to where its parameter is behind the next step."""
+    before = step.ema
+    step.train_step(model.batch)
+    expected = {name: before[name].lerp(p, 0.1) for name, p in model.now().items() if name in before}
+    torch.testing.assert_close(step.ema, expected)
+
+
+def test_frozen_it_is_gone_and_begins_anew(device: str) -> None:
+    model = Layers(device)
+    step = model.compiled()
+    kept = of(step.ema, "head")
+    model.body.requires_grad_(False)
+    step.recompile()
+    assert_same_bits(step.ema, kept)
+    trains_on(step, model)
+    kept = step.ema
+    model.body.requires_grad_(True)
+    step.recompile()
+    assert_same_bits(step.ema, {**of(model.now(), "body"), **kept})
+    trains_on(step, model)
+
+
+@pytest.mark.parametrize("width", [17, 5])
+def test_another_layer_of_the_same_name_begins_anew(width: int, device: str) -> None:
+    model = Layers(device)
+    step = model.compiled()
+    kept = of(step.ema, "head") if width == 17 else {}
+    head = model.head if width == 17 else nn.Linear(width, 8).to(device)
+    model.put("body", nn.Linear(8, width).to(device), "head", head)
+    step.recompile()
+    assert_same_bits(step.ema, {**model.now(), **kept})
+    trains_on(step, model)
+
+
+def test_the_same_parameter_keeps_it_under_another_name(device: str) -> None:
+    model = Layers(device)
+    step = model.compiled()
+    kept = step.ema
+    model.put("first", model.body, "second", model.head)
+    step.recompile()
+    names = {"body": "first", "head": "second"}
+    expected = {f"{names[n.split('.')[0]]}.{n.split('.')[1]}": average for n, average in kept.items()}
+    assert_same_bits(step.ema, expected)
+    trains_on(step, model)
+
+
+def test_what_cannot_be_compiled_leaves_them() -> None:
+    """The new layer has an average only once the step is compiled with it, and begins as it is then."""
+    model = Layers("cpu")
+    step = model.compiled()
+    kept = step.ema
+    model.put("body", nn.Linear(8, 17), "head", model.head)
+    model.register_buffer("ema", torch.ones(()))
+    forward = model.forward
+    model.forward = lambda x: forward(x) * model.get_buffer("ema")  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(BindError, match="the model has a tensor 'ema'"):
+        step.recompile()
+    assert_same_bits(step.ema, kept)
+    model.forward = forward  # pyright: ignore[reportAttributeAccessIssue]
+    nn.init.ones_(model.body.weight)
+    step.recompile()
+    assert_same_bits(step.ema, {**model.now(), **of(kept, "head")})
+
+
+def test_in_another_type_it_is_cast() -> None:
+    """A parameter whose elements are of another type by now is still the same."""
+    model, batch = nn.Linear(8, 8), regression(4)
+    step = compile_train_step(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), B=4, D=8, device="cpu", ema=0.9
+    )
+    step.train_step(batch)
+    step.train_step(batch)
+    kept = step.ema
+    model.double()
+    step.recompile()
+    assert_same_bits(step.ema, {name: average.double() for name, average in kept.items()})
+    step.train_step(to_dtype(batch, torch.float64))
+    expected = {name: kept[name].double().lerp(p.detach(), 0.1) for name, p in model.named_parameters()}
+    torch.testing.assert_close(step.ema, expected)
+
+
 def test_what_is_read_is_a_copy() -> None:
     step = compiled()
     for tensor in step.ema.values():

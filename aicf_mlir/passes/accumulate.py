@@ -19,6 +19,7 @@ from aicf_mlir.ir.signature import (
     STATUS,
     ArgumentIndex,
     Label,
+    argument_keys,
     argument_labels,
     result_labels,
     return_op,
@@ -26,7 +27,7 @@ from aicf_mlir.ir.signature import (
     steps,
 )
 from aicf_mlir.ir.tensor_op import element_type
-from aicf_mlir.passes.autodiff import refuse
+from aicf_mlir.passes.autodiff import SCALE, refuse
 
 MEANS = ("loss", "grad")
 """The roles of results of which the mean is returned."""
@@ -41,6 +42,9 @@ class AccumulatePass(ModulePass):
     numbers, the status) goes from one to the next; an output "y" becomes the outputs "y.0", "y.1", …. Sums are made in order
     as soon as a gradient is there, 16-bit numbers in f32, and the mean is rounded once: nothing of one micro-batch but its
     updates and sums is needed when the next one begins.
+
+    Of a scaled loss the scale is divided by the count instead, where the backward pass begins, so that its numbers are as large
+    as those of torch's `scaler.scale(loss / count).backward()`; the sum of its gradients is their mean then.
 
     Options:
       count: how many
@@ -65,12 +69,36 @@ class Accumulation:
     def __init__(self, function: func.FuncOp, count: int):
         self.function, self.count = function, count
         self.arguments, self.labels = list(function.args), argument_labels(function)
-        self.results = list(zip(return_op(function).operands, result_labels(function), strict=True))
+        self.results = self.returned()
         if not any(label.role == "grad" for _, label in self.results):
             where = function.sym_name.data
             refuse(function, f"@{where} has no gradients among its results; run autodiff first")
+        self.divided, keys = MEANS, argument_keys(function)
+        """The roles of results whose sums are divided."""
+        if count > 1 and ("buffer", SCALE) in keys:
+            self.divided = ("loss",)
+            self.divide(function.args[keys.index(("buffer", SCALE))])
+            self.results = self.returned()
         self.body = list(function.body.block.ops)[:-1]
         self.codes = max((op.codes[-1] for op in self.body if isinstance(op, nn.CheckOp)), default=0)
+
+    def returned(self) -> list[tuple[SSAValue, Label]]:
+        """The results of the function."""
+        return list(zip(return_op(self.function).operands, result_labels(self.function), strict=True))
+
+    def divide(self, scale: SSAValue) -> None:
+        """Begin the backward pass with a share of the scale, divided in the type of the loss, as torch divides it."""
+        readers = [op for op in self.function.body.block.ops if scale in op.operands]
+        if not readers:
+            return
+        begin, point = scale, InsertPoint.before(readers[0])
+        if all(value.type != scale.type for value, label in self.results if label.role == "loss"):
+            begin, point = readers[0].results[0], InsertPoint.after(readers[0])  # as autodiff has cast it
+        uses = list(begin.uses)
+        share = self.over_count(Emitter(point, readers[0].location), begin)
+        share.name_hint = f"{begin.name_hint or SCALE}.share"
+        for use in uses:
+            use.operation.operands[use.index] = share
 
     def write(self) -> None:
         """Repeat the body, and return means, what has been carried on, and the outputs of each."""
@@ -84,7 +112,8 @@ class Accumulation:
             for (value, label), so_far in zip(self.results, found, strict=True):
                 name, value = value.name_hint or "value", values.get(value, value)
                 if label.role in MEANS:
-                    so_far[:] = [self.added(so_far, value, name, is_last=number == self.count - 1)]
+                    is_last, is_divided = number == self.count - 1, label.role in self.divided
+                    so_far[:] = [self.added(so_far, value, name, is_last, is_divided=is_divided)]
                 elif label.role == "output":
                     so_far.append(value)
                 else:
@@ -135,7 +164,9 @@ class Accumulation:
             self.function.body.block.insert_op_before(again, end)
         return values
 
-    def added(self, so_far: Sequence[SSAValue], value: SSAValue, name: str, is_last: bool) -> SSAValue:
+    def added(
+        self, so_far: Sequence[SSAValue], value: SSAValue, name: str, is_last: bool, *, is_divided: bool
+    ) -> SSAValue:
         """The sum with one more value, emitted where that is made; behind the last the mean."""
         behind = InsertPoint.after(value.op) if isinstance(value, OpResult) else None
         emitter = Emitter(behind or InsertPoint.before(return_op(self.function)), location_of(value))
@@ -149,10 +180,16 @@ class Accumulation:
                 add.attributes[AT_ONCE] = UnitAttr()
         if not is_last:
             return total
-        count = emitter.emit(nn.ConstantOp(self.count, TensorType(element_type(total), [])))
-        mean = emitter.cast(emitter.emit(nn.DivOp(total, count)), element_type(value))
+        if is_divided:
+            total = self.over_count(emitter, total)
+        mean = emitter.cast(total, element_type(value))
         mean.name_hint = f"{name}.mean"
         return mean
+
+    def over_count(self, emitter: Emitter, value: SSAValue) -> SSAValue:
+        """A value over the number of micro-batches."""
+        count = emitter.emit(nn.ConstantOp(self.count, TensorType(element_type(value), [])))
+        return emitter.emit(nn.DivOp(value, count))
 
     def updated_by(self, label: Label) -> SSAValue:
         """The argument that a result takes the place of: one it updates, or the status."""

@@ -48,7 +48,8 @@ def run(name: str) -> None:
     torch.manual_seed(0)
     model = make().cuda()
     x = torch.randn(rows, next(model.parameters()).shape[1]).cuda()
-    batch = {"x": x, "t": torch.randn_like(model(x))}
+    with torch.no_grad():
+        batch = {"x": x, "t": torch.randn_like(model(x))}
     step = compile_train_step(
         model,
         torch.optim.Adam(model.parameters(), lr=1e-3),

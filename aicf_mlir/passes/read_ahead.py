@@ -1,7 +1,7 @@
 """Small products read weights, moments and older activations while the launch in front of them still runs.
 
 In a chain of short launches each waits for the one before, and then for memory. What the one before does not write is there
-already (`dialects/plan/ahead.py`), so a product that has a `panel` for it reads it in front of its wait, on GPUs that start a
+already (`dialects/plan/ahead.py`), so a product that has a panel for it reads it in front of its wait, on GPUs that start a
 kernel early.
 """
 
@@ -31,6 +31,8 @@ def read_ahead(program: ProgramOp) -> None:
     selection = Selection(program.parent_op(), program.target.data)
     slots, launches = program.slots, program.launches
     for number, launch in enumerate(launches):
+        if launch.schema is None or all(row.name != AHEAD for row in launch.schema.attrs):
+            continue
         kernel = selection.generated(use_of(launch, slots))
         if kernel is None or not (ahead := can_read_ahead(kernel) & settled(launches, number, slots)):
             continue

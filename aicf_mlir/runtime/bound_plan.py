@@ -90,6 +90,7 @@ class BoundPlan:
         Returns addresses and the tensors that own them, which must live until they are copied.
         """
         staged: list[torch.Tensor] = []
+        addresses: list[int] = []
         for name, shape, dtype, device in self._expected:
             tensor: Any = batch.get(name)
             if not isinstance(tensor, torch.Tensor):
@@ -103,18 +104,18 @@ class BoundPlan:
                         + (_shape_hint if tensor.shape != shape else "")
                     )
                 dense = _dense(name, tensor)
-                if (
-                    self._first <= (place := dense.data_ptr()) < self._end
-                    and place != self.inputs[name].data_ptr()
-                ):
+                address = dense.data_ptr()
+                if self._first <= address < self._end and address != self.inputs[name].data_ptr():
                     dense = dense.clone()  # another input, or a part of one, which may be written over first
+                    address = dense.data_ptr()
                 staged.append(dense)
+                addresses.append(address)
         if len(batch) != len(self._expected):
             unknown = ", ".join(repr(name) for name in batch if name not in self.inputs)
             raise BindError(
                 f"the batch has {unknown} besides what was compiled: expected {sorted(self.inputs)}"
             )
-        return tuple(tensor.data_ptr() for tensor in staged), staged
+        return tuple(addresses), staged
 
     def _missing(self, name: str, batch: Mapping[str, torch.Tensor]) -> str:
         if name in batch:

@@ -88,7 +88,7 @@ def can_read_ahead(kernel: Kernel) -> frozenset[int]:
 def check_ahead(kernel: Kernel) -> None:
     """SelectionError where an operand that shall be read ahead cannot be."""
     if late := sorted(set(kernel.ahead) - can_read_ahead(kernel)):
-        raise SelectionError(f"operand {late[0]} cannot be read ahead")
+        raise SelectionError(f"operand {late[0]} cannot be read ahead; leave it out of `ahead`")
 
 
 def _axes(kernel: Kernel) -> list[Axis]:

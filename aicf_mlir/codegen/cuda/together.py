@@ -65,7 +65,7 @@ def part_of(kernel: Kernel) -> Part | str:
     """The code of a kernel beside others; why it cannot be there."""
     header = ""
     if kernel.ahead and kernel.kind != "gemm_map":
-        return "only a product reads operands ahead"
+        return "only a product reads operands ahead; leave its operands out of `ahead`"
     match kernel.kind:
         case "gemm_map":
             if not is_panel(tile := gemm_maps.tile(kernel)):

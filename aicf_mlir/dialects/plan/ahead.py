@@ -60,5 +60,5 @@ def check_ahead(program: ProgramOp) -> None:
             refuse(
                 launch,
                 f"@{launch.symbol} reads operand {late[0]}, @{launch.reads[int(late[0])]}, ahead: a launch right before it may"
-                " still write that",
+                " still write that; leave it out of `ahead`",
             )

@@ -30,7 +30,7 @@ from aicf_mlir.codegen.product import Product
 from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, REDUCTIONS, Body, is_table, table_type
 
-GENERATOR = 11
+GENERATOR = 12
 """Counts up whenever the code of a kernel may change: ids and the cache depend on it."""
 
 MAPS = ("map", "gemm_map")

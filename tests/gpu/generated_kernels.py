@@ -1,6 +1,6 @@
 """Runs generated CUDA kernels and compares them with NumPy; a pack of them needs NumPy and a driver only.
 
-    python tests/gpu/generated_kernels.py [--seed S] [--count N] [--products N]      generates, compiles and runs
+    python tests/gpu/generated_kernels.py [--seed S] [--count N] [--products N] [--only WORD]    generates, compiles and runs
     python tests/gpu/generated_kernels.py --pack FILE                 generates and compiles, on any machine
     python tests/gpu/generated_kernels.py --run FILE                  runs what was packed
 
@@ -77,8 +77,8 @@ class Case:
     expected: list[NDArray[np.generic]]
 
 
-def generate_cases(seed: int, count: int, each: int, target: str) -> Iterator[Case]:
-    """Random kernels, those of models, special values; every `each`-th product."""
+def generate_cases(seed: int, count: int, each: int, target: str, word: str = "") -> Iterator[Case]:
+    """Random kernels, those of models, special values; every `each`-th product; of these whose name has `word`."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "py"))
     from concurrent.futures import ThreadPoolExecutor
     from itertools import chain, islice
@@ -144,9 +144,11 @@ def generate_cases(seed: int, count: int, each: int, target: str) -> Iterator[Ca
     if target == "sm_90":
         cases += chain_cases(seed, target=target)
     with ThreadPoolExecutor() as pool:
-        yield from pool.map(pack, cases)
+        yield from pool.map(pack, (case for case in cases if word in case.name))
         products = chain(tile_cases(target), other_cases(target), large_cases(target))
-        yield from pool.map(pack_product, islice(products, 0, None, each))
+        yield from pool.map(
+            pack_product, (case for case in islice(products, 0, None, each) if word in case.name)
+        )
 
 
 def write(cases: Iterator[Case], path: Path) -> None:
@@ -303,6 +305,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=40, help="random kernels of each kind (40)")
     parser.add_argument("--products", type=int, default=1, help="run every N-th product (1)")
+    parser.add_argument("--only", default="", metavar="WORD", help="those whose name has it")
     parser.add_argument(
         "--runs", type=int, default=20, help="eager runs of each, whose bits are compared (20)"
     )
@@ -311,13 +314,14 @@ def main() -> int:
     parser.add_argument("--run", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.pack:
-        write(generate_cases(options.seed, options.count, options.products, options.target), options.pack)
+        cases = generate_cases(options.seed, options.count, options.products, options.target, options.only)
+        write(cases, options.pack)
         return 0
     driver = Driver()
     cases = (
         read(options.run)
         if options.run
-        else generate_cases(options.seed, options.count, options.products, driver.target())
+        else generate_cases(options.seed, options.count, options.products, driver.target(), options.only)
     )
     arena = driver.allocate(1 << 26)
     checked, bad = 0, 0

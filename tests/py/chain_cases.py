@@ -16,6 +16,15 @@ from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir import formula as F
 
 STEP, WIDEST = 16, 128
+DIVIDED = (
+    (1001, [128] * 5, (3,)),
+    (1, [128] * 5, (3,)),
+    (17050, [128] * 5, (3,)),
+    (16896, [128] * 3, (0,)),
+    (640, [80, 128, 112], (1,)),
+    (2000, [128, 96, 48], (0,)),
+)
+"""Rows, widths, and the layers whose weights' gradients are more sums than a warpgroup holds."""
 
 
 def trained(
@@ -188,6 +197,9 @@ def chain_cases(seed: int = 0, count: int = 8, target: str = "sm_90") -> Iterato
         yield chain_case(
             f"f32 rounded {element}", trained(target, 500, [80, 128, 16], element, "f32", "f32"), 7
         )
+        for rows, widths, weights in DIVIDED:
+            kernel = trained(target, rows, widths, element, "f32", element, weights)
+            yield chain_case(f"warpgroups divide sums {rows} {widths} {element}", kernel, rows)
         yield chain_case(f"tanh {element}", with_tanh(target, 777, [16, 64, 32], element), 4)
         yield chain_case(f"mixed {element}", mixed(target, 1001, element), 5)
         for width in (64, 96):

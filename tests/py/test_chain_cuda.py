@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from chain_builder import ChainBuilder
 from chain_cases import chain_cases, mixed, trained, with_tanh
+from chain_walk import walked
 from drawn_chains import added_once, divided, turns
 from generated_cases import GeneratedCase
 
@@ -16,7 +17,7 @@ from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.chain import ChainKernel, Yield
 from aicf_mlir.codegen.cuda import generate, workspace
 from aicf_mlir.codegen.cuda.chain import reason
-from aicf_mlir.codegen.cuda.chain_plan import ChainPlan, strip_bytes
+from aicf_mlir.codegen.cuda.chain_plan import ChainPlan
 from aicf_mlir.codegen.cuda.chain_schedule import SHARED, plan_of
 from aicf_mlir.codegen.cuda.dependency import all_wait
 from aicf_mlir.codegen.kernel import Tensor
@@ -46,20 +47,25 @@ def test_the_text_of_a_chain_is_launched_as_its_plan_says(case: GeneratedCase) -
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_what_a_warp_has_at_once_lies_apart(case: GeneratedCase) -> None:
-    """Results on their way, strips of products over rows, and tiles: all of them, or those of each link."""
+def test_what_is_read_of_shared_memory_lies_there(case: GeneratedCase) -> None:
+    """Nothing is written over that is read later, or that an outer product still reads."""
     kernel = case.kernel
     assert isinstance(kernel, ChainKernel)
-    found = plan(kernel)
-    first_tile = min(fetch.place for fetch in found.fetches)
-    for value, place in found.slots:
-        columns = kernel.a.shape[1] if value < 0 else kernel.links[kernel.values[value][0]].n
-        assert place + strip_bytes(columns) <= first_tile
-    groups = [found.fetches] if found.alone else [found.fetches_of(f.link) for f in found.fetches]
-    for tiles in groups:
-        ends = [first_tile, *(tile.place + tile.bytes for tile in tiles)]
-        assert all(tile.place >= end for tile, end in zip(tiles, ends, strict=False))
-        assert ends[-1] <= found.strip
+    walk = walked(kernel, plan(kernel), generate(kernel).source)
+    assert not walk.faults
+    assert walk.lies and bool(walk.outer_products) == bool(kernel.outers)
+
+
+def test_a_strip_that_lies_where_another_is_still_read_is_found() -> None:
+    """By the walk, of a text that was changed."""
+    kernel = trained("sm_90", 1001, [128] * 5, "bf16", weights=(3,))
+    source = generate(kernel).source
+    early = "    aicf::chain::wait_products(d0);\n    __syncthreads();\n"
+    assert source.count(early) == 1
+    faults = walked(kernel, plan(kernel), source.replace(early, "")).faults
+    assert faults[0] == "y5 at 4096 while an outer product reads 4096 to 8192"
+    moved = source.replace("::write(strip + 8192, y0)", "::write(strip + 4096, y0)")
+    assert moved != source and walked(kernel, plan(kernel), moved).faults
 
 
 def test_tiles_of_links_take_turns_where_shared_memory_does_not_hold_all() -> None:
@@ -134,17 +140,15 @@ def test_gradients_of_weights_keep_what_they_take_in_shared_memory() -> None:
         5,
     )  # the activation of the second layer, the gradients of the third and the first
     assert [(outer.left, outer.right) for outer in kernel.outers] == [(first, None), (last, hidden)]
-    assert set(dict(found.slots)) == {-1, hidden, last, first}
-    assert len(set(dict(found.slots).values())) == 4
+    assert set(kernel.multiplied) == {hidden, last, first}
+    assert len({dict(found.places)[value] for value in (-1, hidden, last, first)}) == 4
     assert found.ready == (4, 2)
     assert found.by_products == (last, first)
     assert found.fetches[0].element == "f32"
     whole = plan(trained("sm_90", 256, [64] * 5, "bf16", "f32", "f32", range(4)))
-    places = dict(whole.slots)
-    gradients = sorted(set(places) - {-1, 0, 1, 2})
-    assert [places[value] for value in gradients[:2]] == [
-        places[value] for value in gradients[2:]
-    ]  # they take turns
+    places = dict(whole.places)
+    assert len(places) == 8
+    assert len(set(places.values())) == 6  # the last two gradients lie where the first products have read
 
 
 def _wide() -> ChainKernel:

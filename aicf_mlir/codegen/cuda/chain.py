@@ -5,17 +5,19 @@ from __future__ import annotations
 from aicf_mlir.codegen.chain import ChainKernel, Link
 from aicf_mlir.codegen.cuda.access import begin, head, parameters, pointer
 from aicf_mlir.codegen.cuda.chain_bodies import BodyWriter, result_of
+from aicf_mlir.codegen.cuda.chain_places import right_of
 from aicf_mlir.codegen.cuda.chain_plan import (
     ROWS,
     ChainPlan,
     Fetch,
     is_scalar,
+    outer_blocks,
     outer_registers,
     sum_registers,
 )
 from aicf_mlir.codegen.cuda.chain_products import format_of, outer_products, panels, product_name, products
-from aicf_mlir.codegen.cuda.chain_schedule import needs_pairs, plan_of
-from aicf_mlir.codegen.cuda.chain_sums import LANES, STRANDS, add_partial_sums, hand_on
+from aicf_mlir.codegen.cuda.chain_schedule import plan_of
+from aicf_mlir.codegen.cuda.chain_sums import LANES, STRANDS, add_partial_sums, block_of, hand_on
 from aicf_mlir.codegen.cuda.products import header_text
 from aicf_mlir.codegen.cuda.text import Text
 from aicf_mlir.codegen.kernel import Code, Phase
@@ -67,10 +69,11 @@ class ChainWriter:
 
     def __init__(self, kernel: ChainKernel, plan: ChainPlan, text: Text):
         self.kernel, self.plan, self.text = kernel, plan, text
-        self.ragged = kernel.rows % ROWS != 0
+        self.ragged = plan.ragged(kernel.rows)
         self.weights = dict(plan.weights)
         self.first_x = 1 + kernel.b_count
-        self.slots = dict(plan.slots)
+        self.places = dict(plan.places)
+        self.multiplies_a = any(outer.right is None for outer in kernel.outers)
         self.bodies = BodyWriter(kernel, plan, text)
 
     def write(self) -> None:
@@ -82,32 +85,39 @@ class ChainWriter:
             "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
             f"unsigned char* const strip = shared + {plan.strips} + warp * {plan.strip};",
             "const unsigned weights = aicf::chain::shared_address(shared);",
-            f"const unsigned strips = weights + {plan.strips} + warp / 4 * {4 * plan.strip};",
+            f"const unsigned strips = weights + {plan.strips}{'' if plan.divided else f' + warp / 4 * {4 * plan.strip}'};",
         )
         tiles = -(-self.kernel.rows // ROWS)
-        text.add(f"long long tile = warp / 4 * {plan.blocks}ll + blockIdx.x;")
+        # Warpgroups that divide the sums of outer products take as many tiles, a last one without rows where there is no more.
+        turn = "tile - warp / 4" if plan.divided else "tile"
+        if plan.divided:
+            text.add(f"long long tile = blockIdx.x * {plan.warpgroups}ll + warp / 4;")
+        else:
+            text.add(f"long long tile = warp / 4 * {plan.blocks}ll + blockIdx.x;")
         self._rows("tile", "")
         for fetch in plan.fetches if plan.alone else plan.fetches_of(-1):
-            self._fetch(fetch, "row0", "rows", f"tile < {tiles}")
+            self._fetch(fetch, "row0", "rows", f"{turn} < {tiles}")
         self._resident()
         for value, _ in plan.sums:
             owner, made = self.kernel.values[value]
-            count = sum_registers(made.element, self.kernel.links[owner].n, value in plan.by_products)
+            shares = plan.shares if value in plan.by_products else 0
+            count = sum_registers(made.element, self.kernel.links[owner].n, shares)
             text.add(f"float s{value}[{count}] = {{}};")
         for number, outer in enumerate(self.kernel.outers):
-            text.add(f"float d{number}[{outer_registers(outer.result)}] = {{}};")
+            text.add(f"float d{number}[{outer_registers(outer.result, plan.shares)}] = {{}};")
         step = plan.blocks * plan.warpgroups
-        with text.block(f"for (; tile < {tiles}; tile += {step})"):
+        with text.block(f"for (; {turn} < {tiles}; tile += {step})"):
             self._rows("tile", "")
             text.add(f"const long long next = tile + {step};")
             self._rows("next", "next_")
-            text.add(f"const bool more = next < {tiles};")
+            text.add(f"const bool more = {turn.replace('tile', 'next')} < {tiles};")
             self._tile()
         for number in range(len(self.kernel.outers)):
             text.add(f"aicf::chain::wait_products(d{number});")
         for value in plan.by_products:
             text.add(f"aicf::chain::wait_products(s{value});")
-        self._meet_as_often(tiles)
+        if self.kernel.outers and not plan.divided:
+            self._meet_as_often(tiles)
         hand_on(text, self.kernel, plan)
 
     def _meet_as_often(self, tiles: int) -> None:
@@ -116,8 +126,6 @@ class ChainWriter:
         The code needs it not, compute-sanitizer's racecheck does: behind barriers that some warps of a block have passed
         more often than others it reports races between accesses with a `__syncthreads` in the middle.
         """
-        if not self.kernel.outers:
-            return
         meetings = 1 + len(set(self.plan.ready))
         with self.text.block(f"if (tile - warp / 4 * {self.plan.blocks}ll < {tiles})"):
             self.text.add(f"for (int i = 0; i < {meetings}; ++i) aicf::chain::meet(warp / 4);")
@@ -204,16 +212,23 @@ class ChainWriter:
                 self._write_staged(value)
             text.add(f"aicf::chain::wait_products<{int(bool(behind))}>(z{number});")
             if number == 0 and kernel.outers:
-                text.add("aicf::chain::meet(warp / 4);")  # what the last tile's products read may be written
-                if -1 in self.slots:
+                if not self.plan.divided:
+                    text.add(
+                        "aicf::chain::meet(warp / 4);"
+                    )  # what the last tile's products read may be written
+                if self.multiplies_a:
                     self._stage_a()
             for flags in self.plan.flags:
                 if flags.link == number:
                     self.bodies.settle(flags)
             self._body(number, link)
+            if self.plan.divided:
+                self._finish(behind)
             under_way, behind = behind, [n for n, ready in enumerate(self.plan.ready) if ready == number]
             waiting = self._stage(number, link)
-            if behind:
+            if behind and self.plan.divided:
+                text.add("__syncthreads();")  # all strips are there
+            elif behind:
                 # What they read of all four warps may be written behind the barrier.
                 for other in under_way:
                     text.add(f"aicf::chain::wait_products(d{other});")
@@ -223,6 +238,15 @@ class ChainWriter:
         self._multiply_rows(behind)
         for value in waiting:
             self._write_staged(value)
+        if self.plan.divided:
+            self._finish(behind)
+
+    def _finish(self, numbers: list[int]) -> None:
+        """Wait until all warpgroups have multiplied what these outer products read: then it may be written."""
+        for number in numbers:
+            self.text.add(f"aicf::chain::wait_products(d{number});")
+        if numbers:
+            self.text.add("__syncthreads();")
 
     def _read_a(self) -> None:
         """The left matrix of the first link, rounded, to registers."""
@@ -243,16 +267,16 @@ class ChainWriter:
                 with text.each("i", 4):
                     text.add("a[4 * s + i] = quad[i];")
         self._used(-1)
-        if -1 not in self.slots and kernel.a_rounded is not None:
+        if not self.multiplies_a and kernel.a_rounded is not None:
             self._stage_a()
 
     def _stage_a(self) -> None:
         """The left matrix of the first link to shared memory, and from there to memory where that is wanted."""
         text, kernel = self.text, self.kernel
-        columns, place = kernel.links[0].k, self.slots.get(-1, 0)
+        columns, place = kernel.links[0].k, self.places[-1]
         strip = f"aicf::chain::Strip<{columns}>"
         text.add(f"{strip}::write(strip + {place}, a);")
-        if -1 in self.slots:
+        if self.multiplies_a:
             text.add("aicf::chain::show_products();")
         if kernel.a_rounded is not None:
             text.add("__syncwarp();")
@@ -274,35 +298,38 @@ class ChainWriter:
         text, kernel, plan = self.text, self.kernel, self.plan
         lefts = [outer.left for outer in kernel.outers]
         text.add("aicf::chain::begin_products();")
-        with text.each("w", 4):
+        with text.each("w", 4 * plan.shares):
             text.add(f"const unsigned rows16 = strips + w * {plan.strip};")
             for number in numbers:
                 outer = kernel.outers[number]
-                n, k = outer.result.shape
-                right = self.slots[-1 if outer.right is None else outer.right]
-                for block in range(-(-n // 64)):
-                    left = (
-                        f"aicf::chain::describe_strip<2048>(rows16 + {self.slots[outer.left] + 2048 * block})"
-                    )
+                k = outer.result.shape[1]
+                right = self.places[right_of(outer)]
+                for share in range(outer_blocks(outer.result) // plan.shares):
+                    left = f"aicf::chain::describe_strip<2048>(rows16 + {self._block(outer.left, share)})"
                     text.add(
-                        f"outer_{k}(d{number} + {block * k // 2}, {left}, "
+                        f"outer_{k}(d{number} + {share * k // 2}, {left}, "
                         f"aicf::chain::describe_strip<2048>(rows16 + {right}));"
                     )
                     if outer.left in plan.by_products and number == lefts.index(outer.left):
                         ones = f"aicf::chain::describe_constant(weights + {plan.ones})"
-                        text.add(f"outer_8(s{outer.left} + {4 * block}, {left}, {ones});")
+                        text.add(f"outer_8(s{outer.left} + {4 * share}, {left}, {ones});")
         text.add("aicf::chain::commit_products();")
+
+    def _block(self, value: int, share: int) -> str:
+        """Where the 64 columns of a strip begin that are the `share`th of this warpgroup."""
+        if self.plan.divided:
+            return f"{self.places[value]} + 2048 * {block_of(str(share), self.plan)}"
+        return str(self.places[value] + 2048 * share)
 
     def _stage(self, number: int, link: Link) -> list[int]:
         """Bring values of a link to shared memory; the last one has yet to be written from there."""
         first = self.kernel.first_value(number)
         own = range(first, first + len(link.yields))
-        staged = [value for value in own if value in self.slots or needs_pairs(self.kernel, value)]
+        staged = [value for value in own if value in self.places]
         leaving = [value for value in staged if self._leaves(value)]
         for value in staged:
-            place = self.slots.get(value, 0)
-            self.text.add(f"aicf::chain::Strip<{link.n}>::write(strip + {place}, y{value});")
-            if value in self.slots:
+            self.text.add(f"aicf::chain::Strip<{link.n}>::write(strip + {self.places[value]}, y{value});")
+            if value in self.kernel.multiplied:
                 self.text.add("aicf::chain::show_products();")
             self.text.add("__syncwarp();")
             if value in leaving[:-1]:
@@ -320,7 +347,7 @@ class ChainWriter:
         owner, made = kernel.values[value]
         n = kernel.links[owner].n
         strip = f"aicf::chain::Strip<{n}>"
-        head = f"{strip}::each(strip + {self.slots.get(value, 0)}, rows, [&](const uint4& chunk, int offset)"
+        head = f"{strip}::each(strip + {self.places[value]}, rows, [&](const uint4& chunk, int offset)"
         with self.text.block(head, "});"):
             if made.wide is not None:
                 self.text.add(f"{strip}::put({result_of(kernel, value)} + row0 * {n}, chunk, offset);")

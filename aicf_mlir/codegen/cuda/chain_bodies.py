@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from aicf_mlir.codegen.chain import ChainKernel, Link, Yield
 from aicf_mlir.codegen.cuda.access import pointer
-from aicf_mlir.codegen.cuda.chain_plan import ROWS, ChainPlan, Fetch, Flags, is_scalar
+from aicf_mlir.codegen.cuda.chain_plan import ChainPlan, Fetch, Flags, is_scalar
 from aicf_mlir.codegen.cuda.chain_products import format_of
 from aicf_mlir.codegen.cuda.chain_schedule import words
 from aicf_mlir.codegen.cuda.text import Scope, Text
@@ -20,7 +20,7 @@ class BodyWriter:
 
     def __init__(self, kernel: ChainKernel, plan: ChainPlan, text: Text):
         self.kernel, self.plan, self.text = kernel, plan, text
-        self.ragged = kernel.rows % ROWS != 0
+        self.ragged = plan.ragged(kernel.rows)
         self.vectors = dict(plan.vectors)
         self.first_x = 1 + kernel.b_count
 

@@ -1,7 +1,8 @@
 """How a chain is cut for CUDA: who has which rows, what lies in shared memory, what stays in registers.
 
 A warpgroup takes 64 rows at a time through all links; blocks stay, and take every so many tiles. Weights and vectors are
-brought to shared memory once, tiles of operands one tile ahead.
+brought to shared memory once, tiles of operands one tile ahead. Of an outer product either each warpgroup has all sums, over
+its own rows; or the warpgroups of a block divide the sums, and each has some of them over the rows of all.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from aicf_mlir.ir.body import COMPUTE
 
 ROWS = 64
 """Of a tile."""
-PANEL = 1024
-"""Bytes to which weights are aligned."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class ChainPlan:
     alone: bool
     """Whether each fetch has memory of its own; else those of different links have the same, one link behind the other."""
     strips: int
-    """Where the memory of the first warp begins; results on their way to memory come first there."""
+    """Where the memory of the first warp begins."""
     strip: int
     """Bytes of each warp."""
     flags: tuple[Flags, ...]
@@ -86,10 +85,18 @@ class ChainPlan:
         """Of a block."""
         return 128 * self.warpgroups
 
+    @property
+    def shares(self) -> int:
+        """Into how many parts the sums of an outer product are divided."""
+        return self.warpgroups if self.divided else 1
+
     summed: int = 0
     """Columns of all sums, and elements of all outer products."""
-    slots: tuple[tuple[int, int], ...] = ()
-    """For each value that an outer product takes, its number and where the warp has its strip; -1 is a."""
+    places: tuple[tuple[int, int], ...] = ()
+    """For each value that is brought to shared memory, its number and where the warp has its strip; -1 is a."""
+    divided: bool = False
+    """Whether the warpgroups of a block divide the sums of outer products, 64 rows of the result each at a time. They take
+    tiles side by side then, and as many."""
     ready: tuple[int, ...] = ()
     """For each outer product, the link behind whose body it starts."""
     outer_starts: tuple[int, ...] = ()
@@ -98,6 +105,10 @@ class ChainPlan:
     """Values whose column sum is a product with ones, started with the first outer product that has them on its left."""
     ones: int = 0
     """Where these lie in shared memory."""
+
+    def ragged(self, rows: int) -> bool:
+        """Whether there are tiles that have not all their rows."""
+        return rows % (ROWS * self.warpgroups if self.divided else ROWS) != 0
 
     def fetches_of(self, link: int) -> list[Fetch]:
         """The tiles that the body of a link takes."""
@@ -124,18 +135,26 @@ def wide_strip_bytes(columns: int) -> int:
     return 16 * (4 * columns + (0 if columns % 32 == 0 else 32))
 
 
-def sum_registers(element: str, columns: int, by_products: bool = False) -> int:
-    """Of a column sum: a chunk of eight neighbours, what `Fold` leaves to a lane, or what a product with ones gives."""
+def sum_registers(element: str, columns: int, by_products: int = 0) -> int:
+    """Of a column sum: a chunk of eight neighbours, what `Fold` leaves to a lane, or what a product with ones gives.
+
+    `by_products`: the shares of that product, 0 where there is none.
+    """
     if by_products:
-        return 4 * -(-columns // 64)
+        return 4 * (-(-columns // 64) // by_products)
     blocks = columns // 8
     halvings = 3 if blocks % 8 == 0 else 2 if blocks % 4 == 0 else 1
     return 8 if element in NARROW else columns // 4 >> halvings
 
 
-def outer_registers(result: Tensor) -> int:
+def outer_blocks(result: Tensor) -> int:
+    """How many times 64 rows the result of an outer product has."""
+    return -(-result.shape[0] // 64)
+
+
+def outer_registers(result: Tensor, shares: int) -> int:
     """Of the sums of an outer product."""
-    return -(-result.shape[0] // 64) * result.shape[1] // 2
+    return outer_blocks(result) // shares * result.shape[1] // 2
 
 
 def is_scalar(tensor: Tensor) -> bool:

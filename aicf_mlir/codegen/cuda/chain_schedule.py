@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
-from aicf_mlir.codegen.chain import ChainKernel, Outer
+from aicf_mlir.codegen.chain import ChainKernel
+from aicf_mlir.codegen.cuda.chain_places import lay_out, panels, ready
 from aicf_mlir.codegen.cuda.chain_plan import (
-    PANEL,
     ROWS,
     ChainPlan,
     Fetch,
@@ -15,8 +16,8 @@ from aicf_mlir.codegen.cuda.chain_plan import (
     is_scalar,
     is_tile,
     is_vector,
+    outer_blocks,
     outer_registers,
-    strip_bytes,
     sum_registers,
 )
 from aicf_mlir.dtypes import NARROW
@@ -55,22 +56,18 @@ def flags_of(body: Body, argument: int) -> tuple[int, ...] | None:
     return tuple(sorted(found)) if used and found <= inner else None
 
 
-def needs_pairs(kernel: ChainKernel, value: int) -> bool:
-    """Whether a value goes through shared memory on its way out."""
-    made = kernel.values[value][1]
-    return made.element in NARROW and (made.wide is not None or made.column_sum is not None)
-
-
 @cache
 def plan_of(kernel: ChainKernel) -> ChainPlan | str:
     """The schedule, or why there is none."""
     if fault := next(_faults(kernel), ""):
         return fault
     fault = "needs more registers than there are"
-    for warpgroups in REGISTERS:
-        if _registers(kernel) <= REGISTERS[warpgroups]:
+    for warpgroups, divided in ((groups, divided) for groups in REGISTERS for divided in (False, True)):
+        if divided and not can_divide(kernel, warpgroups):
+            continue
+        if _registers(kernel, warpgroups if divided else 1) <= REGISTERS[warpgroups]:
             for alone in (True, False):
-                plan = _lay_out(kernel, warpgroups, alone)
+                plan = _lay_out(kernel, warpgroups, alone, divided)
                 if plan.shared <= SHARED:
                     return plan
             fault = f"its weights and tiles need {plan.shared} bytes of shared memory, there are {SHARED}"
@@ -124,8 +121,8 @@ def words(kernel: ChainKernel, flags: Flags) -> int:
     return -(-kernel.links[flags.link].n // 64)
 
 
-def _registers(kernel: ChainKernel) -> int:
-    """Of a thread, about."""
+def _registers(kernel: ChainKernel, shares: int) -> int:
+    """Of a thread, about, where the sums of outer products are divided so."""
     flags, kept = _flags(kernel)
 
     def size(value: int) -> int:
@@ -134,23 +131,23 @@ def _registers(kernel: ChainKernel) -> int:
 
     by_products = {outer.left for outer in kernel.outers}
     sums = sum(
-        sum_registers(made.element, kernel.links[link].n, number in by_products)
+        sum_registers(made.element, kernel.links[link].n, shares if number in by_products else 0)
         for number, (link, made) in enumerate(kernel.values)
         if made.column_sum is not None
     )
-    sums += sum(outer_registers(outer.result) for outer in kernel.outers)
+    sums += sum(outer_registers(outer.result, shares) for outer in kernel.outers)
     widest = max(link.n // 2 + max(link.k, link.n) // 4 for link in kernel.links)
     bits = sum(words(kernel, f) * len(f.lines) for f in flags)
     return widest + sum(map(size, kept)) + bits + sums + OTHER_REGISTERS
 
 
-def _lay_out(kernel: ChainKernel, warpgroups: int, alone: bool) -> ChainPlan:
+def _lay_out(kernel: ChainKernel, warpgroups: int, alone: bool, divided: bool) -> ChainPlan:
     used = 0
     weights: list[tuple[int, int]] = []
     for number, link in enumerate(kernel.links):
         if link.same_b == number:
             weights.append((number, used))
-            used += _panels(-(-link.b.shape[1] // 64) * link.b.shape[0] * 128)
+            used += panels(-(-link.b.shape[1] // 64) * link.b.shape[0] * 128)
     first = 1 + kernel.b_count
     vectors: list[tuple[int, int]] = []
     for number, tensor in enumerate(kernel.xs):
@@ -159,17 +156,10 @@ def _lay_out(kernel: ChainKernel, warpgroups: int, alone: bool) -> ChainPlan:
             used += 4 * tensor.shape[1]
     by_products = tuple(sorted({outer.left for outer in kernel.outers if summed_by(kernel, outer.left)}))
     ones = used
-    used = _panels(used + (256 if by_products else 0))
-    slots, strip = _slots(kernel)
-    fetches: list[Fetch] = []
-    place = end = strip
-    for fetch in _fetches(kernel):
-        if not alone and fetches and fetches[-1].link != fetch.link:
-            place = strip
-        fetches.append(Fetch(fetch.operand, fetch.link, fetch.columns, fetch.element, place))
-        place += _panels(fetch.bytes)
-        end = max(end, place)
-    strip = end
+    used = panels(used + (256 if by_products else 0))
+    fetches = list(_fetches(kernel))
+    places, staged, strip = lay_out(kernel, fetches, alone, divided)
+    fetches = [replace(fetch, place=place) for fetch, place in zip(fetches, places, strict=True)]
     sums: list[tuple[int, int]] = []
     summed = scratch = 0
     warps = 4 * warpgroups
@@ -184,11 +174,11 @@ def _lay_out(kernel: ChainKernel, warpgroups: int, alone: bool) -> ChainPlan:
         starts.append(summed)
         count = outer.result.shape[0] * outer.result.shape[1]
         summed += count
-        scratch = max(scratch, 4 * count * (warpgroups - 1))
+        scratch = max(scratch, 0 if divided else 4 * count * (warpgroups - 1))
     flags, kept = _flags(kernel)
     return ChainPlan(
         warpgroups,
-        min(BLOCKS, -(-kernel.rows // ROWS)),
+        min(BLOCKS, -(-kernel.rows // (ROWS * warpgroups if divided else ROWS))),
         tuple(weights),
         tuple(vectors),
         tuple(fetches),
@@ -200,17 +190,13 @@ def _lay_out(kernel: ChainKernel, warpgroups: int, alone: bool) -> ChainPlan:
         tuple(sums),
         max(used + warps * strip, scratch),
         summed,
-        tuple(slots.items()),
-        tuple(_ready(kernel, outer) for outer in kernel.outers),
+        tuple(staged.items()),
+        divided,
+        tuple(ready(kernel, outer) for outer in kernel.outers),
         tuple(starts),
         by_products,
         ones,
     )
-
-
-def _panels(size: int) -> int:
-    """Bytes up to where the next panel may begin."""
-    return -(-size // PANEL) * PANEL
 
 
 def summed_by(kernel: ChainKernel, value: int) -> bool:
@@ -218,51 +204,11 @@ def summed_by(kernel: ChainKernel, value: int) -> bool:
     return kernel.values[value][1].column_sum is not None
 
 
-def _link_of(kernel: ChainKernel, value: int | None) -> int:
-    return -1 if value is None or value < 0 else kernel.values[value][0]
-
-
-def _ready(kernel: ChainKernel, outer: Outer) -> int:
-    return max(_link_of(kernel, outer.left), _link_of(kernel, outer.right))
-
-
-def _slots(kernel: ChainKernel) -> tuple[dict[int, int], int]:
-    """Where a warp has the strips of what outer products take, and where they end; staged values come first.
-
-    A value that is no longer needed behind the link after its own takes turns with the next such one.
-    """
-    taken = set(kernel.multiplied)
-    if any(outer.right is None for outer in kernel.outers):
-        taken.add(-1)
-    width = {v: kernel.links[0].k if v < 0 else kernel.links[kernel.values[v][0]].n for v in taken}
-    staged = [
-        kernel.links[owner].n
-        for number, (owner, _) in enumerate(kernel.values)
-        if needs_pairs(kernel, number) and number not in taken
-    ]
-    if kernel.a_rounded is not None and -1 not in taken:
-        staged.append(kernel.links[0].k)
-    used = max(map(strip_bytes, staged), default=0)
-    brief = [
-        value
-        for value in sorted(kernel.multiplied)
-        if all(
-            _ready(kernel, outer) == _link_of(kernel, value)
-            for outer in kernel.outers
-            if value in (outer.left, outer.right)
-        )
-    ]
-    if len({kernel.values[value][0] for value in brief}) < len(brief):
-        brief = []
-    slots: dict[int, int] = {}
-    turn = max((strip_bytes(width[value]) for value in brief), default=0)
-    for number, value in enumerate(brief):
-        slots[value] = used + number % 2 * turn
-    used += turn * min(len(brief), 2)
-    for value in sorted(taken - set(brief)):
-        slots[value] = used
-        used += strip_bytes(width[value])
-    return slots, used
+def can_divide(kernel: ChainKernel, warpgroups: int) -> bool:
+    """Whether each warpgroup of a block can have as many sums of every outer product."""
+    return bool(kernel.outers) and all(
+        outer_blocks(outer.result) % warpgroups == 0 for outer in kernel.outers
+    )
 
 
 def _fetches(kernel: ChainKernel) -> Iterator[Fetch]:

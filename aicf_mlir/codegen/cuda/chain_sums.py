@@ -24,11 +24,13 @@ def hand_on(text: Text, kernel: ChainKernel, plan: ChainPlan) -> None:
         n = kernel.links[owner].n
         text.add("__syncthreads();")
         if value in plan.by_products:
-            slots = plan.warpgroups
-            with text.each("i", 2 * -(-n // 64)):
-                text.add("const int column = i / 2 * 64 + warp % 4 * 16 + i % 2 * 8 + lane / 4;")
+            slots = plan.warpgroups // plan.shares
+            mine = "" if plan.divided else f"warp / 4 * {n} + "
+            with text.each("i", 2 * -(-n // 64) // plan.shares):
+                block = block_of("i / 2", plan)
+                text.add(f"const int column = {block} * 64 + warp % 4 * 16 + i % 2 * 8 + lane / 4;")
                 inside = f" && column < {n}" if n % 64 else ""
-                text.add(f"if (lane % 4 == 0{inside}) slots[warp / 4 * {n} + column] = s{value}[2 * i];")
+                text.add(f"if (lane % 4 == 0{inside}) slots[{mine}column] = s{value}[2 * i];")
         elif made.element in NARROW:
             strip, down = f"aicf::chain::Strip<{n}>", 256 // n
             slots = 4 * plan.warpgroups * down
@@ -51,17 +53,28 @@ def hand_on(text: Text, kernel: ChainKernel, plan: ChainPlan) -> None:
         _hand_on_outer(text, plan, number, outer)
 
 
+def block_of(share: str, plan: ChainPlan) -> str:
+    """Which 64 rows of an outer product are the `share`th of a warpgroup."""
+    return f"({share} * {plan.shares} + warp / 4)" if plan.divided else share
+
+
 def _hand_on_outer(text: Text, plan: ChainPlan, number: int, outer: Outer) -> None:
     """Add an outer product's sums of all warpgroups, the first one's first, and write them."""
     n, k = outer.result.shape
+    start = f"static_cast<float*>(workspace) + blockIdx.x * {plan.summed} + {plan.outer_starts[number]}"
+    write = f"*reinterpret_cast<float2*>({start} + at) = make_float2(d{number}[2 * i], d{number}[2 * i + 1]);"
 
     def each(work: str) -> None:
-        with text.each("i", outer_registers(outer.result) // 2):
-            text.add(f"const int row = i / {k // 4} * 64 + warp % 4 * 16 + i % 2 * 8 + lane / 4;")
+        with text.each("i", outer_registers(outer.result, plan.shares) // 2):
+            block = block_of(f"i / {k // 4}", plan)
+            text.add(f"const int row = {block} * 64 + warp % 4 * 16 + i % 2 * 8 + lane / 4;")
             text.add(f"const int at = row * {k} + i % {k // 4} / 2 * 8 + lane % 4 * 2;")
             with text.block(f"if (row < {n})" if n % 64 else ""):
                 text.add(work)
 
+    if plan.divided:
+        each(write)
+        return
     for group in range(1, plan.warpgroups):
         place = f"slots + {(group - 1) * n * k} + at"
         text.add("__syncthreads();" if group == 1 else "")
@@ -74,10 +87,7 @@ def _hand_on_outer(text: Text, plan: ChainPlan, number: int, outer: Outer) -> No
         for group in range(1, plan.warpgroups):
             place = f"slots[{(group - 1) * n * k} + at"
             each(f"d{number}[2 * i] += {place}], d{number}[2 * i + 1] += {place} + 1];")
-        start = f"static_cast<float*>(workspace) + blockIdx.x * {plan.summed} + {plan.outer_starts[number]}"
-        each(
-            f"*reinterpret_cast<float2*>({start} + at) = make_float2(d{number}[2 * i], d{number}[2 * i + 1]);"
-        )
+        each(write)
 
 
 def add_partial_sums(text: Text, kernel: ChainKernel, plan: ChainPlan) -> None:

@@ -64,16 +64,19 @@ def fuse_chain(
 
 
 def plans(chain: Chain) -> Iterator[ChainPlan]:
-    """What may be written of a chain, the best first: all products over rows beside it, or those of its beginning, or none.
+    """What may be written of a chain, the best first: as many products over rows beside it as there are, the first or the
+    last of them, those first that leave the fewest rows to be read and written; or none.
 
-    Those of the beginning are last in a text; with them neither the rows of a nor their gradients are read again. A cast of
-    the batch that something else reads too stays outside: it is made once where the batch is loaded (keep_copies.py).
+    A cast of the batch that something else reads too stays outside: it is made once where the batch is loaded
+    (keep_copies.py).
     """
+    outers = chain.over_rows
+    runs = [outers[first:] for first in range(len(outers))] + [
+        outers[:last] for last in range(1, len(outers))
+    ]
     for casts in (True, False) if chain.cast is not None else (False,):
-        found = [
-            ChainPlan(chain, chain.over_rows[first:], casts, keep=True)
-            for first in range(len(chain.over_rows))
-        ]
+        found = [ChainPlan(chain, run, casts, keep=True) for run in runs]
+        found.sort(key=lambda plan: (-len(plan.over_rows), plan.traffic))
         found += [ChainPlan(chain, (), casts, keep) for keep in (True, False)]
         yield from (plan for plan in found if not (plan.writes_a and isinstance(plan.a, BlockArgument)))
 

@@ -17,6 +17,7 @@ from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, dense_strides
 from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, Uses
+from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.chains.grow import Chain, ChainLink, OverRows, Sum
 from aicf_mlir.passes.fuse.epilogue import readers_of
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, resolve
@@ -211,6 +212,19 @@ class ChainPlan:
     def writes_a(self) -> bool:
         """Whether somebody else reads a as it is rounded here."""
         return self.a is not self.rounded and any(op not in self.ops for op in readers_of(self.rounded))
+
+    @property
+    def traffic(self) -> int:
+        """Columns of 16 bits that it writes, and that products over rows outside of it read."""
+        wide = {"f32": 2}
+        written = sum(
+            wide.get(value.element, 1) * link.shape[1]
+            for planned, link in zip(self.links, self.chain.links, strict=True)
+            for value in planned.values
+            if value.write
+        )
+        outside = [outer for outer in self.chain.over_rows if outer not in self.over_rows]
+        return written + sum(sum(shape_of(outer.product.results[0])) for outer in outside)
 
     @property
     def outers(self) -> list[OuterText]:

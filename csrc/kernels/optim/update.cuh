@@ -15,6 +15,8 @@
 namespace aicf::cuda {
 
 constexpr int kUpdateThreads = 256;
+// Blocks of f32 that a multiprocessor holds: 40 registers a thread. With four, memory waits for addresses.
+constexpr int kUpdateBlocks = 6;
 
 // STATES: p, g and the optimizer's own. All of them but g have a new value, which may be the same memory.
 template <int STATES, int SCALARS>
@@ -78,7 +80,7 @@ __device__ __forceinline__ void store(void* tensor, int64_t first, int count, bo
 // updates as many neighbours as 16 bytes hold. MIXED: each g is of f32, f16 or bf16, and p may be copied, as
 // its tensor says, and T is float.
 template <class Method, class T, bool MIXED, int CAPACITY>
-__global__ void __launch_bounds__(kUpdateThreads)
+__global__ void __launch_bounds__(kUpdateThreads, std::is_same_v<T, float> ? kUpdateBlocks : 1)
     update_kernel(const __grid_constant__ UpdateTable<Method::kStates, Method::kScalars, CAPACITY> table,
                   const __grid_constant__ Method method, const int64_t* unless) {
   dependency_wait();
@@ -95,7 +97,9 @@ __global__ void __launch_bounds__(kUpdateThreads)
   const int count = left <= 0 ? 0 : left < kWide ? static_cast<int>(left) : kWide;
   const bool wide = tensor.aligned && count == kWide;
 
-  // The loads are on their way while the first thread makes the rule.
+  // In front of the loads: what is combined in f64 has as many registers as what is loaded, and they take
+  // turns.
+  if (threadIdx.x == 0) new (shared) Rule(method.template make_rule<C>(tensor.scalars));
   Vec<T, kWide> values[kStates];
   [[maybe_unused]] Vec<uint16_t, kWide> halves;  // g of f16 or bf16; widened behind the barrier
   const bool is_half = MIXED && tensor.gradient != DType::F32;
@@ -106,7 +110,6 @@ __global__ void __launch_bounds__(kUpdateThreads)
     else
       values[s] = load<T, kWide>(tensor.old_values[s], first, count, wide);
   }
-  if (threadIdx.x == 0) new (shared) Rule(method.template make_rule<C>(tensor.scalars));
   __syncthreads();
   const Rule rule = *reinterpret_cast<const Rule*>(shared);
   if constexpr (MIXED) {

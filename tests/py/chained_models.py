@@ -100,6 +100,7 @@ CASES: dict[str, Case] = {
     "outputs": Case((5,), loss=told),
     "three dimensions": Case((5,), batch=lambda: long(regression(ROWS, 16))),
     "shared": Case((5,), Shared),
+    "of 128 columns": Case((7,), lambda: mlp(*[128] * 5), batch=lambda: regression(ROWS, 128)),
     "softmax between": Case((3, 6, 2), Looking),
     "scaled": Case((5,), options={"loss_scale": "dynamic"}),
     "checked": Case((5,), options={"check_finite": True, "clip_grad_norm": 0.5, "keep_gradients": True}),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from chained_models import CASES, ROWS, Case, chained
 from edited_plans import Trained
-from models import mlp
+from models import mlp, regression
 from precise_training import assert_near
 from programs import step_function
 from random_chains import random_chain
@@ -97,6 +97,22 @@ def test_a_long_chain_is_divided() -> None:
     """There are 30 products forward, and 29 backward."""
     deep = Case((MOST_LINKS, MOST_LINKS, 59 - 2 * MOST_LINKS), lambda: mlp(*[16] * 31))
     assert lengths(chained(deep.trained("bf16").plan("lowered"))["fused"]) == deep.chains
+
+
+def behind(case: Case, target: str) -> list[str]:
+    """The products over rows beside the one chain of a step."""
+    module = chained(case.trained("bf16").plan("lowered"), target=target)["fused"]
+    (op,) = (op for op in module.walk() if isinstance(op, kernel.ChainOp))
+    return list(map(str, op.attrs.get("behind", ())))
+
+
+def test_the_products_over_rows_that_fit_leave_the_fewest_bytes_to_be_moved() -> None:
+    """All of them on the CPU. Of 128 columns there is room for one: the last layer's, whose sides nobody else reads; of 96 the
+    first layer's, with which the batch is rounded where it is read."""
+    assert behind(CASES["of 128 columns"], "cpu") == ["y3.T y2", "y5.T y1", "y6.T y0", "y7.T a"]
+    assert behind(CASES["of 128 columns"], "sm_90") == ["y3.T y2"]
+    of_96 = Case((7,), lambda: mlp(*[96] * 5), batch=lambda: regression(ROWS, 96))
+    assert behind(of_96, "sm_90") == ["y7.T a"]
 
 
 @pytest.mark.nvrtc

@@ -97,8 +97,7 @@ __global__ void __launch_bounds__(kUpdateThreads, std::is_same_v<T, float> ? kUp
   const int count = left <= 0 ? 0 : left < kWide ? static_cast<int>(left) : kWide;
   const bool wide = tensor.aligned && count == kWide;
 
-  // In front of the loads: what is combined in f64 has as many registers as what is loaded, and they take
-  // turns.
+  // In front of the loads: what is combined in f64 takes as many registers as what is loaded.
   if (threadIdx.x == 0) new (shared) Rule(method.template make_rule<C>(tensor.scalars));
   Vec<T, kWide> values[kStates];
   [[maybe_unused]] Vec<uint16_t, kWide> halves;  // g of f16 or bf16; widened behind the barrier

@@ -64,8 +64,8 @@ def fuse_chain(
 
 
 def plans(chain: Chain) -> Iterator[ChainPlan]:
-    """What may be written of a chain, the best first: as many products over rows beside it as there are, the first or the
-    last of them, those first that leave the fewest rows to be read and written; or none.
+    """What may be written of a chain, what moves the fewest bytes first: with all products over rows beside it, with the first
+    or the last of them, or with none.
 
     A cast of the batch that something else reads too stays outside: it is made once where the batch is loaded
     (keep_copies.py).
@@ -74,11 +74,12 @@ def plans(chain: Chain) -> Iterator[ChainPlan]:
     runs = [outers[first:] for first in range(len(outers))] + [
         outers[:last] for last in range(1, len(outers))
     ]
+    found: list[ChainPlan] = []
     for casts in (True, False) if chain.cast is not None else (False,):
-        found = [ChainPlan(chain, run, casts, keep=True) for run in runs]
-        found.sort(key=lambda plan: (-len(plan.over_rows), plan.traffic))
+        found += [ChainPlan(chain, run, casts, keep=True) for run in runs]
         found += [ChainPlan(chain, (), casts, keep) for keep in (True, False)]
-        yield from (plan for plan in found if not (plan.writes_a and isinstance(plan.a, BlockArgument)))
+    found.sort(key=lambda plan: plan.traffic)
+    yield from (plan for plan in found if not (plan.writes_a and isinstance(plan.a, BlockArgument)))
 
 
 def plain_plans(chain: Chain) -> Iterator[ChainPlan]:

@@ -12,12 +12,12 @@ from aicf_mlir.codegen.chain import ChainKernel, Link, Outer, Yield
 from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.dialects.generated import tensor_of
 from aicf_mlir.dialects.kernel_op import operand_spec, tensor_spec
+from aicf_mlir.dtypes import byte_size
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, dense_strides
 from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, Uses
-from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.chains.grow import Chain, ChainLink, OverRows, Sum
 from aicf_mlir.passes.fuse.epilogue import readers_of
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, resolve
@@ -215,16 +215,17 @@ class ChainPlan:
 
     @property
     def traffic(self) -> int:
-        """Columns of 16 bits that it writes, and that products over rows outside of it read."""
-        wide = {"f32": 2}
-        written = sum(
-            wide.get(value.element, 1) * link.shape[1]
-            for planned, link in zip(self.links, self.chain.links, strict=True)
-            for value in planned.values
-            if value.write
-        )
-        outside = [outer for outer in self.chain.over_rows if outer not in self.over_rows]
-        return written + sum(sum(shape_of(outer.product.results[0])) for outer in outside)
+        """Bytes of a step with a batch of its own: what it reads of a and writes for others, what a cast in front of it reads
+        and writes, and what the products over rows outside of it read.
+        """
+        moved = [self.a, *([self.rounded] if self.writes_a else [])]
+        if self.chain.cast is not None and self.a is self.rounded:
+            moved += [self.chain.cast, self.rounded]
+        values = [value for link in self.links for value in link.values if value.write]
+        moved += [value.of for value in values if value.of is not None]
+        for outer in self.chain.over_rows:
+            moved += [] if outer in self.over_rows else outer.product.operands
+        return sum(byte_size(*tensor_spec(value)) for value in moved)
 
     @property
     def outers(self) -> list[OuterText]:

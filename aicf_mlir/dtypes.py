@@ -41,6 +41,9 @@ TENSOR_DTYPES = tuple(row for row in DTYPES if row.name != "i8")
 NARROW = tuple(row.name for row in DTYPES if row.is_float and row.nbytes == 2)
 """What mixed precision computes in, rounded from f32."""
 
+OVERFLOWING = ("f16",)
+"""Of these the ones with a smaller range than f32: what overflows must do so whichever ops one launch computes together."""
+
 _BYTES: dict[str, int] = {row.name: row.nbytes for row in DTYPES}
 
 

@@ -14,6 +14,7 @@ from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.dtypes import OVERFLOWING
 from aicf_mlir.interpreters import attention, checks, losses
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
@@ -44,11 +45,16 @@ def _gemm_epilogue(call: Call) -> list[Array]:
     z = _product(call)
     if call.has("bias"):
         z = z + call["bias"]
-    if (act_grad := call.attr("act_grad", "none")) != "none":
-        out = DERIVATIVES[act_grad](z, call["saved"])
+    act, act_grad = call.attr("act", "none"), call.attr("act_grad", "none")
+    seen, element = z, call.elements["a"][0]
+    if element in OVERFLOWING and {act, act_grad} - {"none", "relu"}:  # relu chooses, and may do so before
+        seen = call.arithmetic.round(z, element).astype(np.float64)
+    if act_grad != "none":
+        out = DERIVATIVES[act_grad](seen, call["saved"])
+    elif act != "none":
+        out = ACTIVATIONS[act](seen)
     else:
-        act = call.attr("act", "none")
-        out = z if act == "none" else ACTIVATIONS[act](z)
+        out = z
     results = [out]
     if call.has("pre"):
         results.append(z)

@@ -1,6 +1,8 @@
 // What gemm_epilogue does after the product, on the CPU: bias, pre-activation, activation or its gradient,
 // bias gradient.
 #pragma once
+#include <type_traits>
+
 #include "kernels/common/cpu_chunks.h"
 #include "kernels/common/cpu_parallel.h"
 #include "kernels/common/cpu_sum.h"
@@ -40,10 +42,21 @@ void store_gradient(Op op, const Compute<T>* z, const T* saved, T* out, int64_t 
   });
 }
 
-// Turns n elements of z + bias into the results; each pointer is to the first of them.
+// Whether the activation sees what overflows in T; relu and its gradient choose, and are rounded behind.
 template <class T>
-void finish_run(const GemmProblem& p, const Compute<T>* z, T* out, T* pre, const T* saved, int64_t n) {
+bool sees_overflow(const GemmProblem& p) {
+  const auto computes = [](Act act) { return act != Act::None && act != Act::Relu; };
+  return std::is_same_v<T, Half> && (computes(p.act) || computes(p.act_grad));
+}
+
+// Turns n elements of z + bias into the results; each pointer is to the first of them. z may be rounded to T.
+template <class T>
+void finish_run(const GemmProblem& p, Compute<T>* z, T* out, T* pre, const T* saved, int64_t n) {
   if (pre) store_activated<T>(ops::identity{}, z, pre, n);
+  if (sees_overflow<T>(p)) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) z[i] = widen(narrow<T>(z[i]));
+  }
   switch (p.act) {
 #define X(value, forward, backward) \
   case Act::value:                  \
@@ -78,7 +91,7 @@ void add_bias(Compute<T>* z, const T* bias, int64_t n) {
   for (int64_t j = 0; j < n; ++j) z[j] += widen(bias[j]);
 }
 
-// Turns z into the results; z itself becomes z + bias.
+// Turns z into the results; z itself becomes z + bias, perhaps rounded.
 template <class T>
 void finish_block(const GemmProblem& p, const Product& product, const Block<T>& block) {
   Compute<T>* z = block.z;

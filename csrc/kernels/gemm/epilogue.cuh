@@ -106,6 +106,7 @@ struct Finish {
     for (int w = 0; w < W; ++w) {
       sums[w] = p.bias ? z[w] + widen(bias.at[w]) : z[w];
       pre.at[w] = narrow<T>(sums[w]);
+      if constexpr (std::is_same_v<T, __half>) sums[w] = widen(pre.at[w]);  // act sees what overflows
     }
     if (p.saved.data) {
       with_activation(p.act_grad, [&](auto act) {

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from aicf_mlir.dtypes import OVERFLOWING
 from aicf_mlir.ir.registry import Counts, schemas
-from kernel_cases.case import DIMS, Array, Case, Maker
+from kernel_cases.case import DIMS, FLOATS, Array, Case, Maker
 from kernel_cases.elementwise import ACTIVATIONS, special_gradients
 from kernel_cases.places import Place, placed, repeated
 
@@ -25,6 +26,9 @@ TALL_TILES = (1407, 767, 100)  # a round of tiles of 128x64, which f32 has; ragg
 LONG_PRODUCTS = [(24, 40, 4100), (9, 17, 2050), (130, 64, 2304)]  # k is divided on tensor cores
 BATCHED = [((2,), 3, 5, 4), ((3,), 40, 700, 40), ((2, 3), 16, 17, 33), ((0,), 2, 2, 2), ((1, 2, 1), 64, 1, 9)]
 TRANSPOSES = list(itertools.product((False, True), repeat=2))
+
+OTHER_SIDE = {dtype: 0.05 if dtype in OVERFLOWING else 0.0 for dtype in FLOATS}
+"""See `Case.inner_units`: of those that round a sum before its activation a few sums lie as near to the next number."""
 
 
 def _operands(
@@ -90,6 +94,8 @@ def gemm_epilogue(make: Maker) -> Iterator[Case]:
         ta, tb = next(transposes)
         yield _epilogue(make, (), product, ta, tb, option, integers=True)
     yield from _special_epilogues(make)
+    if make.dtype in OVERFLOWING:
+        yield from _overflowing_epilogues(make)
     some = itertools.cycle(option for option in options if "bias_grad" not in option)
     for i, (batch, product, ta, tb, places) in enumerate(_strided_products()):
         fill = make.normal if i % 4 == 0 else make.integers
@@ -199,7 +205,7 @@ def strided_product(
         fill(*shape) if place is None else place.once(fill(*shape))
         for shape, place in zip(shapes.values(), located, strict=False)
     ]
-    smooth = {option.get("act", "none"), option.get("act_grad", "none")} <= {"none", "relu"}
+    plain = is_plain(option)
     attrs = {name: value for name, value in option.items() if name in ("act", "act_grad", "allow_tf32")}
     return Case(
         f"{batch} {m}x{n}x{k} {ta:d}{tb:d} {option} {located}",
@@ -208,9 +214,15 @@ def strided_product(
         attrs | _transposed(ta, tb),
         _counts(option) if epilogue else None,
         places=tuple(located),
-        exact=smooth and fill == make.integers,
+        exact=plain and fill == make.integers,
         scale=math.sqrt(k),
+        inner_units=0.0 if plain else OTHER_SIDE[make.dtype],
     )
+
+
+def is_plain(option: dict[str, Any]) -> bool:
+    """Whether what lies behind the product is a number of it, or zero: its rounding is the last one."""
+    return {option.get("act", "none"), option.get("act_grad", "none")} <= {"none", "relu"}
 
 
 def _epilogue(
@@ -235,10 +247,17 @@ def _epilogue(
     if option.get("bias_grad"):
         outputs.append(make.out(m))
     label = f"{'integers' if integers else 'normal'} {batch} {m}x{n}x{k} {ta:d}{tb:d} {option}"
-    exact = integers and {option.get("act", "none"), option.get("act_grad", "none")} <= {"none", "relu"}
+    exact = integers and is_plain(option)
     attrs = {name: value for name, value in option.items() if name in ("act", "act_grad")}
     return Case(
-        label, inputs, outputs, attrs | _transposed(ta, tb), _counts(option), exact=exact, scale=math.sqrt(k)
+        label,
+        inputs,
+        outputs,
+        attrs | _transposed(ta, tb),
+        _counts(option),
+        exact=exact,
+        scale=math.sqrt(k),
+        inner_units=0.0 if is_plain(option) else OTHER_SIDE[make.dtype],
     )
 
 
@@ -264,3 +283,17 @@ def _special_epilogues(make: Maker) -> Iterator[Case]:
             option = {"act_grad": act}
             label = f"special values {act} gradient {i}"
             yield Case(label, operands, [make.out(m, 1)], option, _counts(option), each=True)
+
+
+def _overflowing_epilogues(make: Maker) -> Iterator[Case]:
+    """Sums beyond the range of f16, whose activation or gradient lies within: infinite before it is computed."""
+    sums = np.array([65504, 65519, 65520, 70000, -65519, -65520, -70000, 1, 2.0**-26])
+    n = sums.size
+    a, b = make.cast([[256.0, 1.0]] * 5), make.cast([np.trunc(sums / 256), np.fmod(sums, 256)])
+    for act in ACTIVATIONS:
+        for option in ({"act": act}, {"act": act, "pre": True}):
+            outputs = [make.out(5, n)] * len(option)
+            yield Case(f"overflow {option}", [a, b], outputs, {"act": act}, _counts(option), each=True)
+        saved = make.cast(np.outer([-2.0, -0.25, 0.0, 0.5, 0.9375], np.ones(n)))
+        option = {"act_grad": act}
+        yield Case(f"overflow {option}", [a, b, saved], [make.out(5, n)], option, _counts(option), each=True)

@@ -6,7 +6,7 @@
 
 An `a_0` of f32 is rounded to the element type of b when it is read; it may be written so, as a result too. Every value that is
 chained, written or taken later is rounded to its element type there, as if a launch of its own had stored it; inside a body
-nothing is. A column sum is of the values so rounded, over all rows, in f32, rounded once.
+it is where the body says so. A column sum is of the values so rounded, over all rows, in f32, rounded once.
 """
 
 from __future__ import annotations

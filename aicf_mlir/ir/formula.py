@@ -5,19 +5,27 @@
 
     trace(["f32"], gelu)   # a Body
 
-Numbers take the type of the scalar beside them. Equal operations are written once.
+Numbers take the type of the scalar beside them. Equal operations are written once, and so are equal roundings of a value.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from aicf_mlir.dtypes import OVERFLOWING
 from aicf_mlir.ir.body import POWER_OF_INTEGER, Attr, Body, Line, is_float, is_table
 
 Number = float | int | bool
+
+CHOICES: Mapping[str, slice] = {
+    **dict.fromkeys(("arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf"), slice(0, None)),
+    **dict.fromkeys(("arith.negf", "math.absf"), slice(0, None)),
+    "arith.select": slice(1, None),
+}
+"""By operations that give one of their operands, perhaps with another sign, which operands those are."""
 
 
 def rounded(value: float, type_: str) -> float:
@@ -40,12 +48,39 @@ class Builder:
 
     def line(self, op: str, args: Sequence[int], type_: str, attr: Attr = None) -> int:
         """The value of an operation: a new line, or one that is there already."""
+        if op == "arith.truncf" and type_ in OVERFLOWING:
+            args = [self.unrounded(args[0], type_)]
         line = Line(op, tuple(args), type_, attr)
         key = line if not isinstance(attr, float) else Line(op, tuple(args), type_, attr.hex())
         if key not in self._known:
             self._known[key] = len(self.args) + len(self.lines)
             self.lines.append(line)
         return self._known[key]
+
+    def unrounded(self, value: int, element: str) -> int:
+        """What has the bits of `value` once both are rounded to `element`, with fewer roundings to it, or `value`.
+
+        Rounding is monotonic and odd, so that what is chosen among numbers may as well be rounded behind the choice.
+        """
+        line = self._line_of(value)
+        if line is None:
+            return value
+        if line.op == "arith.extf":
+            narrow = self._line_of(line.args[0])
+            same = narrow is not None and (narrow.op, narrow.type) == ("arith.truncf", element)
+            return narrow.args[0] if narrow is not None and same else value
+        chosen = CHOICES.get(line.op)
+        if chosen is None or line.type != "f32":
+            return value
+        args = (
+            *line.args[: chosen.start],
+            *(self.unrounded(arg, element) for arg in line.args[chosen]),
+        )
+        return value if args == line.args else self.line(line.op, args, line.type, line.attr)
+
+    def _line_of(self, value: int) -> Line | None:
+        """The operation that gives a value; None for an operand."""
+        return None if value < len(self.args) else self.lines[value - len(self.args)]
 
     def scalar(self, value: int) -> Scalar:
         """A value with operators."""

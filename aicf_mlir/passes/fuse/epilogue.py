@@ -33,6 +33,7 @@ from aicf_mlir.passes.fuse.loops.fit import is_same
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, member_of
 from aicf_mlir.passes.fuse.missed import read_by
 from aicf_mlir.passes.fuse.product import attributes_of_product
+from aicf_mlir.passes.fuse.rounding import as_read, as_written
 from aicf_mlir.passes.fuse.views import in_place_of
 
 MOST_OPERANDS, MOST_RESULTS = 12, 4
@@ -137,7 +138,9 @@ class EpilogueFusion:
             zip(own.results, builder.inline(own.body, [0, *given]), strict=True)
         )
         args = [
-            values[access.root] if access.root in values else value_of(access, type_)
+            as_read(builder, access.root, values[access.root], member.op)
+            if access.root in values
+            else value_of(access, type_)
             for access, type_ in zip(member.operands, member.body.args, strict=True)
         ]
         for value in own.results:
@@ -147,7 +150,8 @@ class EpilogueFusion:
         if len(accesses) > MOST_OPERANDS or len(values) > MOST_RESULTS or len(builder.lines) > MOST_LINES:
             return False
         place = product if self.stands_at_product(product, member, own) else member.op
-        launch = self.launch(product, member, builder.finish(values.values()), accesses, list(values), place)
+        body = builder.finish(as_written(builder, value, at) for value, at in values.items())
+        launch = self.launch(product, member, body, accesses, list(values), place)
         for value, result in zip(values, launch.results, strict=True):
             self.hand_over(value, result, place)
         self.erase(member.op)

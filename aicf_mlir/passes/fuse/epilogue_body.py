@@ -18,6 +18,7 @@ from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import shares_block
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.fuse.loops.members import Access, repeated, resolve
+from aicf_mlir.passes.fuse.rounding import as_tensor, element_of
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ def _prebuilt(product: KernelOp, type_: str) -> Body:
     z = builder.scalar(0)
     if "bias" in given:
         z = FORMULAS["bias_add"](z, given["bias"])
-    out = z
+    out, seen = z, as_tensor(z, element_of(product.results[0]))
     if (act := product.attrs.get("act", "none")) != "none":
-        out = FORMULAS[str(act)](z)
+        out = FORMULAS[str(act)](seen)
     elif (act_grad := product.attrs.get("act_grad", "none")) != "none":
-        out = FORMULAS[f"{act_grad}_bwd"](z, given["saved"])
+        out = FORMULAS[f"{act_grad}_bwd"](seen, given["saved"])
     results = {"out": out, "pre": z}
     return builder.finish(results[name].value for name, values in product.outs.items() for _ in values)

@@ -21,6 +21,7 @@ from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, Uses
 from aicf_mlir.passes.fuse.chains.grow import Chain, ChainLink, OverRows, Sum
 from aicf_mlir.passes.fuse.epilogue import readers_of
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, resolve
+from aicf_mlir.passes.fuse.rounding import as_read, as_tensor
 
 SUMMED = "f32"
 """What a value is that is nothing but summed, and a sum that a launch behind the chain goes on with."""
@@ -117,7 +118,7 @@ class ChainPlan:
             for type_, access in zip(member.body.args, member.operands, strict=True):
                 constant = constant_of(access)
                 if access.root in known:
-                    found.append(known[access.root])
+                    found.append(as_read(builder, access.root, known[access.root], member.op))
                 elif constant is not None:
                     found.append(builder.constant(constant, type_).value)
                 else:
@@ -129,7 +130,7 @@ class ChainPlan:
         values = [value for one in link.values if (value := self.value(number, one, known[one])) is not None]
         for total in link.sums:
             (term,) = builder.inline(total.terms, arguments(total.member))
-            same = next((value for value in values if value.at == term), None)
+            same = next((value for value in values if term in (value.at, summed(builder, value))), None)
             if same is None:
                 values.append(same := Value(term, SUMMED))
             same.sums.append(total)
@@ -137,7 +138,7 @@ class ChainPlan:
             if value.of is not None:
                 self.numbers[value.of] = at
         self.count += len(values)
-        body = builder.finish(bare(builder, value) for value in values)
+        body = builder.finish(builder.unrounded(value.at, value.element) for value in values)
         takes = tuple(self.take(access) for access in taken)
         (b,) = link.product.ins["b"]
         text = LinkText(
@@ -258,11 +259,6 @@ def dense(element: str, shape: Sequence[int]) -> Tensor:
     return tensor_of(layout.spec(element))
 
 
-def bare(builder: Builder, value: Value) -> int:
-    """A value of the body without the rounding that follows anyway, where the launch rounds it to its type."""
-    first = len(builder.args)
-    if value.at >= first and (wide := builder.lines[value.at - first]).op == "arith.extf":
-        narrow = wide.args[0]
-        if narrow >= first and (line := builder.lines[narrow - first]).op == "arith.truncf":
-            return line.args[0] if line.type == value.element else value.at
-    return value.at
+def summed(builder: Builder, value: Value) -> int:
+    """What a sum of the value has as its term."""
+    return value.at if value.of is None else as_tensor(builder.scalar(value.at), value.element).value

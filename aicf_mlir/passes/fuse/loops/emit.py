@@ -23,6 +23,7 @@ from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.passes.fuse.loops.cluster import Cluster
 from aicf_mlir.passes.fuse.loops.clusters import MOVES
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of
+from aicf_mlir.passes.fuse.rounding import as_read, as_written, once_rounded
 from aicf_mlir.passes.fuse.views import in_place_of
 
 Key = tuple[SSAValue, Layout | None]
@@ -76,14 +77,14 @@ class Emission:
             for type_, access in zip(member.body.args, member.operands, strict=True):
                 constant = None if is_table(type_) else constant_of(access)
                 if access.root in values:
-                    args.append(values[access.root])
+                    args.append(as_read(builder, access.root, values[access.root], member.op))
                 elif constant is not None:
                     args.append(builder.constant(constant, type_).value)
                 else:
                     args.append(number[self.key(cluster, member, access)])
             made = self.inline(cluster, builder, member, args, exact)
             values |= {
-                result: rounded(builder, result, at) if result in cluster.narrow else at
+                result: once_rounded(builder, result, at) if result in cluster.narrow else at
                 for result, at in zip(member.results, made, strict=True)
             }
         kept = [
@@ -93,7 +94,7 @@ class Emission:
         ]
         if not kept:
             return
-        body = builder.finish(values[value] for value in kept)
+        body = builder.finish(as_written(builder, value, values[value]) for value in kept)
         groups = [
             [operands[key][1] for key in ordered if is_table(operands[key][0]) == tables]
             for tables in (False, True)
@@ -205,12 +206,6 @@ class Emission:
                 op.detach()
                 self.block.insert_op_before(op, anchor)
                 self.sink(op.results[0], anchor)
-
-
-def rounded(builder: Builder, value: SSAValue, at: int) -> int:
-    """A result that there is once a row, rounded as a tensor of its type: all elements depend on it, and it costs nothing."""
-    element = element_name(element_type(value))
-    return builder.scalar(at).rounded(element).value if element in ("f16", "bf16") else at
 
 
 def type_of(access: Access) -> str:

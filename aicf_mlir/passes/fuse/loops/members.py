@@ -18,6 +18,7 @@ from aicf_mlir.ir.body import COMPUTE, TRANSCENDENTAL, Body, is_float, is_table
 from aicf_mlir.ir.formula import Builder, Scalar, trace
 from aicf_mlir.ir.layouts import Layout, layout_of, shares_block
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
+from aicf_mlir.passes.fuse.rounding import as_read
 
 
 @dataclass(frozen=True)
@@ -218,6 +219,7 @@ def composed(reader: Member, index: int, source: Member, value: SSAValue) -> Mem
     builder = Builder(args)
     first = len(reader.body.args) - 1
     given = builder.inline(source.body, range(first, len(args)))[source.results.index(value)]  # type: ignore
+    given = as_read(builder, value, given, reader.op)
     own = [*range(index), given, *range(index, first)]
     return replace(reader, body=builder.finish(builder.inline(reader.body, own)), operands=operands)
 

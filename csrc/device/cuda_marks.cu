@@ -1,9 +1,13 @@
 // Moments on a stream are events. The host needs longer to enqueue a launch than a small kernel runs; so that
-// its calls are not what is measured, the stream is held back until they are made.
+// its calls are not what is measured, the stream is held back until they are made. An event between two
+// kernels keeps them apart: what it adds between kernels that do nothing is measured once for a device, and
+// not counted.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "device/cuda_dependent.cuh"
@@ -33,6 +37,71 @@ __global__ void hold_back(Nanoseconds duration) {
   }
 }
 
+Status hold(size_t calls, cudaStream_t stream) {
+  hold_back<<<1, 1, 0, stream>>>(std::min(kOneCall * (calls + 1), kLongest));
+  AICF_CUDA_TRY(cudaGetLastError());
+  return Status::ok();
+}
+
+__global__ void do_nothing() { cuda::dependency_wait(); }
+
+constexpr size_t kKernels = 32;  // that do nothing, in a row
+constexpr int kRows = 8;         // of which the fastest counts
+
+// A row of such kernels with an event behind each, or behind the last one alone.
+Status time_row(bool each, cudaStream_t stream, cudaEvent_t (&events)[3], float* milliseconds) {
+  AICF_TRY(hold(2 * kKernels + 1, stream));
+  AICF_CUDA_TRY(cudaEventRecord(events[0], stream));
+  for (size_t i = 1; i <= kKernels; ++i) {
+    do_nothing<<<1, 32, 0, stream>>>();
+    AICF_CUDA_TRY(cudaGetLastError());
+    if (i == kKernels || each) AICF_CUDA_TRY(cudaEventRecord(events[i == kKernels ? 1 : 2], stream));
+  }
+  AICF_CUDA_TRY(cudaEventSynchronize(events[1]));
+  AICF_CUDA_TRY(cudaEventElapsedTime(milliseconds, events[0], events[1]));
+  return Status::ok();
+}
+
+// On the current device: what an event between two kernels adds.
+Status measure_mark(double* seconds) {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t events[3] = {};
+  const auto measure = [&]() -> Status {
+    AICF_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (cudaEvent_t& event : events) AICF_CUDA_TRY(cudaEventCreate(&event));
+    float least[2] = {};  // without, with
+    for (int row = 0; row < kRows; ++row) {
+      for (int each = 0; each < 2; ++each) {
+        float milliseconds = 0;
+        AICF_TRY(time_row(each == 1, stream, events, &milliseconds));
+        least[each] = row == 0 ? milliseconds : std::min(least[each], milliseconds);
+      }
+    }
+    *seconds = std::max(0.0f, least[1] - least[0]) * 1e-3 / (kKernels - 1);
+    return Status::ok();
+  };
+  const Status status = measure();
+  for (cudaEvent_t event : events)
+    if (event) (void)cudaEventDestroy(event);
+  if (stream) (void)cudaStreamDestroy(stream);
+  return status;
+}
+
+// The same, measured once in the process.
+Status mark_of(int device, double* seconds) {
+  static std::mutex mutex;
+  static std::unordered_map<int, double> known;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = known.find(device);
+  if (found == known.end()) {
+    AICF_TRY(measure_mark(seconds));
+    known.emplace(device, *seconds);
+  } else {
+    *seconds = found->second;
+  }
+  return Status::ok();
+}
+
 class CudaMarks final : public Marks {
  public:
   explicit CudaMarks(int index) : index_(index) {}
@@ -50,14 +119,12 @@ class CudaMarks final : public Marks {
       AICF_CUDA_TRY(cudaEventCreate(&event));
       events_.push_back(event);
     }
-    return Status::ok();
+    return spans > 1 ? mark_of(index_, &mark_) : Status::ok();
   }
 
   Status begin(size_t calls, void* stream) override {
     CurrentDevice current(index_);
-    const Nanoseconds duration = std::min(kOneCall * (calls + 1), kLongest);
-    hold_back<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(duration);
-    AICF_CUDA_TRY(cudaGetLastError());
+    AICF_TRY(hold(calls, static_cast<cudaStream_t>(stream)));
     marked_ = 0;
     return mark(stream);
   }
@@ -77,13 +144,15 @@ class CudaMarks final : public Marks {
     for (size_t i = 1; i < marked_; ++i) {
       float milliseconds = 0;
       AICF_CUDA_TRY(cudaEventElapsedTime(&milliseconds, events_[i - 1], events_[i]));
-      seconds->push_back(milliseconds * 1e-3);
+      const double between = i + 1 < marked_ ? mark_ : 0;  // a step without marks has one behind it too
+      seconds->push_back(std::max(0.0, milliseconds * 1e-3 - between));
     }
     return Status::ok();
   }
 
  private:
   const int index_;
+  double mark_ = 0;  // seconds
   std::vector<cudaEvent_t> events_;
   size_t marked_ = 0;
 };

@@ -86,6 +86,7 @@ def bind_step(
             BoundPlan(program, store, index, literals[index] if index else None)
             for index, program in enumerate(programs)
         ]
+        store.adopt()  # not before every kernel has taken its launch, and all memory is there
         written = {traced.optimizer: traced for traced in traces[0].written}
 
         def allowed() -> None:

@@ -30,8 +30,8 @@ class Bound:
 class Store:
     """Memory at fixed addresses for everything that outlives a step.
 
-    The user's parameters and buffers become views of their slots, so torch sees each update at once; their values are kept. A
-    tensor that another compiled step has bound before stays where it is, and both steps use that memory, one call at a time.
+    With `adopt` the user's parameters and buffers become views of their slots, so torch sees each update at once. A tensor
+    that another compiled step has bound before stays where it is, and both steps use that memory, one call at a time.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class Store:
             for key, tensor in {**used, **shared_state}.items()
             if key in self.planned and (home := home_of(tensor)) is not None
         }
-        warn_of_aliases({key[1]: used[key] for key in used if key[0] == "param" and key not in homes})
         self.session = _C.Session([home.session for home in homes.values()])
         self.arenas: dict[str, _C.Arena] = {}
         """By name: those of the program's shared roles, and those of other steps as `shared.0`, …"""
@@ -66,7 +65,17 @@ class Store:
         self._place(program, homes)
         for arena in self.arenas.values():
             use(arena, self)
-        self.bound = [self._bind(key, tensor, key in homes) for key, tensor in used.items()]
+        self.bound = [Bound(*key, tensor) for key, tensor in used.items()]
+        self._to_move = [bound for bound in self.bound if (bound.role, bound.name) not in homes]
+
+    def adopt(self) -> None:
+        """Make the user's tensors views of their slots, their values kept. Whoever fails before has changed nothing of theirs."""
+        warn_of_aliases({bound.name: bound.tensor for bound in self._to_move if bound.role == "param"})
+        for bound in self._to_move:
+            target = self.view(bound.role, bound.name)
+            target.copy_(bound.tensor.detach())
+            bound.tensor.data = target
+        self._to_move.clear()
 
     def _place(self, program: Program, homes: Mapping[Key, Home]) -> None:
         """Allocate the arenas that hold a slot without a home, and note where each slot lies."""
@@ -92,13 +101,6 @@ class Store:
         """The tensor of a named slot, sharing its memory."""
         slot = self.slots[role, name]
         return view(self.arenas[slot.arena], slot.offset, slot.dtype, slot.shape)
-
-    def _bind(self, key: Key, tensor: torch.Tensor, is_home: bool) -> Bound:
-        if not is_home:
-            target = self.view(*key)
-            target.copy_(tensor.detach())
-            tensor.data = target
-        return Bound(*key, tensor)
 
     def release(self) -> list[_C.Arena]:
         """Stop using all arenas; those that no other step uses."""

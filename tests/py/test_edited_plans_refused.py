@@ -71,6 +71,14 @@ def test_a_truncated_plan_is_refused_wherever_it_ends(tmp_path: Path) -> None:
         assert refused(trained, path, VerifyError).startswith(f"{path}:")
 
 
+def test_a_choice_that_its_kernel_does_not_have_is_refused(tmp_path: Path) -> None:
+    """Kernels take their launches when all is bound: the last moment, and not too late."""
+    trained, path = Trained(), tmp_path / "edited.mlir"
+    path.write_text(trained.plan().replace('_cpu_blas"', '_cpu_blas[fast]"'))
+    trained.anew()
+    assert "cannot choose [fast] for these operands; it can choose [" in refused(trained, path)
+
+
 def test_a_plan_of_several_sizes_is_refused(tmp_path: Path) -> None:
     trained = Trained()
     path = tmp_path / "edited.mlir"

@@ -311,26 +311,27 @@ class Request:
             self.clipping.check_outputs(outputs)
             self.scaling.check_outputs(outputs)
         modules = [traced.module.clone() for traced in traces]
-        stages = [self.lower(traced, str(where)) for traced in traces]
-        plan_file = None if self.plan is None else self.plan.bound_to(stages[0], where)
-        programs = [load_program(snapshots["plan"]) for snapshots in stages]
-        told = f" in {self.precision.name}" if self.precision.name else ""
-        log.info("%s: compiled %d shape group(s) for %s%s", self.name, len(programs), where, told)
-        if plan_file is not None:
-            log.info("%s: %s", self.name, plan_file.told)
-        groups = _optimizer_groups(stages[0]["step"]) if self.optimizers else []
-        return bind_step(
-            traces,
-            modules,
-            stages,
-            programs,
-            self.optimizers,
-            groups,
-            where,
-            host_values,
-            self.clipping.numbers,
-            plan_file,
-        )
+        with self.locked.told():
+            stages = [self.lower(traced, str(where)) for traced in traces]
+            plan_file = None if self.plan is None else self.plan.bound_to(stages[0], where)
+            programs = [load_program(snapshots["plan"]) for snapshots in stages]
+            told = f" in {self.precision.name}" if self.precision.name else ""
+            log.info("%s: compiled %d shape group(s) for %s%s", self.name, len(programs), where, told)
+            if plan_file is not None:
+                log.info("%s: %s", self.name, plan_file.told)
+            groups = _optimizer_groups(stages[0]["step"]) if self.optimizers else []
+            return bind_step(
+                traces,
+                modules,
+                stages,
+                programs,
+                self.optimizers,
+                groups,
+                where,
+                host_values,
+                self.clipping.numbers,
+                plan_file,
+            )
 
     def lower(self, traced: Traced, device: str) -> Snapshots:
         """Every stage of one shape group."""

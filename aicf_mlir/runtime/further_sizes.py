@@ -73,8 +73,9 @@ def with_further(request: Request, built: Built, batch: Batch, index: int) -> tu
     module = traced.module.clone()
     literals = literals_of(traced, module)
     expect_same_tensors(built.traces[0], traced, literals)
-    stages = request.lower(traced, built.store.device)
-    plan = BoundPlan(load_program(stages["plan"]), built.store, index, literals)
+    with request.locked.told():
+        stages = request.lower(traced, built.store.device)
+        plan = BoundPlan(load_program(stages["plan"]), built.store, index, literals)
 
     def put(members: list[Any], member: Any) -> list[Any]:
         return [*members[:index], member, *members[index + 1 :]]

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.kernels import generated_kernels, use_of
-from aicf_mlir.ir.registry import schemas
+from aicf_mlir.errors import PlanError
+from aicf_mlir.ir.registry import Use, schemas
+from aicf_mlir.tools.command_line import OK, ToolParser
+from aicf_mlir.tools.one_file import OneFile
 from aicf_mlir.tools.one_plan import OnePlan
 from aicf_mlir.tools.plan_step import check_device
+from aicf_mlir.tools.planned import make_planned, unfinished_stage
 from aicf_mlir.tuning import tuned
 
 DESCRIPTION = """\
 Measure on this machine which kernel runs each op of a step fastest, and with which of its choices; print them as a lock.
 
   aicf-tune examples/train_step.mlir -o aicf.lock
+  aicf-tune batch_64.mlir batch_7.mlir -o aicf.lock      one lock for a step of two batch sizes
 
 compile_train_step(lock="aicf.lock") obeys it, and so does the pass select-kernels with its option lock="aicf.lock". A file above
 plan level is lowered first, as aicf-opt --stage plan does; of a plan its ops are measured, whatever kernels it names.
@@ -27,13 +36,46 @@ class Run(OnePlan):
 
     name, description, output = "aicf-tune", DESCRIPTION, "FILE.lock"
 
+    @classmethod
+    def add_options(cls, parser: ToolParser) -> None:
+        """The plans of further sizes."""
+        parser.add_argument(
+            "further", nargs="*", metavar="FILE", help="plans of further batch sizes: one lock for all"
+        )
+
     def text(self, program: ProgramOp) -> str:
         """The lock, measured on the device of the plan's target."""
         device = "cpu" if program.target.data == "cpu" else "cuda:0"
         check_device(program, device)
-        slots, known = program.slots, schemas()
-        prebuilt = [launch for launch in program.launches if not known[launch.op.data].generated]
-        return tuned((use_of(launch, slots) for launch in prebuilt), generated_kernels(program), device).text
+        programs = [program, *(Further.read(path, program.target.data) for path in self.options.further)]
+        uses = [use for each in programs for use in prebuilt_uses(each)]
+        return tuned(uses, [name for each in programs for name in generated_kernels(each)], device).text
+
+
+class Further(OneFile):
+    """One more plan, for the target of the first."""
+
+    @classmethod
+    def read(cls, path: str, target: str) -> ProgramOp:
+        """The plan in the file at `path`; LocatedError for what is none."""
+        file = cls(argparse.Namespace(input=path, target=target))
+        file.run()
+        return file.program
+
+    def use(self, context: Context, module: ModuleOp) -> int:
+        """Plan, and keep the plan."""
+        first = self.options.target
+        self.program = make_planned(module, context, None if unfinished_stage(module) is None else first)
+        if (own := self.program.target.data) != first:
+            message = f"the plan is for target {own}, the first one for {first}: a lock is for one target"
+            self.program.emit_error(message, PlanError(message))
+        return OK
+
+
+def prebuilt_uses(program: ProgramOp) -> Iterator[Use]:
+    """What `program` asks of the kernels of the registry."""
+    slots, known = program.slots, schemas()
+    return (use_of(launch, slots) for launch in program.launches if not known[launch.op.data].generated)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

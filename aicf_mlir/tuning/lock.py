@@ -26,6 +26,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from aicf_mlir.errors import LockError
+from aicf_mlir.ir.diagnostics import LocatedError
+from aicf_mlir.text.limits import MAX_BYTES, decode
+from aicf_mlir.text.reading import shown_path
 from aicf_mlir.tuning.machine import machine_of
 
 VERSION = 1
@@ -58,11 +61,18 @@ class Lock:
     @classmethod
     def read(cls, path: Any) -> Lock:
         """The lock in the file at `path`; LockError, with the file, for what is none."""
-        name = str(path)
+        name = shown_path(str(path))
+        if not name or "\n" in name:
+            got = "a text of several lines; write it to a file first" if name else "an empty one"
+            raise LockError(f"a lock is given by its path, got {got}")
         try:
-            found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, TypeError, ValueError) as error:
-            raise LockError(f"cannot read the lock {name}: {error}; make one with aicf-tune") from error
+            with Path(path).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+            found = tomllib.loads(decode(data, name).text)
+        except (OSError, TypeError, ValueError, LocatedError, RecursionError) as error:
+            raise LockError(
+                f"cannot read the lock {name}: {_reason(error)}; make one with aicf-tune"
+            ) from error
         return _Reader(name).lock(found)
 
     @property
@@ -116,7 +126,7 @@ class Lock:
         lines = "\n  ".join(shown)
         raise LockError(
             f"{self.name} has no kernel for {len(missing)} {'op' if len(missing) == 1 else 'ops'} of this step:\n"
-            f"  {lines}\nthe step is not the one that was locked; lock it again with aicf-tune"
+            f"  {lines}\nthe step is not the one that was locked; lock it again with aicf-tune, of the plan of each batch size"
         )
 
 
@@ -178,6 +188,14 @@ class _Reader:
 
     def refuse(self, expected: str, got: object) -> None:
         raise LockError(f"{self.name} is no lock: expected {expected}, got {got}; make one with aicf-tune")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, LocatedError):
+        return error.diagnostic.message
+    if isinstance(error, RecursionError):
+        return "brackets are nested too deeply"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _string(text: str) -> str:

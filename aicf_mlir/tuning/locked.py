@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aicf_mlir.errors import BindError
+from aicf_mlir.errors import BindError, SelectionError
 from aicf_mlir.tuning.lock import Lock
 
 
@@ -34,3 +35,13 @@ class Locked:
         Lock.read(self.path).check_machine(device)
         escaped = self.path.replace("\\", "\\\\").replace('"', '\\"')
         return {"select-kernels": f'lock="{escaped}"'}
+
+    @contextmanager
+    def told(self) -> Generator[None]:
+        """Say in an error of a kernel that cannot run that the lock has named it."""
+        try:
+            yield
+        except SelectionError as error:
+            if not self.path:
+                raise
+            raise SelectionError(f"{error}; the kernels are those of the lock {self.path}") from error

@@ -109,6 +109,8 @@ def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
             'version = 1\n[machine]\ntarget = "cpu"\n[[op]]\nuse = "a"\nkernel = "k"\nmicroseconds = "1"',
             "expected a number of microseconds, got 1",
         ),
+        ("x = " + 100_000 * "[", "cannot read the lock .*: brackets are nested too deeply"),
+        ("version = 1\0", "cannot read the lock .*: NUL character"),
         ('version = 1\ngenerated = [1]\n[machine]\ntarget = "cpu"', "expected a text for generated, got 1"),
     ],
 )  # fmt: skip
@@ -122,6 +124,10 @@ def test_what_is_no_lock_is_refused(tmp_path: Path, text: str, message: str) -> 
         compiled(lock=tmp_path / "missing.lock")
     with pytest.raises(LockError, match="cannot read the lock 3"):
         compiled(lock=3)
+    with pytest.raises(LockError, match="got a text of several lines; write it to a file first"):
+        compiled(lock="version = 1\n" + text)
+    with pytest.raises(LockError, match="a lock is given by its path, got an empty one"):
+        compiled(lock="")
 
 
 def test_each_candidate_is_measured_or_says_why_not() -> None:
@@ -198,8 +204,8 @@ def test_an_edited_choice_is_obeyed(locked: Path) -> None:
         ("relu_cpu", SelectionError, "kernel 'relu_cpu' runs relu"),
         ("gemm_epilogue_f32_naive", SelectionError, "runs on cuda"),
         ("gemm_cpu_blas[", SelectionError, r"no kernel is called 'gemm_cpu_blas\['"),
-        ("gemm_cpu_blas[tiled]", Exception, r"cannot choose \[tiled\] for these operands; it can choose \["),
-        ("gemm_cpu_plain[fast]", Exception, r"cannot choose \[fast\] for these operands; it runs as gemm_cpu_plain"),
+        ("gemm_cpu_blas[tiled]", SelectionError, r"cannot choose \[tiled\] for these operands; it can choose \["),
+        ("gemm_cpu_plain[fast]", SelectionError, r"cannot choose \[fast\] for these operands; it runs as gemm_cpu_plain"),
     ],
 )  # fmt: skip
 def test_an_edited_kernel_that_cannot_run_is_refused(
@@ -211,8 +217,12 @@ def test_an_edited_kernel_that_cannot_run_is_refused(
     at = next(i for i, line in enumerate(lines) if line.startswith('use = "gemm_epilogue'))
     lines[at + 1] = f'kernel = "{kernel}"'
     locked.write_text("\n".join(lines))
-    with pytest.raises(error, match=message):
-        compiled(lock=locked)
+    model, optimizer = model_and_optimizer()
+    places = [p.data_ptr() for p in model.parameters()]
+    with pytest.raises(error, match=message) as refused:
+        compile_train_step(model, optimizer, example=BATCH, device="cpu", lock=locked)
+    assert str(refused.value).endswith(f"; the kernels are those of the lock {locked}")
+    assert [p.data_ptr() for p in model.parameters()] == places
 
 
 def test_a_step_that_was_not_locked_is_refused_with_what_is_missing(locked: Path) -> None:
@@ -241,6 +251,46 @@ def test_a_further_size_needs_its_own_rows(locked: Path) -> None:
         step.train_step(regression(48, 64))
     step.restore(before)
     step.train_step(BATCH)
+
+
+def test_one_lock_serves_several_sizes(locked: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short, open_step = regression(48, 64), compiled(further_sizes=1)
+    plans = [locked.with_name("step.mlir"), locked.with_name("short.mlir")]
+    open_step.train_step(short)
+    plans[1].write_text(open_step.ir("plan"))
+    assert called(aicf_tune.main, [*map(str, plans), "-o", str(locked)], capsys) == (0, "", "")
+    step = compiled(lock=locked, further_sizes=1)
+    for batch in (BATCH, short):
+        step.train_step(batch)
+        assert set(step.executed_kernels()) <= {
+            *(row.kernel for row in Lock.read(locked).rows.values()),
+            *Lock.read(locked).generated,
+        }
+    wrong = locked.with_name("short.mlir")
+    wrong.write_text(wrong.read_text().replace('target "cpu"', 'target "sm_90"'))
+    code, _, err = called(aicf_tune.main, [*map(str, plans)], capsys)
+    assert code == 1 and err.startswith(f"{wrong}:")
+    wrong.write_text("func.func @f(")
+    code, _, err = called(aicf_tune.main, [*map(str, plans)], capsys)
+    assert code == 1 and err.startswith(f"{wrong}:1:")
+
+
+def test_a_lock_may_begin_with_a_mark_of_its_encoding(locked: Path) -> None:
+    locked.write_text(locked.read_text(), encoding="utf-8-sig")
+    compiled(lock=locked)
+
+
+def test_nothing_is_measured_for_a_file_that_cannot_be_written(
+    locked: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*_: object) -> Lock:
+        raise NotImplementedError
+
+    monkeypatch.setattr(aicf_tune, "tuned", measured)
+    for output in (locked.parent, locked.parent / "nowhere" / "aicf.lock"):
+        code, _, err = called(aicf_tune.main, [str(locked.with_name("step.mlir")), "-o", str(output)], capsys)
+        assert code == 1 and err.startswith(f"aicf-tune: error: {output}: ")
+    assert {path.name for path in locked.parent.iterdir()} == {"step.mlir", "aicf.lock"}
 
 
 def test_another_machine_is_refused_with_the_difference(locked: Path) -> None:

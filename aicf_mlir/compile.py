@@ -318,7 +318,8 @@ class Request:
             told = f" in {self.precision.name}" if self.precision.name else ""
             log.info("%s: compiled %d shape group(s) for %s%s", self.name, len(programs), where, told)
             if plan_file is not None:
-                log.info("%s: %s", self.name, plan_file.told)
+                level = logging.WARNING if plan_file.changes_meaning else logging.INFO
+                log.log(level, "%s: %s", self.name, plan_file.told)
             groups = _optimizer_groups(stages[0]["step"]) if self.optimizers else []
             return bind_step(
                 traces,

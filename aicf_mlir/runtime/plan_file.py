@@ -96,6 +96,11 @@ class PlanFile:
         return f"the plan is that of {self.origin}; {self.comparison}"
 
     @property
+    def changes_meaning(self) -> bool:
+        """Whether the plan, once it is bound, trains by other formulas than the model says."""
+        return self.comparison is not None and bool(self.comparison.results)
+
+    @property
     def guard(self) -> Guard:
         """The plan among what a step was compiled for."""
         return Guard("plan", "file", self.origin, Read("plan", "file", self.origin, may_be_meta=False))

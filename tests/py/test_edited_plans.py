@@ -218,6 +218,15 @@ def test_what_a_batch_does_not_show_differs_all_the_same(tmp_path: Path) -> None
     assert finding.culprit.op == "cross_entropy"
 
 
+def test_a_plan_that_trains_otherwise_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Such as the plan of a model whose activation has been replaced since: nobody sees a log below warnings by default."""
+    trained = Trained(lambda: mlp(8, 17, 8))
+    path = stored(tmp_path, changed(trained.plan(), 'act = "relu"', 'act = "tanh"'))
+    trained.compiled(plan=path)
+    (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "and computes by other formulas param '0.weight'" in record.getMessage()
+
+
 def test_it_is_told_where_the_plan_comes_from(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trained = Trained()
     text = changed(trained.plan(), "gemm_epilogue_cpu_blas", "gemm_epilogue_cpu_plain")
@@ -238,6 +247,7 @@ def test_it_is_told_where_the_plan_comes_from(tmp_path: Path, caplog: pytest.Log
     step.train_step(trained.batch)
     certificate = step.capture(trained.batch, verify="bitwise", steps=1)
     assert sentence in str(certificate).splitlines()[1]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     own = trained.compiled()
     assert not any(guard.path == "plan" for guard in own.guards()) and own.ir("kernel")[0] != "/"
     assert "plan" not in json.loads(own.describe(json=True))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, cast
 
+from aicf_mlir.costs.launches import work_of
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
@@ -17,17 +18,21 @@ def times_of(source: Source, program: ProgramOp) -> dict[str, float]:
     """The seconds of each launch of `program` by its symbol, of the profile in `source`.
 
     Raises LocatedError for what is no profile of this version, PlanError for the profile of another plan: another launch, or
-    another kernel for one.
+    another kernel or size of one.
     """
     document = _document(source)
     measured = {row["launch"].removeprefix("@"): row for row in document["launches"]}
-    for launch in program.launches:
+    for launch, work in zip(program.launches, work_of(program), strict=True):
         name, kernel = launch.symbol, launch.kernel_id.data
         if name not in measured:
             raise PlanError(f"{source.name}: the profile is of another plan: it lacks @{name}, {kernel}")
         if (other := measured[name]["kernel_id"]) != kernel:
             raise PlanError(
                 f"{source.name}: the profile is of another plan: its @{name} ran {other}, here it is {kernel}"
+            )
+        if (other := measured[name]["bytes"]) != work.nbytes:
+            raise PlanError(
+                f"{source.name}: the profile is of another plan: its @{name} moved {other} bytes, here it is {work.nbytes}"
             )
     if more := measured.keys() - {launch.symbol for launch in program.launches}:
         raise PlanError(f"{source.name}: the profile is of another plan: it has @{min(more)}")
@@ -48,11 +53,12 @@ def _document(source: Source) -> Mapping[str, Any]:
 
 
 def _is_row(row: Any) -> bool:
-    launch, kernel, seconds = row["launch"], row["kernel_id"], row["seconds"]
+    launch, kernel, seconds, nbytes = row["launch"], row["kernel_id"], row["seconds"], row["bytes"]
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     return (
         isinstance(launch, str)
         and isinstance(kernel, str)
+        and type(nbytes) is int
         and is_number
         and seconds >= 0
         and isfinite(seconds)

@@ -228,6 +228,11 @@ def test_launches_are_as_wide_as_they_took(plot: Plot, measured: tuple[str, Path
         (lambda d: d["launches"].append({**d["launches"][0], "launch": "@k9"}), "another plan: it has @k9"),
         (lambda d: d["launches"][8].update(kernel_id="sgd"), "its @k8 ran sgd, here it is adam_step_cpu"),
         (
+            lambda d: d["launches"][8].update(bytes=1),
+            "the profile is of another plan: its @k8 moved 1 bytes, here",
+        ),
+        (lambda d: d["launches"][8].update(bytes="1"), "this is no profile of version 1"),
+        (
             lambda d: d.update(version=2),
             "times.json: error: this is no profile of version 1, as aicf-run --time-json",
         ),

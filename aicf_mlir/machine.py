@@ -56,6 +56,17 @@ def driver() -> str:
     return f"{next((word for word in words if word[:1].isdigit()), 'unknown')}, {runs}"
 
 
+def missing_cuda() -> str | None:
+    """Why nothing can run on a GPU here, as one clause; None where something can."""
+    if not _C.with_cuda:
+        return "this build of AICF has no CUDA"
+    if _C.device_count("cuda") > 0:
+        return None
+    if _cuda() is None:
+        return "this machine has no NVIDIA driver"
+    return "the NVIDIA driver of this machine shows no GPU that AICF can use"
+
+
 def cuda_devices() -> list[str]:
     """`cuda:0 NVIDIA H200 (sm_90, 139 GiB)`, one a device that the driver shows."""
     cuda, count = _cuda(), ctypes.c_int()

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import torch
 
-from aicf_mlir import _C
+from aicf_mlir import _C, machine
 from aicf_mlir.errors import BindError
 
 
 def default_device() -> str:
     """The device of a step that names none: "cuda" where torch and this build can use it, else "cpu"."""
     return "cuda" if torch.cuda.is_available() and _C.device_count("cuda") > 0 else "cpu"
+
+
+def missing_cuda() -> str | None:
+    """Why a step cannot run on a GPU here; None where it can."""
+    if (why := machine.missing_cuda()) is not None or torch.cuda.is_available():
+        return why
+    built = "was built without CUDA" if torch.version.cuda is None else "finds no GPU that it can use"
+    return f"torch {torch.__version__} {built}"
 
 
 def usable_device(device: str | torch.device | None) -> torch.device:
@@ -24,8 +32,7 @@ def usable_device(device: str | torch.device | None) -> torch.device:
         raise BindError(f"device {wanted!r}: {error}") from None
     if where.type == "cpu":
         return torch.device("cpu")
-    if not torch.cuda.is_available() or _C.device_count("cuda") == 0:
-        why = "this build of AICF has no CUDA" if not _C.with_cuda else "no usable GPU was found"
+    if (why := missing_cuda()) is not None:
         raise BindError(f"device {str(where)!r}: {why}; use device='cpu'")
     index = where.index if ":" in wanted else torch.cuda.current_device()
     if index >= torch.cuda.device_count():

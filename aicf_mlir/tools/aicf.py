@@ -14,6 +14,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 from aicf_mlir import _C, cpu_kernels, machine
+from aicf_mlir.codegen import nvrtc
 from aicf_mlir.errors import AicfError
 
 DESCRIPTION = """\
@@ -51,6 +52,16 @@ def build() -> str:
     return f"{kernels}; CUDA kernels: {'yes' if _C.with_cuda else 'no'}"
 
 
+def nvrtc_library() -> str:
+    """What compiles generated kernels for a GPU."""
+    return nvrtc.toolchain() if nvrtc.available() else "none: generated CUDA kernels need nvidia-cuda-nvrtc"
+
+
+def cublaslt() -> str:
+    """What multiplies on a GPU beside our own kernels, which do without it."""
+    return str(_C.cublaslt_version() or "none, or not asked for: products on a GPU run by kernels of AICF")
+
+
 ROWS: dict[str, Callable[[], str]] = {
     "aicf": lambda: version_of("aicf-mlir"),
     "build": build,
@@ -60,6 +71,8 @@ ROWS: dict[str, Callable[[], str]] = {
     "numpy": lambda: imported("numpy", "numpy"),
     "processor": machine.processor,
     "blas": machine.blas,
+    "nvrtc": nvrtc_library,
+    "cublaslt": cublaslt,
     "driver": machine.driver,
     "devices": lambda: ", ".join(["cpu", *machine.cuda_devices()]),
 }

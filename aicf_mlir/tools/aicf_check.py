@@ -15,7 +15,7 @@ from aicf_mlir.frontend.example import LossFunction, loss_function
 from aicf_mlir.frontend.model import modules_of, tensor_names
 from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.structure import Batch, mapped
-from aicf_mlir.runtime.devices import default_device
+from aicf_mlir.runtime.devices import default_device, usable_device
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.user_function import UserStep, load_user_step
 
@@ -70,6 +70,7 @@ def check(user: UserStep, device: str, steps: int) -> tuple[list[Row], float]:
         raise TraceError(f"{user.location}: nothing to check without an optimizer; return one as 'optimizer'")
     if steps < 1:
         raise TraceError(f"--steps must be at least 1, got {steps}")
+    device = str(usable_device(device))
     batch = mapped(lambda tensor: tensor.to(device), user.batch)
     model, optimizer, loss = user.model.to(device), user.optimizer, on_device(user.loss_fn, device)
     theirs, exact = (Eager(*copy.deepcopy((model, optimizer, loss))) for _ in range(2))

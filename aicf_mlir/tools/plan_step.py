@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir import _C
+from aicf_mlir import _C, machine
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, find_program
 from aicf_mlir.errors import DataError, PlanError
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
@@ -184,18 +184,11 @@ def device_of(module: ModuleOp) -> str:
     return "cpu" if find_program(module).target.data == "cpu" else "cuda"
 
 
-def missing_cuda() -> str | None:
-    """Why this machine cannot run CUDA plans, or None where it can."""
-    if _C.device_count("cuda") > 0:
-        return None
-    return "this machine has no usable CUDA device" if _C.with_cuda else "this build of AICF has no CUDA"
-
-
 def target_of(device: str) -> str:
     """The target of plans for `device` on this machine; raises `PlanError` where there is no such device."""
     if device == "cpu":
         return "cpu"
-    if (why := missing_cuda()) is not None:
+    if (why := machine.missing_cuda()) is not None:
         raise PlanError(f"--device cuda: {why}")
     return _C.target_of("cuda:0")
 
@@ -203,7 +196,7 @@ def target_of(device: str) -> str:
 def check_device(program: ProgramOp, device: str) -> None:
     """Refuse, at the line of `program`, a plan that `device` of this machine cannot run."""
     target = program.target.data
-    if device != "cpu" != target and (why := missing_cuda()) is not None:
+    if device != "cpu" != target and (why := machine.missing_cuda()) is not None:
         hint = "make one for this machine with aicf-opt --stage plan --target cpu"
         _refuse(program, f"the plan is for target {target}; {why}: {hint}")
     present = target_of(device)

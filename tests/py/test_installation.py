@@ -14,7 +14,8 @@ import pytest
 from xdsl.universe import Universe
 
 import aicf_mlir
-from aicf_mlir import _C, cpu_kernels, processor
+from aicf_mlir import _C, cpu_kernels, machine, processor
+from aicf_mlir.codegen import nvrtc
 from aicf_mlir.tools import aicf
 from aicf_mlir.universe import AICF_UNIVERSE
 
@@ -81,6 +82,19 @@ def test_info_works_where_something_is_missing(missing: str) -> None:
     (line,) = [line for line in lines if line.startswith(missing)]
     assert "which does not import: ModuleNotFoundError" in line
     assert len(lines) == len(aicf.ROWS)
+
+
+def test_info_says_what_a_gpu_would_lack(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(nvrtc, "available", lambda: False)
+    monkeypatch.setattr(_C, "cublaslt_version", lambda: 0)
+    monkeypatch.setattr(machine, "_cuda", lambda: None)
+    assert aicf.main(["info"]) == 0
+    out = capsys.readouterr().out
+    assert "nvrtc      none: generated CUDA kernels need nvidia-cuda-nvrtc\n" in out
+    assert "cublaslt   none, or not asked for: products on a GPU run by kernels of AICF\n" in out
+    assert "driver     none\n" in out
 
 
 def test_a_row_that_fails_does_not_hide_the_others(

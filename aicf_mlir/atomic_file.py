@@ -38,6 +38,19 @@ def write_file(path: str | os.PathLike[str], *data: Data) -> None:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from None
 
 
+def expect_writable(path: str | os.PathLike[str]) -> None:
+    """Raise the OSError that `write_file` would raise now, for who does not want to work first and be refused then."""
+    try:
+        target = Path(path).resolve()
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not target.exists() or target.is_file():
+            with _temporary(target) as (temporary, _):
+                temporary.unlink()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+
+
 def _replace(target: Path, *data: Data) -> None:
     _remove_abandoned(target)
     with _temporary(target) as (temporary, handle):

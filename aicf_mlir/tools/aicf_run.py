@@ -20,7 +20,7 @@ from aicf_mlir.tools.function_step import FunctionStep
 from aicf_mlir.tools.one_file import OneFile
 from aicf_mlir.tools.plan_step import PlanStep, device_of, target_of
 from aicf_mlir.tools.runnable import check_runnable, without_private
-from aicf_mlir.tools.source import write_output
+from aicf_mlir.tools.source import expect_output, write_output
 from aicf_mlir.tools.tensors import load_values, random_value, save_values, summary
 
 DESCRIPTION = """\
@@ -85,6 +85,7 @@ class Run(OneFile):
     def use(self, context: Context, module: ModuleOp) -> int:
         """Run `module` by the interpreter, or on a device, or both to compare; and report."""
         check_runnable(module)
+        expect_output(self.options.output, self.options.time_json, self.options.time_trace)
         first = next_stage(module)
         planned = first in (None, "plan")
         device = self.device(module, planned)
@@ -114,11 +115,17 @@ class Run(OneFile):
 
     def time(self, profile: Profile) -> None:
         """Print and write the times of the launches."""
-        write_output("-", f"{profile}\n")
+        if not self.pipes_times:
+            write_output("-", f"{profile}\n")
         if self.options.time_json:
             write_output(self.options.time_json, f"{profile.to_json()}\n")
         if self.options.time_trace:
             write_output(self.options.time_trace, f"{profile.to_trace()}\n")
+
+    @property
+    def pipes_times(self) -> bool:
+        """Whether standard output is for the program that reads the times, and not for tables."""
+        return "-" in (self.options.time_json, self.options.time_trace)
 
     def device(self, module: ModuleOp, planned: bool) -> str | None:
         """The device to run on: the wanted one, that of the plan, the CPU for what a device does; else none."""
@@ -160,7 +167,8 @@ class Run(OneFile):
         named = {names[key]: value for key, value in results.items()}
         if options.output:
             save_values(options.output, named)
-        if options.print or not (options.output or options.trace or reference is not None):
+        told = options.output or options.trace or reference is not None or self.pipes_times
+        if options.print or not told:
             write_output("-", summary(named))
         if reference is None:
             return OK
@@ -178,6 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.time = RUNS
     if options.time is not None and options.time < 1:
         parser.error(f"--time must be at least 1, got {options.time}")
+    if options.time_json == options.time_trace == "-":
+        parser.error(
+            "--time-json=- and --time-trace=- both write to standard output: name a file for one of them"
+        )
     if options.steps < 1:
         parser.error(f"--steps must be at least 1, got {options.steps}")
     if options.seed < 0:

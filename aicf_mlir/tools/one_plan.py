@@ -17,7 +17,7 @@ from aicf_mlir.ir.registry import check_target
 from aicf_mlir.tools.command_line import OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.one_file import OneFile
 from aicf_mlir.tools.planned import make_planned
-from aicf_mlir.tools.source import write_output
+from aicf_mlir.tools.source import expect_output, write_output
 
 
 class OnePlan(OneFile):
@@ -42,6 +42,7 @@ class OnePlan(OneFile):
 
     def use(self, context: Context, module: ModuleOp) -> int:
         """Plan and write."""
+        expect_output(self.options.output)
         write_output(self.options.output, self.text(make_planned(module, context, self.options.target)))
         return OK
 

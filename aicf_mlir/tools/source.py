@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from aicf_mlir.atomic_file import write_file
+from aicf_mlir.atomic_file import expect_writable, write_file
 from aicf_mlir.ir.diagnostics import Source
 from aicf_mlir.text.reading import read_text, shown_path
 
@@ -39,6 +39,13 @@ def split_source(source: Source) -> list[Source]:
         pieces.append(Source(source.name, source.text[start:end], first_line))
         start = separator.end() if separator else end
     return pieces
+
+
+def expect_output(*paths: str | None) -> None:
+    """Raise OSError where `write_output` could not write one of `paths` (None: nothing is written), before the work is done."""
+    for path in paths:
+        if path is not None and path != "-":
+            expect_writable(path)
 
 
 def write_output(path: str, text: str) -> None:

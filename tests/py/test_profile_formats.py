@@ -334,8 +334,22 @@ def test_aicf_run_refuses_counts(run: Run, option: str, why: str) -> None:
 
 
 def test_aicf_run_says_what_it_cannot_write(run: Run, tmp_path: Path) -> None:
-    code, _, err = run(STEP, f"--time-json={tmp_path / 'nowhere' / 'times.json'}")
-    assert code == 1 and "nowhere" in err
+    for option in ("--time-json", "--time-trace", "-o"):
+        code, out, err = run(STEP, "--time=1", f"{option}={tmp_path / 'nowhere' / 'times.json'}")
+        assert (code, out) == (1, "") and "nowhere" in err, "before anything is measured"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_aicf_run_writes_times_to_standard_output_alone(run: Run) -> None:
+    code, out, _ = run(STEP, "--time=2", "--time-json=-")
+    assert code == 0 and json.loads(out)["runs"] == 2
+    code, out, _ = run(STEP, "--time=2", "--time-trace=-")
+    assert code == 0 and check_trace(json.loads(out))
+    assert run(STEP, "--time-json=-", "--time-trace=-") == (
+        2,
+        "",
+        "aicf-run: error: --time-json=- and --time-trace=- both write to standard output: name a file for one of them\n",
+    )
 
 
 CHECKED = """

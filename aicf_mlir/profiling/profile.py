@@ -149,11 +149,16 @@ class Profile:
 
     def save_json(self, path: str | os.PathLike[str]) -> None:
         """Write `to_json` to a file that appears whole or not at all."""
-        write_file(path, f"{self.to_json()}\n".encode())
+        _write(path, self.to_json())
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Write `to_trace` to a file that appears whole or not at all."""
-        write_file(path, f"{self.to_trace()}\n".encode())
+        _write(path, self.to_trace())
+
+
+def _write(path: str | os.PathLike[str], document: str) -> None:
+    """JSON as UTF-8; what has none, as the name of a source file of other bytes, as JSON's own escapes."""
+    write_file(path, f"{document}\n".encode(errors="backslashreplace"))
 
 
 def _launch(launch: LaunchProfile) -> dict[str, Any]:

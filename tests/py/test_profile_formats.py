@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -277,6 +278,14 @@ def test_times_of_the_trace_are_those_of_the_profile() -> None:
         ("@k2 copy", 7.0, 0.0),
     ]
     assert [e["ts"] for e in events if e["cat"] == "step"] == [0.0, 7.0, 16.0]
+
+
+def test_a_name_that_is_no_utf8_is_written(tmp_path: Path) -> None:
+    odd = replace(MADE, step="step of \udcff")
+    odd.save_json(tmp_path / "times.json")
+    odd.save_trace(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "times.json").read_text())["step"] == odd.step
+    assert json.loads((tmp_path / "trace.json").read_text())["otherData"]["step"] == odd.step
 
 
 def test_a_file_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:

@@ -30,13 +30,16 @@ from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.roles import CAST_ROLES
 from aicf_mlir.passes.fuse import drop_unread_bodies
+from aicf_mlir.tuning.lock import Lock
+from aicf_mlir.tuning.uses import text_of as use_text
 
 
 class Keeper:
     """The copies of one plan without addresses."""
 
-    def __init__(self, program: ProgramOp):
+    def __init__(self, program: ProgramOp, lock: Lock | None = None):
         self.program = program
+        self.lock = lock
         self.slots = program.slots
         self.launches = program.launches
         self.position = {launch: number for number, launch in enumerate(self.launches)}
@@ -184,7 +187,8 @@ class Keeper:
         )
         new.location = launch.location
         use = use_of(new, self.slots)
-        kernel_id, workspace = self.selection.select(use)
+        row = None if self.lock is None else self.lock.rows.get(use_text(use))
+        kernel_id, workspace = self.selection.select(use, "" if row is None else row.kernel)
         if workspace > (0 if launch.scratch is None else self.slots[launch.scratch].nbytes):
             return None
         allowed = self.selection.in_place(use)  # of another kernel than before
@@ -229,16 +233,23 @@ class Keeper:
 
 @dataclass(frozen=True)
 class KeepCopiesPass(ModulePass):
-    """Cast to f16 and bf16 in the first step of a call only: a batch stays, and updates of parameters write their casts too."""
+    """Cast to f16 and bf16 in the first step of a call only: a batch stays, and updates of parameters write their casts too.
+
+    Options:
+      lock: a file that `aicf-tune` has made, whose kernels the changed launches take where it has them
+    """
 
     name = "keep-copies"
 
+    lock: str = ""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        lock = Lock.read(self.lock) if self.lock else None
         for program in op.ops:
             if not isinstance(program, ProgramOp):
                 continue
             if program.arenas or program.peak is not None:
                 message = "copies are chosen before there are addresses; run keep-copies before plan-memory"
                 program.emit_error(message, PlanError(message))
-            Keeper(program).run()
+            Keeper(program, lock).run()
         drop_unread_bodies(op)

@@ -78,12 +78,14 @@ class SelectKernelsPass(ModulePass):
     Options:
       target: "cpu" (the default), or a compute capability such as "sm_90"; no such device needs to be present
       lock: a file that `aicf-tune` has made, whose kernels are taken; a launch that it does not name is an error
+      whole: false where that is seen of the plan instead, whose launches later passes change (tuning/obeyed.py)
     """
 
     name = "select-kernels"
 
     target: str = "cpu"
     lock: str = ""
+    whole: bool = True
 
     def __post_init__(self) -> None:
         registry.check_target(self.target)
@@ -108,5 +110,6 @@ class SelectKernelsPass(ModulePass):
         launches = [op for op in module.walk() if isinstance(op, KernelOp)]
         generated = [op for op in launches if isinstance(op, GeneratedOp)]
         uses = {op: text_of(op.use) for op in launches if not isinstance(op, GeneratedOp)}
-        lock.check_whole(uses.values(), (selection.select(op.use)[0] for op in generated))
-        return {op: lock.rows[use].kernel for op, use in uses.items()}
+        if self.whole:
+            lock.check_whole(uses.values(), (selection.select(op.use)[0] for op in generated))
+        return {op: lock.rows[use].kernel for op, use in uses.items() if use in lock.rows}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.dialects.plan import ProgramOp
-from aicf_mlir.dialects.plan.kernels import generated_kernels, use_of
+from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.errors import PlanError
-from aicf_mlir.ir.registry import Use, schemas
 from aicf_mlir.tools.command_line import OK, ToolParser
 from aicf_mlir.tools.one_file import OneFile
 from aicf_mlir.tools.one_plan import OnePlan
 from aicf_mlir.tools.plan_step import check_device
 from aicf_mlir.tools.planned import make_planned, unfinished_stage
 from aicf_mlir.tuning import tuned
+from aicf_mlir.tuning.obeyed import prebuilt_uses
 
 DESCRIPTION = """\
 Measure on this machine which kernel runs each op of a step fastest, and with which of its choices; print them as a lock.
@@ -48,7 +48,7 @@ class Run(OnePlan):
         device = "cpu" if program.target.data == "cpu" else "cuda:0"
         check_device(program, device)
         programs = [program, *(Further.read(path, program.target.data) for path in self.options.further)]
-        uses = [use for each in programs for use in prebuilt_uses(each)]
+        uses = [use for each in programs for use in prebuilt_uses(each).values()]
         return tuned(uses, [name for each in programs for name in generated_kernels(each)], device).text
 
 
@@ -70,12 +70,6 @@ class Further(OneFile):
             message = f"the plan is for target {own}, the first one for {first}: a lock is for one target"
             self.program.emit_error(message, PlanError(message))
         return OK
-
-
-def prebuilt_uses(program: ProgramOp) -> Iterator[Use]:
-    """What `program` asks of the kernels of the registry."""
-    slots, known = program.slots, schemas()
-    return (use_of(launch, slots) for launch in program.launches if not known[launch.op.data].generated)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -253,28 +253,6 @@ def test_a_further_size_needs_its_own_rows(locked: Path) -> None:
     step.train_step(BATCH)
 
 
-def test_one_lock_serves_several_sizes(locked: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    short, open_step = regression(48, 64), compiled(further_sizes=1)
-    plans = [locked.with_name("step.mlir"), locked.with_name("short.mlir")]
-    open_step.train_step(short)
-    plans[1].write_text(open_step.ir("plan"))
-    assert called(aicf_tune.main, [*map(str, plans), "-o", str(locked)], capsys) == (0, "", "")
-    step = compiled(lock=locked, further_sizes=1)
-    for batch in (BATCH, short):
-        step.train_step(batch)
-        assert set(step.executed_kernels()) <= {
-            *(row.kernel for row in Lock.read(locked).rows.values()),
-            *Lock.read(locked).generated,
-        }
-    wrong = locked.with_name("short.mlir")
-    wrong.write_text(wrong.read_text().replace('target "cpu"', 'target "sm_90"'))
-    code, _, err = called(aicf_tune.main, [*map(str, plans)], capsys)
-    assert code == 1 and err.startswith(f"{wrong}:")
-    wrong.write_text("func.func @f(")
-    code, _, err = called(aicf_tune.main, [*map(str, plans)], capsys)
-    assert code == 1 and err.startswith(f"{wrong}:1:")
-
-
 def test_a_lock_may_begin_with_a_mark_of_its_encoding(locked: Path) -> None:
     locked.write_text(locked.read_text(), encoding="utf-8-sig")
     compiled(lock=locked)

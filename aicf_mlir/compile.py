@@ -332,6 +332,7 @@ class Request:
                 host_values,
                 self.clipping.numbers,
                 plan_file,
+                bool(self.locked.path),
             )
 
     def lower(self, traced: Traced, device: str) -> Snapshots:

@@ -63,8 +63,13 @@ def bind_step(
     host_values: Mapping[str, HostValue],
     numbers: Mapping[str, StepNumber],
     plan_file: PlanFile | None = None,
+    locked: bool = False,
 ) -> Built:
-    """Bind one plan per shape group to the tensors of the first trace."""
+    """Bind one plan per shape group to the tensors of the first trace.
+
+    A launch of a plan file or a lock may be refused by its kernel, which loses nothing: tensors move to their slots once all
+    launches are taken, and until then there is memory for both. Our own launches run, and tensors move first.
+    """
     parameters = traces[0].parameters
     owners = [optimizer for optimizer in optimizers for _ in optimizer.param_groups]
     trained = {("param", name): parameter for name, parameter in parameters.items()}
@@ -82,11 +87,15 @@ def bind_step(
         expect_same_tensors(traces[0], traced, own)
     store = Store(programs[0], str(device), {**trained, **frozen}, shared, literals[0])
     with store.session:
+        may_be_refused = locked or plan_file is not None
+        if not may_be_refused:
+            store.adopt()
         plans = [
             BoundPlan(program, store, index, literals[index] if index else None)
             for index, program in enumerate(programs)
         ]
-        store.adopt()  # not before every kernel has taken its launch, and all memory is there
+        if may_be_refused:
+            store.adopt()
         written = {traced.optimizer: traced for traced in traces[0].written}
 
         def allowed() -> None:

@@ -69,7 +69,7 @@ class Store:
         self._to_move = [bound for bound in self.bound if (bound.role, bound.name) not in homes]
 
     def adopt(self) -> None:
-        """Make the user's tensors views of their slots, their values kept. Whoever fails before has changed nothing of theirs."""
+        """Make the user's tensors views of their slots, their values kept. What fails before changes nothing of theirs."""
         warn_of_aliases({bound.name: bound.tensor for bound in self._to_move if bound.role == "param"})
         for bound in self._to_move:
             target = self.view(bound.role, bound.name)

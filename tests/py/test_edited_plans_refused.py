@@ -15,7 +15,7 @@ from oracle import assert_same_bits
 from workers import run_all, summary
 from xdsl.dialects.builtin import StringAttr
 
-from aicf_mlir import AicfError, BindError, VerifyError, trace
+from aicf_mlir import _C, AicfError, BindError, VerifyError, trace
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, find_program
 from aicf_mlir.dialects.plan.text import references
 from aicf_mlir.stages import make_context, run_stages
@@ -77,6 +77,26 @@ def test_a_choice_that_its_kernel_does_not_have_is_refused(tmp_path: Path) -> No
     path.write_text(trained.plan().replace('_cpu_blas"', '_cpu_blas[fast]"'))
     trained.anew()
     assert "cannot choose [fast] for these operands; it can choose [" in refused(trained, path)
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_parameters_move_behind_the_launches_of_a_file_alone(
+    edited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our own launches are never refused, and memory need not hold the parameters twice beside everything else."""
+    trained, path = Trained(), tmp_path / "edited.mlir"
+    path.write_text(trained.plan())
+    trained.anew()
+    before, found = trained.places(), list[bool]()
+    executor = _C.Executor
+
+    def counting(*arguments: Any) -> Any:
+        found.append(trained.places() != before)
+        return executor(*arguments)
+
+    monkeypatch.setattr(_C, "Executor", counting)
+    trained.compiled(**({"plan": path} if edited else {}))
+    assert found == [not edited] and trained.places() != before
 
 
 def test_a_plan_of_several_sizes_is_refused(tmp_path: Path) -> None:

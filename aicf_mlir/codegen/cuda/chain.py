@@ -212,10 +212,8 @@ class ChainWriter:
                 self._write_staged(value)
             text.add(f"aicf::chain::wait_products<{int(bool(behind))}>(z{number});")
             if number == 0 and kernel.outers:
-                if not self.plan.divided:
-                    text.add(
-                        "aicf::chain::meet(warp / 4);"
-                    )  # what the last tile's products read may be written
+                # What the products of the last tile read may be written behind it.
+                text.add("" if self.plan.divided else "aicf::chain::meet(warp / 4);")
                 if self.multiplies_a:
                     self._stage_a()
             for flags in self.plan.flags:

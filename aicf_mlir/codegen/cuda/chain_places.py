@@ -129,11 +129,7 @@ def _staged(kernel: ChainKernel, divided: bool) -> list[tuple[list[int], Strip]]
 
 def _multiplied(kernel: ChainKernel, value: int, begin: int, divided: bool) -> Times:
     """From `begin` until all warps know that the last outer product has read it."""
-    last = max(
-        ready(kernel, outer)
-        for outer in kernel.outers
-        if value in (outer.left, -1 if outer.right is None else outer.right)
-    )
+    last = max(ready(kernel, outer) for outer in kernel.outers if value in (outer.left, right_of(outer)))
     if divided:
         return ((begin, part(last + 1, BARRIER) + 1),)
     later = [link for link in (ready(kernel, outer) for outer in kernel.outers) if link > last]

@@ -46,6 +46,18 @@ func.func @step(%x: tensor<32768x16xbf16>, %w0: tensor<32x16xbf16>, %b0: tensor<
   func.return %loss, %dw0, %db0, %dw1, %db1 : tensor<f32>, tensor<32x16xbf16>, tensor<32xbf16>, tensor<16x32xbf16>, tensor<16xbf16>
 }
 
+// What nobody reads is no link.
+// GPU-LABEL:   func.func @unread
+// GPU:           kernel.chain a(%x) b(%w0, %w1)
+// GPU-SAME:      links = ["b0 -> next bf16", "b1 -> write"]
+func.func @unread(%x: tensor<32768x16xbf16>, %w0: tensor<16x16xbf16>, %w1: tensor<16x16xbf16>) -> tensor<32768x16xbf16> {
+  %z0 = kernel.gemm a(%x) b(%w0) : (tensor<32768x16xbf16>, tensor<16x16xbf16>) -> tensor<32768x16xbf16>
+  %z1 = kernel.gemm a(%z0) b(%w1) : (tensor<32768x16xbf16>, tensor<16x16xbf16>) -> tensor<32768x16xbf16>
+  %z2 = kernel.gemm a(%z1) b(%w0) : (tensor<32768x16xbf16>, tensor<16x16xbf16>) -> tensor<32768x16xbf16>
+  %h = kernel.relu x(%z2) : tensor<32768x16xbf16>
+  func.return %z1 : tensor<32768x16xbf16>
+}
+
 // Rows of f32 are rounded where they are read; who else reads them rounded has them from here. One product over rows stays
 // outside: its left operand is no value of the chain.
 // CHECK-LABEL: func.func @rounded

@@ -118,6 +118,7 @@ def grow(first: KernelOp, ops: Sequence[Operation], bodies: Bodies, rows: int, m
     for op in ops:
         growth.take(op)
     growth.leave_casts()
+    growth.leave_unread()
     return growth.chain
 
 
@@ -231,6 +232,15 @@ class Growth:
                 or tensor_spec(member.results[0])[0] in NARROW
                 or any(op in inside for op in readers_of(member.results[0]))
             ]
+
+    def leave_unread(self) -> None:
+        """Take out last links that give nothing to anybody, as there are where dce has not run."""
+        links = self.chain.links
+        while len(links) > 1 and not links[-1].sums:
+            own = set(links[-1].ops)
+            if any(op not in own for value in links[-1].values for op in readers_of(value)):
+                return
+            links.pop()
 
     def is_in_place(self, access: Access, link: ChainLink) -> bool:
         """Whether an operand is a constant, comes from outside, or is a value of as many columns, read element by element."""

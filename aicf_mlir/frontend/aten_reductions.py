@@ -114,13 +114,16 @@ def var_mean(*results: str) -> Row:
         correction = 1 if correction is None else correction
         if correction < 0:
             raise Refused(f"correction={correction}, less than 0")
-        x = call.of(call["self"], call.result_dtype)
+        x, rounded = call.of(call["self"], call.result_dtype), call.result_dtype
+        if "deviation" in results:  # whose square may be more than half precision holds
+            x = call.emit.cast(x, call.wide(rounded))
         made = nn.VarMeanOp(x, dims_of(call, x), correction, keeps(call))
         call.emit.insert_all(made)
         made.variance.name_hint, made.mean.name_hint = "variance", "mean"
         found: dict[str, SSAValue] = {"variance": made.variance, "mean": made.mean}
         if "deviation" in results:
             found["deviation"] = call.emit.insert(CLASSES["deviation"](made.variance))
+            found = {name: call.emit.cast(found[name], rounded) for name in results}
         return found[results[0]] if len(results) == 1 else tuple(found[name] for name in results)
 
     return row
@@ -189,11 +192,10 @@ def of_groups(call: Call, groups: int) -> SSAValue:
 
 def group_statistics(call: Call, groups: int) -> Sequence[SSAValue]:
     """Mean and rstd of each group: by ops of their own, since torch has gradients through them."""
-    made = nn.VarMeanOp(groups_of(call, groups), [2], 0.0)
+    wide = call.wide(widest(call, "input", "weight", "bias"))
+    made = nn.VarMeanOp(call.emit.cast(groups_of(call, groups), wide), [2], 0.0)
     call.emit.insert_all(made)
-    variance = call.emit.insert(
-        CLASSES["add"](made.variance, call.of(call["eps"], widest(call, "input", "weight", "bias")))
-    )
+    variance = call.emit.insert(CLASSES["add"](made.variance, call.of(call["eps"], wide)))
     return made.mean, call.emit.insert(CLASSES["rsqrt"](variance))
 
 
@@ -231,9 +233,9 @@ def batch_norm(call: Call) -> Value:
     """Over all but the channels, the second dimension: the statistics of the batch, or in evaluation the running ones.
 
     The results are y, the statistics of the batch, and of the op for training the new running ones, through which no
-    gradient flows.
+    gradient flows. Half precision does not hold each variance: all is computed in float32 then, as torch does.
     """
-    dtype = widest(call, "input", "weight", "bias", "running_mean")
+    dtype = call.wide(widest(call, "input", "weight", "bias", "running_mean"))
     x = call.of(call["input"], dtype)
     shape = shape_of(x)
     channels = (1, shape[1], *[1] * (len(shape) - 2))

@@ -79,7 +79,11 @@ class Call:
     @property
     def wide_dtype(self) -> torch.dtype:
         """Where torch computes before it rounds once to the result: float32 for half precision."""
-        dtype: torch.dtype = self.expected.dtype
+        return self.wide(self.expected.dtype)
+
+    @staticmethod
+    def wide(dtype: torch.dtype) -> torch.dtype:
+        """float32 for half precision."""
         return torch.float32 if dtype.is_floating_point and dtype.itemsize == 2 else dtype
 
     def promoted(self, *values: Any) -> torch.dtype:

@@ -24,7 +24,7 @@ from torch import nn
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.pattern_rewriter import PatternRewriteWalker
 
-from aicf_mlir import LossScale, compile_eval_step
+from aicf_mlir import LossScale, compile_eval_step, compile_train_step
 from aicf_mlir.dialects import kernel
 from aicf_mlir.ir.printing import to_text
 from aicf_mlir.passes.fuse import FusePass
@@ -177,6 +177,41 @@ def test_a_gradient_overflows_in_a_chain(name: str, tmp_path: Path) -> None:
     path.write_text(stages.text("plan"))
     step = run.compiled(plan=path)
     same((step.train_step(run.batch).item(), step.loss_scale.item()), case.in_torch("cpu", rows=1))
+
+
+class Away(nn.Module):
+    """From the mean of the row, in units of its standard deviation."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        deviation, mean = torch.std_mean(x, -1, keepdim=True)
+        return (x - mean) / deviation
+
+
+class Units(nn.Module):
+    """In units of the standard deviation of all."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / x.std()
+
+
+@pytest.mark.parametrize("make", [Away, Units, lambda: nn.BatchNorm1d(16), lambda: nn.GroupNorm(4, 16)])
+def test_a_variance_inside_of_an_op_does_not_overflow(make: Callable[[], nn.Module], device: str) -> None:
+    """A model of f16, whose variances are beyond 65504 and whose deviations are not: torch rounds these alone."""
+    torch.manual_seed(3)
+    layer = make().to(device, torch.float16)
+    model = nn.Sequential(nn.Linear(16, 16).to(device, torch.float16), layer, nn.Tanh())
+    batch = {"x": torch.randn(64, 16, device=device).mul(2000).half()}
+
+    def squared(model: Any, batch: Batch) -> torch.Tensor:
+        return model(batch["x"]).float().square().mean()
+
+    expected = squared(model, batch).item()
+    step = compile_train_step(
+        model, torch.optim.SGD(model.parameters(), lr=0.0), loss_fn=squared, example=batch
+    )
+    assert expected > 0.1 and step.train_step(batch).item() == pytest.approx(expected, rel=0.01)
+    for name, value in model.named_buffers():
+        assert value.isfinite().all() == (name != "1.running_var")  # an f16, as in torch
 
 
 def with_biases(text: str) -> ModuleOp | None:

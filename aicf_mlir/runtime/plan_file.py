@@ -20,6 +20,7 @@ from aicf_mlir.errors import AicfError, BindError
 from aicf_mlir.frontend.reads import Read
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Locator
 from aicf_mlir.ir.printing import changed_line, to_text
+from aicf_mlir.ir.reading import read_text, shown_path
 from aicf_mlir.ir.verify import verify_module
 from aicf_mlir.passes.plan_memory import plan as plan_memory
 from aicf_mlir.runtime.guards import Guard
@@ -27,7 +28,6 @@ from aicf_mlir.runtime.host_memory import check_memory, host_memory
 from aicf_mlir.runtime.plan_binding import binding_faults
 from aicf_mlir.stages import STAGES, Snapshots, check_legal
 from aicf_mlir.text.parsing import make_context, parse_source
-from aicf_mlir.text.reading import read_text, shown_path
 
 ADVICE = 'write step.ir("plan") of this model, with these options and shapes, to a file, and edit that'
 

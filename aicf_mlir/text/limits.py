@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NoReturn
 
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
-
-MAX_BYTES = 32 << 20
-"""Size of one file. 50,000 ops are about 10 MB."""
+from aicf_mlir.ir.reading import refuse
 
 MAX_NESTING = 32
 """Brackets inside brackets; programs of these dialects need 10. A level costs the parser 9 Python frames."""
@@ -39,25 +36,6 @@ _SCANNED = re.compile(
 """Comments and strings are skipped whole; arrows and comparisons hold no brackets."""
 
 
-def decode(text: str | bytes, name: str) -> Source:
-    """Text of at most `MAX_BYTES` of UTF-8 without NUL characters; anything else is a `LocatedError`."""
-    if len(text) > MAX_BYTES:
-        message = f"the text is {len(text):,} bytes long; at most {MAX_BYTES:,} are read"
-        raise LocatedError(Diagnostic("error", message, Place(name)))
-    if isinstance(text, bytes):
-        try:
-            text = text.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            bad: bytes = error.object
-            source = Source(name, bad.decode("utf-8", "replace"))
-            position = len(bad[: error.start].decode("utf-8"))
-            refuse(source, position, f"byte 0x{bad[error.start]:02x} is not UTF-8 text")
-    source = Source(name, text)
-    if (position := text.find("\0")) >= 0:
-        refuse(source, position, "NUL character: this is not a text file")
-    return source
-
-
 def check_text(source: Source) -> None:
     """Refuse text that is empty, nested too deeply, or holds a number of absurd length."""
     if (marks := sum(source.text.count(mark) for mark in ("(", "[", "{", "<", '"', "//", "\n"))) > MAX_MARKS:
@@ -79,8 +57,3 @@ def check_text(source: Source) -> None:
                 refuse(source, match.start(), f"a number of {count} digits; at most {MAX_DIGITS} are read")
             case _:
                 pass
-
-
-def refuse(source: Source, position: int, message: str) -> NoReturn:
-    """Raise a `LocatedError` with the caret at `position`."""
-    raise LocatedError(Diagnostic("error", message, source.place(position)))

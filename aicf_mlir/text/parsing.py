@@ -2,7 +2,7 @@
 
 xDSL's parser is recursive and trusting: deep nesting overflows the Python stack, a splat of 70 bytes asks
 for gigabytes, and an unterminated string takes exponential time. So the text is measured first, by one linear
-scan (`text_limits.check_text`), and then read by a parser with bounds (`safe_parser.SafeParser`). Python's
+scan (`limits.check_text`), and then read by a parser with bounds (`safe_parser.SafeParser`). Python's
 recursion limit stays as it is.
 """
 
@@ -21,7 +21,8 @@ from xdsl.utils.exceptions import DiagnosticException, ParseError
 from aicf_mlir.dialects import get_all_dialects
 from aicf_mlir.errors import AicfError
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Locator, Source
-from aicf_mlir.text.limits import check_text, decode
+from aicf_mlir.ir.reading import decode
+from aicf_mlir.text.limits import check_text
 from aicf_mlir.text.safe_parser import SafeParser
 
 

@@ -10,7 +10,7 @@ from typing import BinaryIO, TextIO
 
 from aicf_mlir.atomic_file import expect_writable, write_file
 from aicf_mlir.ir.diagnostics import Source
-from aicf_mlir.text.reading import read_text, shown_path
+from aicf_mlir.ir.reading import read_text, shown_path
 
 _SEPARATOR = re.compile(r"^[ \t]*// -----.*$", re.MULTILINE)
 

@@ -22,13 +22,13 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from aicf_mlir.errors import LockError
 from aicf_mlir.ir.diagnostics import LocatedError
-from aicf_mlir.text.limits import MAX_BYTES, decode
-from aicf_mlir.text.reading import shown_path
+from aicf_mlir.ir.reading import read_text, shown_path
 from aicf_mlir.tuning.machine import machine_of
 
 VERSION = 1
@@ -66,10 +66,8 @@ class Lock:
             got = "a text of several lines; write it to a file first" if name else "an empty one"
             raise LockError(f"a lock is given by its path, got {got}")
         try:
-            with Path(path).open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
-            found = tomllib.loads(decode(data, name).text)
-        except (OSError, TypeError, ValueError, LocatedError, RecursionError) as error:
+            found = tomllib.loads(read_text(partial(Path.open, Path(path), "rb"), name).text)
+        except (TypeError, ValueError, LocatedError, RecursionError) as error:
             raise LockError(
                 f"cannot read the lock {name}: {_reason(error)}; make one with aicf-tune"
             ) from error
@@ -192,10 +190,8 @@ class _Reader:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, LocatedError):
-        return error.diagnostic.message
-    if isinstance(error, RecursionError):
-        return "brackets are nested too deeply"
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+        return error.diagnostic.message.removeprefix("cannot be read: ")
+    return "brackets are nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _string(text: str) -> str:

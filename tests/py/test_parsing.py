@@ -15,7 +15,8 @@ from xdsl.dialects.builtin import StringAttr
 
 from aicf_mlir.errors import VerifyError
 from aicf_mlir.ir.diagnostics import LocatedError
-from aicf_mlir.text.limits import MAX_BYTES, MAX_DIGITS, MAX_LITERAL_ELEMENTS, MAX_NESTING
+from aicf_mlir.ir.reading import MAX_BYTES
+from aicf_mlir.text.limits import MAX_DIGITS, MAX_LITERAL_ELEMENTS, MAX_NESTING
 from aicf_mlir.text.parsing import parse_module
 
 

@@ -27,7 +27,7 @@ from aicf_mlir.dialects.plan.copies import is_once
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.interpreters.plan import run_plan
 from aicf_mlir.ir.formula import select, trace
-from aicf_mlir.text.limits import decode
+from aicf_mlir.ir.reading import decode
 from aicf_mlir.text.parsing import make_context, parse_source
 
 PLANS: Mapping[str, Callable[[], ProgramOp]] = {

@@ -185,6 +185,11 @@ class ChainKernel(Kernel):
         """The numbers of values that a later link takes."""
         return frozenset(number for link in self.links for kind, number in link.takes if kind == "y")
 
+    @property
+    def multiplies_a(self) -> bool:
+        """Whether a product over rows takes a."""
+        return any(outer.right is None for outer in self.outers)
+
     @cached_property
     def multiplied(self) -> frozenset[int]:
         """The numbers of values that products over rows take."""

@@ -11,7 +11,8 @@ The JSON is one object, stable from version to version; keys are added, never ch
                 rates           of this machine: bytes a second of a copy, operations a second of a product by element type,
                                 null where no kernel multiplies such elements (aicf_mlir/profiling/rates.py)
                 seconds, least  of a step without marks between its launches: the mean of the faster half of the runs; the least
-                marked          of a step with marks, in the same way: the seconds of the launches add up to it
+                marked          of a step with marks, in the same way, less what these take: the seconds of the launches add up
+                                to it
                 launches        in the order in which they run
     LAUNCH      launch          "@k3": its name in the plan
                 op              "gemm_epilogue": its name in the kernel dialect

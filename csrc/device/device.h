@@ -46,7 +46,7 @@ class Marks {
   // The next moment: when everything that was enqueued before it is complete. At most as many as it was made
   // for.
   virtual Status mark(void* stream) = 0;
-  // Waits for the last moment; the seconds between each and the next.
+  // Waits for the last moment; the seconds between each and the next, less what a moment itself takes.
   virtual Status read(std::vector<double>* seconds) = 0;
 };
 

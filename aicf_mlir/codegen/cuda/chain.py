@@ -73,7 +73,6 @@ class ChainWriter:
         self.weights = dict(plan.weights)
         self.first_x = 1 + kernel.b_count
         self.places = dict(plan.places)
-        self.multiplies_a = any(outer.right is None for outer in kernel.outers)
         self.bodies = BodyWriter(kernel, plan, text)
 
     def write(self) -> None:
@@ -214,7 +213,7 @@ class ChainWriter:
             if number == 0 and kernel.outers:
                 # What the products of the last tile read may be written behind it.
                 text.add("" if self.plan.divided else "aicf::chain::meet(warp / 4);")
-                if self.multiplies_a:
+                if self.kernel.multiplies_a:
                     self._stage_a()
             for flags in self.plan.flags:
                 if flags.link == number:
@@ -265,7 +264,7 @@ class ChainWriter:
                 with text.each("i", 4):
                     text.add("a[4 * s + i] = quad[i];")
         self._used(-1)
-        if not self.multiplies_a and kernel.a_rounded is not None:
+        if not kernel.multiplies_a and kernel.a_rounded is not None:
             self._stage_a()
 
     def _stage_a(self) -> None:
@@ -274,7 +273,7 @@ class ChainWriter:
         columns, place = kernel.links[0].k, self.places[-1]
         strip = f"aicf::chain::Strip<{columns}>"
         text.add(f"{strip}::write(strip + {place}, a);")
-        if self.multiplies_a:
+        if self.kernel.multiplies_a:
             text.add("aicf::chain::show_products();")
         if kernel.a_rounded is not None:
             text.add("__syncwarp();")

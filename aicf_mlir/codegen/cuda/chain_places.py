@@ -106,9 +106,7 @@ def _fetched(kernel: ChainKernel, fetches: Sequence[Fetch], alone: bool) -> list
 
 def _staged(kernel: ChainKernel, divided: bool) -> list[tuple[list[int], Strip]]:
     """Values on their way to memory, of a link one behind the other, and what outer products read."""
-    multiplied = set(kernel.multiplied)
-    if any(outer.right is None for outer in kernel.outers):
-        multiplied.add(-1)
+    multiplied = [-1, *kernel.multiplied] if kernel.multiplies_a else list(kernel.multiplied)
     found: list[tuple[list[int], Strip]] = []
     if kernel.a_rounded is not None and -1 not in multiplied:
         found.append(([-1], Strip(strip_bytes(kernel.links[0].k), ((part(-1, STAGING), part(0, PRODUCT)),))))

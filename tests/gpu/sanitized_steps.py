@@ -39,6 +39,7 @@ STEPS: dict[str, tuple[Callable[[], nn.Sequential], int, PrecisionName | None]] 
     ),
     "groups of warps": (lambda: mlp(512, 512, 512), 512, None),
     "chain": (lambda: mlp(64, 64, 64), 1 << 15, "bf16"),
+    "chain, sums divided": (lambda: mlp(128, 128, 128, 128), 1 << 15, "bf16"),
 }
 """By name: a model, rows of a batch, a precision."""
 

@@ -253,3 +253,38 @@ def test_a_fused_function_of_f16_has_the_bits_of_its_ops(block: int) -> None:
             count += 1
     assert count > 200 and infinite
     assert seen >= {"chain", "gemm_map", "gemm_epilogue", "map"}
+
+
+LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "mean of squares": F.mse_loss,
+    "sum of squares": lambda y, t: F.mse_loss(y, t, reduction="sum"),
+    "squares": lambda y, t: F.mse_loss(y, t, reduction="none").mean(),
+    "Huber": lambda y, t: F.huber_loss(y, t, delta=500.0),
+    "smooth L1": lambda y, t: F.smooth_l1_loss(y, t, beta=1e4) + (y - t).abs().mul(150).mean(),
+}
+
+
+@pytest.mark.parametrize("rows", [64, 16384])
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_loss_of_one_element_overflows_where_it_does_in_torch(name: str, rows: int, device: str) -> None:
+    """Of an f16 that is far from its target among many that are not: the mean alone is small."""
+    loss, found = LOSSES[name], list[bool]()
+    for beyond in (200.0, 500.0):
+        torch.manual_seed(3)
+        model = nn.Linear(8, 4).to(device, torch.float16)
+        batch = {
+            "x": torch.randn(rows, 8, device=device).mul(0.01).half(),
+            "t": torch.zeros(rows, 4, device=device).half(),
+        }
+        batch["t"][5, 1] = beyond
+
+        def of(model: Any, batch: Batch) -> torch.Tensor:
+            return loss(model(batch["x"]), batch["t"])
+
+        expected = of(model, batch)
+        step = compile_train_step(
+            model, torch.optim.SGD(model.parameters(), lr=0.0), loss_fn=of, example=batch
+        )
+        torch.testing.assert_close(step.train_step(batch), expected.detach(), rtol=2e-3, atol=1e-3)
+        found.append(bool(expected.isfinite()))
+    assert found == [True, False]

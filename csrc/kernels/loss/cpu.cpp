@@ -86,7 +86,11 @@ Status mse_loss_cpu(const OpDesc& op, const LaunchContext&) {
     const T *y = elements<T>(op.in("y")), *t = elements<T>(op.in("t"));
     double total = sum_many_terms<Compute<T>>(n, [=](int64_t i) {
       const Compute<T> difference = widen(y[i]) - widen(t[i]);
-      return difference * difference;
+      const Compute<T> square = difference * difference;
+      if constexpr (std::is_same_v<T, Half>)
+        return widen(narrow<T>(square));  // the sum sees what overflows, as in torch
+      else
+        return square;
     });
     if (takes_mean(op)) total /= static_cast<double>(n);
     *op.outputs[0].ptr<T>() = narrow_double<T>(total);

@@ -1,4 +1,6 @@
 // Mean squared error and its gradient.
+#include <type_traits>
+
 #include "kernels/common/numeric.cuh"
 #include "kernels/loss/launch.h"
 #include "kernels/loss/loss_parts.cuh"
@@ -24,7 +26,11 @@ __global__ void __launch_bounds__(kLossThreads)
 #pragma unroll
     for (int w = 0; w < W; ++w) {
       const Compute<T> difference = widen(left.at[w]) - widen(right.at[w]);
-      sum += difference * difference;
+      const Compute<T> square = difference * difference;
+      if constexpr (std::is_same_v<T, __half>)
+        sum += widen(narrow<T>(square));  // the sum sees what overflows, as in torch
+      else
+        sum += square;
     }
   }
   sum = reduce_group<Add, kLossThreads>(sum);

@@ -11,6 +11,7 @@ from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.formula import Scalar, row_sum
 from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.loss_loops.launches import launch, repeated
+from aicf_mlir.passes.fuse.rounding import as_tensor, element_of
 
 
 def loss(op: KernelOp, bodies: Bodies) -> list[Operation]:
@@ -20,7 +21,7 @@ def loss(op: KernelOp, bodies: Bodies) -> list[Operation]:
 
     def squares(y: Scalar, t: Scalar) -> Scalar:
         difference = y - t
-        total = row_sum(difference * difference)
+        total = row_sum(as_tensor(difference * difference, element_of(op.results[0])))
         return total if count is None else total / count
 
     return [launch(bodies, "squared_error", squares, [y, t], [op.results[0].type], shape, len(shape))]

@@ -178,13 +178,3 @@ def with_product(name: str) -> Row:
         return call.emit.cast(call.emit.insert(CLASSES["add"](x, part)), call.expected.dtype)
 
     return row
-
-
-def binary_cross_entropy(call: Call) -> SSAValue:
-    """Weighted element by element, then averaged or summed."""
-    x, target = (call.of(call[each], call.expected.dtype) for each in ("self", "target"))
-    loss = call.emit.insert(CLASSES["binary_cross_entropy"](x, target))
-    if call["weight"] is not None:
-        weight = call.of(call["weight"], call.expected.dtype)
-        loss = call.emit.insert(CLASSES["mul"](loss, weight))
-    return call.reduced(loss, call["reduction"])

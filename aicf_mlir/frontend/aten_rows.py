@@ -13,9 +13,6 @@ from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 
-REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
-"""torch's numbering of loss reductions."""
-
 
 def linear(call: Call) -> SSAValue:
     """The product x[B.., K] · w[N, K]ᵀ + bias[N]."""
@@ -139,42 +136,6 @@ def identity(call: Call) -> Value:
 def detach(call: Call) -> Value:
     """The tensor itself where no gradient would flow anyway."""
     return call.emit.insert(nn.DetachOp(call.value("self"))) if call.carries_gradient else identity(call)
-
-
-def mse_loss(call: Call) -> SSAValue:
-    """Mean or sum of squared differences, or the squares themselves."""
-    mode = REDUCTIONS[call["reduction"]]
-    if mode == "none":
-        y, t = call.operand("self", call.wide_dtype), call.operand("target", call.wide_dtype)
-        difference = call.emit.insert(nn.SubOp(y, t))
-        return call.emit.cast(call.emit.insert(nn.MulOp(difference, difference)), call.dtype)
-    y, t = call.operand("self", call.dtype), call.operand("target", call.dtype)
-    shape = nn.broadcast_shapes(shape_of(y), shape_of(t))
-    y, t = call.emit.broadcast(y, shape), call.emit.broadcast(t, shape)
-    return call.emit.insert(nn.MseLossOp(y, t, mode))
-
-
-def cross_entropy(call: Call) -> SSAValue:
-    """Logits [N, C, d..] or [C] against class indices [N, d..] or []; mean or sum."""
-    logits, target = call.value("self"), call.value("target")
-    if call["weight"] is not None:
-        raise Refused("class weights")
-    mode = REDUCTIONS[call["reduction"]]
-    if mode == "none":
-        raise Refused('reduction="none"; use "mean" or "sum"')
-    shape = shape_of(logits)
-    if len(shape_of(target)) != len(shape) - 1:
-        raise Refused("probabilities as target; give class indices (int64), for example through example=")
-    if len(shape) > 2:
-        logits = call.emit.transpose(logits, (0, *range(2, len(shape)), 1))
-    classes = shape[min(1, len(shape) - 1)]
-    rows = math.prod(shape) // classes
-    logits = call.emit.reshape(logits, (rows, classes))
-    target = call.emit.reshape(target, (rows,))
-    ignored, smoothing = call["ignore_index"], call["label_smoothing"]
-    loss = call.emit.insert(nn.CrossEntropyOp(logits, target, mode, ignored, smoothing))
-    call.emit.check_index(target, classes, ignored)
-    return loss
 
 
 def full_like(value: float | None = None, key: str = "fill_value") -> Row:

@@ -10,6 +10,7 @@ import torch
 from aicf_mlir.dialects import nn
 from aicf_mlir.frontend import (
     aten_indexing,
+    aten_losses,
     aten_pointwise,
     aten_random,
     aten_rearranging,
@@ -25,7 +26,6 @@ from aicf_mlir.frontend.aten_rows import (
     broadcast,
     broadcast_tensors,
     cast,
-    cross_entropy,
     detach,
     full_like,
     identity,
@@ -33,7 +33,6 @@ from aicf_mlir.frontend.aten_rows import (
     matmul,
     matmul_plus,
     matrix_transpose,
-    mse_loss,
     nothing,
     permute,
     reshaped,
@@ -88,6 +87,10 @@ POINTWISE: dict[str, Row] = {
     **rows(pointwise("atan2"), "atan2.default"),
     **rows(pointwise("copysign"), *of_two("copysign")),
     **rows(pointwise("xlogy"), "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"),
+    **rows(
+        pointwise("xlog1py"),
+        *(f"special_xlog1py.{kind}" for kind in ("default", "self_scalar", "other_scalar")),
+    ),
     **rows(pointwise("logaddexp"), "logaddexp.default"),
     **rows(pointwise("sign"), "sgn.default"),
     **rows(whole("floor"), "floor.default"),
@@ -111,7 +114,7 @@ POINTWISE: dict[str, Row] = {
     **rows(aten_pointwise.log_sigmoid_forward, "log_sigmoid_forward.default"),
     **rows(with_product("mul"), "addcmul.default"),
     **rows(with_product("div"), "addcdiv.default"),
-    **rows(aten_pointwise.binary_cross_entropy, "binary_cross_entropy.default"),
+    **rows(aten_losses.binary_cross_entropy, "binary_cross_entropy.default"),
 }
 
 REDUCTIONS: dict[str, Row] = {
@@ -242,8 +245,12 @@ TABLE: dict[str, Row] = {
     **rows(aten_random.randint, "randint.default", "randint.low"),
     **rows(aten_random.randint, "randint_like.default", "randint_like.low_dtype"),
     **rows(aten_random.exponential, "exponential.default"),
-    **rows(mse_loss, "mse_loss.default"),
-    **rows(cross_entropy, "cross_entropy_loss.default"),
+    **rows(aten_losses.of_difference("huber", "delta"), "huber_loss.default"),
+    **rows(aten_losses.of_difference("smooth_l1", "beta"), "smooth_l1_loss.default"),
+    **rows(aten_losses.multi_margin, "multi_margin_loss.default"),
+    **rows(aten_losses.multilabel_margin, "multilabel_margin_loss.default"),
+    **rows(aten_losses.mse_loss, "mse_loss.default"),
+    **rows(aten_losses.cross_entropy, "cross_entropy_loss.default"),
     **rows(full_like(0), "zeros_like.default", "new_zeros.default", "zero.default"),
     **rows(full_like(1), "ones_like.default", "new_ones.default"),
     **rows(full_like(), "full_like.default", "new_full.default"),

@@ -84,6 +84,16 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     return F.gelu(x, approximate=approximate)
 
 
+def huber(x: Any, delta: float = 1.0) -> Any:
+    """Of a difference."""
+    return F.huber_loss(x, torch.zeros_like(x), reduction="none", delta=delta)
+
+
+def smooth_l1(x: Any, beta: float = 1.0) -> Any:
+    """Of a difference."""
+    return F.smooth_l1_loss(x, torch.zeros_like(x), reduction="none", beta=beta)
+
+
 def deviation(x: Any) -> Any:
     """The root in torch.std, with its gradient of 0 at 0."""
     return torch.where(x == 0, x.detach(), torch.where(x == 0, 1.0, x).sqrt())
@@ -126,6 +136,7 @@ CASES: Mapping[str, Sequence[Case]] = {
         for base in (2.0, 0.3)
     ],
     "xlogy": [Case(torch.xlogy, (normal, positive))],
+    "xlog1py": [Case(torch.special.xlog1py, (normal, positive))],
     "logaddexp": [Case(torch.logaddexp)],
     "where": [Case(torch.where, (classes(2),))],
     "bitwise_and": [Case(torch.bitwise_and)],
@@ -214,6 +225,8 @@ CASES: Mapping[str, Sequence[Case]] = {
             specials=None,
         )
     ],
+    "huber": [Case(huber), Case(huber, parameters={"delta": 0.5})],
+    "smooth_l1": [Case(smooth_l1), Case(smooth_l1, parameters={"beta": 0.5})],
     "eq": [Case(torch.eq)],
     "ne": [Case(torch.ne)],
     "lt": [Case(torch.lt)],

@@ -110,6 +110,11 @@ def logit_gradient(g: Scalar, x: Scalar, y: Scalar, eps: float) -> Scalar:
     return select(outside, math.nan if eps < 0 else 0.0, g / (x * (1.0 - x)))
 
 
+def beyond(inner: Scalar, x: Scalar, bound: float, outer: Scalar) -> Scalar:
+    """`outer` with the sign of x where x is beyond the bound."""
+    return select(x > bound, outer, select(x < -bound, -outer, inner))
+
+
 def binary_cross_entropy(x: Scalar, target: Scalar) -> Scalar:
     """Logarithms of at least -100, as in torch."""
     return (target - 1.0) * maximum(log1p(-x), -100.0) - target * maximum(log(x), -100.0)
@@ -227,6 +232,20 @@ ROWS = (
         logit,
         parameters={"eps": -1.0},
         gradient=logit_gradient,
+    ),
+    Row(
+        "huber",
+        "x * x / 2, and delta * (|x| - delta / 2) beyond delta.",
+        lambda x, delta: select(absolute(x) < delta, 0.5 * x * x, (absolute(x) - 0.5 * delta) * delta),
+        parameters={"delta": 1.0},
+        gradient=lambda g, x, y, delta: beyond(g * x, x, delta, g * delta),
+    ),
+    Row(
+        "smooth_l1",
+        "x * x / (2 * beta), and |x| - beta / 2 beyond beta.",
+        lambda x, beta: select(absolute(x) < beta, 0.5 * x * x / beta, absolute(x) - 0.5 * beta),
+        parameters={"beta": 1.0},
+        gradient=lambda g, x, y, beta: beyond(g * x / beta, x, beta, g),
     ),
     Row(
         "binary_cross_entropy",

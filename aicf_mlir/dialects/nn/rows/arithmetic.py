@@ -132,6 +132,16 @@ def xlogy(x: Scalar, y: Scalar) -> Scalar:
     return select(x.equal(0.0) & ~y.is_nan(), 0.0, x * log(y))
 
 
+def xlog1py(x: Scalar, y: Scalar) -> Scalar:
+    """0 where x is 0, unless y is a NaN."""
+    return select(x.equal(0.0) & ~y.is_nan(), 0.0, x * log1p(y))
+
+
+def xlog1py_gradient(g: Scalar, x: Scalar, y: Scalar, z: Scalar) -> tuple[Scalar, Scalar]:
+    """Where x is 0 it is 0 beyond the domain of the logarithm."""
+    return select(x.equal(0.0) & (y <= -1.0), 0.0, xlog1py(g, y)), g * x / (y + 1.0)
+
+
 def logaddexp(x: Scalar, y: Scalar) -> Scalar:
     """Without overflow; equal infinities are themselves."""
     larger = maximum(x, y)
@@ -224,6 +234,7 @@ ROWS = (
         XY,
         gradient=lambda g, x, y, z: (select(x.equal(0.0) & (y <= 0.0), 0.0, xlogy(g, y)), g * x / y),
     ),
+    Row("xlog1py", "x * log(1 + y), and 0 where x is 0.", xlog1py, XY, gradient=xlog1py_gradient),
     Row("logaddexp", "log(exp(x) + exp(y)).", logaddexp, XY, gradient=logaddexp_gradient),
     Row(
         "where",

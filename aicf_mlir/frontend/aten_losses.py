@@ -1,0 +1,158 @@
+"""Rows of losses: each is an element's or a row's, then averaged or summed where torch is asked for that."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from xdsl.ir import SSAValue
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.dialects.nn.reductions import REDUCTIONS as REDUCED
+from aicf_mlir.frontend.aten_indexing import gathered
+from aicf_mlir.frontend.call import Call, Row
+from aicf_mlir.frontend.refused import Refused
+from aicf_mlir.ir.tensor_op import shape_of
+
+REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
+"""torch's numbering of loss reductions."""
+
+
+def mse_loss(call: Call) -> SSAValue:
+    """Mean or sum of squared differences, or the squares themselves."""
+    mode = REDUCTIONS[call["reduction"]]
+    if mode == "none":
+        y, t = call.operand("self", call.wide_dtype), call.operand("target", call.wide_dtype)
+        difference = call.emit.insert(nn.SubOp(y, t))
+        return call.emit.cast(call.emit.insert(nn.MulOp(difference, difference)), call.dtype)
+    y, t = call.operand("self", call.dtype), call.operand("target", call.dtype)
+    shape = nn.broadcast_shapes(shape_of(y), shape_of(t))
+    y, t = call.emit.broadcast(y, shape), call.emit.broadcast(t, shape)
+    return call.emit.insert(nn.MseLossOp(y, t, mode))
+
+
+def cross_entropy(call: Call) -> SSAValue:
+    """Logits [N, C, d..] or [C] against class indices [N, d..] or []; mean or sum."""
+    logits, target = call.value("self"), call.value("target")
+    if call["weight"] is not None:
+        raise Refused("class weights")
+    mode = REDUCTIONS[call["reduction"]]
+    if mode == "none":
+        raise Refused('reduction="none"; use "mean" or "sum"')
+    shape = shape_of(logits)
+    if len(shape_of(target)) != len(shape) - 1:
+        raise Refused("probabilities as target; give class indices (int64), for example through example=")
+    if len(shape) > 2:
+        logits = call.emit.transpose(logits, (0, *range(2, len(shape)), 1))
+    classes = shape[min(1, len(shape) - 1)]
+    rows = math.prod(shape) // classes
+    logits = call.emit.reshape(logits, (rows, classes))
+    target = call.emit.reshape(target, (rows,))
+    ignored, smoothing = call["ignore_index"], call["label_smoothing"]
+    loss = call.emit.insert(nn.CrossEntropyOp(logits, target, mode, ignored, smoothing))
+    call.emit.check_index(target, classes, ignored)
+    return loss
+
+
+def binary_cross_entropy(call: Call) -> SSAValue:
+    """Weighted element by element, then averaged or summed."""
+    x, target = (call.of(call[each], call.expected.dtype) for each in ("self", "target"))
+    loss = call.emit.insert(CLASSES["binary_cross_entropy"](x, target))
+    if call["weight"] is not None:
+        weight = call.of(call["weight"], call.expected.dtype)
+        loss = call.emit.insert(CLASSES["mul"](loss, weight))
+    return call.reduced(loss, call["reduction"])
+
+
+def of_difference(name: str, bound: str) -> Row:
+    """A function of self - target that changes its form at a bound; of none that is 0, where it is the absolute value."""
+
+    def row(call: Call) -> SSAValue:
+        dtype = call.dtype
+        difference = call.emit.insert(nn.SubOp(call.operand("self", dtype), call.operand("target", dtype)))
+        limit = float(call[bound])
+        op = CLASSES[name](difference, **{bound: limit}) if limit else CLASSES["abs"](difference)
+        return call.reduced(call.emit.insert(op), call["reduction"])
+
+    return row
+
+
+def multi_margin(call: Call) -> SSAValue:
+    """The sum of max(0, margin - x[target] + x[j])^p over all classes j but the target, over their number.
+
+    Scores [N, C] or [C], targets [N] or []. A class that is exactly at the margin has no gradient, where torch's own
+    decomposition gives it one.
+    """
+    scores, classes = _rows(call)
+    target = call.emit.reshape(call.value("target"), (shape_of(scores)[0], 1))
+    own = call.emit.broadcast(gathered(call, scores, target, 1), shape_of(scores))
+    z = _shortfall(call, scores, own, call["margin"])
+    counts = _both(call, _above_zero(call, z), _apply(call, "ne", target, _numbers(call, classes)))
+    z = _apply(call, "where", counts, z, call.of(0.0, call.wide_dtype))
+    z = _apply(call, "mul", z, z) if call["p"] == 2 else z
+    if call["weight"] is not None:
+        weight = call.emit.reshape(call.operand("weight", call.wide_dtype), (1, classes))
+        weights = call.emit.broadcast(weight, shape_of(scores))
+        z = _apply(call, "mul", z, gathered(call, weights, target, 1))
+    return _over_classes(call, call.emit.insert(nn.SumOp(z, [1])), classes)
+
+
+def multilabel_margin(call: Call) -> SSAValue:
+    """The sum of max(0, 1 - x[i] + x[j]) over all targets i and all other classes j, over the number of classes.
+
+    Scores and targets are [N, C] or [C]; the targets of a row end at the first that is -1. torch's own decomposition
+    goes on behind that, as if class 0 were meant.
+    """
+    scores, classes = _rows(call)
+    rows = shape_of(scores)[0]
+    given = call.emit.reshape(call.value("target"), (rows, classes))
+    call.emit.check_index(given, classes, -1)
+    places = _numbers(call, classes)
+    many = call.of(classes, torch.int64)
+    ends = _apply(call, "where", _apply(call, "eq", given, call.of(-1, torch.int64)), places, many)
+    is_listed = _apply(call, "lt", places, call.emit.insert(REDUCED["amin"](ends, [1], True)))
+    listed = _apply(call, "where", is_listed, given, call.of(0, torch.int64))
+    columns = call.emit.reshape(is_listed, (rows, classes, 1))
+    hit = _apply(call, "eq", call.emit.reshape(listed, (rows, classes, 1)), places)
+    is_target = call.emit.insert(REDUCED["any"](_both(call, hit, columns), [1], True))
+    own = call.emit.reshape(call.emit.insert(nn.GatherOp(scores, listed, 1)), (rows, classes, 1))
+    z = _shortfall(call, call.emit.reshape(scores, (rows, 1, classes)), own, 1.0)
+    counts = _both(call, _above_zero(call, z), _both(call, columns, _apply(call, "bitwise_not", is_target)))
+    z = _apply(call, "where", counts, z, call.of(0.0, call.wide_dtype))
+    return _over_classes(call, call.emit.insert(nn.SumOp(z, [1, 2])), classes)
+
+
+def _rows(call: Call) -> tuple[SSAValue, int]:
+    """Scores as a matrix, in the type of the sums, and the number of its columns."""
+    scores = call.operand("self", call.wide_dtype)
+    classes = shape_of(scores)[-1]
+    return call.emit.reshape(scores, (math.prod(shape_of(scores)[:-1]), classes)), classes
+
+
+def _numbers(call: Call, classes: int) -> SSAValue:
+    return call.materialize(torch.arange(classes))
+
+
+def _apply(call: Call, name: str, *operands: SSAValue) -> SSAValue:
+    return call.emit.insert(CLASSES[name](*operands))
+
+
+def _both(call: Call, x: SSAValue, y: SSAValue) -> SSAValue:
+    return _apply(call, "bitwise_and", x, y)
+
+
+def _above_zero(call: Call, z: SSAValue) -> SSAValue:
+    return _apply(call, "gt", z, call.of(0.0, call.wide_dtype))
+
+
+def _shortfall(call: Call, scores: SSAValue, own: SSAValue, margin: float) -> SSAValue:
+    """By how much a score is less than `margin` below that of a target."""
+    return _apply(call, "add", _apply(call, "sub", call.of(margin, call.wide_dtype), own), scores)
+
+
+def _over_classes(call: Call, sums: SSAValue, classes: int) -> SSAValue:
+    """The loss of all rows from their sums."""
+    each = _apply(call, "div", sums, call.of(classes, call.wide_dtype))
+    loss = call.reduced(each, call["reduction"])
+    return call.emit.cast(call.emit.reshape(loss, call.shape), call.dtype)

@@ -164,11 +164,11 @@ def layer_norm(call: Call) -> Value:
 
 
 def rms_norm(call: Call) -> SSAValue:
-    """Over the last dimensions; without `eps` that of the type."""
+    """Over the last dimensions; without `eps` that of the type which torch computes in, float32 for half precision."""
     dtype = widest(call, "input", "weight")
     x = call.of(call["input"], dtype)
     weight = None if call["weight"] is None else call.of(call["weight"], dtype)
-    eps = torch.finfo(call.expected.dtype).eps if call["eps"] is None else call["eps"]
+    eps = torch.finfo(call.wide_dtype).eps if call["eps"] is None else call["eps"]
     made = nn.RmsNormOp(x, weight, len(call["normalized_shape"]), float(eps))
     call.emit.insert_all(made)
     made.result.name_hint = call.emit.fresh("rms_norm")

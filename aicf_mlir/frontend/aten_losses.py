@@ -81,7 +81,7 @@ def of_difference(name: str, bound: str) -> Row:
 def multi_margin(call: Call) -> SSAValue:
     """The sum of max(0, margin - x[target] + x[j])^p over all classes j but the target, over their number.
 
-    Scores [N, C] or [C], targets [N] or []. A class that is exactly at the margin has no gradient, where torch's own
+    Scores [N, C], [C] or [], targets [N] or []. A class that is exactly at the margin has no gradient, where torch's own
     decomposition gives it one.
     """
     scores, classes = _rows(call)
@@ -101,7 +101,7 @@ def multi_margin(call: Call) -> SSAValue:
 def multilabel_margin(call: Call) -> SSAValue:
     """The sum of max(0, 1 - x[i] + x[j]) over all targets i and all other classes j, over the number of classes.
 
-    Scores and targets are [N, C] or [C]; the targets of a row end at the first that is -1. torch's own decomposition
+    Scores and targets are [N, C], [C] or []; the targets of a row end at the first that is -1. torch's own decomposition
     goes on behind that, as if class 0 were meant.
     """
     scores, classes = _rows(call)
@@ -124,10 +124,10 @@ def multilabel_margin(call: Call) -> SSAValue:
 
 
 def _rows(call: Call) -> tuple[SSAValue, int]:
-    """Scores as a matrix, in the type of the sums, and the number of its columns."""
+    """Scores as a matrix, in the type of the sums, and the number of its columns; a 0-d tensor is the one of one class."""
     scores = call.operand("self", call.wide_dtype)
-    classes = shape_of(scores)[-1]
-    return call.emit.reshape(scores, (math.prod(shape_of(scores)[:-1]), classes)), classes
+    *rows, classes = shape_of(scores) or (1,)
+    return call.emit.reshape(scores, (math.prod(rows), classes)), classes
 
 
 def _numbers(call: Call, classes: int) -> SSAValue:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from aicf_mlir import tool_process
+
 try:
+    tool_process.begin()
     from aicf_mlir import _C as _C
 except ImportError as error:
     raise ImportError(

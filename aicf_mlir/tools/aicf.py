@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from aicf_mlir import _C, cpu_kernels, machine
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.errors import AicfError
+from aicf_mlir.tool_process import INTERRUPTED, interruptible
 
 DESCRIPTION = """\
 Say what this installation of AICF is, what it runs on, and which kernels it has.
@@ -118,6 +119,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--json", action="store_true", help="for programs, in a versioned format")
     command.set_defaults(run=kernels)
     options = parser.parse_args(arguments)
+    try:
+        with interruptible():
+            return print_of(options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def print_of(options: argparse.Namespace) -> int:
+    """Print what a command says; the exit code."""
     try:
         sys.stdout.write(options.run(options))
         sys.stdout.flush()

@@ -18,9 +18,10 @@ from typing import Any, NoReturn, TextIO
 from aicf_mlir.atomic_file import write_file
 from aicf_mlir.errors import AicfError
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
+from aicf_mlir.tool_process import INTERRUPTED, interruptible
 
-OK, FAILED, USAGE, INTERNAL, INTERRUPTED = 0, 1, 2, 70, 130
-"""Exit codes: done, input refused or results that differ, wrong command line, a bug in AICF, Ctrl-C."""
+OK, FAILED, USAGE, INTERNAL = 0, 1, 2, 70
+"""Exit codes: done, input refused or results that differ, wrong command line, a bug in AICF."""
 
 
 class ToolParser(argparse.ArgumentParser):
@@ -115,12 +116,24 @@ def guarded(
     for the reproducer of an unexpected exception.
     """
     try:
+        with interruptible():
+            return _reported(tool, name, arguments, debug, source)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _reported(
+    tool: Callable[[], int],
+    name: str,
+    arguments: Sequence[str] | None,
+    debug: bool,
+    source: Callable[[], Source | None],
+) -> int:
+    try:
         return tool()
     except BrokenPipeError:  # the reader has gone: say nothing
         drop_unwritten()
         return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except LocatedError as error:
         sys.stderr.write(str(error.diagnostic))
     except OSError as error:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "aicf_mlir"
 
 LAYERS = (
-    ("errors", "_C", "processor", "garbage", "interrupts", "atomic_file", "dtypes"),
+    ("errors", "_C", "processor", "garbage", "interrupts", "atomic_file", "dtypes", "tool_process"),
     ("cpu_kernels", "op_call"),
     ("machine",),
     ("ir",),

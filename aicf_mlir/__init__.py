@@ -18,6 +18,7 @@ except ImportError as error:
         f"the compiled module aicf_mlir._C cannot be loaded ({error}); run `make build`"
     ) from error
 
+from aicf_mlir import environment
 from aicf_mlir.cpu_kernels import load_cpu_kernels
 from aicf_mlir.errors import (
     AicfError,
@@ -33,6 +34,7 @@ from aicf_mlir.errors import (
     OutOfRangeError,
     PlanError,
     SelectionError,
+    SettingError,
     StateError,
     TraceError,
     VerifyError,
@@ -74,6 +76,7 @@ __all__ = [
     "OutOfRangeError",
     "PlanError",
     "SelectionError",
+    "SettingError",
     "StateError",
     "Survey",
     "TraceError",
@@ -124,4 +127,9 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-load_cpu_kernels()
+try:
+    environment.check()
+    load_cpu_kernels()
+except SettingError as error:
+    tool_process.refuse(error)
+    raise

@@ -5,11 +5,10 @@ A plan for the CPU has none in any case.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-VARIABLE = "AICF_BRANCHES"
+from aicf_mlir import environment
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Branching:
     @classmethod
     def of_environment(cls) -> Branching:
         """As the environment says now."""
-        return cls(os.environ.get(VARIABLE) != "0")
+        return cls(environment.is_on(environment.BRANCHES))
 
     @property
     def passes(self) -> Mapping[str, str]:

@@ -2,21 +2,18 @@
 
 A portable build has the kernels for any x86-64 in the module itself and, in libraries beside it, for newer
 processors. They compute the same bits: the lanes of a sum are part of the source, and nothing is contracted.
-`AICF_CPU_LEVEL=x86-64` (or `x86-64-v3`, …) chooses by hand, and `AICF_NUM_THREADS=4` the threads that share their loops.
+`AICF_CPU_LEVEL=x86-64` (or `x86-64-v3`, …) chooses by hand, and `AICF_NUM_THREADS=4` the threads that share their loops
+(`environment.py`).
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import scipy_openblas32
 
-from aicf_mlir import _C, processor
+from aicf_mlir import _C, environment, processor
 
-CHOICE = "AICF_CPU_LEVEL"
-THREADS = "AICF_NUM_THREADS"
-MOST_THREADS = 256
 PACKAGE = Path(__file__).parent
 
 
@@ -35,9 +32,7 @@ def built() -> list[str]:
 def chosen() -> str:
     """The kernels to use: the newest that this processor runs, or those that the environment names."""
     available = built()
-    if (wanted := os.environ.get(CHOICE)) is not None:
-        if wanted not in available:
-            raise ImportError(f"{CHOICE} must be one of {', '.join(available)} in this build, got {wanted!r}")
+    if (wanted := environment.cpu_level(available)) is not None:
         return wanted
     runs = [level for level in available if level in processor.levels()]
     return runs[-1] if runs else available[0]
@@ -54,10 +49,8 @@ def blas_library() -> Path:
 
 def load_cpu_kernels() -> None:
     """Give the module its threads, its BLAS and, where there is one, the library that fits this processor."""
-    if (threads := os.environ.get(THREADS)) is not None:
-        if not threads.isdecimal() or not 1 <= int(threads) <= MOST_THREADS:
-            raise ImportError(f"{THREADS} must be a number from 1 to {MOST_THREADS}, got {threads!r}")
-        _C.set_threads(int(threads))
+    if (threads := environment.threads()) is not None:
+        _C.set_threads(threads)
     _C.load_blas(str(blas_library()))
     library = library_of(chosen())
     if library.exists():

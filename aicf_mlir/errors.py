@@ -12,6 +12,10 @@ class AicfError(Exception):
     """Base of every error that AICF raises for bad input or a refused request."""
 
 
+class SettingError(AicfError):
+    """A variable of the environment has a value that is none of its own; says which it may have."""
+
+
 class TraceError(AicfError):
     """The model or the loss uses something that the front end cannot express; names the op, its shapes and the user's line."""
 

@@ -15,8 +15,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
+USAGE, INTERRUPTED = 2, 130
+"""Exit codes: wrong command line or environment, Ctrl-C."""
 TOOLS = os.path.join(os.path.dirname(__file__), "tools")  # noqa: PTH118, PTH120  # without the time that pathlib takes
 
 
@@ -39,6 +39,13 @@ def begin() -> None:
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and tool() is not None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
+
+
+def refuse(error: Exception) -> None:
+    """End the process of a tool with one line that says `error`; in any other process it is the caller's."""
+    if (name := tool()) is not None:
+        sys.stderr.write(f"{name}: error: {error}\n")
+        raise SystemExit(USAGE)
 
 
 @contextmanager

@@ -13,19 +13,21 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from aicf_mlir import environment
 from aicf_mlir.atomic_file import write_file
 
-SWITCH = "AICF_CACHE"
-FOLDER = "AICF_CACHE_DIR"
 DIGEST_BYTES = 32
 
 
 def folder() -> Path | None:
-    """Where code is kept: `AICF_CACHE_DIR`, else `aicf` in the user's cache; None with `AICF_CACHE=0`."""
-    if os.environ.get(SWITCH) == "0":
+    """Where code is kept: `AICF_CACHE_DIR`, else `aicf` in the user's cache; None with `AICF_CACHE=0`.
+
+    SettingError for another value of the one, or where the other is no folder.
+    """
+    if not environment.is_on(environment.CACHE):
         return None
-    if chosen := os.environ.get(FOLDER):
-        return Path(chosen)
+    if (chosen := environment.cache_folder()) is not None:
+        return chosen
     if (home := os.environ.get("XDG_CACHE_HOME")) and Path(home).is_absolute():
         return Path(home) / "aicf"
     try:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from aicf_mlir.atomic_file import write_file
-from aicf_mlir.errors import AicfError
+from aicf_mlir.errors import AicfError, SettingError
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
-from aicf_mlir.tool_process import INTERRUPTED, interruptible
+from aicf_mlir.tool_process import INTERRUPTED, USAGE, interruptible
 
-OK, FAILED, USAGE, INTERNAL = 0, 1, 2, 70
-"""Exit codes: done, input refused or results that differ, wrong command line, a bug in AICF."""
+OK, FAILED, INTERNAL = 0, 1, 70
+"""Exit codes beside those of `tool_process`: done, input refused or results that differ, a bug in AICF."""
 
 
 class ToolParser(argparse.ArgumentParser):
@@ -134,6 +134,9 @@ def _reported(
     except BrokenPipeError:  # the reader has gone: say nothing
         drop_unwritten()
         return FAILED
+    except SettingError as error:
+        sys.stderr.write(f"{name}: error: {error}\n")
+        return USAGE
     except LocatedError as error:
         sys.stderr.write(str(error.diagnostic))
     except OSError as error:

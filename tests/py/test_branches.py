@@ -15,10 +15,11 @@ from models import mlp, mse, regression
 
 import aicf_mlir
 from aicf_mlir import _C, CompiledTrainStep, PlanError
-from aicf_mlir.branching import VARIABLE, Branching
+from aicf_mlir.branching import Branching
 from aicf_mlir.compile import Request
 from aicf_mlir.describe import describe, to_table
 from aicf_mlir.dialects.plan import find_program
+from aicf_mlir.environment import BRANCHES
 from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
 from aicf_mlir.runtime.program import load_program
 
@@ -83,20 +84,20 @@ def test_a_description_names_branches() -> None:
         assert (f"     on branch {each.branch_number}\n" in text) == (each.branch is not None)
 
 
-@pytest.mark.parametrize(("value", "asked"), [("1", True), ("0", False), ("", True), (None, True)])
+@pytest.mark.parametrize(("value", "asked"), [("1", True), ("0", False), (None, True)])
 def test_the_environment_may_leave_branches_out(
     value: str | None, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(BRANCHES, raising=False)
     if value is not None:
-        monkeypatch.setenv(VARIABLE, value)
+        monkeypatch.setenv(BRANCHES, value)
     assert Branching.of_environment().passes == ({"side-by-side": ""} if asked else {})
 
 
 def test_a_request_keeps_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "0")
+    monkeypatch.setenv(BRANCHES, "0")
     request = Request(mlp(8, 8), (), None, None, 4, 8, "cpu", None, "step", False, ())
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(BRANCHES)
     assert request.anew().branching == Branching(False)
     again = Request(mlp(8, 8), (), None, None, 4, 8, "cpu", None, "step", False, ())
     assert again.branching == Branching(True)
@@ -116,11 +117,11 @@ def compiled(device: str) -> tuple[CompiledTrainStep, torch.nn.Module, dict[str,
 def test_a_step_is_compiled_as_it_was_asked_for(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The word counts when the step is made, and for all that is compiled of it later."""
     monkeypatch.setattr(SmallUpdateFusion, "write", lambda self: None)  # a chain of launches has no branches
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(BRANCHES, raising=False)
     step, _, _ = compiled(device)
     text = step.ir("plan")
     assert (" branch 1" in text) == (device == "cuda")
-    monkeypatch.setenv(VARIABLE, "0")
+    monkeypatch.setenv(BRANCHES, "0")
     step.recompile()
     assert step.ir("plan") == text
     without, _, _ = compiled(device)
@@ -130,7 +131,7 @@ def test_a_step_is_compiled_as_it_was_asked_for(device: str, monkeypatch: pytest
 
 @pytest.mark.gpu
 def test_replays_on_branches_equal_eager_steps_bitwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv(BRANCHES, "1")
     step, _, batch = compiled("cuda")
     step.train_step(batch)
     assert step.capture(batch, verify="bitwise", steps=5).equal
@@ -144,7 +145,7 @@ def test_twenty_runs_give_one_digest(name: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(SmallUpdateFusion, "write", lambda self: None)  # a chain of launches has no branches
 
     def trained(branches: str, replayed: bool) -> str:
-        monkeypatch.setenv(VARIABLE, branches)
+        monkeypatch.setenv(BRANCHES, branches)
         torch.manual_seed(0)
         if name == "mlp":
             step, model, batch = compiled("cuda")
@@ -174,7 +175,7 @@ def test_twenty_runs_give_one_digest(name: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.gpu
 def test_a_class_index_out_of_range_skips_updates_on_branches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv(BRANCHES, "1")
     model = Transformer(64).cuda()
     batch = {key: torch.ones(4, 16, dtype=torch.int64).cuda() for key in ("x", "t")}
     step = aicf_mlir.compile_train_step(

@@ -10,6 +10,7 @@ from pathlib import Path
 import children
 import pytest
 
+from aicf_mlir import SettingError
 from aicf_mlir.codegen import cache
 from aicf_mlir.codegen.cache import cached, key_digest
 
@@ -92,11 +93,22 @@ def test_no_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not home.exists()
 
 
-def test_a_folder_that_cannot_be_made(home: Path) -> None:
-    home.write_text("a file")
+def test_a_folder_that_cannot_be_made(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("AICF_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "aicf").write_text("a file")
     make = Maker()
     assert [cached(KEY, make), cached(KEY, make)] == [b"code", b"code"]
     assert make.count == 2
+
+
+def test_a_wrong_value_is_refused_at_each_use(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.write_text("a file")
+    with pytest.raises(SettingError, match=r"^AICF_CACHE_DIR: expected a folder, got '.*cache'$"):
+        cached(KEY, Maker())
+    monkeypatch.setenv("AICF_CACHE", "off")
+    with pytest.raises(SettingError, match=r"^AICF_CACHE: expected 0 or 1, got 'off'$"):
+        cached(KEY, Maker())
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root writes everywhere")

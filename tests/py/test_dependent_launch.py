@@ -23,16 +23,15 @@ from test_executor import Launch, launch
 
 import aicf_mlir
 from aicf_mlir import _C, CompiledTrainStep, OpKind
-from aicf_mlir.branching import VARIABLE as BRANCHES
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS, WAIT, all_wait, waiting
 from aicf_mlir.codegen.cuda.pieces import PIECES
 from aicf_mlir.codegen.kernel import Code, Kernel, Tensor
+from aicf_mlir.environment import BRANCHES, PROGRAMMATIC_EDGES
 from aicf_mlir.ir.formula import trace
 
 SOURCES = Path(__file__).parents[2] / "csrc"
-SWITCH = "AICF_PDL"
 PREBUILT = re.compile(r"__global__ void (?:__launch_bounds__\([^{;]*?\)\s+)?(\w+)\([^{;]*\{\s*([^;]*;)")
 
 
@@ -218,11 +217,11 @@ def _sm() -> int:
 
 @pytest.mark.gpu
 def test_the_environment_forbids_programmatic_edges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SWITCH, "0")
+    monkeypatch.setenv(PROGRAMMATIC_EDGES, "0")
     executor, _ = chain("cuda", LENGTH, 4)
     executor.capture()
     assert executor.stats()["programmatic_edges"] == 0
-    monkeypatch.delenv(SWITCH)
+    monkeypatch.delenv(PROGRAMMATIC_EDGES)
     executor.reset()
     executor.capture()
     assert (executor.stats()["programmatic_edges"] > 0) == (_sm() >= 90)
@@ -277,7 +276,7 @@ def test_a_step_trains_bit_for_bit_as_without(
     monkeypatch.setenv(BRANCHES, branches)
 
     def trained(programmatic: str, steps: int, replays: int) -> str:
-        monkeypatch.setenv(SWITCH, programmatic)
+        monkeypatch.setenv(PROGRAMMATIC_EDGES, programmatic)
         step, model, batch = MODELS[name]()
         step.train_step(batch)
         for _ in range(steps):

@@ -14,6 +14,7 @@ PACKAGE = ROOT / "aicf_mlir"
 
 LAYERS = (
     ("errors", "_C", "processor", "garbage", "interrupts", "atomic_file", "dtypes", "tool_process"),
+    ("environment",),
     ("cpu_kernels", "op_call"),
     ("machine",),
     ("ir",),

@@ -1,4 +1,4 @@
-"""A tool before its own code runs: Ctrl-C while it imports."""
+"""A tool before its own code runs: a wrong environment and Ctrl-C while it imports."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ def commands(module: str) -> list[list[str | Path]]:
     script = Path(sys.executable).parent / module.replace("_", "-")
     name = f"aicf_mlir.tools.{module}"
     return [[script], [sys.executable, "-m", name], [sys.executable, "-X", "utf8", f"-m{name}"]]
+
+
+@pytest.mark.parametrize("module", TOOLS)
+def test_a_wrong_variable_is_one_line(module: str) -> None:
+    for command in commands(module):
+        done = children.run([*command, "--help"], env=os.environ | {"AICF_NUM_THREADS": "many"})
+        line = "AICF_NUM_THREADS: expected a number of threads from 1 to 256, got 'many'"
+        expected = (2, "", f"{module.replace('_', '-')}: error: {line}\n")
+        assert (done.returncode, done.stdout, done.stderr) == expected
 
 
 def interrupted(

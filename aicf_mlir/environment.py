@@ -1,0 +1,76 @@
+"""The variables of the environment that AICF knows, and how each is read.
+
+One that is set has a value of its kind, also where nothing would come of it on this machine, and anything else, the empty
+text too, is refused: a switch that is misspelt must not look as if it were off. All are looked at when the package is
+imported. Those of Python are read again where they are used; the runtime reads AICF_CUBLASLT and AICF_PDL itself, as 0 or not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import NoReturn
+
+from aicf_mlir.errors import SettingError
+
+THREADS = "AICF_NUM_THREADS"
+CPU_LEVEL = "AICF_CPU_LEVEL"
+CACHE = "AICF_CACHE"
+CACHE_FOLDER = "AICF_CACHE_DIR"
+BRANCHES = "AICF_BRANCHES"
+CUBLASLT = "AICF_CUBLASLT"
+PROGRAMMATIC_EDGES = "AICF_PDL"
+SWITCHES = (CACHE, BRANCHES, CUBLASLT, PROGRAMMATIC_EDGES)
+MOST_THREADS = 256
+
+
+def threads() -> int | None:
+    """The threads of CPU kernels; None where they are not said. SettingError, as from all below, for another value."""
+    if (value := os.environ.get(THREADS)) is None:
+        return None
+    digits = value.lstrip("0")
+    is_number = value.isascii() and value.isdecimal() and len(digits) <= len(str(MOST_THREADS))
+    if not is_number or not 1 <= int(digits or "0") <= MOST_THREADS:
+        refuse(THREADS, f"a number of threads from 1 to {MOST_THREADS}", value)
+    return int(digits)
+
+
+def cpu_level(built: Collection[str]) -> str | None:
+    """The one of the CPU kernels of this build that is asked for; None where none is."""
+    value = os.environ.get(CPU_LEVEL)
+    if value is not None and value not in built:
+        refuse(CPU_LEVEL, f"one of {', '.join(built)} in this build", value)
+    return value
+
+
+def is_on(switch: str) -> bool:
+    """Whether one of `SWITCHES` is on, as it is where nothing is said."""
+    value = os.environ.get(switch)
+    if value not in (None, "0", "1"):
+        refuse(switch, "0 or 1", value)
+    return value != "0"
+
+
+def cache_folder() -> Path | None:
+    """Where compiled code is to be kept, which need not be there yet or may be read only; None where it is not said."""
+    if (value := os.environ.get(CACHE_FOLDER)) is None:
+        return None
+    path = Path(value)
+    there = next((each for each in (path, *path.parents) if os.path.lexists(each)), None)
+    if not value or (there is not None and not os.path.isdir(there)):  # noqa: PTH112  # Path.is_dir raises for a name too long
+        refuse(CACHE_FOLDER, "a folder", value)
+    return path
+
+
+def check() -> None:
+    """SettingError for the first variable whose value is none of its own; AICF_CPU_LEVEL is that of a build, `cpu_level`."""
+    threads()
+    cache_folder()
+    for switch in SWITCHES:
+        is_on(switch)
+
+
+def refuse(name: str, expected: str, got: str) -> NoReturn:
+    """Say what a variable may be."""
+    raise SettingError(f"{name}: expected {expected}, got {got!r}")

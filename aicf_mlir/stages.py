@@ -16,6 +16,7 @@ from aicf_mlir.ir.printing import to_text
 from aicf_mlir.ir.verify import Verifier
 from aicf_mlir.pipeline import parse_passes, run_passes
 from aicf_mlir.text.parsing import make_context
+from aicf_mlir.tuning.held import Held
 
 __all__ = [
     "STAGES",
@@ -161,16 +162,20 @@ def run_stages(
     """Run the stages `first` … `until` on `module` in place for `target` (`cpu`, `sm_90`, …).
 
     `options` gives passes further options by name; `after_each` sees the name of each stage and the module
-    after it; `verifier` counts the time of verification. Errors are those of the passes, and `VerifyException`
-    for IR that is not legal after its stage.
+    after it; `verifier` counts the time of verification. Errors are those of the passes, `VerifyException`
+    for IR that is not legal after its stage, and LockError and SelectionError where select-kernels got a lock
+    and the module that comes out does not obey it.
     """
+    held = Held()
     verifier = Verifier() if verifier is None else verifier
     verifier(module)
     for stage in stage_range(until, first):
-        run_passes(context, module, parse_passes(stage.pass_list(target, options)), verifier=verifier)
+        passes = held.hand_on(parse_passes(stage.pass_list(target, options)))
+        run_passes(context, module, passes, verifier=verifier)
         check_legal(module, stage)
         if after_each is not None:
             after_each(stage.name, module)
+    held.check(module)
 
 
 def next_stage(module: ModuleOp) -> str | None:

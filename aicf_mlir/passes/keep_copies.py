@@ -187,8 +187,8 @@ class Keeper:
         )
         new.location = launch.location
         use = use_of(new, self.slots)
-        row = None if self.lock is None else self.lock.rows.get(use_text(use))
-        kernel_id, workspace = self.selection.select(use, "" if row is None else row.kernel)
+        wanted = "" if self.lock is None else self.lock.kernel(use_text(use))
+        kernel_id, workspace = self.selection.select(use, wanted)
         if workspace > (0 if launch.scratch is None else self.slots[launch.scratch].nbytes):
             return None
         allowed = self.selection.in_place(use)  # of another kernel than before
@@ -236,7 +236,8 @@ class KeepCopiesPass(ModulePass):
     """Cast to f16 and bf16 in the first step of a call only: a batch stays, and updates of parameters write their casts too.
 
     Options:
-      lock: a file that `aicf-tune` has made, whose kernels the changed launches take where it has them
+      lock: a file that `aicf-tune` has made, whose kernels the changed launches take where it has them; aicf-opt hands on
+        that of select-kernels
     """
 
     name = "keep-copies"

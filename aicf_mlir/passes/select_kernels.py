@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
@@ -20,8 +21,10 @@ from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.kernels import name_kernels
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry, remarks
+from aicf_mlir.ir.registry import Use
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.tuning.lock import Lock
+from aicf_mlir.tuning.obeyed import check_module
 from aicf_mlir.tuning.uses import text_of
 
 TARGET = "aicf.target"
@@ -78,7 +81,7 @@ class SelectKernelsPass(ModulePass):
     Options:
       target: "cpu" (the default), or a compute capability such as "sm_90"; no such device needs to be present
       lock: a file that `aicf-tune` has made, whose kernels are taken; a launch that it does not name is an error
-      whole: false where that is seen of the plan instead, whose launches later passes change (tuning/obeyed.py)
+      whole: false where who runs the passes sees to that after the last one, as aicf-opt does (tuning/held.py)
     """
 
     name = "select-kernels"
@@ -92,24 +95,25 @@ class SelectKernelsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         selection = Selection(op, self.target)
-        locked = self.locked(op, selection)
+        lock = Lock.read(self.lock) if self.lock else None
         for launch in op.walk():
             if isinstance(launch, FuncOp):
                 launch.attributes[TARGET] = StringAttr(self.target)
             elif isinstance(launch, KernelOp):
-                select(launch, selection, locked.get(launch, ""))
+                select(launch, selection, self.locked(launch, lock))
             elif isinstance(launch, ProgramOp):
-                name_kernels(launch)
+                name_kernels(launch, partial(kernel_of, lock, launch.target.data))
+        if lock is not None and self.whole:
+            check_module(op, lock)
 
-    def locked(self, module: ModuleOp, selection: Selection) -> dict[Operation, str]:
-        """The kernels that the lock has for launches; none without a lock. LockError for a lock of something else."""
-        if not self.lock:
-            return {}
-        lock = Lock.read(self.lock)
-        lock.check_target(self.target)
-        launches = [op for op in module.walk() if isinstance(op, KernelOp)]
-        generated = [op for op in launches if isinstance(op, GeneratedOp)]
-        uses = {op: text_of(op.use) for op in launches if not isinstance(op, GeneratedOp)}
-        if self.whole:
-            lock.check_whole(uses.values(), (selection.select(op.use)[0] for op in generated))
-        return {op: lock.rows[use].kernel for op, use in uses.items() if use in lock.rows}
+    def locked(self, op: KernelOp, lock: Lock | None) -> str:
+        """The kernel that `lock` has for `op`; "" for none. LockError for a lock of another target."""
+        return "" if isinstance(op, GeneratedOp) else kernel_of(lock, self.target, op.use)
+
+
+def kernel_of(lock: Lock | None, target: str, use: Use) -> str:
+    """The kernel that `lock` has for a use on `target`; "" for none. LockError for a lock of another target."""
+    if lock is None:
+        return ""
+    lock.check_target(target)
+    return lock.kernel(text_of(use))

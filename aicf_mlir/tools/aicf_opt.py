@@ -42,6 +42,7 @@ from aicf_mlir.tools.opt_options import (
 from aicf_mlir.tools.printing import Dumps, Form
 from aicf_mlir.tools.source import read_source, split_source, write_output
 from aicf_mlir.tools.timing import Timing
+from aicf_mlir.tuning.held import Held
 
 
 def build_dumps(options: argparse.Namespace, form: Form, passes: PassTable) -> Dumps:
@@ -83,6 +84,7 @@ class Run:
     options: argparse.Namespace
     passes: PassTable
     steps: Sequence[Step]
+    held: Held
     form: Form
     dumps: Dumps
     timing: Timing = field(default_factory=Timing)
@@ -165,6 +167,7 @@ class Run:
             )
             if step.stage is not None:
                 check_legal(module, step.stage)
+        self.held.check(module)
 
     def before_pass(self, coming: ModulePass, module: ModuleOp) -> None:
         """Dump the module if asked to."""
@@ -197,12 +200,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 write_output("-", list_passes(passes))
                 return OK
             check_target(options.target)
-            steps = build_steps(options.steps or (), options.target, passes)
+            steps, held = build_steps(options.steps or (), options.target, passes, options.lock)
             form = Form(options.print_op_generic, options.print_debuginfo, options.elide)
             dumps = build_dumps(options, form, passes)
         except (PassSpecError, PluginError, VerifyError) as error:
             parser.error(str(error))
-        return Run(["aicf-opt", *command], options, passes, steps, form, dumps).run()
+        return Run(["aicf-opt", *command], options, passes, steps, held, form, dumps).run()
 
     return guarded(tool, "aicf-opt", command, debug=debug)
 

@@ -26,8 +26,8 @@ Measure on this machine which kernel runs each op of a step fastest, and with wh
   aicf-tune examples/train_step.mlir -o aicf.lock
   aicf-tune batch_64.mlir batch_7.mlir -o aicf.lock      one lock for a step of two batch sizes
 
-compile_train_step(lock="aicf.lock") obeys it, and so does the pass select-kernels with its option lock="aicf.lock". A file above
-plan level is lowered first, as aicf-opt --stage plan does; of a plan its ops are measured, whatever kernels it names.
+compile_train_step(lock="aicf.lock") obeys it, and so does aicf-opt --stage plan --lock aicf.lock. A file above plan level is
+lowered first, as aicf-opt --stage plan does; of a plan its ops are measured, whatever kernels it names.
 """
 
 

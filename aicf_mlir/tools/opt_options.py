@@ -25,6 +25,8 @@ from aicf_mlir.plugins import OutsidePass, PluginError, origin_of
 from aicf_mlir.sources import LANGUAGES
 from aicf_mlir.stages import STAGES, Stage, stage_range
 from aicf_mlir.tools.command_line import ToolParser, VersionAction
+from aicf_mlir.tuning.held import Held
+from aicf_mlir.tuning.locked import lock_options
 
 DESCRIPTION = """\
 Read a file of AICF dialects, run passes on it in the order typed, and print the result.
@@ -133,6 +135,7 @@ def build_parser(passes: PassTable) -> ToolParser:
     steps = add("--stage", dest="steps", action="append", metavar="NAME[=target=T]")
     steps.type, steps.help = _stage, "run the whole pipeline up to this stage"
     add("--target", default="cpu", metavar="T", help="target of --stage: cpu (default), sm_80, sm_90, …")
+    add("--lock", metavar="FILE", help="the kernels that --stage takes, as aicf-tune has measured them")
     verify = add("--verify-each", action=argparse.BooleanOptionalAction, default=True)
     verify.help = "verify after each pass (default)"
     described = add("--describe", choices=tuple(DESCRIBE))
@@ -184,12 +187,21 @@ def passes_of_pipeline(text: str) -> str:
     return inner.strip()
 
 
-def build_steps(requests: Sequence[tuple[str, str]], target: str, passes: PassTable) -> list[Step]:
-    """The passes and stages that the command line asks for, in order."""
+def build_steps(
+    requests: Sequence[tuple[str, str]], target: str, passes: PassTable, lock: str | None = None
+) -> tuple[list[Step], Held]:
+    """The passes and stages that the command line asks for, in order, and the locks to hold the result against.
+
+    `target` and `lock` are for stages. Raises `PassSpecError`, also for a lock where no stage selects kernels.
+    """
     steps: list[Step] = []
+    held = Held()
+    of_stages: Mapping[str, str] = {} if lock is None else lock_options(lock)
+    is_taken = lock is None
     for kind, text in requests:
         if kind != "stage":
-            steps.append(Step(parse_passes(passes_of_pipeline(text) if kind == "pipeline" else text, passes)))
+            listed = passes_of_pipeline(text) if kind == "pipeline" else text
+            steps.append(Step(held.hand_on(parse_passes(listed, passes))))
             continue
         name, _, option = text.partition("=")
         key, _, value = option.partition("=")
@@ -199,8 +211,16 @@ def build_steps(requests: Sequence[tuple[str, str]], target: str, passes: PassTa
             rows = stage_range(name)
         except ValueError as error:
             raise PassSpecError(str(error)) from None
-        steps += [Step(parse_passes(row.pass_list(value or target)), row) for row in rows]
-    return steps
+        for row in rows:
+            taken = len(held.paths)
+            steps.append(Step(held.hand_on(parse_passes(row.pass_list(value or target, of_stages))), row))
+            is_taken |= len(held.paths) > taken
+    if not is_taken:
+        raise PassSpecError(
+            "--lock is for --stage kernel, buffers or plan, and no stage here selects kernels;"
+            " a pass takes it as select-kernels{lock=…}"
+        )
+    return steps, held
 
 
 def named_passes(texts: Sequence[str], passes: PassTable) -> frozenset[str]:

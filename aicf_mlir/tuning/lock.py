@@ -91,6 +91,10 @@ class Lock:
                 parts.append(f"rejected = {_list(row.rejected)}")
         return "\n".join(parts) + "\n"
 
+    def kernel(self, use: str) -> str:
+        """The kernel of the use with this text; "" where the lock does not name it."""
+        return self.rows[use].kernel if use in self.rows else ""
+
     def check_target(self, target: str) -> None:
         """LockError where the lock was made for another target."""
         if (own := self.machine["target"]) != target:

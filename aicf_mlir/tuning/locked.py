@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp
-
-from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.errors import BindError, SelectionError
+from aicf_mlir.tuning.held import FIRST
 from aicf_mlir.tuning.lock import Lock
-from aicf_mlir.tuning.obeyed import check_obeyed
+
+
+def lock_options(path: str) -> Mapping[str, str]:
+    """The options of passes that take the lock at `path`."""
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    return {FIRST: f'lock="{escaped}"'}
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,7 @@ class Locked:
         if not self.path:
             return {}
         Lock.read(self.path).check_machine(device)
-        escaped = self.path.replace("\\", "\\\\").replace('"', '\\"')
-        return {"select-kernels": f'lock="{escaped}" whole=false', "keep-copies": f'lock="{escaped}"'}
-
-    def check(self, plan: ModuleOp) -> None:
-        """LockError where the lock lacks a kernel of the finished plan, SelectionError where a launch runs another one."""
-        if self.path:
-            check_obeyed(find_program(plan), Lock.read(self.path))
+        return lock_options(self.path)
 
     @contextmanager
     def told(self) -> Generator[None]:

@@ -21,7 +21,8 @@ from aicf_mlir.stages import Snapshots, make_context, run_stages
 from aicf_mlir.tools import aicf_tune
 from aicf_mlir.tuning import Lock
 from aicf_mlir.tuning.lock import Row
-from aicf_mlir.tuning.obeyed import check_obeyed, prebuilt_uses
+from aicf_mlir.tuning.locked import lock_options
+from aicf_mlir.tuning.obeyed import check_module, prebuilt_uses
 from aicf_mlir.tuning.uses import text_of
 
 
@@ -88,7 +89,7 @@ def test_one_lock_serves_several_sizes(tmp_path: Path, capsys: pytest.CaptureFix
     assert code == 1 and err.startswith(f"{wrong}:1:")
 
 
-def test_a_plan_for_a_gpu_is_locked_as_it_is() -> None:
+def test_a_plan_for_a_gpu_is_locked_as_it_is(tmp_path: Path) -> None:
     """Products that read ahead are other kernels than before, and copies of bufferize are new; no GPU is needed to see."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.BatchNorm1d(16), nn.Linear(16, 5))
@@ -110,11 +111,17 @@ def test_a_plan_for_a_gpu_is_locked_as_it_is() -> None:
         for launch, use in prebuilt_uses(program).items()
     }
     lock = Lock({"target": "sm_90"}, rows, frozenset(generated_kernels(program)))
-    check_obeyed(program, lock)
+    check_module(stages["plan"], lock)
+    path = tmp_path / "gpu.lock"
+    path.write_text(lock.text)
+    assert planned(**lock_options(str(path))).text("plan") == stages.text("plan")
+    path.write_text(replace(lock, generated=frozenset(selected)).text)
+    with pytest.raises(LockError, match=r"has no kernel for .*\n  \+ gen_"):
+        planned(**lock_options(str(path)))
     (use, *_), (kernel, *_) = rows, lock.generated
     with pytest.raises(LockError, match="has no kernel for 1 op"):
-        check_obeyed(program, replace(lock, generated=lock.generated - {kernel}))
+        check_module(stages["plan"], replace(lock, generated=lock.generated - {kernel}))
     with pytest.raises(LockError, match="has no kernel for 1 op"):
-        check_obeyed(program, replace(lock, rows={k: row for k, row in rows.items() if k != use}))
+        check_module(stages["plan"], replace(lock, rows={k: row for k, row in rows.items() if k != use}))
     with pytest.raises(SelectionError, match=f"runs {rows[use].kernel} and not slow_cuda"):
-        check_obeyed(program, replace(lock, rows={**rows, use: Row(use, "slow_cuda")}))
+        check_module(stages["plan"], replace(lock, rows={**rows, use: Row(use, "slow_cuda")}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from xdsl.dialects.builtin import StringAttr
 
@@ -36,14 +36,15 @@ def generated_kernels(program: ProgramOp) -> dict[str, Kernel]:
     return found
 
 
-def name_kernels(program: ProgramOp) -> None:
-    """Write a kernel id on each launch of a valid plan whose id is empty, for the plan's own target."""
+def name_kernels(program: ProgramOp, wanted: Callable[[Use], str] = lambda use: "") -> None:
+    """Write a kernel id on each launch of a valid plan whose id is empty, for the plan's own target: the one `wanted`, if any."""
     selection, slots = Selection(program.parent_op(), program.target.data), program.slots
     for launch in program.launches:
         if launch.kernel_id.data:
             continue
+        use = use_of(launch, slots)
         try:
-            kernel_id, _ = selection.select(use_of(launch, slots))
+            kernel_id, _ = selection.select(use, "" if launch.bodies else wanted(use))
         except (SelectionError, VerifyError) as error:
             launch.emit_error(f"no kernel for target {program.target.data}", error)
         launch.kernel_id = StringAttr(kernel_id)

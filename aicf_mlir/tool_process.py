@@ -50,11 +50,11 @@ def refuse(error: Exception) -> None:
 
 @contextmanager
 def interruptible() -> Generator[None]:
-    """Ctrl-C raises KeyboardInterrupt in the block, but for imports, and behind it again ends a tool at once."""
+    """Ctrl-C raises KeyboardInterrupt in the block, and behind it again ends a tool at once."""
     if signal.getsignal(signal.SIGINT) is not _leave:
         yield
         return
-    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
@@ -64,14 +64,3 @@ def interruptible() -> Generator[None]:
 def _leave(number: int, frame: FrameType | None) -> None:
     """No exception: an import may catch it, as torch does around its import of NumPy, and fail in another way later."""
     os._exit(INTERRUPTED)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    where = frame
-    while where is not None:
-        if (
-            where.f_code.co_name == "_find_and_load"
-        ):  # of importlib, for every import statement that finds something to load
-            _leave(number, frame)
-        where = where.f_back
-    raise KeyboardInterrupt

@@ -36,14 +36,11 @@ def test_a_wrong_variable_is_one_line(module: str) -> None:
         assert (done.returncode, done.stdout, done.stderr) == expected
 
 
-def interrupted(
-    folder: Path, package: str, command: Sequence[str | Path], caught: str = "()"
-) -> tuple[int, bytes, bytes]:
-    """Exit code and output of a command that gets Ctrl-C while it imports `package`, which has an answer to what is `caught`."""
+def interrupted(folder: Path, package: str, command: Sequence[str | Path]) -> tuple[int, bytes, bytes]:
+    """Exit code and output of a command that gets Ctrl-C while it imports `package`."""
     pipe = folder / "pipe"
     os.mkfifo(pipe)
-    text = f"try:\n    open({str(pipe)!r}).read()\nexcept {caught}:\n    raise ImportError\n"
-    (folder / f"{package}.py").write_text(text)
+    (folder / f"{package}.py").write_text(f"open({str(pipe)!r}).read()\n")
     with children.Child(
         command,
         stdout=subprocess.PIPE,
@@ -67,19 +64,6 @@ def test_control_c_during_imports_leaves_without_a_traceback(module: str, tmp_pa
         folder.mkdir()
         for command in commands(module):
             assert interrupted(folder, package, [*command, "-"]) == (130, b"", b"")
-
-
-@pytest.mark.parametrize(
-    ("module", "argument", "package"),
-    [("aicf", "kernels", "xdsl"), ("aicf_trace", "examples/mlp.py:mlp", "torch")],
-)
-def test_control_c_is_not_lost_in_what_is_imported_later(
-    module: str, argument: str, package: str, tmp_path: Path
-) -> None:
-    """The imports of torch catch what an import of NumPy raises."""
-    for command in commands(module):
-        found = interrupted(tmp_path, package, [*command, argument], "BaseException")
-        assert found == (130, b"", b"")
 
 
 def test_control_c_elsewhere_is_that_of_python(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ device, and the model is left as it was, attributes that its `forward` sets incl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch._ops import OpOverload
@@ -17,9 +17,10 @@ from torch.autograd.function import BackwardCFunction
 from torch.export import ExportedProgram
 
 from aicf_mlir.errors import AicfError
-from aicf_mlir.frontend import source
+from aicf_mlir.frontend import drawn, source
 from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.composites import seen_by_autocast, typed_by_autocast
+from aicf_mlir.frontend.counted import Counters, differing
 from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.mask_hints import without_mask_hints
@@ -35,6 +36,25 @@ from aicf_mlir.ir.locations import SourceLocation
 
 PYTHON = ("_operator", "math", "torch")
 """Where functions of numbers come from; of tuples `getitem`."""
+
+
+@runtime_checkable
+class Repeatable(Protocol):
+    """A function of (model, batch) that serves one trace, and the recorder that it works with."""
+
+    recorder: Recorder
+
+    def anew(self) -> Repeatable:
+        """The same for another trace."""
+        ...
+
+    def __call__(self, model: torch.nn.Module, batch: Any) -> Any:
+        """What a step returns."""
+        ...
+
+
+FURTHER = (1, 1_000_000_000)
+"""What is added to the numbers that a step counts, to see whether they matter."""
 
 
 class StepModule(torch.nn.Module):
@@ -59,21 +79,47 @@ class StepModule(torch.nn.Module):
         self.recorder = recorder or Recorder()
         self.reads = ModuleReads()
         self.precision = precision or Precision()
+        self.updates_parameters = updates_parameters
         self.held = Buffers(self, with_parameters=updates_parameters)
+        self.counters: Counters | None = None
+        self.moved = set[Hashable]()
+        """Where Python numbers are that the function has changed."""
         self.outputs: list[str] = []
         """The names of what the function returned beside the loss."""
+
+    def anew(self) -> StepModule:
+        """The same step for another trace."""
+        function = self.function
+        recorder = None
+        if isinstance(function, Repeatable):
+            function = function.anew()
+            recorder = function.recorder
+        return StepModule(
+            self.model,
+            function,
+            self.names,
+            self.structure,
+            recorder,
+            updates_parameters=self.updates_parameters,
+            precision=self.precision,
+        )
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
         function, model, names, reads = self.function, self.model, self.names, self.reads
         structure, precision = self.structure, self.precision  # what is read while reads are recorded is kept
+        counters, moved = self.counters, self.moved
+        forward = source.of_function(type(model).forward)
         with (
-            self.held.traced(reads, source.of_function(type(model).forward)),
+            self.held.traced(reads, forward),
             self.recorder,
             reads.recording(),
             precision.autocast(),
+            drawn.refused(source.of_function(function) or forward),
         ):
             result = function(model, structure.rebuilt(dict(zip(names, tensors, strict=True))))
+        if counters is not None:  # here, since torch.export puts attributes of modules back
+            moved.update(counters.moved())
         loss, outputs = outcome(result, source.of_function(function))
         refuse_custom_backward(loss)
         self.outputs[:] = outputs
@@ -108,6 +154,34 @@ def export(
         updates_parameters=updates_parameters,
         precision=precision,
     )
+    counters = step.counters = Counters(model, function)
+    program = _program(step, specs, fallback)
+    if step.moved and (moving := step.moved & _moving(step.anew(), specs, counters)):
+        counters.put_back()
+        for number in (
+            FURTHER
+        ):  # where a number makes no difference, it does not matter that a compiled step does not count
+            with counters.at(moving, number):
+                try:
+                    same = _same(program, _program(step.anew(), specs, fallback))
+                except AicfError:  # as an index of a list that is too large
+                    same = False
+                if not same:
+                    counters.refuse(moving)
+    tensors = {
+        path: tensor
+        for named in (step.named_parameters, step.named_buffers)
+        for path, tensor in named(remove_duplicate=False)
+    }
+    return ExportedStep(
+        program, tuple(specs), tuple(step.outputs), tensors, step.recorder, step.reads, fallback
+    )
+
+
+def _program(
+    step: StepModule, specs: Mapping[str, TensorSpec], fallback: SourceLocation | None
+) -> ExportedProgram:
+    """The graph of a step by torch.export."""
     try:
         with (
             quiet(),
@@ -117,7 +191,7 @@ def export(
             step.held.once(),
             torch.enable_grad(),
         ):
-            program = torch.export.export(step, tuple(zeros(specs).values()), strict=False)
+            return torch.export.export(step, tuple(zeros(specs).values()), strict=False)
     except AicfError:
         raise
     except Exception as error:
@@ -125,13 +199,15 @@ def export(
         if "DataDependent" in type(error).__name__:
             raise value_read("depends on the value of a tensor", location) from error
         raise explained(error, location) from error
-    tensors = {
-        path: tensor
-        for named in (step.named_parameters, step.named_buffers)
-        for path, tensor in named(remove_duplicate=False)
-    }
-    return ExportedStep(
-        program, tuple(specs), tuple(step.outputs), tensors, step.recorder, step.reads, fallback
+
+
+def _same(one: ExportedProgram, other: ExportedProgram) -> bool:
+    """Whether two programs compute the same."""
+    texts = [program.graph_module.code for program in (one, other)]
+    constants: list[Mapping[str, Any]] = [program.constants for program in (one, other)]
+    return texts[0] == texts[1] and all(
+        value is constants[1].get(name) or torch.equal(value, constants[1][name])
+        for name, value in constants[0].items()
     )
 
 
@@ -148,21 +224,46 @@ def result_of(
     most of the work of an export. Where that fails the step is exported, for what that refuses and how.
     """
     step = StepModule(model, function, list(specs))
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        with (
-            quiet(),
-            without_mask_hints(),
-            _attributes_restored(step),
-            step.held.once(),
-            torch.enable_grad(),
-            fake,
-        ):
-            held = [*step.named_parameters(), *step.named_buffers()]
-            tensors: dict[str, torch.Tensor] = {path: fake.from_tensor(tensor) for path, tensor in held}
-            return torch.func.functional_call(step, tensors, tuple(zeros(specs).values()))[0]
+        with _without_graph(step, specs) as call:
+            return call()[0]
     except Exception:  # noqa: BLE001 - whatever it is, torch.export meets it too
         return export(model, function, specs, fallback).result.meta["val"]
+
+
+def _moving(step: StepModule, specs: Mapping[str, TensorSpec], counters: Counters) -> set[Hashable]:
+    """
+    The places of numbers that a call changes where one was before it: a cache that the first call fills is none.
+
+    All that have moved, where the step does not run by fake tensors.
+    """
+    try:
+        with _without_graph(step, specs) as call:
+            call()
+            before = counters.now()
+            call()
+            return differing(before, counters.now())
+    except Exception:  # noqa: BLE001 - the export went through, so it is no fault of the step
+        return counters.moved() | step.moved
+
+
+@contextmanager
+def _without_graph(
+    step: StepModule, specs: Mapping[str, TensorSpec]
+) -> Generator[Callable[[], tuple[torch.Tensor, ...]]]:
+    """A call of `step` for batches of `specs` by fake tensors."""
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with (
+        quiet(),
+        without_mask_hints(),
+        _attributes_restored(step),
+        step.held.once(),
+        torch.enable_grad(),
+        fake,
+    ):
+        held = [*step.named_parameters(), *step.named_buffers()]
+        tensors: dict[str, torch.Tensor] = {path: fake.from_tensor(tensor) for path, tensor in held}
+        yield lambda: torch.func.functional_call(step, tensors, tuple(zeros(specs).values()))
 
 
 def is_functional(program: ExportedProgram) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from aicf_mlir.frontend.drawn import REPEATED, SOURCES
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, ModuleReads, Read, named_modules
 from aicf_mlir.frontend.source import is_users_file, trace_error
 
@@ -231,6 +232,8 @@ class Walk:
                 f"the step reads {path!r}, an iterator ({kind.__name__}); a compiled step would repeat what it"
                 " gave first; read from it outside the loss and pass the value in the batch"
             )
+        elif isinstance(value, SOURCES):
+            raise trace_error(f"the step reads {path!r}, a random generator ({kind.__name__}); {REPEATED}")
         elif is_users_class(kind):
             self._object(value, path)
 

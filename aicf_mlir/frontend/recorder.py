@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.drawn import refuse_generator
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
 from aicf_mlir.frontend.torch_errors import TRANSFORMS, in_transform
@@ -89,6 +90,8 @@ class Recorder(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         location = source.here()
+        for each in (*args, *(kwargs or {}).values()):
+            refuse_generator(each, location)
         operands = list(tensors((args, kwargs or {})))
         self.captured.update({id(operand): operand for operand in operands if type(operand) in PLAIN})
         refuse_special(operands, location)

@@ -78,6 +78,10 @@ class LoopRun:
         self.never_left: set[torch.Tensor] = set()
         """The parameters of which no call leaves a gradient, though the body asks for it as if one did."""
 
+    def anew(self) -> LoopRun:
+        """One more run, for one trace."""
+        return self._body.run()
+
     @property
     def __code__(self) -> CodeType | None:
         """Of the user's function: it says where the body begins."""

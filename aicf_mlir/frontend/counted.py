@@ -1,0 +1,133 @@
+"""Numbers that a step counts in Python: torch's next call goes on from them, and a compiled step would repeat the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, cast
+
+import torch
+
+from aicf_mlir.frontend.reached import settled
+from aicf_mlir.frontend.reads import Read, named_modules
+from aicf_mlir.frontend.source import is_users_file, of_function, trace_error
+from aicf_mlir.ir.locations import SourceLocation
+
+Place = tuple[str, Any, Any]
+"""The path as the user would write it; a dictionary, a list, a closure cell or an object; its key, index or attribute."""
+
+Numbers = dict[Hashable, float]
+"""What was in places that have an int or a float, by place."""
+
+
+class Counters:
+    """The numbers that a step `function(model, batch)` reaches: attributes of its modules, and what its code names."""
+
+    def __init__(self, model: torch.nn.Module, function: Callable[..., Any]):
+        self._functions = {function: "loss_fn"}
+        modules = [*named_modules(model)]
+        for path, module in modules:
+            forward = type(module).forward
+            if is_users_file(getattr(getattr(forward, "__code__", None), "co_filename", "<builtin>")):
+                self._functions.setdefault(forward, f"model.{path}.forward".replace("..", "."))
+        self._location = of_function(function) or of_function(type(model).forward)
+        walk = settled(self._follow)
+        self._reads = walk.reads
+        self._modules = {id(module): (f"model.{path}".rstrip("."), module) for path, module in modules}
+        for path, module in walk.modules.items():
+            for inner, part in named_modules(module):
+                self._modules.setdefault(id(part), (f"{path}.{inner}".rstrip("."), part))
+        self._first = self.now()
+
+    def _follow(self, walk: Any) -> None:
+        for function in self._functions:
+            walk.mention(function)
+        for function, path in self._functions.items():
+            walk.visit(function, path)
+
+    def _places(self) -> Iterator[Place]:
+        for path, module in self._modules.values():
+            own = vars(module)
+            yield from ((f"{path}.{name}", own, name) for name in own)
+        for read in self._reads:
+            yield from _places_of(read)
+
+    def now(self) -> Numbers:
+        """What is there now."""
+        values = {(id(owner), key): _get(owner, key) for _, owner, key in self._places()}
+        return {place: value for place, value in values.items() if type(value) in (int, float)}
+
+    def moved(self) -> set[Hashable]:
+        """The places whose number is another one than at the beginning."""
+        return differing(self._first, self.now())
+
+    def put_back(self) -> None:
+        """All numbers as at the beginning."""
+        for _, owner, key in list(self._places()):
+            first = self._first.get((id(owner), key))
+            if first is not None and _get(owner, key) != first:
+                _put(owner, key, first)
+
+    @contextmanager
+    def at(self, places: set[Hashable], further: int) -> Generator[None]:
+        """The numbers in `places` as large as this further on; afterwards all are as at the beginning."""
+        for _, owner, key in list(self._places()):
+            if (place := (id(owner), key)) in places:
+                _put(owner, key, self._first[place] + further)
+        try:
+            yield
+        finally:
+            self.put_back()
+
+    def refuse(self, places: set[Hashable]) -> NoReturn:
+        """TraceError that names one of `places`."""
+        path, owner, first = next(
+            (path, owner, self._first[id(owner), key])
+            for path, owner, key in self._places()
+            if (id(owner), key) in places
+        )
+        raise trace_error(
+            f"the step changes {path} at each call, from {first}, and computes with it; a compiled step runs no Python and would"
+            " repeat the first call: count in a buffer of the model (register_buffer), or outside of the step, and give it"
+            " what it computes with in the batch or by meta=",
+            self._location_of(owner),
+        )
+
+    def _location_of(self, owner: Any) -> SourceLocation | None:
+        """Where the `forward` of a module begins, from its attributes; else where the step does."""
+        forward = next((type(m).forward for _, m in self._modules.values() if vars(m) is owner), None)
+        return (forward and of_function(forward)) or self._location
+
+
+def differing(before: Numbers, after: Numbers) -> set[Hashable]:
+    """The places that have another number, where both have one."""
+    return {place for place in before.keys() & after.keys() if before[place] != after[place]}
+
+
+def _places_of(read: Read) -> Iterator[Place]:
+    match read.kind:
+        case "item" | "slot" | "class":
+            yield read.path, read.owner, read.key
+        case "cell":
+            yield read.path, read.owner, "cell_contents"
+        case "items":
+            yield from ((f"{read.path}[{key!r}]", read.owner, key) for key in read.owner)
+        case "members":
+            yield from ((f"{read.path}[{i}]", read.owner, i) for i in range(len(read.owner)))
+        case _:
+            pass
+
+
+def _get(owner: Any, key: Any) -> Any:
+    if isinstance(owner, dict):
+        return cast(dict[Any, Any], owner).get(key)
+    if isinstance(owner, list):
+        return cast(list[Any], owner)[key]
+    return getattr(owner, key, None)
+
+
+def _put(owner: Any, key: Any, value: float) -> None:
+    if isinstance(owner, (dict, list)):
+        owner[key] = value
+    else:
+        setattr(owner, key, value)

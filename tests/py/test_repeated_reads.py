@@ -1,0 +1,270 @@
+"""Random numbers and counters of Python: torch trains by them, and a compiled step would repeat the first.
+
+They are refused by name, and are as they were before.
+"""
+# ruff: noqa: NPY002 - users draw from the generator that all share
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from aicf_mlir import compile_step, compile_train_step
+from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend import trace
+
+Loss = Callable[[Any, Any], torch.Tensor]
+
+counted, numbers, calls = [0], {"calls": 0}, 0
+OWN, PYTHONS = np.random.default_rng(3), random.Random(3)
+
+
+class Settings:
+    """Of the user's."""
+
+    beta = 0.5
+
+    def __init__(self) -> None:
+        self.beta = 0.5
+
+
+settings = Settings()
+
+
+def square(model: Any, batch: Any) -> torch.Tensor:
+    return F.mse_loss(model(batch["x"]), batch["t"])
+
+
+def batch() -> dict[str, torch.Tensor]:
+    return {"x": torch.ones(2, 4), "t": torch.zeros(2, 3)}
+
+
+def mixed(model: Any, batch: Any) -> torch.Tensor:
+    share = np.random.beta(0.4, 0.4)
+    x = share * batch["x"] + (1 - share) * batch["x"].flip(0).exp()
+    return F.mse_loss(model(x), batch["t"])
+
+
+def now_and_then(model: Any, batch: Any) -> torch.Tensor:
+    return square(model, batch) * (2.0 if random.random() < 0.5 else 1.0)
+
+
+def counts_in_a_list(model: Any, batch: Any) -> torch.Tensor:
+    counted[0] += 1
+    return square(model, batch) * counted[0]
+
+
+def counts_in_a_dictionary(model: Any, batch: Any) -> torch.Tensor:
+    numbers["calls"] += 1
+    return square(model, batch) * numbers["calls"]
+
+
+def counts_in_a_global(model: Any, batch: Any) -> torch.Tensor:
+    global calls
+    calls += 1
+    return square(model, batch) * calls
+
+
+def walks_along_a_list(model: Any, batch: Any) -> torch.Tensor:
+    weights = (1.0, 1.0, 0.5)
+    counted[0] += 1
+    return square(model, batch) * weights[counted[0] - 1]
+
+
+def anneals(model: Any, batch: Any) -> torch.Tensor:
+    settings.beta *= 0.9
+    return square(model, batch) * settings.beta
+
+
+def counts_in_a_closure() -> Loss:
+    count = 0
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        nonlocal count
+        count += 1
+        return square(model, batch) * count
+
+    return loss
+
+
+class Counting(nn.Module):
+    """A layer whose output grows from call to call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = nn.Linear(4, 3), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.layer(x) * self.calls
+
+
+class Logging(nn.Module):
+    """A layer that counts its calls, and does nothing else with the number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = nn.Linear(4, 3), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls % 100 == 0:
+            print("a hundred calls")
+        return self.layer(x)
+
+
+class Warming(Counting):
+    """A layer that begins to scale its output after some calls."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.layer(x) * (0.5 if self.calls > 500 else 1.0)
+
+
+class Cached(nn.Module):
+    """A layer that keeps a table for the length that it saw last, as rotary embeddings do, and its last output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.length = nn.Linear(4, 3), 0
+        self.table: torch.Tensor | None = None
+        self.last: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.table is None or len(x) != self.length:
+            self.length = len(x)
+            self.table = torch.linspace(0.5, 1.0, self.length, device=x.device)[:, None]
+        self.last = y = self.layer(x) * self.table
+        return y
+
+
+def linear() -> nn.Module:
+    return nn.Linear(4, 3)
+
+
+def inside() -> nn.Module:
+    return nn.Sequential(nn.Identity(), Counting())
+
+
+DRAWN: dict[str, tuple[Loss, str]] = {
+    "mixup by NumPy": (mixed, r"draws random numbers of numpy\.random"),
+    "a branch by Python's random": (now_and_then, r"draws random numbers of Python's random"),
+    "both": (
+        lambda m, b: square(m, b) * random.random() * np.random.rand(),
+        r"of Python's random and numpy\.random; .*draw with torch",
+    ),
+    "a permutation of NumPy": (
+        lambda m, b: F.mse_loss(m(b["x"]), b["t"][np.random.permutation(2)]),
+        r"numpy\.random",
+    ),
+    "a generator of NumPy": (
+        lambda m, b: square(m, b) * OWN.random(),
+        r"reads 'OWN', a random generator \(Generator\)",
+    ),
+    "a generator of Python": (
+        lambda m, b: square(m, b) * PYTHONS.random(),
+        r"reads 'PYTHONS', a random generator \(Random\)",
+    ),
+    "a generator of torch": (
+        lambda m, b: square(m, b) + torch.randn(3, generator=torch.Generator().manual_seed(1)).sum(),
+        r"draws from a torch\.Generator \(`.*`\), .*leave generator= out",
+    ),
+}
+
+COUNTED: dict[str, tuple[Callable[[], nn.Module], Loss, str]] = {
+    "in a list": (linear, counts_in_a_list, r"changes counted\[0\] at each call, from 0"),
+    "in a dictionary": (linear, counts_in_a_dictionary, r"changes numbers\['calls'\]"),
+    "in a global": (linear, counts_in_a_global, r"changes calls at each call"),
+    "in a closure": (linear, counts_in_a_closure(), r"changes count at each call"),
+    "in an object": (linear, anneals, r"changes settings\.beta at each call, from 0\.5"),
+    "in a model": (Counting, square, r"changes model\.calls at each call, .*register_buffer"),
+    "in a layer": (inside, square, r"changes model\.1\.calls"),
+}
+LATER = {
+    "along a list": (linear, walks_along_a_list, r"changes counted\[0\]"),
+    "after some calls": (Warming, square, r"changes model\.calls at each call, .*computes with it"),
+}
+
+
+def state() -> object:
+    arrays = np.random.get_state()
+    return random.getstate(), [np.asarray(part).tolist() for part in arrays]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_random_numbers_of_python_are_refused(name: str) -> None:
+    loss, pattern = DRAWN[name]
+    before = state()
+    with pytest.raises(TraceError, match=pattern) as caught:
+        trace(linear(), loss, batch())
+    assert str(caught.value).startswith(f"{__file__}:")
+    assert state() == before
+
+
+@pytest.mark.parametrize("name", [*COUNTED, *LATER])
+def test_a_counter_is_refused(name: str) -> None:
+    make, loss, pattern = (COUNTED | LATER)[name]
+    with pytest.raises(TraceError, match=pattern) as caught:
+        trace(make(), loss, batch())
+    assert str(caught.value).startswith(f"{__file__}:")
+    assert (counted, numbers, calls, settings.beta) == ([0], {"calls": 0}, 0, 0.5)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_torch_goes_on_from_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this a step that is compiled would be right."""
+    make, loss, _ = COUNTED[name]
+    monkeypatch.setitem(globals(), "counted", [0])
+    monkeypatch.setitem(globals(), "numbers", {"calls": 0})
+    monkeypatch.setitem(globals(), "calls", 0)
+    monkeypatch.setitem(globals(), "settings", Settings())
+    model = make()
+    first, second = loss(model, batch()), loss(model, batch())
+    assert not torch.equal(first, second)
+
+
+def trains(model: nn.Module) -> Callable[[Any], torch.Tensor]:
+    """A loop body."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def body(batch: Any) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = square(model, batch)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return body
+
+
+def test_a_counter_behind_a_loop_body_is_refused() -> None:
+    model = Counting()
+    with pytest.raises(TraceError, match=r"changes model\.calls at each call"):
+        compile_step(trains(model), example=batch(), device="cpu")
+    assert model.calls == 0
+    compile_step(trains(Cached()), example=batch(), device="cpu")
+
+
+@pytest.mark.parametrize("make", [Cached, Logging])
+def test_what_makes_no_difference_trains_as_in_torch(make: Callable[[], nn.Module], device: str) -> None:
+    torch.manual_seed(0)
+    model, reference = make().to(device), make().to(device)
+    attributes = {name: value for name, value in vars(model).items() if not name.startswith("_")}
+    reference.load_state_dict(model.state_dict())
+    data = {key: value.to(device) for key, value in batch().items()}
+    optimizer, eager = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, reference))
+    step = compile_train_step(model, optimizer, loss_fn=square, example=data, device=device)
+    for _ in range(3):
+        eager.zero_grad()
+        expected = square(reference, data)
+        expected.backward()
+        eager.step()
+        torch.testing.assert_close(step.train_step(data), expected.detach())
+    assert {name: value for name, value in vars(model).items() if not name.startswith("_")} == attributes

@@ -52,9 +52,14 @@ class Store:
         used = {key: tensor for key, tensor in tensors.items() if key in self.planned}
         for key, tensor in used.items():
             _check(key[1], tensor, self.planned[key])
+        kept = {
+            key: tensor
+            for key, tensor in shared_state.items()
+            if key in self.planned and _layout(tensor) == (self.planned[key].dtype, self.planned[key].shape)
+        }  # of a parameter that has another type by now, it is copied
         homes = {
             key: home
-            for key, tensor in {**used, **shared_state}.items()
+            for key, tensor in {**used, **kept}.items()
             if key in self.planned and (home := home_of(tensor)) is not None
         }
         self.session = _C.Session([home.session for home in homes.values()])
@@ -173,13 +178,18 @@ def _specs(slots: Mapping[Key, Slot], literals: Collection[str]) -> dict[Key, tu
     }
 
 
+def _layout(tensor: torch.Tensor) -> tuple[str, tuple[int, ...]]:
+    """The IR name of its type, and its shape."""
+    return DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape)
+
+
 def _check(name: str, tensor: torch.Tensor, slot: Slot) -> None:
     if tensor.is_meta:
         raise BindError(
             f"{name!r} is on the meta device and has no values; give it some (model.to_empty, load_state_dict), "
             "then compile"
         )
-    got = (DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape))
+    got = _layout(tensor)
     if got != (slot.dtype, slot.shape):
         raise BindError(
             f"{name!r}: the plan expects {slot.dtype}{list(slot.shape)}, the model has {got[0]}{list(got[1])}"

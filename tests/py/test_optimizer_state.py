@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from models import (
 from oracle import assert_all_right, assert_same_bits
 from torch import nn
 
+from aicf_mlir import compile_train_step
 from aicf_mlir.errors import BindError
 
 ADAM = OptimizerConfig(torch.optim.Adam, {"lr": 1e-2, "amsgrad": True})
@@ -232,6 +234,40 @@ def test_state_laid_out_anew_in_its_own_memory(device: str) -> None:
     state["exp_avg"].data = state["exp_avg"].detach().view(-1)
     with pytest.raises(BindError, match=r"'exp_avg' of parameter '0\.weight': expected a tensor of shape"):
         setup.train()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_model_of_another_type_takes_its_state_along(bias: bool, dtype: torch.dtype, device: str) -> None:
+    """As torch's `load_state_dict` does: cast to the type of the parameter."""
+    batch = {"x": torch.ones(4, 8, device=device), "t": torch.zeros(4, 8, device=device)}
+
+    def square(model: Any, batch: Any) -> torch.Tensor:
+        return torch.nn.functional.mse_loss(model(batch["x"].to(model.weight.dtype)).float(), batch["t"])
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 8, bias=bias).to(device)
+    reference = copy.deepcopy(model)
+    optimizer, eager = (
+        torch.optim.SGD(each.parameters(), lr=0.05, momentum=0.9) for each in (model, reference)
+    )
+    step = compile_train_step(model, optimizer, loss_fn=square, example=batch, device=device)
+    for change in (False, True):
+        if change:
+            model.to(dtype)
+            step.recompile()
+            reference.to(dtype)
+            eager.load_state_dict(eager.state_dict())
+        for _ in range(3):
+            eager.zero_grad()
+            square(reference, batch).backward()
+            eager.step()
+            step.train_step(batch)
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-6
+    for own, other in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=tolerance, atol=tolerance)
+        ours, theirs = (o.state[p]["momentum_buffer"] for o, p in ((optimizer, own), (eager, other)))
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
 def test_lr_as_a_tensor(device: str) -> None:

@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
+import numpy as np
 import torch
 
 from aicf_mlir.frontend.reached import settled
-from aicf_mlir.frontend.reads import Read, named_modules
+from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, Read, is_same, named_modules
+from aicf_mlir.frontend.recorder import tensors
 from aicf_mlir.frontend.source import is_users_file, of_function, trace_error
+from aicf_mlir.frontend.special import TRACED
 from aicf_mlir.ir.locations import SourceLocation
 
 Place = tuple[str, Any, Any]
 """The path as the user would write it; a dictionary, a list, a closure cell or an object; its key, index or attribute."""
+
+FLAGS = (bool, str, type(None), int, float)
+"""Types of what else code may decide by."""
+
+CONTAINERS: dict[type, Kind] = {
+    dict: "items",
+    list: "members",
+    deque: "equal",
+    set: "equal",
+    np.ndarray: "bytes",
+}
+"""What code may write to in place, and how that is seen."""
+
+
+class Left(NamedTuple):
+    """Where something was left."""
+
+    read: Read
+    before: Any
+    after: Any
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether it is, or holds, a tensor of the tracer."""
+        return _has_traced(self.after)
+
 
 Numbers = dict[Hashable, float]
 """What was in places that have an int or a float, by place."""
@@ -38,6 +68,17 @@ class Counters:
             for inner, part in named_modules(module):
                 self._modules.setdefault(id(part), (f"{path}.{inner}".rstrip("."), part))
         self._first = self.now()
+        self._flags = {
+            place: value for place, value in self._plain(FLAGS).items() if place not in self._first
+        }
+        containers = [
+            Read(path, kind, _get(owner, key))
+            for path, owner, key in self._places()
+            if type(owner) is dict and key not in STRUCTURE
+            for container, kind in CONTAINERS.items()
+            if type(_get(owner, key)) is container
+        ]
+        self._before = [(read, read.value()) for read in [*self._reads, *containers]]
 
     def _follow(self, walk: Any) -> None:
         for function in self._functions:
@@ -54,40 +95,69 @@ class Counters:
 
     def now(self) -> Numbers:
         """What is there now."""
+        return self._plain((int, float))
+
+    def _plain(self, kinds: tuple[type, ...]) -> dict[Hashable, Any]:
         values = {(id(owner), key): _get(owner, key) for _, owner, key in self._places()}
-        return {place: value for place, value in values.items() if type(value) in (int, float)}
+        return {place: value for place, value in values.items() if type(value) in kinds}
 
     def moved(self) -> set[Hashable]:
         """The places whose number is another one than at the beginning."""
         return differing(self._first, self.now())
 
+    def left(self) -> list[Left]:
+        """Containers that hold something else than at the beginning, and other places where there is a tensor of the tracer."""
+        now = [(read, before, read.value()) for read, before in self._before]
+        return [
+            Left(read, before, value)
+            for read, before, value in now
+            if _has_traced(value) or (read.kind in CONTAINERS.values() and not is_same(value, before))
+        ]
+
+    def refuse_left(self, left: Left) -> NoReturn:
+        """TraceError for what the next call computes with."""
+        raise trace_error(
+            f"the step puts something into {left.read.path}, and its next call computes with that, which a compiled step does"
+            " not find there; return it as an output, (loss, {name: tensor}), and give it to the next call in the batch",
+            self._location,
+        )
+
     def put_back(self) -> None:
         """All numbers as at the beginning."""
+        first = {**self._flags, **self._first}
         for _, owner, key in list(self._places()):
-            first = self._first.get((id(owner), key))
-            if first is not None and _get(owner, key) != first:
-                _put(owner, key, first)
+            if (place := (id(owner), key)) in first and _get(owner, key) != first[place]:
+                _put(owner, key, first[place])
+
+    def further(self, places: set[Hashable], by: int) -> Numbers:
+        """The numbers in `places`, so much larger than at the beginning."""
+        return {place: self._first[place] + by for place in places}
+
+    def flags(self) -> dict[Hashable, Any]:
+        """What else is another one than at the beginning: truth, text, or a number where there was None."""
+        now = self._plain(FLAGS)
+        return {place: now[place] for place, first in self._flags.items() if now.get(place, first) != first}
 
     @contextmanager
-    def at(self, places: set[Hashable], further: int) -> Generator[None]:
-        """The numbers in `places` as large as this further on; afterwards all are as at the beginning."""
+    def at(self, values: Mapping[Hashable, Any]) -> Generator[None]:
+        """`values` in their places; afterwards all are as at the beginning."""
         for _, owner, key in list(self._places()):
-            if (place := (id(owner), key)) in places:
-                _put(owner, key, self._first[place] + further)
+            if (place := (id(owner), key)) in values:
+                _put(owner, key, values[place])
         try:
             yield
         finally:
             self.put_back()
 
-    def refuse(self, places: set[Hashable]) -> NoReturn:
+    def refuse(self, places: Collection[Hashable]) -> NoReturn:
         """TraceError that names one of `places`."""
         path, owner, first = next(
-            (path, owner, self._first[id(owner), key])
+            (path, owner, {**self._flags, **self._first}[id(owner), key])
             for path, owner, key in self._places()
             if (id(owner), key) in places
         )
         raise trace_error(
-            f"the step changes {path} at each call, from {first}, and computes with it; a compiled step runs no Python and would"
+            f"the step changes {path}, from {first}, at a call, and computes with it; a compiled step runs no Python and would"
             " repeat the first call: count in a buffer of the model (register_buffer), or outside of the step, and give it"
             " what it computes with in the batch or by meta=",
             self._location_of(owner),
@@ -120,10 +190,13 @@ def _places_of(read: Read) -> Iterator[Place]:
 
 def _get(owner: Any, key: Any) -> Any:
     if isinstance(owner, dict):
-        return cast(dict[Any, Any], owner).get(key)
+        return cast(dict[Any, Any], owner).get(key, ABSENT)
     if isinstance(owner, list):
         return cast(list[Any], owner)[key]
-    return getattr(owner, key, None)
+    try:
+        return getattr(owner, key, ABSENT)
+    except ValueError:  # a cell without content
+        return ABSENT
 
 
 def _put(owner: Any, key: Any, value: float) -> None:
@@ -131,3 +204,7 @@ def _put(owner: Any, key: Any, value: float) -> None:
         owner[key] = value
     else:
         setattr(owner, key, value)
+
+
+def _has_traced(value: object) -> bool:
+    return any(isinstance(tensor, TRACED) for tensor in tensors(value))

@@ -6,30 +6,26 @@ device, and the model is left as it was, attributes that its `forward` sets incl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd.function import BackwardCFunction
 from torch.export import ExportedProgram
 
 from aicf_mlir.errors import AicfError
-from aicf_mlir.frontend import drawn, source
-from aicf_mlir.frontend.buffers import Buffers
+from aicf_mlir.frontend import kept, source
 from aicf_mlir.frontend.composites import seen_by_autocast, typed_by_autocast
 from aicf_mlir.frontend.counted import Counters, differing
 from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.mask_hints import without_mask_hints
-from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.quiet import quiet
-from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder, value_read
-from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.step_module import StepModule
 from aicf_mlir.frontend.structure import Structure
 from aicf_mlir.frontend.torch_errors import explained
 from aicf_mlir.ir.locations import SourceLocation
@@ -38,92 +34,8 @@ PYTHON = ("_operator", "math", "torch")
 """Where functions of numbers come from; of tuples `getitem`."""
 
 
-@runtime_checkable
-class Repeatable(Protocol):
-    """A function of (model, batch) that serves one trace, and the recorder that it works with."""
-
-    recorder: Recorder
-
-    def anew(self) -> Repeatable:
-        """The same for another trace."""
-        ...
-
-    def __call__(self, model: torch.nn.Module, batch: Any) -> Any:
-        """What a step returns."""
-        ...
-
-
 FURTHER = (1, 1_000_000_000)
 """What is added to the numbers that a step counts, to see whether they matter."""
-
-
-class StepModule(torch.nn.Module):
-    """`function(model, batch)` as a module of the batch's tensors, in the order of `names`."""
-
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        function: Callable[..., Any],
-        names: Sequence[str],
-        structure: Structure | None = None,
-        recorder: Recorder | None = None,
-        *,
-        updates_parameters: bool = False,
-        precision: Precision | None = None,
-    ):
-        super().__init__()
-        self.model = model
-        self.function = function
-        self.names = names
-        self.structure = structure or Structure.plain(names)
-        self.recorder = recorder or Recorder()
-        self.reads = ModuleReads()
-        self.precision = precision or Precision()
-        self.updates_parameters = updates_parameters
-        self.held = Buffers(self, with_parameters=updates_parameters)
-        self.counters: Counters | None = None
-        self.moved = set[Hashable]()
-        """Where Python numbers are that the function has changed."""
-        self.outputs: list[str] = []
-        """The names of what the function returned beside the loss."""
-
-    def anew(self) -> StepModule:
-        """The same step for another trace."""
-        function = self.function
-        recorder = None
-        if isinstance(function, Repeatable):
-            function = function.anew()
-            recorder = function.recorder
-        return StepModule(
-            self.model,
-            function,
-            self.names,
-            self.structure,
-            recorder,
-            updates_parameters=self.updates_parameters,
-            precision=self.precision,
-        )
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
-        function, model, names, reads = self.function, self.model, self.names, self.reads
-        structure, precision = self.structure, self.precision  # what is read while reads are recorded is kept
-        counters, moved = self.counters, self.moved
-        forward = source.of_function(type(model).forward)
-        with (
-            self.held.traced(reads, forward),
-            self.recorder,
-            reads.recording(),
-            precision.autocast(),
-            drawn.refused(source.of_function(function) or forward),
-        ):
-            result = function(model, structure.rebuilt(dict(zip(names, tensors, strict=True))))
-        if counters is not None:  # here, since torch.export puts attributes of modules back
-            moved.update(counters.moved())
-        loss, outputs = outcome(result, source.of_function(function))
-        refuse_custom_backward(loss)
-        self.outputs[:] = outputs
-        return loss, *outputs.values()
 
 
 def export(
@@ -156,18 +68,7 @@ def export(
     )
     counters = step.counters = Counters(model, function)
     program = _program(step, specs, fallback)
-    if step.moved and (moving := step.moved & _moving(step.anew(), specs, counters)):
-        counters.put_back()
-        for number in (
-            FURTHER
-        ):  # where a number makes no difference, it does not matter that a compiled step does not count
-            with counters.at(moving, number):
-                try:
-                    same = _same(program, _program(step.anew(), specs, fallback))
-                except AicfError:  # as an index of a list that is too large
-                    same = False
-                if not same:
-                    counters.refuse(moving)
+    _refuse_what_goes_on(program, step, specs, counters, fallback)
     tensors = {
         path: tensor
         for named in (step.named_parameters, step.named_buffers)
@@ -176,6 +77,49 @@ def export(
     return ExportedStep(
         program, tuple(specs), tuple(step.outputs), tensors, step.recorder, step.reads, fallback
     )
+
+
+def _refuse_what_goes_on(
+    program: ExportedProgram,
+    step: StepModule,
+    specs: Mapping[str, TensorSpec],
+    counters: Counters,
+    fallback: SourceLocation | None,
+) -> None:
+    """Raise TraceError where the next call of `step` would be another one than `program`; what does not matter may change."""
+
+    def is_same(when_it_fails: bool = False) -> bool:
+        return _is_same(program, step, specs, fallback, when_it_fails)
+
+    left = counters.left()
+    for each in left:
+        each.read.put_back(each.before)
+    if step.left and (found := _kept(step.anew(), specs)):
+        raise kept.error(step.model, found)
+    if step.flags:
+        with counters.at(step.flags):
+            same = is_same(when_it_fails=True)  # a cache that is there, the flag says, and is not
+        if not same:
+            counters.refuse(step.flags)
+    if step.moved and (moving := step.moved & _moving(step.anew(), specs, counters)):
+        for number in FURTHER:
+            with counters.at(counters.further(moving, number)):
+                same = is_same()
+            if not same:
+                counters.refuse(moving)
+    if left:
+        try:
+            for each in left:
+                each.read.put_back(each.after)
+            same = is_same()
+        finally:
+            for each in left:
+                each.read.put_back(each.before)
+        if not same:
+            counters.refuse_left(left[0])
+        for each in left:
+            if not each.is_traced:  # a log of what was called, say
+                each.read.put_back(each.after)
 
 
 def _program(
@@ -201,13 +145,21 @@ def _program(
         raise explained(error, location) from error
 
 
-def _same(one: ExportedProgram, other: ExportedProgram) -> bool:
-    """Whether two programs compute the same."""
-    texts = [program.graph_module.code for program in (one, other)]
-    constants: list[Mapping[str, Any]] = [program.constants for program in (one, other)]
-    return texts[0] == texts[1] and all(
-        value is constants[1].get(name) or torch.equal(value, constants[1][name])
-        for name, value in constants[0].items()
+def _is_same(
+    program: ExportedProgram,
+    step: StepModule,
+    specs: Mapping[str, TensorSpec],
+    fallback: SourceLocation | None,
+    when_it_fails: bool,
+) -> bool:
+    """Whether another trace of `step` computes the same; one may fail, as by an index that is too large."""
+    try:
+        other = _program(step.anew(), specs, fallback)
+    except AicfError:
+        return when_it_fails
+    ours, theirs = cast(Mapping[str, Any], program.constants), cast(Mapping[str, Any], other.constants)
+    return program.graph_module.code == other.graph_module.code and all(
+        value is theirs.get(name) or torch.equal(value, theirs[name]) for name, value in ours.items()
     )
 
 
@@ -225,7 +177,7 @@ def result_of(
     """
     step = StepModule(model, function, list(specs))
     try:
-        with _without_graph(step, specs) as call:
+        with _without_graph(step, specs) as (call, _):
             return call()[0]
     except Exception:  # noqa: BLE001 - whatever it is, torch.export meets it too
         return export(model, function, specs, fallback).result.meta["val"]
@@ -238,7 +190,7 @@ def _moving(step: StepModule, specs: Mapping[str, TensorSpec], counters: Counter
     All that have moved, where the step does not run by fake tensors.
     """
     try:
-        with _without_graph(step, specs) as call:
+        with _without_graph(step, specs) as (call, _):
             call()
             before = counters.now()
             call()
@@ -247,11 +199,28 @@ def _moving(step: StepModule, specs: Mapping[str, TensorSpec], counters: Counter
         return counters.moved() | step.moved
 
 
+def _kept(step: StepModule, specs: Mapping[str, TensorSpec]) -> Collection[kept.Attribute]:
+    """The attributes in which a call finds what the one before has computed and left there."""
+    try:
+        with _without_graph(step, specs) as (call, sources):
+            before = kept.attributes(step.model)
+            with kept.Followed(sources) as followed:
+                call()
+            after = kept.replaced(before, kept.attributes(step.model))
+            step.reads = reads = kept.Kept(
+                {place: value for place, value in after.items() if followed.leads_to(value)}
+            )
+            call()
+            return reads.found
+    except Exception:  # noqa: BLE001 - the export went through, so it is no fault of the step
+        return ()
+
+
 @contextmanager
 def _without_graph(
     step: StepModule, specs: Mapping[str, TensorSpec]
-) -> Generator[Callable[[], tuple[torch.Tensor, ...]]]:
-    """A call of `step` for batches of `specs` by fake tensors."""
+) -> Generator[tuple[Callable[[], tuple[torch.Tensor, ...]], list[torch.Tensor]]]:
+    """A call of `step` for batches of `specs` by fake tensors, and the tensors that it is given."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with (
         quiet(),
@@ -263,7 +232,8 @@ def _without_graph(
     ):
         held = [*step.named_parameters(), *step.named_buffers()]
         tensors: dict[str, torch.Tensor] = {path: fake.from_tensor(tensor) for path, tensor in held}
-        yield lambda: torch.func.functional_call(step, tensors, tuple(zeros(specs).values()))
+        batch = tuple(zeros(specs).values())
+        yield lambda: torch.func.functional_call(step, tensors, batch), [*tensors.values(), *batch]
 
 
 def is_functional(program: ExportedProgram) -> bool:
@@ -285,23 +255,6 @@ def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> Expor
             return program.run_decompositions(decompositions)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:
         raise explained(error, source.here()) from error
-
-
-def refuse_custom_backward(result: torch.Tensor) -> None:
-    """Raise TraceError if an autograd.Function leads to `result`: the graph has its forward only."""
-    pending, seen = [result.grad_fn], set[object]()
-    while pending:
-        node = pending.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, BackwardCFunction):
-            function: Any = vars(type(node))["_forward_cls"]
-            raise trace_error(
-                f"the autograd function {function.__name__!r} has its own backward, which is not supported",
-                source.of_function(function.forward),
-            )
-        pending += [before for before, _ in node.next_functions]
 
 
 @contextmanager

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Generator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 
@@ -31,6 +32,10 @@ bytes     the memory of an array
 equal     the members of a set or a deque, compared by value
 file      a file that was read once, when the step was compiled
 """
+
+
+COMPARED: tuple[type, ...] = (int, float, str, bool, bytes, set, frozenset, deque)
+"""Types whose values say whether something is as before."""
 
 
 class _Absent:
@@ -87,6 +92,30 @@ class Read:
             case "file":
                 return self.owner
 
+    def put_back(self, before: Any) -> None:
+        """Have there again what `value` gave before."""
+        match self.kind:
+            case "item" if before is ABSENT:
+                self.owner.pop(self.key, None)
+            case "item":
+                self.owner[self.key] = before
+            case "items":
+                self.owner.clear()
+                self.owner.update(before)
+            case "members":
+                self.owner[:] = before
+            case "cell" if before is not ABSENT:
+                self.owner.cell_contents = before
+            case "slot" | "class" if before is not ABSENT:
+                setattr(self.owner, self.key, before)
+            case "bytes" if self.owner.size:
+                memoryview(self.owner).cast("B")[:] = before
+            case "equal":
+                self.owner.clear()
+                self.owner.update(before) if hasattr(self.owner, "update") else self.owner.extend(before)
+            case _:
+                pass
+
     @property
     def place(self) -> tuple[str, int, str]:
         """Equal for two reads of one place."""
@@ -133,3 +162,13 @@ class ModuleReads:
 def _asked_by_user() -> bool:
     """Whether the user's code reads the attribute that is being read: torch's modules look into `__dict__` all the time."""
     return is_users_file(sys._getframe(2).f_code.co_filename)  # pyright: ignore[reportPrivateUsage]
+
+
+def is_same(now: Any, before: Any) -> bool:
+    """Whether the very same objects are there."""
+    if isinstance(now, tuple) and isinstance(before, tuple):
+        one, other = cast(tuple[Any, ...], now), cast(tuple[Any, ...], before)
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(now, COMPARED):
+        return bool(now == before)
+    return now is before

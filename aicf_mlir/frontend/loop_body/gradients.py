@@ -9,10 +9,10 @@ from typing import Any, cast
 import torch
 
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.export import refuse_custom_backward
 from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE
 from aicf_mlir.frontend.recorder import Recorder, function_name
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
+from aicf_mlir.frontend.step_module import refuse_custom_backward
 from aicf_mlir.ir.locations import SourceLocation
 
 REFUSED = {

@@ -6,7 +6,7 @@ device, and the model is left as it was, attributes that its `forward` sets incl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Hashable, Mapping
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import kept, source
 from aicf_mlir.frontend.composites import seen_by_autocast, typed_by_autocast
-from aicf_mlir.frontend.counted import Counters, differing
+from aicf_mlir.frontend.counted import Counters, Left, differing
 from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.mask_hints import without_mask_hints
@@ -92,10 +92,12 @@ def _refuse_what_goes_on(
         return _is_same(program, step, specs, fallback, when_it_fails)
 
     left = counters.left()
-    for each in left:
-        each.read.put_back(each.before)
-    if step.left and (found := _kept(step.anew(), specs)):
-        raise kept.error(step.model, found)
+    _put_back(left)
+    if step.left or any(each.is_traced for each in left):
+        found, tables = _kept(step.anew(), specs, left)
+        if found:
+            raise kept.error(step.model, found)
+        left = [each for each in left if each not in tables]
     if step.flags:
         with counters.at(step.flags):
             same = is_same(when_it_fails=True)  # a cache that is there, the flag says, and is not
@@ -113,13 +115,17 @@ def _refuse_what_goes_on(
                 each.read.put_back(each.after)
             same = is_same()
         finally:
-            for each in left:
-                each.read.put_back(each.before)
+            _put_back(left)
         if not same:
             counters.refuse_left(left[0])
         for each in left:
             if not each.is_traced:  # a log of what was called, say
                 each.read.put_back(each.after)
+
+
+def _put_back(left: Sequence[Left]) -> None:
+    for each in left:
+        each.read.put_back(each.before)
 
 
 def _program(
@@ -177,7 +183,7 @@ def result_of(
     """
     step = StepModule(model, function, list(specs))
     try:
-        with _without_graph(step, specs) as (call, _):
+        with _without_graph(step, specs) as (call, *_):
             return call()[0]
     except Exception:  # noqa: BLE001 - whatever it is, torch.export meets it too
         return export(model, function, specs, fallback).result.meta["val"]
@@ -190,7 +196,7 @@ def _moving(step: StepModule, specs: Mapping[str, TensorSpec], counters: Counter
     All that have moved, where the step does not run by fake tensors.
     """
     try:
-        with _without_graph(step, specs) as (call, _):
+        with _without_graph(step, specs) as (call, *_):
             call()
             before = counters.now()
             call()
@@ -199,28 +205,37 @@ def _moving(step: StepModule, specs: Mapping[str, TensorSpec], counters: Counter
         return counters.moved() | step.moved
 
 
-def _kept(step: StepModule, specs: Mapping[str, TensorSpec]) -> Collection[kept.Attribute]:
-    """The attributes in which a call finds what the one before has computed and left there."""
+def _kept(
+    step: StepModule, specs: Mapping[str, TensorSpec], left: Sequence[Left]
+) -> tuple[Collection[kept.Attribute], Collection[Left]]:
+    """
+    The attributes in which a call finds what the one before has computed and left there; and which of `left` are tables.
+
+    A table is what each call would compute alike, as of positions: no call misses it.
+    """
     try:
-        with _without_graph(step, specs) as (call, sources):
+        with _without_graph(step, specs) as (call, changing, buffers):
             before = kept.attributes(step.model)
-            with kept.Followed(sources) as followed:
+            with kept.Followed(changing, buffers) as followed:
                 call()
+            tables = [each for each in left if each.is_traced and not followed.varies(each.read.value())]
             after = kept.replaced(before, kept.attributes(step.model))
             step.reads = reads = kept.Kept(
-                {place: value for place, value in after.items() if followed.leads_to(value)}
+                {place: value for place, value in after.items() if followed.varies(value)}
             )
             call()
-            return reads.found
+            return reads.found, tables
     except Exception:  # noqa: BLE001 - the export went through, so it is no fault of the step
-        return ()
+        return (), ()
+    finally:
+        _put_back(left)
 
 
 @contextmanager
 def _without_graph(
     step: StepModule, specs: Mapping[str, TensorSpec]
-) -> Generator[tuple[Callable[[], tuple[torch.Tensor, ...]], list[torch.Tensor]]]:
-    """A call of `step` for batches of `specs` by fake tensors, and the tensors that it is given."""
+) -> Generator[tuple[Callable[[], tuple[torch.Tensor, ...]], list[torch.Tensor], list[torch.Tensor]]]:
+    """A call of `step` for batches of `specs` by fake tensors, its parameters and batch, and its buffers."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with (
         quiet(),
@@ -230,10 +245,16 @@ def _without_graph(
         torch.enable_grad(),
         fake,
     ):
-        held = [*step.named_parameters(), *step.named_buffers()]
-        tensors: dict[str, torch.Tensor] = {path: fake.from_tensor(tensor) for path, tensor in held}
+        parameters, buffers = (
+            {path: fake.from_tensor(tensor) for path, tensor in held}
+            for held in (step.named_parameters(), step.named_buffers())
+        )
         batch = tuple(zeros(specs).values())
-        yield lambda: torch.func.functional_call(step, tensors, batch), [*tensors.values(), *batch]
+        yield (
+            lambda: torch.func.functional_call(step, {**parameters, **buffers}, batch),
+            [*parameters.values(), *batch],
+            [*buffers.values()],
+        )
 
 
 def is_functional(program: ExportedProgram) -> bool:

@@ -18,11 +18,16 @@ Attribute = tuple[int, str]
 
 
 class Followed(TorchFunctionMode):
-    """Which tensors are computed from the batch, parameters and buffers."""
+    """Which tensors are computed from what may be another one at the next call."""
 
-    def __init__(self, sources: Iterable[torch.Tensor]):
+    def __init__(self, changing: Iterable[torch.Tensor], buffers: Iterable[torch.Tensor]):
+        """`changing`: the batch and parameters; of `buffers` those count that are written to meanwhile."""
         super().__init__()
-        self._found = {id(source): source for source in sources}
+        self._sources = [*((each, -1) for each in changing), *((each, each._version) for each in buffers)]
+        self._found: dict[int, tuple[torch.Tensor, frozenset[int]]] = {
+            id(source): (source, frozenset([number])) for number, (source, _) in enumerate(self._sources)
+        }
+        """Tensors by their id, each with the numbers of the sources that it is computed from."""
 
     def __torch_function__(
         self,
@@ -32,13 +37,19 @@ class Followed(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if any(id(operand) in self._found for operand in tensors((args, kwargs or {}))):
-            self._found.update({id(tensor): tensor for tensor in tensors(result)})
+        if origins := self._origins((args, kwargs or {})):
+            self._found.update({id(tensor): (tensor, origins) for tensor in tensors(result)})
         return result
 
-    def leads_to(self, value: object) -> bool:
-        """Whether one of the tensors in `value` is computed from these."""
-        return any(id(tensor) in self._found for tensor in tensors(value))
+    def varies(self, value: object) -> bool:
+        """Whether one of the tensors in `value` may: a table that is made of a buffer is the same at each call."""
+        return any(
+            self._sources[number][0]._version != self._sources[number][1] for number in self._origins(value)
+        )
+
+    def _origins(self, value: object) -> frozenset[int]:
+        found = (self._found.get(id(tensor)) for tensor in tensors(value))
+        return frozenset[int]().union(*(origins for _, origins in filter(None, found)))
 
 
 class Kept(ModuleReads):

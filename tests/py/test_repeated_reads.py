@@ -1,12 +1,10 @@
-"""Random numbers, counters and what calls leave for the next: torch trains by them, a compiled step would repeat the first.
+"""Counters and what calls leave for the next: torch trains by them, a compiled step would repeat the first.
 
 They are refused by name, and are as they were before.
 """
-# ruff: noqa: NPY002 - users draw from the generator that all share
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +22,6 @@ from aicf_mlir.frontend import trace
 Loss = Callable[[Any, Any], torch.Tensor]
 
 counted, numbers, calls = [0], {"calls": 0}, 0
-OWN, PYTHONS = np.random.default_rng(3), random.Random(3)
 
 
 class Settings:
@@ -45,16 +42,6 @@ def square(model: Any, batch: Any) -> torch.Tensor:
 
 def batch() -> dict[str, torch.Tensor]:
     return {"x": torch.ones(2, 4), "t": torch.zeros(2, 3)}
-
-
-def mixed(model: Any, batch: Any) -> torch.Tensor:
-    share = np.random.beta(0.4, 0.4)
-    x = share * batch["x"] + (1 - share) * batch["x"].flip(0).exp()
-    return F.mse_loss(model(x), batch["t"])
-
-
-def now_and_then(model: Any, batch: Any) -> torch.Tensor:
-    return square(model, batch) * (2.0 if random.random() < 0.5 else 1.0)
 
 
 def counts_in_a_list(model: Any, batch: Any) -> torch.Tensor:
@@ -219,6 +206,25 @@ class Cached(nn.Module):
         return y
 
 
+class Turned(nn.Module):
+    """A layer that makes a table of a buffer once, as rotary embeddings do, and one for each length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.register_buffer("rates", torch.linspace(0.1, 1.0, 3))
+        self.angles: torch.Tensor | None = None
+        self.tables: dict[int, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(len(x), device=x.device)[:, None]
+        if self.angles is None:
+            self.angles = (places * self.get_buffer("rates")).cos()
+        if len(x) not in self.tables:
+            self.tables[len(x)] = places / len(x)
+        return self.layer(x) * self.angles + self.tables[len(x)]
+
+
 def linear() -> nn.Module:
     return nn.Linear(4, 3)
 
@@ -226,31 +232,6 @@ def linear() -> nn.Module:
 def inside() -> nn.Module:
     return nn.Sequential(nn.Identity(), Counting())
 
-
-DRAWN: dict[str, tuple[Loss, str]] = {
-    "mixup by NumPy": (mixed, r"draws random numbers of numpy\.random"),
-    "a branch by Python's random": (now_and_then, r"draws random numbers of Python's random"),
-    "both": (
-        lambda m, b: square(m, b) * random.random() * np.random.rand(),
-        r"of Python's random and numpy\.random; .*draw with torch",
-    ),
-    "a permutation of NumPy": (
-        lambda m, b: F.mse_loss(m(b["x"]), b["t"][np.random.permutation(2)]),
-        r"numpy\.random",
-    ),
-    "a generator of NumPy": (
-        lambda m, b: square(m, b) * OWN.random(),
-        r"reads 'OWN', a random generator \(Generator\)",
-    ),
-    "a generator of Python": (
-        lambda m, b: square(m, b) * PYTHONS.random(),
-        r"reads 'PYTHONS', a random generator \(Random\)",
-    ),
-    "a generator of torch": (
-        lambda m, b: square(m, b) + torch.randn(3, generator=torch.Generator().manual_seed(1)).sum(),
-        r"draws from a torch\.Generator \(`.*`\), .*leave generator= out",
-    ),
-}
 
 COUNTED: dict[str, tuple[Callable[[], nn.Module], Loss, str]] = {
     "in a list": (linear, counts_in_a_list, r"changes counted\[0\], from 0, at a call"),
@@ -320,21 +301,6 @@ KEPT: dict[str, tuple[Callable[[], nn.Module], Loss, str]] = {
     "in how long a list is": (linear, grows, r"puts something into counted"),
     "in a global": (linear, keeps_in_a_global, r"puts something into hidden"),
 }
-
-
-def state() -> object:
-    arrays = np.random.get_state()
-    return random.getstate(), [np.asarray(part).tolist() for part in arrays]
-
-
-@pytest.mark.parametrize("name", DRAWN)
-def test_random_numbers_of_python_are_refused(name: str) -> None:
-    loss, pattern = DRAWN[name]
-    before = state()
-    with pytest.raises(TraceError, match=pattern) as caught:
-        trace(linear(), loss, batch())
-    assert str(caught.value).startswith(f"{__file__}:")
-    assert state() == before
 
 
 @pytest.mark.parametrize("name", [*COUNTED, *LATER])
@@ -416,7 +382,7 @@ def test_a_counter_behind_a_loop_body_is_refused() -> None:
     compile_step(trains(Cached()), example=batch(), device="cpu")
 
 
-@pytest.mark.parametrize("make", [Cached, Logging, Gathering, Warned])
+@pytest.mark.parametrize("make", [Cached, Turned, Logging, Gathering, Warned])
 def test_what_makes_no_difference_trains_as_in_torch(make: Callable[[], nn.Module], device: str) -> None:
     torch.manual_seed(0)
     model, reference = make().to(device), make().to(device)

@@ -54,12 +54,13 @@ class Counters:
     """The numbers that a step `function(model, batch)` reaches: attributes of its modules, and what its code names."""
 
     def __init__(self, model: torch.nn.Module, function: Callable[..., Any]):
-        self._functions = {function: "loss_fn"}
+        functions: dict[int, tuple[Callable[..., Any], str]] = {id(function): (function, "loss_fn")}
         modules = [*named_modules(model)]
         for path, module in modules:
             forward = type(module).forward
             if is_users_file(getattr(getattr(forward, "__code__", None), "co_filename", "<builtin>")):
-                self._functions.setdefault(forward, f"model.{path}.forward".replace("..", "."))
+                functions.setdefault(id(forward), (forward, f"model.{path}.forward".replace("..", ".")))
+        self._functions = [*functions.values()]
         self._location = of_function(function) or of_function(type(model).forward)
         walk = settled(self._follow)
         self._reads = walk.reads
@@ -81,9 +82,9 @@ class Counters:
         self._before = [(read, read.value()) for read in [*self._reads, *containers]]
 
     def _follow(self, walk: Any) -> None:
-        for function in self._functions:
+        for function, _ in self._functions:
             walk.mention(function)
-        for function, path in self._functions.items():
+        for function, path in self._functions:
             walk.visit(function, path)
 
     def _places(self) -> Iterator[Place]:

@@ -43,12 +43,20 @@ def _log_softmax(logits: Array) -> Array:
 def cross_entropy(
     logits: Array, target: Array, reduction: str, ignore_index: int, label_smoothing: float
 ) -> Array:
-    """The sum of -Σ q log softmax(logits), or its mean over targets that are not ignored (NaN for none)."""
-    weights = _target_distribution(target, logits.shape[1], ignore_index, label_smoothing)
-    # A class of weight zero counts for nothing, also where its probability is zero.
-    terms = np.where(weights == 0.0, 0.0, -weights * _log_softmax(logits))
-    total = terms.sum()
-    return np.asarray(total if reduction == "sum" else total / np.count_nonzero(target != ignore_index))
+    """
+    The sum over rows of -log softmax(logits)[target], or its mean over targets that are not ignored (NaN for none).
+
+    Smoothed: as torch does, that times 1 - label_smoothing, plus label_smoothing times its mean over all classes, so that
+    with a smoothing of 1 a target whose probability is 0 gives NaN; without any the other classes count for nothing.
+    """
+    classes, kept = logits.shape[1], target != ignore_index
+    known = (target >= 0) & (target < classes)
+    logs = _log_softmax(logits)
+    losses = -logs[np.arange(target.size), np.where(known, target, 0)]
+    if label_smoothing != 0.0:
+        losses = (1.0 - label_smoothing) * losses - label_smoothing / classes * logs.sum(axis=1)
+    total = np.where(known, losses, np.nan)[kept].sum()
+    return np.asarray(total if reduction == "sum" else total / np.count_nonzero(kept))
 
 
 def cross_entropy_grad(

@@ -61,14 +61,8 @@ class Rows:
         is_target = logit.builder.index(1).equal(target)
         picked = sum_log + (most - row_sum(select(is_target, logit, logit.of(0.0))))
         mean = sum_log + (most - row_sum(logit) / self.classes)
-        match self.smoothing:  # a weight of 0 counts for nothing, also beside an infinity
-            case 0.0:
-                found = picked
-            case 1.0:
-                found = mean
-            case weight:
-                found = picked * (1.0 - weight) + mean * weight
-        return self.checked(target, found, 0.0)
+        smoothed = picked * (1.0 - self.smoothing) + mean * self.smoothing
+        return self.checked(target, smoothed if self.smoothing else picked, 0.0)
 
     def gradient(self, logit: Scalar, target: Scalar, scale: Scalar) -> Scalar:
         """Of one logit: its softmax less the weight of its class, times what all rows share."""

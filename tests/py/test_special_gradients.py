@@ -87,7 +87,6 @@ OTHERWISE: Mapping[str, str] = {
     "nn.layer_norm gradient 0": "torch's kernels sort the terms, infinite ones too, in another way on each device",
     "nn.prod gradient 0": "over several dimensions torch multiplies one after the other: infinity times 0",
     "nn.cross_entropy gradient 0": "torch takes an infinite cotangent apart: infinity minus infinity",
-    "nn.cross_entropy result 0": "label smoothing of 1 leaves 0 of the target's loss, here of infinity",
 }
 """Where one gives an infinity and the other a NaN, and why."""
 

@@ -116,11 +116,13 @@ def busy_process(wanted: bool) -> Iterator[subprocess.Popen[bytes] | None]:
 
 
 def report(title: str, contenders: list[Contender], times: Times) -> str:
-    """A line of the table."""
-    peers = {one.name: times[one.name] for one in contenders if not one.ours}
-    fastest = min(peers, key=lambda name: peers[name])
-    cells = " | ".join(f"{one.name} {times[one.name]:.1f}" for one in contenders)
-    return f"| {title} | {cells} | {times['AICF replay()'] / peers[fastest]:.2f} of {fastest} |"
+    """A line of the table, with the ratio to the fastest peer where both are measured."""
+    cells = [f"{one.name} {times[one.name]:.1f}" for one in contenders]
+    peers = [one.name for one in contenders if not one.ours]
+    if peers and (ours := times.get("AICF replay()")) is not None:
+        fastest = min(peers, key=lambda name: times[name])
+        cells.append(f"{ours / times[fastest]:.2f} of {fastest}")
+    return f"| {title} | {' | '.join(cells)} |"
 
 
 def main() -> None:

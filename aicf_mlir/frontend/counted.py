@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn, cast
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 import numpy as np
 import torch
 
-from aicf_mlir.frontend.reached import settled
+from aicf_mlir.frontend.reached import Walk, is_users_class, settled
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, Read, is_same, named_modules
 from aicf_mlir.frontend.recorder import tensors
 from aicf_mlir.frontend.source import is_users_file, of_function, trace_error
@@ -21,14 +22,14 @@ Place = tuple[str, Any, Any]
 """The path as the user would write it; a dictionary, a list, a closure cell or an object; its key, index or attribute."""
 
 FLAGS = (bool, str, type(None), int, float)
-"""Types of what else code may decide by."""
+"""Types of what else code may decide by, in tuples too."""
 
 CONTAINERS: dict[type, Kind] = {
-    dict: "items",
+    **dict.fromkeys((dict, defaultdict, OrderedDict, Counter), "items"),
     list: "members",
     deque: "equal",
     set: "equal",
-    np.ndarray: "bytes",
+    **dict.fromkeys((np.ndarray, array, bytearray), "bytes"),
 }
 """What code may write to in place, and how that is seen."""
 
@@ -62,15 +63,18 @@ class Counters:
                 functions.setdefault(id(forward), (forward, f"model.{path}.forward".replace("..", ".")))
         self._functions = [*functions.values()]
         self._location = of_function(function) or of_function(type(model).forward)
+        self._modules = {id(module): (f"model.{path}".rstrip("."), module) for path, module in modules}
         walk = settled(self._follow)
         self._reads = walk.reads
-        self._modules = {id(module): (f"model.{path}".rstrip("."), module) for path, module in modules}
+        self.caches = walk.caches
+        self.of_users_code = bool(walk.functions)
+        """Whether there is any; functions of torch alone do the same at each call."""
         for path, module in walk.modules.items():
             for inner, part in named_modules(module):
                 self._modules.setdefault(id(part), (f"{path}.{inner}".rstrip("."), part))
         self._first = self.now()
         self._flags = {
-            place: value for place, value in self._plain(FLAGS).items() if place not in self._first
+            place: value for place, value in self._plain(_is_flag).items() if place not in self._first
         }
         containers = [
             Read(path, kind, _get(owner, key))
@@ -79,13 +83,21 @@ class Counters:
             for container, kind in CONTAINERS.items()
             if type(_get(owner, key)) is container
         ]
+        containers += [Read(function.__name__, "items", vars(function)) for function in walk.functions]
         self._before = [(read, read.value()) for read in [*self._reads, *containers]]
 
-    def _follow(self, walk: Any) -> None:
+    def _follow(self, walk: Walk) -> None:
         for function, _ in self._functions:
             walk.mention(function)
         for function, path in self._functions:
             walk.visit(function, path)
+        walk.refuses = (
+            False  # what these methods and attributes are is not read by all who mention their names
+        )
+        for path, module in self._modules.values():
+            if is_users_class(type(module)):
+                for name in sorted(walk.mentioned):
+                    walk.attribute(module, name, f"{path}.{name}")
 
     def _places(self) -> Iterator[Place]:
         for path, module in self._modules.values():
@@ -96,11 +108,11 @@ class Counters:
 
     def now(self) -> Numbers:
         """What is there now."""
-        return self._plain((int, float))
+        return self._plain(_is_number)
 
-    def _plain(self, kinds: tuple[type, ...]) -> dict[Hashable, Any]:
+    def _plain(self, is_one: Callable[[Any], bool]) -> dict[Hashable, Any]:
         values = {(id(owner), key): _get(owner, key) for _, owner, key in self._places()}
-        return {place: value for place, value in values.items() if type(value) in kinds}
+        return {place: value for place, value in values.items() if is_one(value)}
 
     def moved(self) -> set[Hashable]:
         """The places whose number is another one than at the beginning."""
@@ -123,6 +135,16 @@ class Counters:
             self._location,
         )
 
+    @contextmanager
+    def restored(self) -> Generator[None]:
+        """Afterwards every place is as at the beginning."""
+        try:
+            yield
+        finally:
+            for left in self.left():
+                left.read.put_back(left.before)
+            self.put_back()
+
     def put_back(self) -> None:
         """All numbers as at the beginning."""
         first = {**self._flags, **self._first}
@@ -136,7 +158,7 @@ class Counters:
 
     def flags(self) -> dict[Hashable, Any]:
         """What else is another one than at the beginning: truth, text, or a number where there was None."""
-        now = self._plain(FLAGS)
+        now = self._plain(_is_flag)
         return {place: now[place] for place, first in self._flags.items() if now.get(place, first) != first}
 
     @contextmanager
@@ -168,6 +190,16 @@ class Counters:
         """Where the `forward` of a module begins, from its attributes; else where the step does."""
         forward = next((type(m).forward for _, m in self._modules.values() if vars(m) is owner), None)
         return (forward and of_function(forward)) or self._location
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_flag(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_flag, cast(tuple[Any, ...], value)))
+    return type(value) in FLAGS
 
 
 def differing(before: Numbers, after: Numbers) -> set[Hashable]:

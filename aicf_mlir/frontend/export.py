@@ -7,7 +7,8 @@ device, and the model is left as it was, attributes that its `forward` sets incl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -17,6 +18,7 @@ from torch.export import ExportedProgram
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import kept, source
+from aicf_mlir.frontend.calls import Calls, first_difference
 from aicf_mlir.frontend.composites import seen_by_autocast, typed_by_autocast
 from aicf_mlir.frontend.counted import Counters, Left, differing
 from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
@@ -24,7 +26,9 @@ from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.mask_hints import without_mask_hints
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.quiet import quiet
+from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.recorder import Recorder, value_read
+from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.step_module import StepModule
 from aicf_mlir.frontend.structure import Structure
 from aicf_mlir.frontend.torch_errors import explained
@@ -66,7 +70,8 @@ def export(
         updates_parameters=updates_parameters,
         precision=precision,
     )
-    counters = step.counters = Counters(model, function)
+    counters = Counters(model, function)
+    step.watch(counters)
     program = _program(step, specs, fallback)
     _refuse_what_goes_on(program, step, specs, counters, fallback)
     tensors = {
@@ -109,6 +114,8 @@ def _refuse_what_goes_on(
                 same = is_same()
             if not same:
                 counters.refuse(moving)
+    if counters.of_users_code:
+        _refuse_another_call(step.anew(), specs, counters, fallback)
     if left:
         try:
             for each in left:
@@ -121,6 +128,44 @@ def _refuse_what_goes_on(
         for each in left:
             if not each.is_traced:  # a log of what was called, say
                 each.read.put_back(each.after)
+
+
+def _refuse_another_call(
+    step: StepModule,
+    specs: Mapping[str, TensorSpec],
+    counters: Counters,
+    fallback: SourceLocation | None,
+) -> None:
+    """Raise TraceError where two calls differ though every place that is known is put back between them."""
+    made = _calls(step, specs, counters, 2)
+    if len(made) < 2 or (number := first_difference(*(calls.made for calls in made))) is None:
+        return
+    collect(step.model, step.function, step.reads, {})  # which refuses what it finds to be an iterator
+    name, _ = max((calls.made for calls in made), key=len)[number]
+    location = _calls(step, specs, counters, 1, number)[0].location or fallback
+    raise trace_error(
+        f"the step computes something else at its second call: first {name}{quoted(location)}; a compiled step runs no Python and"
+        " would repeat the first call: keep what changes in a buffer of the model (register_buffer), or give it in the batch"
+        " or by meta=",
+        location,
+    )
+
+
+def _calls(
+    step: StepModule,
+    specs: Mapping[str, TensorSpec],
+    counters: Counters,
+    times: int,
+    sought: int | None = None,
+) -> list[Calls]:
+    """What so many calls of `step` compute, as far as one goes that raises; `sought`: of which function to find the line."""
+    made: list[Calls] = []
+    with suppress(Exception), _without_graph(step, specs) as (call, *given):
+        for _ in range(times):
+            made.append(Calls(chain(*given), sought))
+            with counters.restored(), _attributes_restored(step), made[-1] as calls:
+                calls.end(call())
+    return made
 
 
 def _put_back(left: Sequence[Left]) -> None:
@@ -182,8 +227,10 @@ def result_of(
     most of the work of an export. Where that fails the step is exported, for what that refuses and how.
     """
     step = StepModule(model, function, list(specs))
+    counters = Counters(model, function)
+    step.watch(counters)
     try:
-        with _without_graph(step, specs) as (call, *_):
+        with counters.restored(), _without_graph(step, specs) as (call, *_):
             return call()[0]
     except Exception:  # noqa: BLE001 - whatever it is, torch.export meets it too
         return export(model, function, specs, fallback).result.meta["val"]

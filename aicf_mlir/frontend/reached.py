@@ -7,7 +7,8 @@ import enum
 import functools
 import sys
 import types
-from collections import deque
+from array import array
+from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
@@ -36,6 +37,15 @@ PLAIN = (
 
 DRIVERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 """What moves a training loop: its numbers change from step to step, and no step reads them while it is traced."""
+
+CACHED: type[Any] = functools._lru_cache_wrapper  # pyright: ignore[reportPrivateUsage]
+"""A function that keeps what it gave, as `functools.lru_cache` and `functools.cache` make it."""
+
+HOLDERS = (UserDict, UserList)
+"""Python's containers that are objects with a plain one inside."""
+
+ARRAYS = (np.ndarray, array, bytearray)
+"""Containers of numbers, whose memory is compared."""
 
 MOST_READS = 200_000
 """Places; a container of the user's data belongs into the batch instead."""
@@ -138,6 +148,12 @@ class Walk:
         """The modules that were met, by path."""
         self.drivers: dict[str, Any] = {}
         """The optimizers, schedulers and gradient scalers that were met, by path."""
+        self.functions: list[FunctionType] = []
+        """The user's functions."""
+        self.caches: list[Any] = []
+        """The user's functions that keep what they gave."""
+        self.refuses = True
+        """Whether an iterator or a random generator is an error: not where nothing says yet that it is read."""
         self._places: set[tuple[str, int, str]] = set()
         self._visited: dict[int, Any] = {}
         self._mentioned_by: set[Code] = set()
@@ -205,15 +221,17 @@ class Walk:
             self.mention(value)
             for function in functions:
                 self._function(function)
+            if is_users_file(functions[0].__code__.co_filename):
+                self.caches += caches_of(value)
             if isinstance(value, functools.partial):
                 self.visit(value.args, f"{path}.args")
                 self.visit(value.keywords, f"{path}.keywords")
             if isinstance(value, types.MethodType):
                 self.visit(value.__self__, path.rpartition(".")[0] or "self")
-            if isinstance(
-                value,
-                (FunctionType, types.MethodType, functools.partial, property, staticmethod, classmethod),
-            ):
+            if isinstance(value, (FunctionType, types.MethodType, functools.partial)):
+                return
+            held: Any = value
+            if isinstance(held, tuple(WRAPPERS)):
                 return
         if isinstance(value, (list, tuple)):
             self._sequence(cast(Any, value), path)
@@ -221,31 +239,43 @@ class Walk:
             self._dictionary(cast(Any, value), path)
         elif isinstance(value, (set, frozenset, deque)):
             self.add(path, "equal", cast(Any, value))
-        elif isinstance(value, np.ndarray):
+        elif isinstance(value, ARRAYS):
             self.add(path, "bytes", cast(Any, value))
         elif isinstance(value, types.ModuleType):
             self._module(value, path)
         elif isinstance(value, type):
             self._class(value, path)
         elif hasattr(kind := value.__class__, "__next__"):
+            if not self.refuses:
+                return
             raise trace_error(
                 f"the step reads {path!r}, an iterator ({kind.__name__}); a compiled step would repeat what it"
                 " gave first; read from it outside the loss and pass the value in the batch"
             )
         elif isinstance(value, SOURCES):
+            if not self.refuses:
+                return
             raise trace_error(f"the step reads {path!r}, a random generator ({kind.__name__}); {REPEATED}")
+        elif isinstance(value, HOLDERS):
+            self.add(f"{path}.data", "item", vars(value), "data")
+            self.visit(cast(Any, value).data, path)
         elif is_users_class(kind):
             self._object(value, path)
 
     def _function(self, function: FunctionType) -> None:
         if not is_users_file(function.__code__.co_filename):
             return
+        self.functions.append(function)
         for kind, owner, name, value in loads(function):
             if not is_library(value):
                 self.add(name, kind, owner, name if kind == "item" else "")
             self.visit(value, name)
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self.visit(value, f"a default of {function.__name__}")
+        if names := self.mentioned & vars(function).keys():
+            for name in sorted(names):
+                self.add(f"{function.__name__}.{name}", "item", vars(function), name)
+                self.visit(vars(function)[name], f"{function.__name__}.{name}")
 
     def _sequence(self, value: list[Any] | tuple[Any, ...], path: str) -> None:
         if isinstance(value, list):
@@ -302,6 +332,7 @@ WRAPPERS: dict[type, str] = {
     functools.partial: "func",
     functools.cached_property: "func",
     property: "fget",
+    CACHED: "__wrapped__",
 }
 """Where what wraps a function keeps it."""
 
@@ -321,6 +352,17 @@ def functions_of(value: Any) -> Iterator[FunctionType]:
         call = class_attribute(held.__class__, "__call__")
         if isinstance(call, FunctionType):
             yield call
+
+
+def caches_of(value: Any) -> Iterator[Any]:
+    """What keeps the results of a function, on the way to it."""
+    held: Any = value
+    while (
+        attribute := next((name for kind, name in WRAPPERS.items() if isinstance(held, kind)), None)
+    ) is not None:
+        if isinstance(held, CACHED):
+            yield held
+        held = getattr(held, attribute)
 
 
 def loads(function: FunctionType) -> Iterator[tuple[Kind, Any, str, Any]]:

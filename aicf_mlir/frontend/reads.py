@@ -85,7 +85,7 @@ class Read:
             case "slot":
                 return getattr(self.owner, self.key, ABSENT)
             case "bytes":
-                return bytes(memoryview(self.owner).cast("B")) if self.owner.size else b""
+                return bytes(_memory(self.owner))
             case "equal":
                 kind = self.owner.__class__
                 return kind(self.owner)
@@ -101,15 +101,16 @@ class Read:
                 self.owner[self.key] = before
             case "items":
                 self.owner.clear()
-                self.owner.update(before)
+                for key, value in before:  # a Counter's `update` adds
+                    self.owner[key] = value
             case "members":
                 self.owner[:] = before
             case "cell" if before is not ABSENT:
                 self.owner.cell_contents = before
             case "slot" | "class" if before is not ABSENT:
                 setattr(self.owner, self.key, before)
-            case "bytes" if self.owner.size:
-                memoryview(self.owner).cast("B")[:] = before
+            case "bytes" if before:
+                _memory(self.owner)[:] = before
             case "equal":
                 self.owner.clear()
                 self.owner.update(before) if hasattr(self.owner, "update") else self.owner.extend(before)
@@ -120,6 +121,12 @@ class Read:
     def place(self) -> tuple[str, int, str]:
         """Equal for two reads of one place."""
         return self.kind, id(self.owner), self.key
+
+
+def _memory(owner: Any) -> memoryview:
+    """Of an array, byte by byte; none of an empty one, which cannot be cast."""
+    view = memoryview(owner)
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def named_modules(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:

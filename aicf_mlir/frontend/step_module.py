@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -59,6 +60,8 @@ class StepModule(torch.nn.Module):
         self.updates_parameters = updates_parameters
         self.held = Buffers(self, with_parameters=updates_parameters)
         self.counters: Counters | None = None
+        self.caches: Sequence[Any] = ()
+        """The user's functions that keep what they gave."""
         self.moved = set[Hashable]()
         """Where Python numbers are that the function has changed."""
         self.flags: dict[Hashable, Any] = {}
@@ -75,7 +78,7 @@ class StepModule(torch.nn.Module):
         if isinstance(function, Repeatable):
             function = function.anew()
             recorder = function.recorder
-        return StepModule(
+        step = StepModule(
             self.model,
             function,
             self.names,
@@ -84,6 +87,12 @@ class StepModule(torch.nn.Module):
             updates_parameters=self.updates_parameters,
             precision=self.precision,
         )
+        step.caches = self.caches
+        return step
+
+    def watch(self, counters: Counters) -> None:
+        """Find what a call changes of what `counters` knows, and have functions forget what they keep of a call."""
+        self.counters, self.caches = counters, counters.caches
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
@@ -95,6 +104,7 @@ class StepModule(torch.nn.Module):
         with (
             self.held.traced(reads, forward),
             self.recorder,
+            forgetting(self.caches),
             reads.recording(),
             precision.autocast(),
             drawn.refused(source.of_function(function) or forward),
@@ -109,6 +119,18 @@ class StepModule(torch.nn.Module):
         refuse_custom_backward(loss)
         self.outputs[:] = outputs
         return loss, *outputs.values()
+
+
+@contextmanager
+def forgetting(caches: Sequence[Any]) -> Generator[None]:
+    """Empty those that compute something meanwhile: tensors of a trace would be found there later, which have no values."""
+    misses = [cache.cache_info().misses for cache in caches]
+    try:
+        yield
+    finally:
+        for cache, before in zip(caches, misses, strict=True):
+            if cache.cache_info().misses != before:
+                cache.cache_clear()
 
 
 def refuse_custom_backward(result: torch.Tensor) -> None:

@@ -1,0 +1,99 @@
+"""What a call of a step computes, written down, so that two calls can be compared.
+
+State of Python that is found by its place is put back between them. What differs then depends on state of which no place is
+known: a compiled step would repeat what its trace has seen of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.recorder import PLAIN, function_name, tensors
+from aicf_mlir.ir.locations import SourceLocation
+
+VALUES = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    slice,
+)
+"""Types whose `repr` says what they are; of a slice with numbers."""
+
+
+Call = tuple[str, object]
+"""The name of a function of torch that was called, and its operands."""
+
+
+class Calls(TorchFunctionMode):
+    """The functions of torch that are called, in order, each with its plain operands and where the tensors come from."""
+
+    def __init__(self, given: Iterable[torch.Tensor], sought: int | None = None):
+        """`given`: tensors that are the same ones in each call to compare; `sought`: of which function to find the line."""
+        super().__init__()
+        self.made: list[Call] = []
+        self.sought = sought
+        self.location: SourceLocation | None = None
+        self._known: dict[int, tuple[torch.Tensor, object]] = {
+            id(tensor): (tensor, ("given", number)) for number, tensor in enumerate(given)
+        }
+        """Tensors by their id, each with what it is called; they are kept, since another might get their id."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        operands = self.described((args, kwargs or {}))
+        number = len(self.made)
+        self.made.append((function_name(func), operands))
+        if number == self.sought:
+            self.location = source.here()
+        result = func(*args, **(kwargs or {}))
+        for place, tensor in enumerate(tensors(result)):
+            self._known[id(tensor)] = tensor, ("made", number, place)
+        return result
+
+    def described(self, value: Any) -> object:
+        """Equal for equal values, and for tensors that come from the same place."""
+        if isinstance(value, torch.Tensor):
+            if type(value) in PLAIN and id(value) not in self._known:
+                self._known[id(value)] = value, ("real", id(value))
+            _, name = self._known.setdefault(id(value), (value, ("met", len(self._known))))
+            return name
+        if isinstance(value, Mapping):
+            items = cast(Mapping[object, object], value).items()
+            return "dict", *((self.described(key), self.described(item)) for key, item in items)
+        if isinstance(value, (list, tuple)):
+            kind = "list" if isinstance(value, list) else "tuple"
+            return kind, *map(self.described, cast(Sequence[object], value))
+        if isinstance(value, (np.ndarray, np.generic)):
+            numbers = np.asarray(cast(Any, value))
+            return numbers.dtype.str, numbers.shape, numbers.tobytes()
+        kind = value.__class__
+        return (kind.__name__, repr(value)) if issubclass(kind, VALUES) else kind.__name__
+
+    def end(self, result: object) -> None:
+        """The call is over, and has given this."""
+        self.made.append(("the result", self.described(result)))
+
+
+def first_difference(one: Sequence[Call], other: Sequence[Call]) -> int | None:
+    """The number of the first that is another one, or is in one only; None where all are alike."""
+    differing = (n for n, (before, after) in enumerate(zip(one, other, strict=False)) if before != after)
+    return next(differing, None if len(one) == len(other) else min(len(one), len(other)))

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, NoReturn, cast
 import numpy as np
 import torch
 
-from aicf_mlir.frontend.reached import Walk, is_users_class, settled
+from aicf_mlir.frontend.functions import is_users_class
+from aicf_mlir.frontend.reached import Walk, settled
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, Read, is_same, named_modules
 from aicf_mlir.frontend.recorder import tensors
 from aicf_mlir.frontend.source import is_users_file, of_function, trace_error

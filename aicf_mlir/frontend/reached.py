@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import dis
 import enum
 import functools
-import sys
 import types
 from array import array
 from collections import UserDict, UserList, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
 import torch
 
 from aicf_mlir.frontend.drawn import REPEATED, SOURCES
+from aicf_mlir.frontend.functions import (
+    WRAPPERS,
+    Code,
+    FunctionType,
+    caches_of,
+    class_attribute,
+    functions_of,
+    is_library,
+    is_users_class,
+    loads,
+    nested,
+)
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, ModuleReads, Read, named_modules
 from aicf_mlir.frontend.source import is_users_file, trace_error
 
@@ -38,9 +48,6 @@ PLAIN = (
 DRIVERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 """What moves a training loop: its numbers change from step to step, and no step reads them while it is traced."""
 
-CACHED: type[Any] = functools._lru_cache_wrapper  # pyright: ignore[reportPrivateUsage]
-"""A function that keeps what it gave, as `functools.lru_cache` and `functools.cache` make it."""
-
 HOLDERS = (UserDict, UserList)
 """Python's containers that are objects with a plain one inside."""
 
@@ -52,9 +59,6 @@ MOST_READS = 200_000
 
 TRACERS = ("torch.fx", "torch.export", "torch._")
 """Where torch.export has modules of its own, which are read while it traces."""
-
-FunctionType = types.FunctionType
-Code = types.CodeType
 
 
 def collect(
@@ -323,96 +327,3 @@ class Walk:
                 self.visit(found, f"{path}.{name}")
             if found is not ABSENT and hasattr(value, "__dict__"):
                 self.add(f"{path}.{name}", "item", own, name)
-
-
-WRAPPERS: dict[type, str] = {
-    types.MethodType: "__func__",
-    staticmethod: "__func__",
-    classmethod: "__func__",
-    functools.partial: "func",
-    functools.cached_property: "func",
-    property: "fget",
-    CACHED: "__wrapped__",
-}
-"""Where what wraps a function keeps it."""
-
-
-def functions_of(value: Any) -> Iterator[FunctionType]:
-    """The Python functions that calling `value`, or reading it as an attribute, runs."""
-    held: Any = value
-    if isinstance(value, FunctionType):
-        yield value
-        if (wrapped := getattr(value, "__wrapped__", None)) is not None and wrapped is not value:
-            yield from functions_of(wrapped)
-    elif (
-        attribute := next((name for kind, name in WRAPPERS.items() if isinstance(held, kind)), None)
-    ) is not None:
-        yield from functions_of(getattr(held, attribute))
-    elif not isinstance(held, (type, torch.nn.Module)) and is_users_class(held.__class__):
-        call = class_attribute(held.__class__, "__call__")
-        if isinstance(call, FunctionType):
-            yield call
-
-
-def caches_of(value: Any) -> Iterator[Any]:
-    """What keeps the results of a function, on the way to it."""
-    held: Any = value
-    while (
-        attribute := next((name for kind, name in WRAPPERS.items() if isinstance(held, kind)), None)
-    ) is not None:
-        if isinstance(held, CACHED):
-            yield held
-        held = getattr(held, attribute)
-
-
-def loads(function: FunctionType) -> Iterator[tuple[Kind, Any, str, Any]]:
-    """The globals that a function and the functions inside it load, and its closure."""
-    names = {
-        instruction.argval: None
-        for code in nested(function.__code__)
-        for instruction in dis.get_instructions(code)
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    for name in names:
-        if name in function.__globals__:
-            yield "item", function.__globals__, name, function.__globals__[name]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield "cell", cell, name, cell.cell_contents
-        except ValueError:
-            yield "cell", cell, name, None
-
-
-def nested(code: Code) -> Iterator[Code]:
-    """A code object and those of the functions and comprehensions inside it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, Code):
-            yield from nested(constant)
-
-
-def class_attribute(kind: type, name: str) -> Any:
-    """What the class itself has under `name`, unbound; ABSENT where it has nothing, or only what every object has."""
-    for base in kind.__mro__:
-        if base not in (object, torch.nn.Module) and name in vars(base):
-            return vars(base)[name]
-    return ABSENT
-
-
-def is_library(value: Any) -> bool:
-    """Whether a global is a module, or a function or class that is not the user's: nobody binds those anew."""
-    if isinstance(value, FunctionType):
-        return not is_users_file(value.__code__.co_filename)
-    if isinstance(value, type):
-        return not is_users_class(value)
-    return isinstance(value, (types.ModuleType, types.BuiltinFunctionType))
-
-
-def is_users_class(kind: type) -> bool:
-    """Whether a class was written by the user, or by a library that is neither torch nor Python's own."""
-    module = sys.modules.get(kind.__module__)
-    if kind.__module__ in ("types", "argparse"):  # SimpleNamespace and Namespace hold the user's values
-        return True
-    if kind.__module__ == "__main__" or module is None:
-        return True
-    return is_users_file(getattr(module, "__file__", None) or "<builtin>")

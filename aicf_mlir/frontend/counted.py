@@ -92,9 +92,8 @@ class Counters:
             walk.mention(function)
         for function, path in self._functions:
             walk.visit(function, path)
-        walk.refuses = (
-            False  # what these methods and attributes are is not read by all who mention their names
-        )
+        # Who mentions the name of an iterator need not read the one that a module has.
+        walk.refuses = False
         for path, module in self._modules.values():
             if is_users_class(type(module)):
                 for name in sorted(walk.mentioned):

@@ -115,7 +115,7 @@ def _refuse_what_goes_on(
             if not same:
                 counters.refuse(moving)
     if counters.of_users_code:
-        _refuse_another_call(step.anew(), specs, counters, fallback)
+        _refuse_another_call(step, specs, counters, fallback)
     if left:
         try:
             for each in left:
@@ -160,11 +160,12 @@ def _calls(
 ) -> list[Calls]:
     """What so many calls of `step` compute, as far as one goes that raises; `sought`: of which function to find the line."""
     made: list[Calls] = []
-    with suppress(Exception), _without_graph(step, specs) as (call, *given):
+    with suppress(Exception):
         for _ in range(times):
-            made.append(Calls(chain(*given), sought))
-            with counters.restored(), _attributes_restored(step), made[-1] as calls:
-                calls.end(call())
+            with counters.restored(), _without_graph(step.anew(), specs) as (call, *given):
+                made.append(Calls(chain(*given), sought))
+                with made[-1] as calls:
+                    calls.end(call())
     return made
 
 

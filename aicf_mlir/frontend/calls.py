@@ -14,25 +14,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.reached import PLAIN as IMMUTABLE
 from aicf_mlir.frontend.recorder import PLAIN, function_name, tensors
 from aicf_mlir.ir.locations import SourceLocation
 
-VALUES = (
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-    slice,
-)
+VALUES = (*IMMUTABLE, torch.layout, torch.memory_format, slice)
 """Types whose `repr` says what they are; of a slice with numbers."""
-
 
 Call = tuple[str, object]
 """The name of a function of torch that was called, and its operands."""
@@ -82,7 +69,7 @@ class Calls(TorchFunctionMode):
         if isinstance(value, (list, tuple)):
             kind = "list" if isinstance(value, list) else "tuple"
             return kind, *map(self.described, cast(Sequence[object], value))
-        if isinstance(value, (np.ndarray, np.generic)):
+        if isinstance(value, np.ndarray):
             numbers = np.asarray(cast(Any, value))
             return numbers.dtype.str, numbers.shape, numbers.tobytes()
         kind = value.__class__

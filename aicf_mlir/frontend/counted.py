@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 import numpy as np
 import torch
 
+from aicf_mlir.frontend.alternatives import is_varied
 from aicf_mlir.frontend.functions import is_users_class
 from aicf_mlir.frontend.reached import Walk, settled
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, Read, is_same, named_modules
@@ -34,6 +35,8 @@ CONTAINERS: dict[type, Kind] = {
 }
 """What code may write to in place, and how that is seen."""
 
+IN_PLACE = frozenset(CONTAINERS.values())
+
 
 class Left(NamedTuple):
     """Where something was left."""
@@ -41,6 +44,11 @@ class Left(NamedTuple):
     read: Read
     before: Any
     after: Any
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether a container was written to: else there is another value in its place."""
+        return self.read.kind in IN_PLACE
 
     @property
     def is_traced(self) -> bool:
@@ -119,12 +127,17 @@ class Counters:
         return differing(self._first, self.now())
 
     def left(self) -> list[Left]:
-        """Containers that hold something else than at the beginning, and other places where there is a tensor of the tracer."""
+        """
+        What holds something else than at the beginning: containers, written to or others in their places, and records.
+
+        And each place where there is a tensor of the tracer.
+        """
         now = [(read, before, read.value()) for read, before in self._before]
         return [
             Left(read, before, value)
             for read, before, value in now
-            if _has_traced(value) or (read.kind in CONTAINERS.values() and not is_same(value, before))
+            if _has_traced(value)
+            or ((read.kind in IN_PLACE or is_varied(before)) and not is_same(value, before))
         ]
 
     def refuse_left(self, left: Left) -> NoReturn:
@@ -132,6 +145,15 @@ class Counters:
         raise trace_error(
             f"the step puts something into {left.read.path}, and its next call computes with that, which a compiled step does"
             " not find there; return it as an output, (loss, {name: tensor}), and give it to the next call in the batch",
+            self._location,
+        )
+
+    def refuse_changed(self, left: Left) -> NoReturn:
+        """TraceError for a place that a call changes and computes with."""
+        raise trace_error(
+            f"the step changes what {left.read.path} holds at a call, and computes with it; a compiled step runs no Python and"
+            " would repeat the first call: change it outside of the step, and give it what it computes with in the batch or by"
+            " meta=",
             self._location,
         )
 

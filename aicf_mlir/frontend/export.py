@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import kept, source
+from aicf_mlir.frontend.alternatives import FURTHER, alternatives
 from aicf_mlir.frontend.calls import Calls, first_difference
 from aicf_mlir.frontend.composites import seen_by_autocast, typed_by_autocast
 from aicf_mlir.frontend.counted import Counters, Left, differing
@@ -36,10 +37,6 @@ from aicf_mlir.ir.locations import SourceLocation
 
 PYTHON = ("_operator", "math", "torch")
 """Where functions of numbers come from; of tuples `getitem`."""
-
-
-FURTHER = (1, 1_000_000_000)
-"""What is added to the numbers that a step counts, to see whether they matter."""
 
 
 def export(
@@ -72,7 +69,8 @@ def export(
     )
     counters = Counters(model, function)
     step.watch(counters)
-    program = _program(step, specs, fallback)
+    with counters.restored():
+        program = _program(step, specs, fallback)
     _refuse_what_goes_on(program, step, specs, counters, fallback)
     tensors = {
         path: tensor
@@ -94,12 +92,12 @@ def _refuse_what_goes_on(
     """Raise TraceError where the next call of `step` would be another one than `program`; what does not matter may change."""
 
     def is_same(when_it_fails: bool = False) -> bool:
-        return _is_same(program, step, specs, fallback, when_it_fails)
+        with counters.restored():
+            return _is_same(program, step, specs, fallback, when_it_fails)
 
-    left = counters.left()
-    _put_back(left)
+    left = step.found
     if step.left or any(each.is_traced for each in left):
-        found, tables = _kept(step.anew(), specs, left)
+        found, tables = _kept(step.anew(), specs, counters, left)
         if found:
             raise kept.error(step.model, found)
         left = [each for each in left if each not in tables]
@@ -117,16 +115,17 @@ def _refuse_what_goes_on(
     if counters.of_users_code:
         _refuse_another_call(step, specs, counters, fallback)
     if left:
-        try:
-            for each in left:
-                each.read.put_back(each.after)
-            same = is_same()
-        finally:
-            _put_back(left)
-        if not same:
+        for each in left:
+            each.read.put_back(each.after)
+        if not is_same():
             counters.refuse_left(left[0])
         for each in left:
-            if not each.is_traced:  # a log of what was called, say
+            for other in alternatives(each.read, each.before, each.after):
+                each.read.put_back(other)
+                if not is_same():
+                    counters.refuse_changed(each)
+        for each in left:
+            if each.is_in_place and not each.is_traced:  # a log of what was called, say
                 each.read.put_back(each.after)
 
 
@@ -167,11 +166,6 @@ def _calls(
                 with made[-1] as calls:
                     calls.end(call())
     return made
-
-
-def _put_back(left: Sequence[Left]) -> None:
-    for each in left:
-        each.read.put_back(each.before)
 
 
 def _program(
@@ -244,7 +238,7 @@ def _moving(step: StepModule, specs: Mapping[str, TensorSpec], counters: Counter
     All that have moved, where the step does not run by fake tensors.
     """
     try:
-        with _without_graph(step, specs) as (call, *_):
+        with counters.restored(), _without_graph(step, specs) as (call, *_):
             call()
             before = counters.now()
             call()
@@ -254,7 +248,7 @@ def _moving(step: StepModule, specs: Mapping[str, TensorSpec], counters: Counter
 
 
 def _kept(
-    step: StepModule, specs: Mapping[str, TensorSpec], left: Sequence[Left]
+    step: StepModule, specs: Mapping[str, TensorSpec], counters: Counters, left: Sequence[Left]
 ) -> tuple[Collection[kept.Attribute], Collection[Left]]:
     """
     The attributes in which a call finds what the one before has computed and left there; and which of `left` are tables.
@@ -262,7 +256,7 @@ def _kept(
     A table is what each call would compute alike, as of positions: no call misses it.
     """
     try:
-        with _without_graph(step, specs) as (call, changing, buffers):
+        with counters.restored(), _without_graph(step, specs) as (call, changing, buffers):
             before = kept.attributes(step.model)
             with kept.Followed(changing, buffers) as followed:
                 call()
@@ -275,8 +269,6 @@ def _kept(
             return reads.found, tables
     except Exception:  # noqa: BLE001 - the export went through, so it is no fault of the step
         return (), ()
-    finally:
-        _put_back(left)
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import functools
+import multiprocessing.queues
+import queue
 import types
 from array import array
 from collections import UserDict, UserList, deque
@@ -50,6 +52,9 @@ DRIVERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.am
 
 HOLDERS = (UserDict, UserList)
 """Python's containers that are objects with a plain one inside."""
+
+QUEUES = (queue.SimpleQueue, multiprocessing.queues.Queue, multiprocessing.queues.SimpleQueue)
+"""Queues that do not say what they hold."""
 
 ARRAYS = (np.ndarray, array, bytearray)
 """Containers of numbers, whose memory is compared."""
@@ -249,22 +254,29 @@ class Walk:
             self._module(value, path)
         elif isinstance(value, type):
             self._class(value, path)
-        elif hasattr(kind := value.__class__, "__next__"):
+        elif hasattr(kind := value.__class__, "__next__") or self._is_taken_from(value):
             if not self.refuses:
                 return
+            what = "an iterator" if hasattr(kind, "__next__") else "a queue"
             raise trace_error(
-                f"the step reads {path!r}, an iterator ({kind.__name__}); a compiled step would repeat what it"
+                f"the step reads {path!r}, {what} ({kind.__name__}); a compiled step would repeat what it"
                 " gave first; read from it outside the loss and pass the value in the batch"
             )
         elif isinstance(value, SOURCES):
             if not self.refuses:
                 return
             raise trace_error(f"the step reads {path!r}, a random generator ({kind.__name__}); {REPEATED}")
+        elif isinstance(value, queue.Queue):
+            self.visit(cast(Any, value).queue, f"{path}.queue")
         elif isinstance(value, HOLDERS):
             self.add(f"{path}.data", "item", vars(value), "data")
             self.visit(cast(Any, value).data, path)
         elif is_users_class(kind):
             self._object(value, path)
+
+    def _is_taken_from(self, value: Any) -> bool:
+        """Whether it is a queue of which nothing can be seen, and the code may take something out of it."""
+        return isinstance(value, QUEUES) and bool({"get", "get_nowait"} & self.mentioned)
 
     def _function(self, function: FunctionType) -> None:
         if not is_users_file(function.__code__.co_filename):

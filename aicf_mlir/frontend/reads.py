@@ -109,6 +109,10 @@ class Read:
                 self.owner.cell_contents = before
             case "slot" | "class" if before is not ABSENT:
                 setattr(self.owner, self.key, before)
+            case "bytes" if isinstance(self.owner, bytearray):
+                self.owner[:] = before
+            case "bytes" if hasattr(self.owner, "typecode"):  # an array
+                self.owner[:] = type(self.owner)(self.owner.typecode, before)
             case "bytes" if before:
                 _memory(self.owner)[:] = before
             case "equal":

@@ -11,7 +11,7 @@ from torch.autograd.function import BackwardCFunction
 
 from aicf_mlir.frontend import drawn, kept, source
 from aicf_mlir.frontend.buffers import Buffers
-from aicf_mlir.frontend.counted import Counters
+from aicf_mlir.frontend.counted import Counters, Left
 from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.reads import ModuleReads
@@ -68,6 +68,8 @@ class StepModule(torch.nn.Module):
         """What else it has changed, as it was then."""
         self.left: dict[kept.Attribute, Any] = {}
         """The tensors that it has left in attributes of modules."""
+        self.found: list[Left] = []
+        """The containers and records in which it has left something."""
         self.outputs: list[str] = []
         """The names of what the function returned beside the loss."""
 
@@ -99,6 +101,7 @@ class StepModule(torch.nn.Module):
         function, model, names, reads = self.function, self.model, self.names, self.reads
         structure, precision = self.structure, self.precision  # what is read while reads are recorded is kept
         counters, moved, flags, left = self.counters, self.moved, self.flags, self.left
+        found = self.found
         held = kept.attributes(model)
         forward = source.of_function(type(model).forward)
         with (
@@ -115,6 +118,7 @@ class StepModule(torch.nn.Module):
             moved.update(counters.moved())
             flags.update(counters.flags())
             left.update(kept.replaced(held, kept.attributes(model)))
+            found[:] = counters.left()
         loss, outputs = outcome(result, source.of_function(function))
         refuse_custom_backward(loss)
         self.outputs[:] = outputs

@@ -209,10 +209,12 @@ def detached(result: Any) -> Any:
 
 def value_read(what: str, location: SourceLocation | None) -> TraceError:
     """The error for code that depends on the values of a tensor."""
+    instead = "compute with tensors instead, or move this line out of the model and the loss"
+    if source.is_inside(torch.distributions):
+        instead = "leave out the checks of the distribution, validate_args=False"
     return trace_error(
         f"the step {what}{quoted(location)}; a compiled step runs no Python, so its control flow, shapes and"
-        " constants cannot depend on tensor values: compute with tensors instead, or move this line out of"
-        " the model and the loss",
+        f" constants cannot depend on tensor values: {instead}",
         location,
     )
 

@@ -17,7 +17,7 @@ import sysconfig
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -75,6 +75,17 @@ def here() -> SourceLocation | None:
             return SourceLocation(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def is_inside(package: ModuleType) -> bool:
+    """Whether the innermost line of the user's code that is running is in a call of what lies in the folder of `package`."""
+    folder = Path(package.__file__ or "").resolve().parent
+    frame = inspect.currentframe()
+    while frame is not None and not is_users_frame(frame):
+        if Path(frame.f_code.co_filename).is_relative_to(folder):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def of_function(function: Callable[..., object]) -> SourceLocation | None:

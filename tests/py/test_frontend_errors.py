@@ -109,6 +109,11 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
         "if h.sum() > 0",
         r"branches on the value of a tensor \(`if h\.sum\(\) > 0:`\); a compiled",
     ),
+    "a checked distribution": (
+        lambda m, h: torch.distributions.Normal(h, 1.0).log_prob(h),
+        "Normal(h, 1.0)",
+        r"branches on the value of a tensor.*: leave out the checks of the distribution, validate_args=False",
+    ),
     "item": (lambda m, h: h * h.sum().item(), "item()", r"reads the value of a tensor"),
     "float": (lambda m, h: h * float(h.sum()), "float(h", r"reads the value of a tensor"),
     "list": (lambda m, h: h * h.tolist()[0][0], "tolist()", r"reads the values? of a tensor"),

@@ -97,6 +97,14 @@ def step_line(optimizer: torch.optim.Optimizer) -> SourceLocation | None:
     return source.of_function(inspect.unwrap(type(optimizer).step))
 
 
+def demanded_by_step(optimizer: torch.optim.Optimizer) -> str | None:
+    """The name of the first argument that its step cannot do without, a closure mostly; None where it can."""
+    _, *parameters = inspect.signature(inspect.unwrap(type(optimizer).step)).parameters.values()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    demanded = (p.name for p in parameters if p.default is p.empty and p.kind not in variadic)
+    return next(demanded, None)
+
+
 def _double(optimizer: torch.optim.Optimizer, read: dict[str, None]) -> tuple[Any, dict[str, Any]]:
     """An object of a class that is the optimizer's, but for noting what is read; and its attributes."""
     kind: Any = type(optimizer)

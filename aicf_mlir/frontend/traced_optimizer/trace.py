@@ -26,7 +26,7 @@ from aicf_mlir.frontend.traced_optimizer.graph import Number, OptimizerGraph, Op
 from aicf_mlir.frontend.traced_optimizer.importer import Argument, UpdateImporter
 from aicf_mlir.frontend.traced_optimizer.numbers import Condition
 from aicf_mlir.frontend.traced_optimizer.settings import GroupSettings, settings_of
-from aicf_mlir.frontend.traced_optimizer.shadow import step_line
+from aicf_mlir.frontend.traced_optimizer.shadow import demanded_by_step, step_line
 from aicf_mlir.frontend.unsupported import with_decompositions
 from aicf_mlir.ir.signature import Label, argument_labels, result_labels, steps
 from aicf_mlir.optimizers.rule import Setting
@@ -104,6 +104,12 @@ def trace_optimizer(
     if own is not None and not getattr(own, "_wrapped_by_lr_sched", False):
         raise trace_error(
             f"{type(optimizer).__name__} has a step of its own in the object; define it in the class",
+            fallback,
+        )
+    if demanded := demanded_by_step(optimizer):
+        raise trace_error(
+            f"{type(optimizer).__name__}.step demands {demanded!r}, as optimizers do that compute the loss several times in a"
+            " step; a compiled step computes it once: take an optimizer whose step() needs no argument",
             fallback,
         )
     params = [p for group in optimizer.param_groups for p in group["params"] if p in names]

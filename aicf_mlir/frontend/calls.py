@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.frontend import source
@@ -46,13 +47,17 @@ class Calls(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        operands = self.described((args, kwargs or {}))
+        given = args, kwargs or {}
+        operands = self.described(given)
+        result = func(*args, **(kwargs or {}))
+        made = list(tensors(result))
+        if type(func) is OpOverload and not made and next(tensors(given), None) is None:
+            return result  # which fake tensors have asked for, and remember the next time
         number = len(self.made)
         self.made.append((function_name(func), operands))
         if number == self.sought:
             self.location = source.here()
-        result = func(*args, **(kwargs or {}))
-        for place, tensor in enumerate(tensors(result)):
+        for place, tensor in enumerate(made):
             self._known[id(tensor)] = tensor, ("made", number, place)
         return result
 

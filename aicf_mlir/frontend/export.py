@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, cast
 
 import torch
@@ -69,9 +69,16 @@ def export(
     )
     counters = Counters(model, function)
     step.watch(counters)
+    before = _calls(step, specs, counters, 1) if counters.of_users_code else []
     with counters.restored():
         program = _program(step, specs, fallback)
-    _refuse_what_goes_on(program, step, specs, counters, fallback)
+        left = [*step.found, *(each for each in counters.left() if each.is_traced)]
+    _refuse_what_goes_on(program, step, specs, counters, left, fallback)
+    if counters.of_users_code:
+        _refuse_another_call(before, step, specs, counters, fallback)
+    for each in left:
+        if each.is_in_place and not each.is_traced:  # a log of what was called, say
+            each.read.put_back(each.after)
     tensors = {
         path: tensor
         for named in (step.named_parameters, step.named_buffers)
@@ -87,15 +94,19 @@ def _refuse_what_goes_on(
     step: StepModule,
     specs: Mapping[str, TensorSpec],
     counters: Counters,
+    left: Sequence[Left],
     fallback: SourceLocation | None,
 ) -> None:
-    """Raise TraceError where the next call of `step` would be another one than `program`; what does not matter may change."""
+    """
+    Raise TraceError where the next call of `step` would be another one than `program`; what does not matter may change.
+
+    `left`: what its trace has left somewhere.
+    """
 
     def is_same(when_it_fails: bool = False) -> bool:
         with counters.restored():
             return _is_same(program, step, specs, fallback, when_it_fails)
 
-    left = step.found
     if step.left or any(each.is_traced for each in left):
         found, tables = _kept(step.anew(), specs, counters, left)
         if found:
@@ -112,8 +123,6 @@ def _refuse_what_goes_on(
                 same = is_same()
             if not same:
                 counters.refuse(moving)
-    if counters.of_users_code:
-        _refuse_another_call(step, specs, counters, fallback)
     if left:
         for each in left:
             each.read.put_back(each.after)
@@ -124,23 +133,33 @@ def _refuse_what_goes_on(
                 each.read.put_back(other)
                 if not is_same():
                     counters.refuse_changed(each)
-        for each in left:
-            if each.is_in_place and not each.is_traced:  # a log of what was called, say
-                each.read.put_back(each.after)
 
 
 def _refuse_another_call(
+    before: Sequence[Calls],
     step: StepModule,
     specs: Mapping[str, TensorSpec],
     counters: Counters,
     fallback: SourceLocation | None,
 ) -> None:
-    """Raise TraceError where two calls differ though every place that is known is put back between them."""
-    made = _calls(step, specs, counters, 2)
-    if len(made) < 2 or (number := first_difference(*(calls.made for calls in made))) is None:
+    """
+    Raise TraceError where two calls differ though every place that is known is put back between them.
+
+    One is `before` the trace, two are behind it: what the first call alone does differs as well as what each does by turns.
+    """
+    made = [calls.made for calls in (*before, *_calls(step, specs, counters, 2))]
+    one, other, number = next(
+        (
+            (one, other, number)
+            for one, other in pairwise(made)
+            if (number := first_difference(one, other)) is not None
+        ),
+        ((), (), None),
+    )
+    if number is None:
         return
     collect(step.model, step.function, step.reads, {})  # which refuses what it finds to be an iterator
-    name, _ = max((calls.made for calls in made), key=len)[number]
+    name, _ = max(one, other, key=len)[number]
     location = _calls(step, specs, counters, 1, number)[0].location or fallback
     raise trace_error(
         f"the step computes something else at its second call: first {name}{quoted(location)}; a compiled step runs no Python and"

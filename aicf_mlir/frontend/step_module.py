@@ -69,7 +69,7 @@ class StepModule(torch.nn.Module):
         self.left: dict[kept.Attribute, Any] = {}
         """The tensors that it has left in attributes of modules."""
         self.found: list[Left] = []
-        """The containers and records in which it has left something."""
+        """The containers and records in which it has left something else than tensors."""
         self.outputs: list[str] = []
         """The names of what the function returned beside the loss."""
 
@@ -118,7 +118,7 @@ class StepModule(torch.nn.Module):
             moved.update(counters.moved())
             flags.update(counters.flags())
             left.update(kept.replaced(held, kept.attributes(model)))
-            found[:] = counters.left()
+            found[:] = [each for each in counters.left() if not each.is_traced]  # as parameters are, here
         loss, outputs = outcome(result, source.of_function(function))
         refuse_custom_backward(loss)
         self.outputs[:] = outputs

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from aicf_mlir import compile_train_step
 from aicf_mlir.errors import TraceError
@@ -205,6 +205,46 @@ def test_the_line_is_named_where_the_place_is_not_known() -> None:
         TraceError, match=r"second call: first mul \(`return square\(model, batch\) \* own\.calls`\)"
     ):
         compiled(nn.Linear(4, 3), of_a_thread())
+
+
+def test_what_the_first_call_alone_does_is_a_difference() -> None:
+    """It is the one that would be traced."""
+    made = threading.local()
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        is_first = not hasattr(made, "calls")
+        made.calls = 1
+        return square(model, batch) * (2.0 if is_first else 1.0)
+
+    with pytest.raises(TraceError, match="second call"):
+        compiled(nn.Linear(4, 3), loss)
+
+
+def test_whether_there_are_gradients_is_a_difference() -> None:
+    """No operand tells: the second call computes the same, and trains nothing by it."""
+    counts = threading.local()
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        counts.calls = getattr(counts, "calls", 0) + 1
+        with torch.set_grad_enabled(counts.calls == 1):
+            half = square(model, batch)
+        return half + square(model, batch)
+
+    with pytest.raises(TraceError, match="second call"):
+        compiled(nn.Linear(4, 3), loss)
+
+
+def test_what_torch_is_asked_once_is_no_difference() -> None:
+    """An LSTM on a GPU asks this, and fake tensors remember the answer: the second call does not get to the mode."""
+
+    asked: Any = vars(torch)["_use_cudnn_rnn_flatten_weight"]
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        asked()
+        return square(model, batch)
+
+    FakeTensorMode.cache_clear()
+    compiled(nn.Linear(4, 3), loss)
 
 
 @functools.lru_cache

@@ -114,6 +114,7 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
 @pytest.mark.parametrize("target", ["cpu", "sm_90"])
+@pytest.mark.sample(9)
 def test_no_optimizer_has_its_gradients_cast(
     optimizer: str, precision: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def batch_on(device: str) -> Batch:
 
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.sample(14)
 def test_results_and_products_are_of_torchs_types(name: str, precision: str, device: str) -> None:
     function, model, batch = FUNCTIONS[name], Parts().to(device), batch_on(device)
     expected = TYPES[precision]

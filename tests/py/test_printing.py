@@ -26,6 +26,7 @@ def test_no_line_grows_with_the_layers(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGE_NAMES)
+@pytest.mark.sample(3)
 def test_broken_text_is_read_again_and_stays_the_same(stage: str) -> None:
     text = deep.stages().text(stage)
     assert to_text(parse_module(text)) == text

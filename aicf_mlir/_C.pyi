@@ -60,6 +60,16 @@ class ExecutorStats(TypedDict):
     allocations: int
     live_bytes: int
 
+class GraphNode(TypedDict):
+    """Of a captured graph, as the driver has it."""
+
+    kind: str
+    function: str
+    launch: int
+    """The position of the launch in the plan that has made it."""
+    after: tuple[int, ...]
+    """Positions of the nodes that it waits for."""
+
 class ProductTile(TypedDict):
     """How a block of threads computes a part of a product on CUDA; see csrc/kernels/gemm/tiles.h."""
 
@@ -386,6 +396,9 @@ class Executor:
 
     def trace(self, choices: bool = False) -> list[str]:
         """The ids of the kernels that ran; with `choices`, what each has chosen in brackets."""
+
+    def graph(self) -> list[GraphNode]:
+        """The nodes of the captured graph of one step, by launches; StateError where nothing is captured."""
 
     def stats(self) -> ExecutorStats: ...
     @property

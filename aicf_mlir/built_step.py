@@ -18,6 +18,7 @@ from aicf_mlir.passes.scale_loss import SKIPPED
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.captured import CapturedNode, captured_nodes
 from aicf_mlir.runtime.further_sizes import FurtherSizes, is_further, with_further
 from aicf_mlir.runtime.guards import Guard, Guards
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
@@ -173,6 +174,13 @@ class BuiltStep:
     def executed_kernels(self) -> list[str]:
         """The kernel ids that the last step ran, in order, as the runtime recorded them."""
         return self._active.executor.trace()
+
+    def captured_nodes(self) -> list[CapturedNode]:
+        """What the captured graph consists of, read back from the driver: each node, its launch, and what it waits for.
+
+        Of one step, in the order of its launches. Raises StateError before a capture.
+        """
+        return captured_nodes(self._active.program, self._active.executor)
 
     def ir(self, stage: str = "plan") -> str:
         """The step as text at a stage of the pipeline: "nn", "grad", "step", "lowered", "fused", "kernel", "buffers", "plan"."""

@@ -144,6 +144,21 @@ std::vector<std::string> trace(Executor& executor, bool choices) {
   return names;
 }
 
+std::vector<py::dict> graph(Executor& executor) {
+  std::vector<GraphNode> nodes;
+  raise_if(executor.graph(&nodes));
+  std::vector<py::dict> rows;
+  for (const GraphNode& node : nodes) {
+    py::dict row;
+    row["kind"] = node.kind;
+    row["function"] = node.function;
+    row["launch"] = node.launch;
+    row["after"] = py::tuple(py::cast(node.after));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 Timed time(Executor& executor, bool each, uintptr_t stream, const py::tuple& batch) {
   const Executor::Batch addresses = parse_batch(batch);
   Timed timed;
@@ -254,6 +269,7 @@ void bind_executor(py::module_& m) {
       .def("time_launches", &time_launches, py::arg("stream") = 0, py::arg("batch") = py::tuple())
       .def("time_step", &time_step, py::arg("stream") = 0, py::arg("batch") = py::tuple())
       .def("trace", &trace, py::arg("choices") = false)
+      .def("graph", &graph)
       .def("stats", &stats)
       .def_property_readonly("captured", &Executor::captured)
       .def_property_readonly("failed", &Executor::failed)

@@ -31,6 +31,14 @@ class CpuGraph : public Graph {
       }
     return Status::ok();
   }
+  std::vector<GraphNode> nodes() const override {
+    std::vector<GraphNode> nodes;
+    for (size_t i = 0; i < launches_.size(); ++i) {
+      nodes.push_back({"call", launches_[i].launch->name(), i, {}});
+      if (i) nodes[i].after = {i - 1};
+    }
+    return nodes;
+  }
 
  private:
   std::vector<Node> launches_;

@@ -14,6 +14,7 @@
 #include "device/cublaslt.h"
 #include "device/cuda_branches.h"
 #include "device/cuda_dependent.cuh"
+#include "device/cuda_graph_nodes.h"
 #include "device/cuda_marks.h"
 #include "device/cuda_range.h"
 #include "device/cuda_scope.h"
@@ -40,8 +41,8 @@ cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream);
 
 class CudaGraph final : public Graph {
  public:
-  CudaGraph(int index, cudaGraphExec_t exec, size_t programmatic_edges)
-      : index_(index), exec_(exec), programmatic_edges_(programmatic_edges) {}
+  CudaGraph(int index, cudaGraphExec_t exec, std::vector<GraphNode> nodes, size_t programmatic_edges)
+      : index_(index), exec_(exec), nodes_(std::move(nodes)), programmatic_edges_(programmatic_edges) {}
   ~CudaGraph() override {
     CurrentDevice current(index_);
     (void)cudaGraphExecDestroy(exec_);
@@ -51,11 +52,13 @@ class CudaGraph final : public Graph {
     AICF_CUDA_TRY(cudaGraphLaunch(exec_, as_stream(stream)));
     return Status::ok();
   }
+  std::vector<GraphNode> nodes() const override { return nodes_; }
   size_t programmatic_edges() const override { return programmatic_edges_; }
 
  private:
   int index_;
   cudaGraphExec_t exec_;
+  std::vector<GraphNode> nodes_;
   size_t programmatic_edges_;
 };
 
@@ -174,6 +177,7 @@ class CudaDevice final : public Device {
     AICF_CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     first_error_.reset();
     tails_.clear();
+    nodes_.clear();
     programmatic_ = cuda::wants_programmatic_edges();
     owner_ = std::this_thread::get_id();
     return Status::ok();
@@ -188,11 +192,12 @@ class CudaDevice final : public Device {
     CurrentDevice current(index_);
     const OwnedGraph graph = finish();
     if (first_error_) return Status::capture("capture failed: " + first_error_->message());
+    std::vector<GraphNode> nodes;
     size_t programmatic = 0;
-    AICF_TRY(cuda::count_programmatic(graph.get(), &programmatic));
+    AICF_TRY(nodes_.read(graph.get(), &nodes, &programmatic));
     cudaGraphExec_t exec = nullptr;
     AICF_CUDA_TRY(cudaGraphInstantiate(&exec, graph.get(), 0));
-    auto owned = std::make_unique<CudaGraph>(index_, exec, programmatic);
+    auto owned = std::make_unique<CudaGraph>(index_, exec, std::move(nodes), programmatic);
     AICF_CUDA_TRY(cudaGraphUpload(exec, stream_));  // here, so that the first replay does not pay for it
     AICF_CUDA_TRY(cudaStreamSynchronize(stream_));
     *out = std::move(owned);
@@ -234,9 +239,12 @@ class CudaDevice final : public Device {
 
   // Into the open capture. A launch that has just waited for an event of another branch gets full edges.
   Status record(const LaunchState& launch, LaunchContext ctx) {
-    if (programmatic_) AICF_TRY(tails_.is_alone(as_stream(ctx.stream), &ctx.programmatic));
+    const cudaStream_t stream = as_stream(ctx.stream);
+    if (programmatic_) AICF_TRY(tails_.is_alone(stream, &ctx.programmatic));
+    AICF_TRY(nodes_.begins(stream));
     AICF_TRY(launch.launch(ctx));
-    return programmatic_ ? tails_.recorded(as_stream(ctx.stream)) : Status::ok();
+    AICF_TRY(nodes_.recorded(stream));
+    return programmatic_ ? tails_.recorded(stream) : Status::ok();
   }
 
   // Ends the capture on the stream and closes it here; an invalidated capture leaves its error in
@@ -282,6 +290,7 @@ class CudaDevice final : public Device {
   std::optional<Status> first_error_;                      // of the open capture
   bool programmatic_ = false;                              // whether the open capture may have such edges
   cuda::CaptureTails tails_;                               // of the open capture
+  cuda::CaptureNodes nodes_;                               // of the open capture
   std::mutex released_mutex_;
   std::vector<void*> released_;  // while a capture was open
 };

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "device/cuda_dependent.cuh"
+#include "device/cuda_graph_nodes.h"
 #include "device/cuda_scope.h"
 #include "device/cuda_status.h"
 
@@ -13,17 +14,9 @@ constexpr int kFirst = 90;  // the compute capability that knows programmatic ed
 
 // The one node that the next one of a capturing stream depends on; null where there are none or several.
 Status only_dependency(cudaStream_t stream, cudaGraphNode_t* out) {
-  *out = nullptr;
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  const cudaGraphNode_t* nodes = nullptr;
-  const cudaGraphEdgeData* edges = nullptr;  // without them CUDA refuses where one is not of the usual kind
-  size_t count = 0;
-#if CUDART_VERSION >= 13000
-  AICF_CUDA_TRY(cudaStreamGetCaptureInfo(stream, &capture, nullptr, nullptr, &nodes, &edges, &count));
-#else
-  AICF_CUDA_TRY(cudaStreamGetCaptureInfo_v3(stream, &capture, nullptr, nullptr, &nodes, &edges, &count));
-#endif
-  if (capture == cudaStreamCaptureStatusActive && count == 1) *out = nodes[0];
+  std::vector<cudaGraphNode_t> front;
+  AICF_TRY(dependencies(stream, &front));
+  *out = front.size() == 1 ? front[0] : nullptr;
   return Status::ok();
 }
 
@@ -53,23 +46,6 @@ Status allow_programmatic(const LaunchContext& ctx, const void* kernel, cudaLaun
   attribute->val.programmaticStreamSerializationAllowed = 1;
   config->attrs = attribute;
   config->numAttrs = 1;
-  return Status::ok();
-}
-
-Status count_programmatic(cudaGraph_t graph, size_t* out) {
-  size_t count = 0;
-#if CUDART_VERSION >= 13000
-  const auto edges_of = cudaGraphGetEdges;
-#else
-  const auto edges_of = cudaGraphGetEdges_v2;
-#endif
-  *out = 0;
-  AICF_CUDA_TRY(edges_of(graph, nullptr, nullptr, nullptr, &count));
-  std::vector<cudaGraphNode_t> from(count), to(count);
-  std::vector<cudaGraphEdgeData> data(count);
-  if (count == 0) return Status::ok();
-  AICF_CUDA_TRY(edges_of(graph, from.data(), to.data(), data.data(), &count));
-  for (size_t i = 0; i < count; ++i) *out += data[i].type == cudaGraphDependencyTypeProgrammatic;
   return Status::ok();
 }
 

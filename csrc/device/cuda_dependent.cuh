@@ -41,9 +41,6 @@ bool wants_programmatic_edges();
 Status allow_programmatic(const LaunchContext& ctx, const void* kernel, cudaLaunchConfig_t* config,
                           cudaLaunchAttribute* attribute);
 
-// How many edges of a graph are programmatic.
-Status count_programmatic(cudaGraph_t graph, size_t* out);
-
 // What each stream of an open capture has recorded last: behind an event of another stream a launch has a
 // further dependency, or one that is not of its own stream, and gets full edges.
 class CaptureTails {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/branches.h"
+#include "device/graph_nodes.h"
 #include "op/status.h"
 #include "op/variant.h"
 
@@ -16,6 +17,8 @@ class Graph {
  public:
   virtual ~Graph() = default;
   virtual Status launch(void* stream) = 0;
+  // All of its nodes, those of an earlier launch first.
+  virtual std::vector<GraphNode> nodes() const = 0;
   // Dependencies that let a launch be started before the one in front of it has ended.
   virtual size_t programmatic_edges() const { return 0; }
 };

@@ -38,6 +38,9 @@ class LaunchState {
   virtual ~LaunchState() = default;
   // Enqueues the work on ctx.stream. No allocation on the device, no synchronisation.
   virtual Status launch(const LaunchContext& ctx) const = 0;
+  // The functions that a launch enqueues on a device, in order, by their names there; nothing where it does
+  // not know them.
+  virtual std::vector<std::string> functions() const { return {}; }
   // The kernel that runs, as a plan names it: "gemm_f16_tc", or as name() where the plan says that much.
   const std::string& id() const { return id_; }
   // With what has been chosen in brackets: "gemm_f16_tc[64x64]".

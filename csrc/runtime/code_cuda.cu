@@ -83,6 +83,13 @@ class CudaCodeLaunch : public LaunchState {
         functions_(std::move(functions)),
         addresses_(std::move(addresses)) {}
 
+  std::vector<std::string> functions() const override {
+    std::vector<std::string> names;
+    for (const Phase& phase : code_->phases())
+      if (phase.count) names.push_back(phase.function);
+    return names;
+  }
+
   // CUDA copies the arguments at the call, also when it is captured.
   Status launch(const LaunchContext& ctx) const override {
     constexpr size_t kUsual = 64;  // more arguments cost an allocation

@@ -14,12 +14,6 @@ constexpr Clock::duration kInterruptInterval = std::chrono::milliseconds(50);
 // From one graph to the next a GPU does nothing for about a microsecond, which shows where steps are short.
 constexpr int64_t kMostSteps = 16, kMostLaunches = 256;  // of one graph
 
-std::vector<std::string> names_of(const std::vector<const LaunchState*>& trace, bool choices) {
-  std::vector<std::string> names;
-  for (const LaunchState* launch : trace) names.push_back(choices ? launch->name() : launch->id());
-  return names;
-}
-
 }  // namespace
 
 // The right to use the executor, for the time of one call.
@@ -116,10 +110,10 @@ Status Executor::enqueue_one(const PreparedLaunch& l, void* stream, void* branch
 }
 
 Status Executor::enqueue(void* stream, bool later, Trace* trace) {
-  for (const PreparedLaunch& l : launches_) {
-    if (later && l.once) continue;
-    AICF_TRY(enqueue_one(l, stream));
-    trace->push_back(l.launch.get());
+  for (size_t position = 0; position < launches_.size(); ++position) {
+    if (later && launches_[position].once) continue;
+    AICF_TRY(enqueue_one(launches_[position], stream));
+    trace->push_back(position);
   }
   return Status::ok();
 }
@@ -128,7 +122,7 @@ Status Executor::enqueue_branches(BranchStreams& streams, bool later, Trace* tra
   return order_.walk(streams, [&](size_t position, void* branch) {
     if (later && launches_[position].once) return Status::ok();
     AICF_TRY(enqueue_one(launches_[position], nullptr, branch));
-    trace->push_back(launches_[position].launch.get());
+    trace->push_back(position);
     return Status::ok();
   });
 }
@@ -176,6 +170,37 @@ Status Executor::run(const Batch& batch, void* stream) {
   return Status::ok();
 }
 
+std::vector<std::string> Executor::names_of(const Trace& trace, bool choices) const {
+  std::vector<std::string> names;
+  for (const size_t position : trace) {
+    const LaunchState& launch = *launches_[position].launch;
+    names.push_back(choices ? launch.name() : launch.id());
+  }
+  return names;
+}
+
+std::vector<RecordedLaunch> Executor::recorded(const Trace& trace) const {
+  std::vector<RecordedLaunch> recorded;
+  std::vector<size_t> numbers(launches_.size());  // of the launch at a position, when it was recorded last
+  size_t before = 0, begin = 0;                   // where the step in front begins, and this one
+  for (size_t i = 0; i < trace.size(); ++i) {
+    const PreparedLaunch& launch = launches_[trace[i]];
+    if (i && trace[i] <= trace[i - 1]) {
+      before = begin;
+      begin = i;
+    }
+    RecordedLaunch each{launch.place, {}, launch.launch->functions()};
+    for (size_t early = before; early < begin; ++early) each.after.push_back(early);
+    for (const size_t early : launch.order.after) {
+      const size_t number = numbers[early];
+      if (number >= begin && number < i && trace[number] == early) each.after.push_back(number);
+    }
+    numbers[trace[i]] = i;
+    recorded.push_back(std::move(each));
+  }
+  return recorded;
+}
+
 Status Executor::record(int64_t steps, bool later, BranchStreams* streams, Captured* out) {
   Captured captured{nullptr, {}, steps};
   AICF_TRY(device_.begin_capture());
@@ -188,6 +213,7 @@ Status Executor::record(int64_t steps, bool later, BranchStreams* streams, Captu
     return Status::capture("the capture failed, nothing is recorded: " + status.message());
   }
   AICF_TRY(device_.end_capture(&captured.graph));
+  AICF_TRY(match_graph(captured.graph->nodes(), recorded(captured.trace)));
   *out = std::move(captured);
   return Status::ok();
 }
@@ -252,10 +278,10 @@ Status Executor::time(bool each, const Batch& batch, void* stream, Timed* out) {
   AICF_TRY(device_.make_marks(each ? launches_.size() : 1, &marks));
   AICF_TRY(marks->begin(launches_.size() * (each ? 2 : 1), stream));
   if (each) {
-    for (const PreparedLaunch& l : launches_) {
-      AICF_TRY(enqueue_one(l, stream));
+    for (size_t position = 0; position < launches_.size(); ++position) {
+      AICF_TRY(enqueue_one(launches_[position], stream));
       AICF_TRY(marks->mark(stream));
-      trace.push_back(l.launch.get());
+      trace.push_back(position);
     }
   } else {
     AICF_TRY(enqueue(stream, false, &trace));
@@ -270,6 +296,15 @@ Status Executor::reset() {
   const Turn turn(*this);
   AICF_TRY(turn.granted());
   for (Captured* captured : {&first_, &later_, &many_}) *captured = Captured{};
+  return Status::ok();
+}
+
+Status Executor::graph(std::vector<GraphNode>* out) {
+  const Turn turn(*this);
+  AICF_TRY(turn.granted());
+  if (!captured()) return Status::state("nothing is captured; call capture first");
+  *out = first_.graph->nodes();
+  for (GraphNode& node : *out) node.launch = first_.trace[node.launch];
   return Status::ok();
 }
 

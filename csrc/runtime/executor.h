@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/graph_match.h"
 #include "runtime/prepare.h"
 #include "runtime/session.h"
 
@@ -69,6 +70,8 @@ class Executor {
   // Loads `batch` and runs the step once to be measured: with a mark behind `each` launch, or behind the last
   // alone. Waits for the device. It counts as no run: stats, trace and the active executor stay.
   Status time(bool each, const Batch& batch, void* stream, Timed* out);
+  // The nodes of the captured graph of one step, each with the position of its launch. State without one.
+  Status graph(std::vector<GraphNode>* out);
   // What the launches enqueued by the last run, or recorded by the capture that was last replayed, call
   // themselves: the kernel ids, or with `choices` the names of their states.
   Status trace(bool choices, std::vector<std::string>* out);
@@ -80,7 +83,7 @@ class Executor {
   int64_t replayed() const { return replayed_; }
 
  private:
-  using Trace = std::vector<const LaunchState*>;
+  using Trace = std::vector<size_t>;  // positions of launches, in the order in which they were enqueued
   class Turn;
 
   // Some steps as one graph, and the launches in it.
@@ -105,7 +108,11 @@ class Executor {
   Status enqueue(void* stream, bool later, Trace* trace);
   // The same into the open capture, on the streams of branches.
   Status enqueue_branches(BranchStreams& streams, bool later, Trace* trace);
-  // Records so many steps as one graph.
+  // What a plan says of launches that were recorded: of one step or of several, of which each comes behind
+  // the one in front of it.
+  std::vector<RecordedLaunch> recorded(const Trace& trace) const;
+  std::vector<std::string> names_of(const Trace& trace, bool choices) const;
+  // Records so many steps as one graph, and holds that against the plan.
   Status record(int64_t steps, bool later, BranchStreams* streams, Captured* out);
   // How many steps are worth a graph of their own; 0: none.
   int64_t many_steps() const;

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import children
 import pytest
-from test_tools import writer_of
+from test_tools import interrupted_at
 
 from aicf_mlir import tool_process
 
@@ -48,12 +48,9 @@ def interrupted(folder: Path, package: str, command: Sequence[str | Path]) -> tu
         env={**os.environ, "PYTHONPATH": str(folder)},
         cwd=ROOT,
     ) as child:
-        writer = writer_of(pipe, child)
-        child.send_signal(signal.SIGINT)
-        out, err = child.communicate()
-    os.close(writer)
+        result = interrupted_at(pipe, child)
     pipe.unlink()
-    return child.returncode, out, err
+    return result
 
 
 @pytest.mark.parametrize("module", TOOLS)

@@ -2,6 +2,7 @@
 
     python bench/rows_gpu.py [--rows 64x256x2:f32,…] [--contenders aicf,jax,…] [--seconds 0.3] [--budget 400]
     python bench/rows_gpu.py --json FILE --profiles FOLDER   # all that was measured; AICF launch by launch
+    python bench/rows_gpu.py --contenders aicf --certify --limit 400    # the certificate of each captured step
     python bench/rows_gpu.py --device cpu                    # small rows: whether everything runs
 
 A row is batch x width x layers and a precision: bf16 and f16 compute by the rules of torch.autocast on weights of f32,
@@ -9,8 +10,9 @@ f16 without a scale of the loss; f32 is without TF32. All contenders do the same
 losses after 100 steps are compared. Each measurement is the median of five windows, synchronised at both ends, in a
 process of its own with a time limit; AICF comes first and torch.compile last, and what no longer fits into the budget
 of seconds is skipped, which a line says. The table comes last: microseconds a step, how far AICF's loss is from the
-peers' as a part of what it has fallen, and the most memory at once. The exit status is 1 where AICF failed, or trained
-something else than its peers.
+peers' as a part of what it has fallen, and the most memory at once. The exit status is 1 where AICF failed, trained
+something else than its peers, or has a certificate that differs: that interprets the step on the host, in gigabytes and
+minutes where rows are large.
 
     aicf     `replay(n)`                            jax   JAX jit with donated state
     eager    torch with its fused optimizer         scan  the same, 100 steps in one lax.scan
@@ -111,6 +113,11 @@ def aicf(
         profile.save_json(path.with_suffix(".json"))
         path.with_suffix(".txt").write_text(profile.table("plan") + "\n")
         yield {"launches": profile.marked * 1e6, "profiled": profile.seconds * 1e6}
+    if options.certify:
+        step.reset()
+        step.warmup(step.inputs)
+        certificate = step.capture(step.inputs, verify="bitwise", steps=1)
+        yield {"equal": certificate.equal, "certificate": str(certificate)}
 
 
 def replayed(step: CompiledTrainStep, n: int, batch: Batch | None) -> float:
@@ -224,6 +231,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--profiles", type=Path, metavar="FOLDER", help="of AICF's launches, a file for each row"
     )
+    parser.add_argument(
+        "--certify", action="store_true", help="AICF's captured step against plan, eager and model"
+    )
     options = parser.parse_args()
     options.rows = options.rows or list(ROWS[options.device])
     options.contenders = options.contenders or [
@@ -251,6 +261,11 @@ def measurements(options: argparse.Namespace) -> Iterator[tuple[str, str, Part]]
 def line_of(row: str, name: str, found: Part) -> str:
     said = [f"{found['us']:.1f} µs a step"] if "us" in found else []
     said += [found["note"]] if found.get("note") else []
+    said += (
+        [found["certificate"] if not found["equal"] else "its certificate is equal"]
+        if "equal" in found
+        else []
+    )
     said += [f"{key}: {found[key]}" for key in ("error", "skipped") if key in found]
     return f"{row} {name}: {', '.join(said)}"
 
@@ -272,7 +287,8 @@ def main() -> int:
         if options.json:
             document = {**machine, "seconds": options.seconds, "compared": COMPARED, "rows": rows}
             options.json.write_text(json.dumps(document, indent=2) + "\n")
-    failed = any("error" in part for found in rows.values() for name, part in found.items() if is_ours(name))
+    ours = [part for found in rows.values() for name, part in found.items() if is_ours(name)]
+    failed = any("error" in part or not part.get("equal", True) for part in ours)
     for row, found in rows.items():
         for name in differing(found, workload_of(row).precision):
             print(

@@ -9,8 +9,9 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -59,6 +60,30 @@ def run(command: Command, *, check: bool = False, **options: Any) -> subprocess.
     settings: dict[str, Any] = {"encoding": "utf-8", "timeout": LIMIT_S, "capture_output": True, **options}
     with interruptible():
         return subprocess.run(command, check=check, **settings)
+
+
+def interrupted_at(pipe: Path, child: Child) -> tuple[int, bytes, bytes]:
+    """
+    Exit code and output of `child` after Ctrl-C while it reads a named pipe.
+
+    Python looks at a signal between the opening of the pipe and the reading when the reading has ended, so in a while it does.
+    """
+    writer = writer_of(pipe, child)
+    child.send_signal(signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(5)
+    os.close(writer)
+    out, err = child.communicate()
+    return child.returncode, out, err
+
+
+def writer_of(pipe: Path, child: Child) -> int:
+    """The writing end of a named pipe, as soon as `child` waits at the other end."""
+    while child.poll() is None:
+        with suppress(OSError):  # nobody reads yet
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        time.sleep(0.01)
+    raise AssertionError(f"the tool left with {child.returncode} before it read its input")
 
 
 def fork(body: Callable[[], str], started: Callable[[int], object] = lambda child: None) -> str:

@@ -159,14 +159,24 @@ def options_of(rule: type[UpdateRule]) -> str:
     return ", ".join(f"**`{key}`**" if key in switches else f"`{key}`" for key in rule.entries())
 
 
-def render() -> str:
-    """The page."""
+def found(reason_of: Callable[[str], Reason], names: Iterable[str], every: int) -> dict[str, Reason]:
+    """By name: what is tried of one of `every`, and what the page says of the others."""
+    rows = (
+        line.removeprefix("| `").removesuffix(" |").split("` | ") for line in PAGE.read_text().splitlines()
+    )
+    refused = {row[0]: row[1].replace("\\|", "|") for row in rows if len(row) == 2}
+    return {
+        name: refused.get(name, "") if number % every else reason_of(name)
+        for number, name in enumerate(names)
+    }
+
+
+def render(every: int = 1) -> str:
+    """The page; of layers and losses one of `every` is tried."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, about its own layers
-        layers = {name: layer(name) for name in LAYERS} | dict.fromkeys(
-            ON_SEVERAL_DEVICES, "a step runs on one device"
-        )
-        losses = {name: loss(name) for name in LOSSES}
+        layers = found(layer, LAYERS, every) | dict.fromkeys(ON_SEVERAL_DEVICES, "a step runs on one device")
+        losses = found(loss, LOSSES, every)
         optimizers = {name: optimizer(name) for name in OPTIMIZERS}
     rules = {torch_class.title: options_of(rule) for torch_class, rule in CLASSES}
     traced = [name for name, reason in optimizers.items() if not reason and name not in rules]

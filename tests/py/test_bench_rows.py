@@ -35,7 +35,7 @@ def test_rows_are_measured_compared_and_profiled(tmp_path: Path) -> None:
     """A contender that fails is a line, and the others go on."""
     found, profiles = tmp_path / "rows.json", tmp_path / "profiles"
     options = ("--rows", ",".join(ROWS), "--contenders", "eager,graph,aicf", "--json", found)
-    done = run_rows(*options, "--profiles", profiles)
+    done = run_rows(*options, "--profiles", profiles, "--certify")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(found.read_text())["rows"]
     assert list(rows) == ROWS
@@ -52,6 +52,7 @@ def test_rows_are_measured_compared_and_profiled(tmp_path: Path) -> None:
         profile = json.loads((profiles / f"{title.replace(':', '-')}-aicf.json").read_text())
         assert row["aicf"]["launches"] == pytest.approx(profile["marked"] * 1e6)
         assert len(profile["launches"]) == len(row["aicf"]["kernels"])
+        assert row["aicf"]["equal"] and "its certificate is equal" in done.stdout
     last = done.stdout.splitlines()[-2:]
     assert [line.split()[1] for line in last] == ROWS and all("eager" in line for line in last)
 

@@ -139,6 +139,7 @@ def same(ours: tuple[float, float], torchs: tuple[float, float]) -> None:
 
 
 @pytest.mark.parametrize("name", FORWARD)
+@pytest.mark.sample(6)
 def test_an_activation_overflows_where_it_does_in_torch(name: str, device: str) -> None:
     case = FORWARD[name]
     run = case.trained(device)
@@ -157,6 +158,7 @@ def test_an_evaluation_overflows_where_it_does_in_torch(name: str, device: str) 
 
 
 @pytest.mark.parametrize("name", BACKWARD)
+@pytest.mark.sample(4)
 def test_a_gradient_overflows_where_it_does_in_torch(name: str, device: str) -> None:
     """One row: of several the gradient of the weight would overflow in any case."""
     case = BACKWARD[name]

@@ -107,6 +107,7 @@ def test_the_estimate_is_shorter_than_one_branch(name: str) -> None:
 
 @names
 @pytest.mark.parametrize("more", [1.0, 1.2])
+@pytest.mark.sample(4)
 def test_the_peak_stays_within_its_limit(name: str, more: float) -> None:
     """With less memory launches wait, in the end as they would on one branch."""
     unlimited, limited = plan(name), plan(name, plan_memory=f"more={more} small=0")
@@ -194,6 +195,7 @@ def base_text(seed: int) -> str:
 @pytest.mark.parametrize("index", [1, -7], ids=["checked", "skipped"])
 @pytest.mark.parametrize("memory", ["", "more=1.0 small=0"], ids=["apart", "tight"])
 @pytest.mark.parametrize("name", ["4x8x3", "transformer"])
+@pytest.mark.sample(4)
 def test_a_train_step_computes_the_same_in_any_order(name: str, memory: str, index: int) -> None:
     """Also one whose check fails, so that its updates are skipped."""
     module = stages(name, plan_memory=memory)["plan"]
@@ -229,6 +231,7 @@ def test_no_edge_is_there_for_nothing(name: str) -> None:
 
 
 @names
+@pytest.mark.sample(2)
 def test_the_plan_for_the_cpu_stays_as_it_is(name: str) -> None:
     assert str(stages(name, "cpu")["plan"]) == str(stages(name, "cpu", side_by_side="no")["plan"])
 

@@ -60,6 +60,7 @@ def test_on_the_cpu_it_has_the_bits_of_f32(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sample(2)
 def test_all_products_of_the_model_and_their_gradients_may_round(case: str, device: str) -> None:
     allowed, plain = (Training(case, device).compiled(precision=given) for given in ("tf32", "f32"))
     for stage in ("nn", "step", "fused", "kernel"):

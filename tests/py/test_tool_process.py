@@ -11,7 +11,6 @@ from pathlib import Path
 
 import children
 import pytest
-from test_tools import interrupted_at
 
 from aicf_mlir import tool_process
 
@@ -48,7 +47,7 @@ def interrupted(folder: Path, package: str, command: Sequence[str | Path]) -> tu
         env={**os.environ, "PYTHONPATH": str(folder)},
         cwd=ROOT,
     ) as child:
-        result = interrupted_at(pipe, child)
+        result = children.interrupted_at(pipe, child)
     pipe.unlink()
     return result
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import io
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -364,31 +361,7 @@ def test_control_c_leaves_without_a_traceback(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     command = [sys.executable, "-m", "aicf_mlir.tools.aicf_opt", pipe]
     with children.Child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as child:
-        assert interrupted_at(pipe, child) == (130, b"", b"")
-
-
-def interrupted_at(pipe: Path, child: children.Child) -> tuple[int, bytes, bytes]:
-    """
-    Exit code and output of `child` after Ctrl-C while it reads a named pipe.
-
-    Python looks at a signal between the opening of the pipe and the reading when the reading has ended, so in a while it does.
-    """
-    writer = writer_of(pipe, child)
-    child.send_signal(signal.SIGINT)
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(5)
-    os.close(writer)
-    out, err = child.communicate()
-    return child.returncode, out, err
-
-
-def writer_of(pipe: Path, child: children.Child) -> int:
-    """The writing end of a named pipe, as soon as `child` waits at the other end."""
-    while child.poll() is None:
-        with suppress(OSError):  # nobody reads yet
-            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        time.sleep(0.01)
-    raise AssertionError(f"the tool left with {child.returncode} before it read its input")
+        assert children.interrupted_at(pipe, child) == (130, b"", b"")
 
 
 def test_aicf_opt_does_not_import_torch() -> None:

@@ -63,6 +63,10 @@ class Certificate:
         """Whether every check holds."""
         return not self.findings
 
+    def __bool__(self) -> bool:
+        """`equal`: whoever asserts a certificate means that."""
+        return self.equal
+
     def of(self, check: str) -> list[Finding]:
         """What was found by one of `CHECKS`."""
         return [finding for finding in self.findings if finding.check == check]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one command:  scripts/gpu.sh [build] [test] [sanitize] [bench]   (no argument: all four)
+# Everything that needs a GPU, in one command:  scripts/gpu.sh [build] [test] [sanitize] [bench] [certify]   (no argument: all)
 #
 # Needs nvcc, cmake, and a python3 with torch (CUDA), pybind11, scikit-build-core and pytest; no network. Wheels of other
 # packages that it lacks are taken from the folder .whl, if there is one. The build goes to AICF_GPU_SITE (default: a folder in the
@@ -31,7 +31,7 @@ build() {
 at_site() { (cd "$SITE" && PYTHONPATH="$SITE" "$@"); }
 
 run_tests() {
-  at_site python3 -m pytest -q --campaign -m "gpu or nvrtc" -n "$((JOBS < 6 ? JOBS : 6))" --tb=short --maxfail=40 -p no:cacheprovider \
+  at_site python3 -m pytest -q --campaign -m "gpu or nvrtc" -n "$((JOBS < 15 ? JOBS : 15))" --tb=short --maxfail=40 -p no:cacheprovider \
     -W default::DeprecationWarning -W default::PendingDeprecationWarning \
     -c "$ROOT/pyproject.toml" --rootdir "$ROOT" "$ROOT/tests/py" || return
   at_site python3 "$ROOT/tests/gpu/generated_kernels.py" || return
@@ -80,12 +80,17 @@ bench() {
   at_site python3 "$ROOT/bench/rows_gpu.py" --budget 480 --json "$SITE/rows.json" --profiles "$SITE/profiles"
 }
 
+# Each row's captured step against its plan, its eager self and the model, which the host interprets.
+certify() {
+  at_site python3 "$ROOT/bench/rows_gpu.py" --contenders aicf --certify --seconds 0.02 --limit 500
+}
+
 [ $# -gt 0 ] || set -- all
 STAGES=()
 for stage in "$@"; do
   case $stage in
-    all) STAGES+=(build test sanitize bench) ;;
-    build | test | sanitize | bench) STAGES+=("$stage") ;;
+    all) STAGES+=(build test sanitize bench certify) ;;
+    build | test | sanitize | bench | certify) STAGES+=("$stage") ;;
     *) usage ;;
   esac
 done

@@ -246,3 +246,18 @@ def test_a_centred_variance_is_not_below_zero(device: str) -> None:
         theirs.step()
     for p, q in zip(models[0].parameters(), models[1].parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-2, atol=1e-2)
+
+
+@every_formula
+def test_groups_of_one_parameter_are_those_of_torch(config: OptimizerConfig, device: str) -> None:
+    """What such a group computes of its numbers is one point, whose results lie where its operands do."""
+    given = [{name: value.double() for name, value in batch.items()} for batch in batches(device)]
+    ours, theirs = (Trained(config, device) for _ in range(2))
+    for trained in (ours, theirs):
+        trained.model.double()
+        groups = [{"params": [p], "lr": 0.01 * (1 + n)} for n, p in enumerate(trained.model.parameters())]
+        trained.optimizer = config.of(groups)
+    ours.compiled(given)
+    theirs.in_torch(given)
+    for name, value in theirs.values().items():
+        torch.testing.assert_close(ours.values()[name], value, rtol=1e-9, atol=1e-12)

@@ -53,7 +53,8 @@ def map_phases(kernel: Kernel) -> list[tuple[Phase, Function]]:
 
 
 def store_all(point: Point, carried: list[Value]) -> list[Value]:
-    """Write every result at a point."""
+    """Write every result at a point, where all of it has been read: a result may lie where an operand does."""
+    point.evaluate(point.kernel.body.results)
     for number in range(len(point.kernel.results)):
         point.store(number)
     return carried

@@ -9,6 +9,7 @@ import itertools
 
 from aicf_mlir.codegen.kernel import Axis, Kernel, Phase, strides_along
 from aicf_mlir.codegen.llvm import memory
+from aicf_mlir.codegen.llvm.maps import store_all
 from aicf_mlir.codegen.llvm.point import Place, Point, tensors
 from aicf_mlir.codegen.llvm.reductions import BLOCK as TERMS
 from aicf_mlir.codegen.llvm.reductions import LANES, Reduction, accumulate, reductions
@@ -149,8 +150,7 @@ def _write_row(function: Function, one: Kernel) -> None:
     point = Point(function, one, Place.origin(one))
     for row, total in zip(rows, totals, strict=True):
         point.known[row.value] = row.finish(function, total)
-    for result in range(len(one.results)):
-        point.store(result)
+    store_all(point, [])
 
 
 def _segment_arguments(function: Function, kernel: RowEachKernel, number: int) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
-from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, erf, overflowing
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, erf, overflowing, pairwise_sum
 from aicf_mlir.ir.body import COLUMN_SUM, Body, Line, is_float
 
 Function = Callable[..., Array]
@@ -278,6 +278,8 @@ class Evaluation:
         if line.type == "i1" and line.op in ("scalar.sum", "scalar.prod"):
             combine: Any = np.bitwise_xor if line.op == "scalar.sum" else np.bitwise_and
             return combine.reduce(whole, axis=dims, keepdims=True, dtype=np.bool_)
+        if line.op == "scalar.sum" and is_float(line.type):
+            return pairwise_sum(whole, dims, keepdims=True)
         return REDUCE[line.op].reduce(whole, axis=dims, keepdims=True, initial=initial, dtype=dtype)
 
     @staticmethod

@@ -6,7 +6,7 @@ import numpy as np
 
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.interpreters.call import Call
-from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.interpreters.numerics import Array, pairwise_sum
 from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText
 
 
@@ -31,7 +31,7 @@ def chain(call: Call) -> list[Array]:
             values.append(value)
             results += [value] if uses.write else []
             if uses.sum:
-                results.append(value.sum(axis=0))
+                results.append(pairwise_sum(value, (0,)))
                 next(types)
             a = value if uses.next else a
     for text in call.attr("behind", ()):

@@ -21,7 +21,7 @@ from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.interpreters.call import Call, Meaning
 from aicf_mlir.interpreters.chains import chain
-from aicf_mlir.interpreters.numerics import ELEMENTS, NUMPY_TYPES, Array, overflowing, places
+from aicf_mlir.interpreters.numerics import ELEMENTS, NUMPY_TYPES, Array, overflowing, pairwise_sum, places
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.attributes import AttributeValue
 from aicf_mlir.ir.body import Body
@@ -59,12 +59,12 @@ def _gemm_epilogue(call: Call) -> list[Array]:
     if call.has("pre"):
         results.append(z)
     if call.has("bias_grad"):
-        results.append(call["a"].sum(axis=-2 if call.flag("trans_a") else -1))
+        results.append(pairwise_sum(call["a"], (-2 if call.flag("trans_a") else -1,)))
     return results
 
 
 def _reduce_sum(call: Call) -> list[Array]:
-    total = call["x"].sum(axis=tuple(call.attr("dims", ())))
+    total = pairwise_sum(call["x"], call.attr("dims", ()))
     return [np.reshape(np.divide(total, call.attr("divisor", 1.0)), call.outputs["y"][0][1])]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 from xdsl.ir import Operation
 
@@ -10,7 +12,7 @@ from aicf_mlir.dialects.launches import attributes_of, launch_of, operands_of
 from aicf_mlir.interpreters import kernel
 from aicf_mlir.interpreters.generated import generated
 from aicf_mlir.interpreters.kernel import Call
-from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.interpreters.numerics import Array, pairwise_sum
 from aicf_mlir.interpreters.runner import Meaning, Operands, functions
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import is_float
@@ -45,8 +47,8 @@ def var_mean(op: nn.VarMeanOp, operands: Operands) -> tuple[Array, Array]:
     """The mean squared difference from the mean, and the mean."""
     (x,) = operands
     dims, keepdim = tuple(op.dims.get_values()), is_true(op.keepdim)
-    centre = np.mean(x, axis=dims, keepdims=True)
-    total = np.sum(np.square(x - centre), axis=dims, keepdims=keepdim)
+    centre = np.divide(pairwise_sum(x, dims, keepdims=True), prod(x.shape[dim] for dim in dims))
+    total = pairwise_sum(np.square(x - centre), dims, keepdims=keepdim)
     return np.divide(total, op.divisor), centre.reshape(shape_of(op.mean))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import ml_dtypes
@@ -53,6 +53,26 @@ def places(block: Array, layout: Layout) -> Array:
 def widen(array: Array) -> Array:
     """Floats as float64; integers and booleans as they are."""
     return array.astype(np.float64) if array.dtype.kind not in "iub" else array
+
+
+def pairwise_sum(values: Array, axes: Sequence[int], keepdims: bool = False) -> Array:
+    """The sum over `axes`; of no numbers, and of zeros of either sign, 0.0.
+
+    Pairwise (Higham, The accuracy of floating point summation, 1993): what rounding misses grows with the logarithm of the
+    count. NumPy adds one behind the other along every axis but the last, and misses more of a long sum than our kernels do.
+    """
+    if any(values.shape[axis] == 0 for axis in axes):
+        return np.sum(values, axis=tuple(axes), keepdims=keepdims)
+    for axis in axes:
+        rows = np.moveaxis(values, axis, 0)
+        while (count := len(rows)) > 1:
+            half = count // 2
+            pairs = rows[:half] + rows[half : 2 * half]
+            if count % 2:
+                pairs[0] += rows[-1]
+            rows = pairs
+        values = np.moveaxis(rows, 0, axis)
+    return (values if keepdims else np.squeeze(values, tuple(axes))) + 0.0
 
 
 def round_to(values: Array, element: str) -> Array:

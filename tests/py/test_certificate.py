@@ -103,6 +103,33 @@ def test_a_step_with_a_status_is_equal(device: str) -> None:
     assert certificate.equal, str(certificate)
 
 
+class RowMean(nn.Module):
+    """The mean of its rows, weighted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((2,), 0.1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.weight * x).sum(0) / len(x)
+
+
+def test_long_sums_of_doubles_are_equal(device: str) -> None:
+    """What NumPy misses of a sum over rows, one behind the other, is no fault of a kernel."""
+    model = RowMean().double().to(device)
+    batch = {"x": torch.full((400_000, 2), 0.3, dtype=torch.float64, device=device)}
+    step = compile_train_step(
+        model,
+        torch.optim.SGD(model.parameters(), lr=1.0),
+        loss_fn=lambda model, batch: model(batch["x"]).sum(),
+        example=batch,
+        device=device,
+    )
+    step.warmup(batch)
+    certificate = step.capture(batch, verify="bitwise", steps=1)
+    assert certificate.equal, str(certificate)
+
+
 def test_a_batch_whose_updates_are_skipped_proves_nothing() -> None:
     setup = compiled(ADAM, model=mlp(8, 17, 4), batch=classification(), loss_fn=cross_entropy)
     setup.train()

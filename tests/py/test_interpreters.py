@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters import run_function
-from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.interpreters.numerics import Array, pairwise_sum
 from aicf_mlir.text.parsing import parse_module
 
 ADD = """
@@ -44,3 +45,20 @@ def test_refusals(text: str, inputs: list[Array], message: str) -> None:
 def test_any_memory_layout_will_do() -> None:
     (result,) = run_function(parse_module(ADD), [X, np.asfortranarray(Y)])
     np.testing.assert_array_equal(result, X + Y)
+
+
+@pytest.mark.parametrize("axes", [(0,), (0, 2), (-1,), (1,), ()])
+def test_long_sums_miss_a_few_bits(axes: tuple[int, ...]) -> None:
+    """Equal numbers, whose roundings all point the same way: one behind the other they miss 1e-12."""
+    values = np.full((40_001, 3, 2), 0.1)
+    counts = math.prod(values.shape[axis] for axis in axes)
+    expected = math.fsum([0.1] * counts)
+    for keepdims in (False, True):
+        found = pairwise_sum(values, axes, keepdims)
+        assert found.shape == np.sum(values, axis=axes, keepdims=keepdims).shape
+        np.testing.assert_allclose(found, expected, rtol=4e-15)
+
+
+def test_sums_of_nothing_and_of_zeros() -> None:
+    assert np.array_equal(pairwise_sum(np.ones((2, 0)), (1,)), np.zeros(2))
+    assert not np.signbit(pairwise_sum(np.full((3, 2), -0.0), (0,))).any()

@@ -35,13 +35,14 @@ class Mirror:
         self, model: nn.Module, optimizer: torch.optim.Optimizer, loss: LossFunction, options: Options
     ):
         self.model, self.optimizer, self.loss, self.options = model, optimizer, loss, options
+        self.device = next(model.parameters()).device.type
         self.scaler: Scaler | None = None
         if (scale := options.scale) is not None:
             grows = (
                 scale.growth_factor > 1
             )  # torch has no factors of 1: a scale that stays is set after each step
             factors = (scale.growth_factor, scale.backoff_factor) if grows else (2.0, 0.5)
-            self.scaler = Scaler("cpu", scale.init_scale, *factors, scale.growth_interval)
+            self.scaler = Scaler(self.device, scale.init_scale, *factors, scale.growth_interval)
         self.skipped = 0
         self.average: Any = None
         if options.ema is not None:
@@ -81,7 +82,7 @@ class Mirror:
 
     def told(self, batch: Batch, suffix: str = "") -> torch.Tensor:
         """The loss of a batch; its outputs are kept and gathered."""
-        with self.options.autocast():
+        with self.options.autocast(self.device):
             answer = self.loss(self.model, batch)
         loss, outputs = answer if isinstance(answer, tuple) else (answer, {})
         self.outputs |= {name + suffix: value.detach().clone() for name, value in outputs.items()}

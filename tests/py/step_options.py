@@ -88,9 +88,9 @@ class Options:
         """What `precision` computes in, if it is less than the model is written in."""
         return {"bf16": torch.bfloat16, "f16": torch.float16}.get(self.precision or "")
 
-    def autocast(self) -> torch.autocast:
-        """Around model and loss in torch."""
-        return torch.autocast("cpu", self.low or torch.bfloat16, enabled=self.low is not None)
+    def autocast(self, device: str) -> torch.autocast:
+        """Around model and loss in torch; its rules are others on each device."""
+        return torch.autocast(device, self.low or torch.bfloat16, enabled=self.low is not None)
 
     @property
     def parts(self) -> int:

@@ -43,7 +43,7 @@ def check_train_step(case: Program, device: str) -> None:
     assert ours.step.executed_kernels() == ours.step.planned_kernels(), (
         "executed kernels are not the planned ones"
     )
-    references = Torch(case)
+    references = Torch(case, device)
     references.check("the first step", eager[0], 1)
     references.check("the second step", eager[1], 2)
     references.check("the third step", eager[2], 3)
@@ -148,18 +148,20 @@ class Torch:
     """Units in the last place, of the largest tensor of a kind, that terms which cancel may leave: to nothing at all in
     torch, where there are two of them."""
 
-    def __init__(self, case: Program):
+    def __init__(self, case: Program, device: str):
         self.case = case
-        self.run = _train(case, case.dtype, None)
+        self.device = "cpu" if case.options.low is None else device
+        """Where steps in the program's type run: under autocast where the compiled one does, for its rules are others there."""
+        self.run = _train(case, case.dtype, None, self.device)
         counts = [int(found.get("loss_scale.skipped", 0)) for found in self.run]
         self.skipped = [after > before for before, after in itertools.pairwise((0, *counts))]
         """Which steps overflow in the precision of the program."""
-        self.reference = _train(case, torch.float64, None, self.skipped)
+        self.reference = _train(case, torch.float64, None, "cpu", self.skipped)
 
     @cached_property
     def moved(self) -> list[list[dict[str, torch.Tensor]]]:
         """The runs beside the given one."""
-        return [_train(self.case, self.case.dtype, seed) for seed in range(self.PERTURBED)]
+        return [_train(self.case, self.case.dtype, seed, self.device) for seed in range(self.PERTURBED)]
 
     def why(self, name: str, ours: torch.Tensor, step: int) -> str | None:
         """What is wrong with a tensor after a step."""
@@ -183,7 +185,7 @@ class Torch:
             return None
         kind = name.rpartition(".")[2]
         scales = [
-            root_mean_square(linear(value))
+            root_mean_square(linear(value[value.isfinite()]))
             for other, value in self.reference[step].items()
             if other.rpartition(".")[2] == kind and value.is_floating_point()
         ]
@@ -200,22 +202,22 @@ class Torch:
 
 
 def _train(
-    case: Program, dtype: torch.dtype, perturbation: int | None, skipped: Sequence[bool] = ()
+    case: Program, dtype: torch.dtype, perturbation: int | None, device: str, skipped: Sequence[bool] = ()
 ) -> list[dict[str, torch.Tensor]]:
     """Everything there is after each step; with `skipped` it is said which of them have an overflow."""
-    model = case.make_model().to(dtype)
+    model = case.make_model().to(device, dtype)
     generator = torch.Generator().manual_seed(perturbation or 0)
 
     def perturb(tensor: torch.Tensor) -> torch.Tensor:
         if perturbation is None or not tensor.is_floating_point():
             return tensor
         unit = torch.randint(-2, 3, tensor.shape, generator=generator) * case.unit
-        return tensor * (1 + unit.to(dtype))
+        return tensor * (1 + unit.to(tensor.device, dtype))
 
     def summed_otherwise(gradient: torch.Tensor) -> torch.Tensor:
         """With up to two units of the largest element, as another order of its sums leaves where they cancel; zeros stay."""
         unit = torch.randint(-2, 3, gradient.shape, generator=generator) * case.unit
-        return gradient + torch.where(gradient == 0, 0, unit.to(dtype) * gradient.abs().max())
+        return gradient + torch.where(gradient == 0, 0, unit.to(device, dtype) * gradient.abs().max())
 
     with torch.no_grad():
         for parameter in model.parameters():
@@ -225,7 +227,9 @@ def _train(
     after: list[dict[str, torch.Tensor]] = []
     for number, parts in enumerate(case.steps):
         moved = [
-            case.nested({name: perturb(tensor) for name, tensor in to_dtype(batch, dtype).items()})
+            case.nested(
+                {name: perturb(tensor) for name, tensor in to_device(to_dtype(batch, dtype), device).items()}
+            )
             for batch in parts
         ]
         loss = mirror.step(
@@ -233,8 +237,8 @@ def _train(
         )
         found = {"loss": loss, **held_values(model, optimizer), **mirror.read()}
         if case.evaluates:
-            with torch.no_grad(), case.options.autocast():
-                answer = case.loss(model, case.nested(to_dtype(case.steps[0][0], dtype)))
+            with torch.no_grad(), case.options.autocast(device):
+                answer = case.loss(model, case.nested(to_device(to_dtype(case.steps[0][0], dtype), device)))
             found["evaluation"] = answer[0] if case.loss.tells else answer
-        after.append(found)
+        after.append({name: value.cpu() for name, value in found.items()})
     return after

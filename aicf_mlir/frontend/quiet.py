@@ -8,14 +8,20 @@ import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.export import _trace as exporter
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.source import is_users_file
 from aicf_mlir.ir.locations import SourceLocation
 
-CHATTY_LOGGERS = ("torch._subclasses.fake_tensor", "torch.export._trace")
+CHATTY_LOGGERS = (
+    "torch._subclasses.fake_tensor",
+    "torch.export._trace",
+    "torch.fx.experimental.symbolic_shapes",
+)
 """They report the very errors that torch.export raises."""
 
 _TORCH_NN = Path(str(torch.nn.__file__)).parent
@@ -32,7 +38,7 @@ def quiet() -> Generator[None]:
         if is_about_the_users_code():
             kept.append((message, category, source.here() or SourceLocation(filename, lineno)))
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _unprinted():
         warnings.simplefilter("always")
         warnings.showwarning = keep
         try:
@@ -44,6 +50,22 @@ def quiet() -> Generator[None]:
                 logger.disabled = before
     for message, category, location in kept:
         warnings.warn_explicit(message, category, location.file, location.line)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Not printed."""
+
+
+@contextmanager
+def _unprinted() -> Generator[None]:
+    """torch.export prints the graph that it has when the user's code fails, of many lines, to stderr: not here."""
+    own: dict[str, Any] = exporter.__dict__
+    before = own.get("print", print)
+    own["print"] = _nothing
+    try:
+        yield
+    finally:
+        own["print"] = before
 
 
 def is_about_the_users_code() -> bool:

@@ -157,6 +157,11 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
         "COMPUTED,",
         r"float32\[4\], was computed outside the step from tensors that require a gradient",
     ),
+    "a loss of torch that looks at its values": (
+        lambda m, h: torch.nn.functional.gaussian_nll_loss(h, h, h.square()),
+        "gaussian_nll_loss",
+        "the step depends on the value of a tensor",
+    ),
     "complex numbers": (lambda m, h: (h * 1j).imag, "1j", r"aten\.mul\.Tensor.*arithmetic on complex64"),
     "buffer of bytes": (
         lambda m, h: h * MASK,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from functools import cache
 from typing import Any, Protocol, Self, TypeVar
 
 import torch
@@ -77,29 +77,39 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
     """
     `build(exported)`, of the graph as exported where it can be: that is several times faster.
 
-    Otherwise torch makes the graph functional and takes its plainest composites apart. An op that is still
-    unsupported is decomposed by torch's rule for it, alone, and `build` tries again. Raises TraceError once an
-    unsupported op has no such rule.
+    Otherwise torch makes it functional and takes its plainest composites apart: those without a rule, which are views as
+    swapaxes. An op that is unsupported is decomposed by torch's rule for it, alone, and `build` tries again. Raises
+    TraceError once an unsupported op has no such rule.
     """
-    if is_functional(exported.program):
-        with suppress(UnsupportedNode):
-            return build(exported)
-    exported = exported.with_program(decompose(exported.program, {}))
-    refused: list[UnsupportedNode] = []
+    is_whole, refused = is_functional(exported.program), list[UnsupportedNode]()
+    if not is_whole:
+        exported = exported.with_program(decompose(exported.program, {}))
     while True:
         try:
             return build(exported)
         except UnsupportedNode as unsupported:
             refused.append(unsupported)
         target = refused[-1].target
-        rules = decompositions() if refused[-1].may_decompose else {}
-        if target not in rules or target in [before.target for before in refused[:-1]]:
+        rules = decompositions(target) if refused[-1].may_decompose else {}
+        if target in rules and target not in [before.target for before in refused[:-1]]:
+            exported = exported.with_program(decompose(exported.program, {target: rules[target]}))
+        elif is_whole:
+            exported = exported.with_program(decompose(exported.program, {}))
+            refused.pop()
+        else:
             raise explain(refused)
-        exported = exported.with_program(decompose(exported.program, {target: rules[target]}))
+        is_whole = False
 
 
-def decompositions() -> dict[Any, Any]:
-    """The rule of torch for every op that has one."""
+def decompositions(wanted: Any = None) -> dict[Any, Any]:
+    """The rule of torch for every op that has one; read anew where `wanted` has none: it may be registered late."""
+    if wanted is not None and wanted not in _decompositions():
+        _decompositions.cache_clear()
+    return _decompositions()
+
+
+@cache
+def _decompositions() -> dict[Any, Any]:
     return {**default_decompositions(), **get_decompositions(UNLISTED)}
 
 

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from models import Batch, to_device
 from torch import nn
 
-from aicf_mlir import trace
+from aicf_mlir import compile_train_step, trace
 from aicf_mlir.frontend.composites import seen_by_autocast
+from aicf_mlir.frontend.unsupported import decompositions
 from aicf_mlir.ir.signature import result_labels, return_op, steps
 from aicf_mlir.ir.tensor_op import element_type
 
@@ -124,3 +125,58 @@ def test_nothing_is_left_behind_and_other_threads_compute_the_same() -> None:
     assert all(torch.equal(ours, other) for ours, other in zip(found[0], expected, strict=True))
     trace(model, loss, batch)
     assert set(listed("AutocastCPU")) == before
+
+
+VIEWS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "swapaxes": lambda y: y.swapaxes(0, 1),
+    "movedim": lambda y: y.movedim((0, 1), (1, 0)),
+    "adjoint": lambda y: y.adjoint(),
+    "H": lambda y: y[0].H,
+    "hsplit": lambda y: y.hsplit(2)[1],
+    "atleast_3d": lambda y: torch.atleast_3d(y[0]),
+    "ravel": lambda y: y.ravel(),
+    "reshape_as": lambda y: y.reshape_as(y),
+    "cartesian_prod": lambda y: torch.cartesian_prod(y[0, 0], y[0, 1]),
+    "positive": lambda y: +y,
+    "real": lambda y: y.real,
+    "linalg.diagonal": torch.linalg.diagonal,
+    "view and a rule": lambda y: F.hardswish(y.swapaxes(0, 1)).mT.logit(0.1),
+    "rule and a view": lambda y: torch.logit(y, 0.1).swapaxes(0, 1),
+}
+"""Composites that torch has no rule for: it takes them apart, whatever it is asked for."""
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_taken_apart(name: str) -> None:
+    function, x = VIEWS[name], torch.linspace(-1, 1, 36).reshape(2, 6, 3)
+    layer = nn.Linear(3, 6)
+    expected = function(layer(x)).square().mean()
+    step = compile_train_step(
+        layer,
+        torch.optim.SGD(layer.parameters()),
+        loss_fn=lambda m, b: function(m(b["x"])).square().mean(),
+        example={"x": x},
+    )
+    torch.testing.assert_close(step.train_step({"x": x}), expected.detach())
+
+
+def test_one_that_is_registered_late_is_taken_apart() -> None:
+    """After the rules of torch were read, for an op that another model has."""
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    assert decompositions()
+    library: Any = torch.library.Library("aicf_late", "DEF")
+    try:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x.cosh() * 2, "CompositeImplicitAutograd")
+        late = torch.ops.aicf_late.twice
+        layer = nn.Linear(4, 2)
+        expected = late(layer(x)).mean()
+        step = compile_train_step(
+            layer,
+            torch.optim.SGD(layer.parameters()),
+            loss_fn=lambda m, b: late(m(b["x"])).mean(),
+            example={"x": x},
+        )
+        torch.testing.assert_close(step.train_step({"x": x}), expected.detach())
+    finally:
+        library._destroy()

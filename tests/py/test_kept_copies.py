@@ -51,7 +51,7 @@ def losses_of(steps: int, train: Callable[[], torch.Tensor]) -> list[torch.Tenso
 
 @pytest.mark.parametrize("case", ["mlp", "attention", "tied", "written"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.sample(10)
+@pytest.mark.sample(5)
 def test_replays_have_the_bits_of_eager_steps(optimizer: str, case: str, device: str) -> None:
     """Of one step, of a few, and of more than one graph has; the host writes to parameters in ways that nothing counts."""
     eager, replayed = (Training(case, device, OPTIMIZERS[optimizer]) for _ in range(2))

@@ -158,10 +158,11 @@ def test_random_plans_compute_the_same_in_any_order(block: int) -> None:
             assert ran(shuffled(module, 100 * seed + order), seed) == expected, f"{seed} {order}"
 
 
-def test_mutated_plans_are_refused_or_compute_the_same_in_any_order() -> None:
+def test_mutated_plans_are_refused_or_compute_the_same_in_any_order(pytestconfig: pytest.Config) -> None:
     """With launches on other branches too, which decides nothing that is computed."""
     outcomes = Counter[str]()
-    for seed in range(250):
+    count = 250 if pytestconfig.getoption("campaign") else 150
+    for seed in range(count):
         choose = random.Random(seed)
         module = parse_module(base_text(choose.randrange(8)))
         mutator = Mutator(choose, module)
@@ -183,7 +184,7 @@ def test_mutated_plans_are_refused_or_compute_the_same_in_any_order() -> None:
         expected = ran(parsed, seed)
         for order in range(2):
             assert ran(shuffled(parsed, order), seed) == expected, seed
-    assert outcomes["ran"] > 25 and outcomes["refused"] > 25, outcomes
+    assert min(outcomes["ran"], outcomes["refused"]) > count / 10, outcomes
 
 
 @cache
@@ -218,6 +219,7 @@ def test_what_may_be_skipped_is_behind_every_check() -> None:
 
 
 @pytest.mark.parametrize("name", ["64x256x2", "transformer"])
+@pytest.mark.sample(1)
 def test_no_edge_is_there_for_nothing(name: str) -> None:
     """A plan that lacks any one of them is refused, on one branch as between two."""
     program = plan(name)

@@ -38,6 +38,14 @@ def write_file(path: str | os.PathLike[str], *data: Data) -> None:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from None
 
 
+def write_private_file(path: str | os.PathLike[str], *data: Data) -> None:
+    """As `write_file`, but always a new file, of mode 0600: whatever had the name is replaced, a link or a pipe too.
+
+    Raises OSError.
+    """
+    _replace(Path(path), *data, private=True)
+
+
 def expect_writable(path: str | os.PathLike[str]) -> None:
     """Raise the OSError that `write_file` would raise now, for who does not want to work first and be refused then."""
     try:
@@ -51,10 +59,11 @@ def expect_writable(path: str | os.PathLike[str]) -> None:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from None
 
 
-def _replace(target: Path, *data: Data) -> None:
+def _replace(target: Path, *data: Data, private: bool = False) -> None:
     _remove_abandoned(target)
-    with _temporary(target) as (temporary, handle):
-        _copy_permissions(target, handle)
+    with _temporary(target, 0o600 if private else 0o666) as (temporary, handle):
+        if not private:
+            _copy_permissions(target, handle)
         with os.fdopen(handle, "wb", closefd=False) as file:
             file.writelines(data)
         os.fsync(handle)
@@ -63,11 +72,11 @@ def _replace(target: Path, *data: Data) -> None:
 
 
 @contextmanager
-def _temporary(target: Path) -> Generator[tuple[Path, int]]:
+def _temporary(target: Path, mode: int = 0o666) -> Generator[tuple[Path, int]]:
     """A new locked file beside `target`: its lock says that its writer lives. It is removed after an error."""
     while True:
         temporary = target.parent / f"{_prefix(target)}{token_hex(8)}.tmp"
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             _lock(handle)
             if os.fstat(handle).st_nlink:  # else another process found it before it was locked
@@ -99,7 +108,7 @@ def _remove_abandoned(target: Path) -> None:
     for path in target.parent.iterdir():
         if path.name.startswith(prefix) and path.name.endswith(".tmp"):
             with suppress(OSError):  # it is gone already, or is another user's
-                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
                 try:
                     if _lock(handle, fcntl.LOCK_NB):
                         path.unlink()

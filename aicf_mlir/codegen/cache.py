@@ -3,20 +3,30 @@
 A file is a SHA-256 and the code. The digest covers the key, too: a file that was cut off, changed or renamed is made
 again, since damaged code would end the process or compute nonsense. Files appear whole or not at all, so that any
 number of processes share a folder. Where nothing can be written, nothing is kept, without a word.
+
+The digest has no secret, so it says nothing of who wrote a file. Only files that nobody but this user and root can have
+written are read (`trusted_file.py`); instead of any other the code is made again, with one warning.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from aicf_mlir import environment
-from aicf_mlir.atomic_file import write_file
+from aicf_mlir.atomic_file import write_private_file
+from aicf_mlir.trusted_file import UntrustedError, open_trusted_folder, read_trusted
 
 DIGEST_BYTES = 32
+MOST_BYTES = 64 << 20
+"""Of a file. The code of a kernel has some kilobytes."""
+
+_warned: set[Path] = set()
+"""The folders of which this process has said that not everything in them is trusted."""
 
 
 def folder() -> Path | None:
@@ -46,12 +56,15 @@ def cached(key: Sequence[str], make: Callable[[], bytes]) -> bytes:
     if home is None:
         return make()
     path = home / name[:2] / name[2:]
-    if (found := _read(path, name)) is not None:
-        return found
+    try:
+        if (found := _read(path, name)) is not None:
+            return found
+    except UntrustedError as error:
+        _warn(home, error)
     code = make()
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_file(path, _digest(name, code), code)
+    with suppress(OSError, UntrustedError):  # of the latter the reading has told
+        os.close(open_trusted_folder(path.parent, make=True))
+        write_private_file(path, _digest(name, code), code)
     return code
 
 
@@ -71,8 +84,18 @@ def _digest(name: str, code: bytes) -> bytes:
 
 def _read(path: Path, name: str) -> bytes | None:
     try:
-        data = path.read_bytes()
+        data = read_trusted(path, MOST_BYTES)
     except OSError:
         return None
     code = data[DIGEST_BYTES:]
     return code if data[:DIGEST_BYTES] == _digest(name, code) else None
+
+
+def _warn(home: Path, error: UntrustedError) -> None:
+    if home not in _warned:
+        _warned.add(home)
+        warnings.warn(
+            f"compiled code in {home} is not used where somebody else may have written it, and made again: {error}, "
+            "or set AICF_CACHE_DIR to a folder of your own, or AICF_CACHE=0",
+            stacklevel=2,
+        )

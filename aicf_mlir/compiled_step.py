@@ -25,6 +25,7 @@ from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.aside import kept_aside
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_request
+from aicf_mlir.runtime.checkpoint_load import prepare
 from aicf_mlir.runtime.micro_batches import StepBatch
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.runtime.ranges import RECORDER, named_range
@@ -300,10 +301,9 @@ class CompiledTrainStep(BuiltStep):
         read = checkpoint.read(path)
         with self._session:
             self._bound.check()
-            snapshot = read.snapshot(os.fspath(path), trained, self.meta.settings())
-            with held():
-                self._restore(snapshot)
-                read.restore_python(trained)
+            prepared = prepare(read, os.fspath(path), trained, self.meta)
+            with held(), prepared.written():
+                self._restore(prepared.snapshot)
 
     def close(self) -> None:
         """Free the memory of the step now. Parameters and `opt.state` keep their values, in torch's own memory.

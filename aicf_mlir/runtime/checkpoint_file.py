@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ def _parse(name: str, raw: bytes) -> tuple[dict[str, StoredTensor], dict[str, An
     length = int.from_bytes(raw[:8], "little")
     if length > len(raw) - 8:
         raise ValueError(f"a header of {length} bytes in a file of {len(raw)}")
-    entries: dict[str, Any] = json.loads(raw[8 : 8 + length])
+    entries = cast(dict[str, Any], _json(raw[8 : 8 + length]))
     metadata = entries.pop("__metadata__")
     if (version := metadata["version"]) != VERSION:
         raise CheckpointError(
@@ -150,7 +151,27 @@ def _parse(name: str, raw: bytes) -> tuple[dict[str, StoredTensor], dict[str, An
         tensors[key], end = tensor, stop
     if end != len(data):
         raise ValueError(f"{len(data)} bytes of data, the tensors have {end}")
-    description = json.loads(metadata["description"])
+    description = _json(metadata["description"])
     if not isinstance(description, dict):
         raise TypeError(f"a description that is {type(description).__name__}")
     return tensors, cast(dict[str, Any], description)
+
+
+def _json(text: str | bytes) -> object:
+    """JSON in which no key stands twice and every number is finite; ValueError for other text."""
+    return json.loads(text, object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} stands there twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is no finite number")
+    return number

@@ -108,6 +108,20 @@ class Hyperparameters(MutableMapping[str, float]):
 
         Raises StateError if what is compiled in was switched, GuardError if the groups have other parameters or step hooks now.
         """
+        groups = self.expect_groups()
+        changed = False
+        for k, group in enumerate(groups):
+            values = self._getters[k](group)
+            if not _same(values, self._seen[k]):
+                if not changed:
+                    self._check()
+                changed = True
+                self._obey(k, group)
+                self._seen[k] = values if _is_immutable(values) else None
+        self._rewatch()
+
+    def expect_groups(self) -> list[dict[str, Any]]:
+        """The param groups. Raises the errors of `synchronize` for groups that are not those that were compiled."""
         groups = self._groups
         if len(groups) != len(self._rules):
             raise StateError(
@@ -124,16 +138,7 @@ class Hyperparameters(MutableMapping[str, float]):
                 raise GuardError(
                     f"the optimizer has {hooks.removeprefix('_optimizer_')} now, which a compiled step does not run; remove them"
                 )
-        changed = False
-        for k, group in enumerate(groups):
-            values = self._getters[k](group)
-            if not _same(values, self._seen[k]):
-                if not changed:
-                    self._check()
-                changed = True
-                self._obey(k, group)
-                self._seen[k] = values if _is_immutable(values) else None
-        self._rewatch()
+        return groups
 
     def _rewatch(self) -> None:
         """Watch the groups as they are; a value that may change in place is read before each step instead."""
@@ -151,15 +156,17 @@ class Hyperparameters(MutableMapping[str, float]):
             self.polled |= not _is_immutable(self._getters[k](group))
 
     def _obey(self, k: int, group: dict[str, Any]) -> None:
-        rule = self._rules[k]
-        if switches(rule, group) != self._structure[k]:
+        self._expect_structure(k, group)
+        for name, value in hyperparameters(self._rules[k], group).items():
+            if (slot := OptimizerSlot(k, name)) in self._places:
+                self._write(slot, value)
+
+    def _expect_structure(self, k: int, group: Mapping[str, Any]) -> None:
+        if switches(self._rules[k], group) != self._structure[k]:
             raise StateError(
                 f"param group {k}: {', '.join(SWITCHES[:-1])} or {SWITCHES[-1]} was switched "
                 "on or off after compilation; these are compiled in, so call recompile()"
             )
-        for name, value in hyperparameters(rule, group).items():
-            if (slot := OptimizerSlot(k, name)) in self._places:
-                self._write(slot, value)
 
     def _pin(self, slot: OptimizerSlot) -> OptimizerSlot:
         """The slot through which a correction is pinned."""
@@ -285,15 +292,28 @@ class Hyperparameters(MutableMapping[str, float]):
             for rule, group in zip(self._rules, self._groups, strict=True)
         ] + own
 
+    def check_settings(self, settings: list[dict[str, Any]]) -> None:
+        """Raise the AicfError that `restore_settings` would raise for values that the step does not take; nothing changes."""
+        count = len(self._rules)
+        for k, (group, saved) in enumerate(zip(self._groups, settings[:count], strict=True)):
+            hyperparameters(self._rules[k], {**group, **saved})
+            self._expect_structure(k, {**group, **saved})
+        for name, value in (item for own in settings[count:] for item in own.items()):
+            self._numbers[name].check(value, f"meta slot {name!r}")
+
     def restore_settings(self, settings: list[dict[str, Any]]) -> None:
         """Put back what `settings` returned; the device slots were restored with their arena."""
+        self.write_settings(settings)
+        self.synchronize()
+
+    def write_settings(self, settings: list[dict[str, Any]]) -> None:
+        """Write Python's part of them; the device slots follow before the next step."""
         count = len(self._rules)
         for k, (group, saved) in enumerate(zip(self._groups, settings[:count], strict=True)):
             group.update(saved)
             self._seen[k] = None
         for name, value in (item for own in settings[count:] for item in own.items()):
             self._numbers[name].value = value
-        self.synchronize()
 
     def __delitem__(self, name: str) -> None:
         raise BindError("meta slots cannot be deleted")

@@ -6,12 +6,15 @@ JSON knows neither tuples nor tensors nor infinities; those are written as a dic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, cast
 
 import torch
 
 TUPLE, FLOAT, TENSOR, ITEMS, PAIRS = "tuple", "float", "tensor", "items", "pairs"
+
+MOST_DEPTH = 32
+"""Of containers in containers: far above what a param group or a scheduler holds."""
 
 Keep = Callable[[torch.Tensor], str]
 """Puts a tensor aside and returns the name to find it by."""
@@ -32,31 +35,47 @@ def encode(value: object, keep: Keep) -> object:
         return {ITEMS: {_key(key): encode(item, keep) for key, item in items}}
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {FLOAT: str(float(value))}
+    if isinstance(value, int) and not _is_word(value):
+        raise TypeError(f"{value} is no integer of 64 bits")
     if value is None or isinstance(value, bool | int | str):
         return value
     raise TypeError(f"{type(value).__name__} is no plain data")
 
 
-def decode(value: object, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """What `encode` was given; raises KeyError, TypeError or ValueError for JSON that it did not write."""
+def decode(value: object, tensors: MutableMapping[str, torch.Tensor], depth: int = 0) -> Any:
+    """What `encode` was given; each of `tensors` that it holds is taken out, so that none is found twice.
+
+    Raises KeyError, TypeError, AttributeError or ValueError for JSON that `encode` did not write.
+    """
+    if depth > MOST_DEPTH:
+        raise ValueError(f"values that are nested more than {MOST_DEPTH} deep")
     if isinstance(value, list):
-        return [decode(item, tensors) for item in cast(list[object], value)]
+        return [decode(item, tensors, depth + 1) for item in cast(list[object], value)]
     if not isinstance(value, dict):
+        if isinstance(value, int) and not _is_word(value):
+            raise ValueError("an integer of more than 64 bits")
         return value
     ((tag, inner),) = cast(dict[str, Any], value).items()
     match tag:
         case "tensor":
-            return tensors[inner]
-        case "tuple":
-            return tuple(decode(item, tensors) for item in inner)
-        case "float":
+            return tensors.pop(inner)
+        case "tuple" if isinstance(inner, list):
+            return tuple(decode(item, tensors, depth + 1) for item in cast(list[object], inner))
+        case "float" if inner in ("inf", "-inf", "nan"):
             return float(inner)
-        case "pairs":
-            return {key: decode(item, tensors) for key, item in inner}
+        case "pairs" if isinstance(inner, list):
+            pairs = [(key, decode(item, tensors, depth + 1)) for key, item in cast(list[Any], inner)]
+            if any(type(key) is not int for key, _ in pairs) or len(dict(pairs)) < len(pairs):
+                raise ValueError("keys that are not whole numbers, each of them once")
+            return dict(pairs)
         case "items":
-            return {key: decode(item, tensors) for key, item in inner.items()}
+            return {key: decode(item, tensors, depth + 1) for key, item in inner.items()}
         case _:
             raise ValueError(f"{tag!r} is no kind of value")
+
+
+def _is_word(value: int) -> bool:
+    return -(1 << 63) <= value < 1 << 63
 
 
 def _key(key: object) -> str:
@@ -73,6 +92,8 @@ def same_structure(one: object, other: object) -> bool:
         return True
     if type(one) is not type(other):
         return False
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return (one.dtype, one.shape) == (other.dtype, other.shape)
     if isinstance(one, tuple | list):
         items, others = list(cast(list[object], one)), list(cast(list[object], other))
         return len(items) == len(others) and all(map(same_structure, items, others))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -18,10 +18,41 @@ def states_of(schedulers: Sequence[LRScheduler]) -> list[dict[str, Any]]:
 def put_states(schedulers: Sequence[LRScheduler], states: Sequence[dict[str, Any]]) -> None:
     """Load a copy of each state; what a scheduler counts in is counted in again."""
     for scheduler, state in zip(schedulers, states, strict=True):
-        own = vars(scheduler)
-        scheduler.load_state_dict(
-            {
-                key: Counter(value) if isinstance(own.get(key), Counter) else value
-                for key, value in copy.deepcopy(state).items()
-            }
-        )
+        scheduler.load_state_dict(counting(copy.deepcopy(state), scheduler.state_dict()))
+
+
+def counting(state: Any, own: Any) -> Any:
+    """`state`, with a Counter where `own` has one: a file knows dictionaries only."""
+    if isinstance(own, Counter) and isinstance(state, dict):
+        return Counter(cast(dict[object, int], state))
+    if isinstance(own, dict) and isinstance(state, dict):
+        mine = cast(dict[object, Any], own)
+        return {key: counting(value, mine.get(key)) for key, value in cast(dict[object, Any], state).items()}
+    if isinstance(own, list) and isinstance(state, list):
+        items, others = cast(list[Any], state), cast(list[Any], own)
+        if len(items) == len(others):
+            return [counting(*pair) for pair in zip(items, others, strict=True)]
+    return cast(Any, state)
+
+
+def class_of(scheduler: LRScheduler) -> str:
+    """The name of its class, and of those that it has in it; the classes of torch with their module.
+
+    A class of the user's may come from a script or from a module, by how it is run.
+    """
+    kind = type(scheduler)
+    name = f"{kind.__module__}.{kind.__qualname__}" if is_of_torch(scheduler) else kind.__qualname__
+    inner = ", ".join(map(class_of, parts_of(scheduler)))
+    return f"{name}({inner})" if inner else name
+
+
+def is_of_torch(scheduler: LRScheduler) -> bool:
+    """Whether torch has written its class."""
+    return type(scheduler).__module__ == LRScheduler.__module__
+
+
+def parts_of(scheduler: LRScheduler) -> Sequence[LRScheduler]:
+    """The schedulers that it is made of."""
+    found: object = vars(scheduler).get("_schedulers", ())
+    items = cast(Sequence[object], found) if isinstance(found, list | tuple) else ()
+    return [item for item in items if isinstance(item, LRScheduler)]

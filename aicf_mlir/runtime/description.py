@@ -1,0 +1,101 @@
+"""The schema of the description in a checkpoint: what each entry may be, checked before anything in it is believed.
+
+A digest says that a file is as it was written, and not who wrote it. So every entry has its row here, and whatever is not of
+its row is refused before the step has changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+
+Check = Callable[[object], bool]
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of JSON is a number; a flag is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_finite(value: object) -> bool:
+    """Whether a value is a finite number, or a tensor of one element that holds one."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1 and value.dtype is not torch.bool and is_finite(value.item())
+    return is_number(value) and math.isfinite(cast(float, value))
+
+
+def _list_of(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, cast(list[object], value)))
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _are_names(value: object) -> bool:
+    return _list_of(_is_name)(value) and len(set(cast(list[str], value))) == len(cast(list[str], value))
+
+
+def _are_encoded(value: object) -> bool:
+    """By name, as `encode` writes them: what is not finite is a dictionary."""
+    return isinstance(value, dict) and all(
+        is_number(item) or isinstance(item, dict) for item in cast(dict[str, object], value).values()
+    )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row: what the entry is, for messages, and whether a value is that."""
+
+    expected: str
+    fits: Check
+    is_optional: bool = False
+    """Whether a file may do without it, where there is nothing to say: then it is an empty list."""
+
+
+ENTRIES: Mapping[str, Entry] = {
+    "groups": Entry("a list of dictionaries", _list_of(lambda value: isinstance(value, dict))),
+    "settings": Entry("data of param groups", lambda value: isinstance(value, list | dict)),
+    "initial_lr": Entry("a list, with a rate or null for each param group", lambda v: isinstance(v, list)),
+    "further": Entry("a list of dictionaries of numbers", _list_of(_are_encoded), True),
+    "host_values": Entry("numbers by name", _are_encoded),
+    "published": Entry("a list of names, each of them once", _are_names),
+    "schedulers": Entry("a list of states", _list_of(lambda value: isinstance(value, dict)), True),
+    "scheduler_classes": Entry("a list of names", _list_of(_is_name), True),
+}
+
+
+def checked(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The description with all its entries. Raises ValueError that names the first entry that is not of its row."""
+    for key in description.keys() - ENTRIES.keys():
+        raise ValueError(f"its description has an entry {key!r}; those are {', '.join(ENTRIES)}")
+    whole: dict[str, Any] = {}
+    for key, row in ENTRIES.items():
+        if key not in description and not row.is_optional:
+            raise ValueError(f"its description has no entry {key!r}")
+        whole[key] = description.get(key, [])
+        if not row.fits(whole[key]):
+            raise ValueError(f"the entry {key!r} of its description is not {row.expected}")
+    return whole
+
+
+def expect_rates(settings: list[Any], initial: list[Any]) -> None:
+    """ValueError for a learning rate that is not finite, or a first one, which torch takes from a constructor, below zero."""
+    for group in settings:
+        if isinstance(group, dict) and "lr" in group and not is_finite(cast(object, group["lr"])):
+            raise ValueError(f"the lr {group['lr']}, expected a finite number")
+    for value in initial:
+        if value is not None and not (is_finite(value) and float(value) >= 0):
+            raise ValueError(f"the initial_lr {value!r}, expected a finite number that is not below zero")
+
+
+def expect_numbers(values: Mapping[str, object]) -> None:
+    """ValueError for a number of the user's that is none."""
+    for name, value in values.items():
+        number = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+        if not is_number(number) or math.isnan(cast(float, number)):
+            raise ValueError(f"the value {name!r} is {value!r}, expected a number")

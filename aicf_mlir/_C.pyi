@@ -276,6 +276,9 @@ class Code:
     def waits(self) -> bool:
         """CUDA: as it was said."""
 
+def loaded_cuda_images() -> int:
+    """Images of generated kernels that the CUDA driver holds for this process: each goes with its last code."""
+
 def cuda_headers() -> dict[str, str]:
     """The device code that generated CUDA kernels bring along, by the paths by which it is included."""
 
@@ -426,5 +429,5 @@ def threads() -> int:
 def set_threads(n: int) -> None:
     """Change it, for the whole process; KernelError outside [1, 256]. What is computed does not depend on it."""
 
-def load_cpu_kernels(path: str, blas: str) -> None: ...
-def load_blas(path: str) -> None: ...
+def load_cpu_kernels(path: str | bytes, blas: str | bytes) -> None: ...
+def load_blas(path: str | bytes) -> None: ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from aicf_mlir import main_interpreter as main_interpreter  # before anything is loaded
 from aicf_mlir import tool_process
 
 try:

@@ -8,6 +8,7 @@ processors. They compute the same bits: the lanes of a sum are part of the sourc
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import scipy_openblas32
@@ -51,7 +52,8 @@ def load_cpu_kernels() -> None:
     """Give the module its threads, its BLAS and, where there is one, the library that fits this processor."""
     if (threads := environment.threads()) is not None:
         _C.set_threads(threads)
-    _C.load_blas(str(blas_library()))
+    blas = os.fsencode(blas_library())  # any bytes may be in a path
+    _C.load_blas(blas)
     library = library_of(chosen())
     if library.exists():
-        _C.load_cpu_kernels(str(library), str(blas_library()))
+        _C.load_cpu_kernels(os.fsencode(library), blas)

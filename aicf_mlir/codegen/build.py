@@ -1,9 +1,15 @@
-"""Kernels to code that runs: text, machine code from the cache or the compiler, loaded once a process."""
+"""Kernels to code that runs: text, machine code from the cache or the compiler, loaded while a plan uses it.
+
+Loaded code takes memory of the process, and of a GPU too, so it goes with the last launch of it. Making it again is what takes
+time: the machine code of the last kernels stays at hand.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable
+from weakref import WeakValueDictionary
 
 from aicf_mlir import _C
 from aicf_mlir.codegen import native
@@ -13,7 +19,12 @@ from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.codegen.schedule import generate
 from aicf_mlir.ir.registry import capability
 
-_loaded: dict[str, _C.Code] = {}
+MOST_MADE = 512
+"""Of some kilobytes each."""
+
+_loaded = WeakValueDictionary[str, _C.Code]()
+_made = OrderedDict[str, tuple[Code, bytes]]()
+"""Text and machine code, by the id of the kernel; what was asked for last stands at the end."""
 _lock = threading.Lock()
 
 
@@ -21,25 +32,43 @@ def build(kernels: Iterable[Kernel]) -> dict[str, _C.Code]:
     """The code of each kernel by its id. KernelError where a compiler is needed and missing, or refuses the text."""
     wanted = {kernel.id: kernel for kernel in kernels}
     with _lock:
+        codes: dict[str, _C.Code] = {}
         for id_, kernel in wanted.items():
-            if id_ not in _loaded:
-                _loaded[id_] = _load(kernel, generate(kernel))
-        return {id_: _loaded[id_] for id_ in wanted}
+            if (code := _loaded.get(id_)) is None:
+                code = _loaded[id_] = _load(kernel, *_make(kernel))
+            codes[id_] = code
+        return codes
 
 
-def _load(kernel: Kernel, code: Code) -> _C.Code:
-    phases = [(p.function, p.count, p.grain, p.threads, p.shared) for p in code.phases]
-    pairs = sorted(kernel.launch_in_place)
+def _make(kernel: Kernel) -> tuple[Code, bytes]:
+    if kernel.id in _made:
+        _made.move_to_end(kernel.id)
+        return _made[kernel.id]
+    code = generate(kernel)
+    _made[kernel.id] = code, _image(kernel, code)
+    if len(_made) > MOST_MADE:
+        _made.popitem(last=False)
+    return _made[kernel.id]
+
+
+def _image(kernel: Kernel, code: Code) -> bytes:
     if kernel.target == "cpu":
-        image = cached((native.toolchain(), code.source), lambda: native.compile_objects([code.source])[0])
-        return _C.Code.cpu(kernel.id, image, phases, pairs, code.workspace, CALLED)
+        return cached((native.toolchain(), code.source), lambda: native.compile_objects([code.source])[0])
     from aicf_mlir.codegen import nvrtc
-    from aicf_mlir.codegen.cuda.dependency import all_wait
 
-    image = cached(
+    return cached(
         (nvrtc.toolchain(), kernel.target, code.source),
         lambda: nvrtc.compile_cuda(code.source, kernel.target),
     )
+
+
+def _load(kernel: Kernel, code: Code, image: bytes) -> _C.Code:
+    phases = [(p.function, p.count, p.grain, p.threads, p.shared) for p in code.phases]
+    pairs = sorted(kernel.launch_in_place)
+    if kernel.target == "cpu":
+        return _C.Code.cpu(kernel.id, image, phases, pairs, code.workspace, CALLED)
+    from aicf_mlir.codegen.cuda.dependency import all_wait
+
     return _C.Code.cuda(
         kernel.id,
         capability(kernel.target),

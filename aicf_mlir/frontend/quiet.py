@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import traceback
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.export import _trace as exporter
+from torch.utils._traceback import CapturedTraceback
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.source import is_users_file
@@ -38,7 +40,7 @@ def quiet() -> Generator[None]:
         if is_about_the_users_code():
             kept.append((message, category, source.here() or SourceLocation(filename, lineno)))
 
-    with warnings.catch_warnings(), _unprinted():
+    with warnings.catch_warnings(), _unprinted(), _any_path():
         warnings.simplefilter("always")
         warnings.showwarning = keep
         try:
@@ -66,6 +68,24 @@ def _unprinted() -> Generator[None]:
         yield
     finally:
         own["print"] = before
+
+
+@contextmanager
+def _any_path() -> Generator[None]:
+    """Torch's C++ reads the stack of each node, and fails where a path in it is no text of this locale: then Python reads it."""
+    summary: Any = CapturedTraceback.summary
+
+    def either(captured: CapturedTraceback) -> Any:
+        try:
+            return summary(captured)
+        except (RuntimeError, UnicodeError):
+            return traceback.extract_stack(inspect.currentframe())[:-1]
+
+    setattr(CapturedTraceback, "summary", either)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(CapturedTraceback, "summary", summary)  # noqa: B010
 
 
 def is_about_the_users_code() -> bool:

@@ -110,3 +110,8 @@ def _leaves(location: Attribute, layer: str) -> Iterator[SourceLocation]:
                 yield from _leaves(part, layer)
         case _:
             pass
+
+
+def in_unicode(text: str) -> str:
+    """`text` as C++ takes it: bytes of a path that the locale could not read are read as UTF-8, or else escaped."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -63,9 +63,9 @@ def write_checkpoint(
     sealed = header[: _DIGEST.start] + digest.hexdigest().encode() + header[_DIGEST.stop :]
     try:
         write_file(path, sealed, *(tensor.data for _, tensor in rows))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter for a path that this system has no name for
         raise CheckpointError(
-            f"{os.fspath(path)}: the checkpoint cannot be written: {error.strerror}"
+            f"{os.fspath(path)}: the checkpoint cannot be written: {_reason(error)}"
         ) from error
 
 
@@ -99,8 +99,8 @@ def read_checkpoint(path: FilePath) -> tuple[dict[str, StoredTensor], dict[str, 
     name = os.fspath(path)
     try:
         raw = Path(path).read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{name}: the checkpoint cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{name}: the checkpoint cannot be read: {_reason(error)}") from error
     if raw[8 : _DIGEST.start] != _START:
         if _START.startswith(raw[8 : _DIGEST.start]):
             _damaged(name, f"it has {len(raw)} bytes only")
@@ -118,6 +118,10 @@ def read_checkpoint(path: FilePath) -> tuple[dict[str, StoredTensor], dict[str, 
         raise CheckpointError(
             f"{name} is no valid checkpoint: its header cannot be read ({error})"
         ) from error
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return str((isinstance(error, OSError) and error.strerror) or error)
 
 
 def _damaged(name: str, why: str) -> NoReturn:

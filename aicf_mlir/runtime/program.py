@@ -14,7 +14,7 @@ from aicf_mlir.dialects.plan.copies import is_once
 from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.dtypes import byte_size
 from aicf_mlir.errors import PlanError
-from aicf_mlir.ir.locations import origin
+from aicf_mlir.ir.locations import in_unicode, origin
 
 if TYPE_CHECKING:
     from aicf_mlir._C import Code, Launch
@@ -132,6 +132,6 @@ def _launch(
         "once": is_once(launch, slots),
         "workspace": workspace,
         "unless": None if launch.status is None else _place(slots[launch.status]),
-        "origin": str(origin(launch) or ""),
+        "origin": in_unicode(str(origin(launch) or "")),
         "code": codes.get(launch.kernel_id.data),
     }

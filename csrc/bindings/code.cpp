@@ -73,6 +73,7 @@ void bind_code(py::module_& m) {
       .def_property_readonly("target", [](const KernelCode& c) { return Target{c.device(), c.sm()}.str(); })
       .def_property_readonly("workspace", &KernelCode::workspace)
       .def_property_readonly("waits", &KernelCode::waits);
+  m.def("loaded_cuda_images", &loaded_cuda_images);
   m.def("cuda_headers", &cuda_headers);
   m.def("product_tile", &tile_of_product, py::arg("dtype"), py::arg("sm"), py::arg("m"), py::arg("n"),
         py::arg("batch"), py::arg("trans_a"), py::arg("trans_b"), py::arg("allow_tf32") = false,

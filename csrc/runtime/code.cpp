@@ -29,6 +29,8 @@ Status check_code(const CodeSpec& spec) {
 }
 
 #ifndef AICF_WITH_CUDA
+size_t loaded_cuda_images() { return 0; }
+
 Status load_cuda_code(CodeSpec spec, int, const std::string&, CodePointer*) {
   AICF_TRY(check_code(spec));
   return Status::unsupported("this build has no CUDA, which the code of " + spec.id +

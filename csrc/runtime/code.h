@@ -69,6 +69,9 @@ Status load_cpu_code(CodeSpec spec, const std::string& object, const std::vector
 // From an image that the driver loads: a cubin, or PTX. Refused where the build has no CUDA.
 Status load_cuda_code(CodeSpec spec, int sm, const std::string& image, CodePointer* out);
 
+// Images of generated kernels that the driver holds for this process: each goes with its last code.
+size_t loaded_cuda_images();
+
 // What every loader asks first: an id, phases with a function and sizes that make sense.
 Status check_code(const CodeSpec& spec);
 

@@ -1,36 +1,122 @@
 // Generated kernels of a GPU: a cubin that the driver loads, when its first launch is prepared.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "device/cuda_dependent.cuh"
 #include "device/cuda_scope.h"
 #include "device/cuda_status.h"
+#include "device/device.h"
 #include "runtime/code_cuda.h"
 
 namespace aicf {
 namespace {
 
-// Images that are loaded, by what they hold. They stay for as long as the process: a kernel may still run, or
-// be part of a graph, when the last launch of it is forgotten.
-Status load_once(const std::string& image, cudaLibrary_t* out) {
-  static std::mutex mutex;
-  static auto* loaded = new std::map<std::string, cudaLibrary_t>();  // never destroyed, like the driver's
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto found = loaded->find(image);
-  if (found != loaded->end()) {
-    *out = found->second;
+// An image that the driver has loaded. All code that is made of the same image shares it, and it goes with
+// the last: launches keep their code, and a captured graph is destroyed before its launches.
+class LoadedImage {
+ public:
+  explicit LoadedImage(const std::string& image) : image_(std::make_shared<const std::string>(image)) {}
+  ~LoadedImage();
+  LoadedImage(const LoadedImage&) = delete;
+  LoadedImage& operator=(const LoadedImage&) = delete;
+
+  Status load() {
+    AICF_CUDA_TRY(cudaLibraryLoadData(&library_, image_->data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
     return Status::ok();
   }
-  const auto kept = loaded->emplace(image, nullptr).first;  // the driver may read it later
-  const cudaError_t error =
-      cudaLibraryLoadData(out, kept->first.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
-  if (error != cudaSuccess) loaded->erase(kept);
-  AICF_CUDA_TRY(error);
-  kept->second = *out;
+  cudaLibrary_t library() const { return library_; }
+  // Kernels of it may run there from now on.
+  void used_on(int device) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    devices_.insert(device);
+  }
+
+ private:
+  std::shared_ptr<const std::string> image_;  // the driver may read it for as long as the library is there
+  cudaLibrary_t library_ = nullptr;
+  std::mutex mutex_;
+  std::set<int> devices_;
+};
+
+// A library that nothing names any more, until no kernel of it can still run.
+struct Retired {
+  std::shared_ptr<const std::string> image;
+  cudaLibrary_t library;
+  std::set<int> devices;
+};
+
+struct Images {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<LoadedImage>> loaded;  // by what they hold
+  std::vector<Retired> retired;
+};
+
+Images& images() {
+  static auto* all = new Images;  // outlives code that is released at exit
+  return *all;
+}
+
+// Waits for what runs on a device, by the rules of memory that is released; false inside a capture, or if it
+// fails.
+bool wait_for(int index) {
+  Device* device = nullptr;
+  void* memory = nullptr;
+  if (!get_device("cuda:" + std::to_string(index), &device).is_ok() || device->capturing()) return false;
+  if (!device->allocate(1, &memory).is_ok()) return false;
+  device->release(memory);
+  return !device->capturing();
+}
+
+// Unloads what is retired and idle; `images().mutex` is held. What cannot go now is looked at again when the
+// next code is loaded or released.
+void unload_retired() {
+  std::vector<Retired>& all = images().retired;
+  std::map<int, bool> idle;
+  const auto gone = [&](const Retired& each) {
+    for (const int device : each.devices) {
+      if (idle.find(device) == idle.end()) idle[device] = wait_for(device);
+      if (!idle[device]) return false;
+    }
+    RelaxedCapture relaxed;
+    if (cudaLibraryUnload(each.library) != cudaSuccess)
+      (void)cudaGetLastError();  // as at the end of a process
+    return true;
+  };
+  all.erase(std::remove_if(all.begin(), all.end(), gone), all.end());
+}
+
+LoadedImage::~LoadedImage() {
+  if (!library_) return;  // it was refused
+  Images& all = images();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.loaded.find(*image_);
+  if (found != all.loaded.end() && found->second.expired())
+    all.loaded.erase(found);  // else it was loaded again
+  all.retired.push_back({image_, library_, devices_});
+  unload_retired();
+}
+
+Status load_once(const std::string& image, std::shared_ptr<LoadedImage>* out) {
+  std::shared_ptr<LoadedImage> made;  // an image without a library goes after the lock
+  Images& all = images();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  unload_retired();
+  std::weak_ptr<LoadedImage>& kept = all.loaded[image];
+  if (*out = kept.lock(); *out) return Status::ok();
+  made = std::make_shared<LoadedImage>(image);
+  if (const Status status = made->load(); !status.is_ok()) {
+    all.loaded.erase(image);
+    return status;
+  }
+  kept = made;
+  *out = std::move(made);
   return Status::ok();
 }
 
@@ -71,6 +157,7 @@ class CudaCode : public KernelCode {
   const int sm_;
   const std::string image_;
   mutable std::mutex mutex_;
+  mutable std::shared_ptr<LoadedImage> loaded_;                 // null before the first launch is prepared
   mutable std::map<int, std::vector<cudaKernel_t>> functions_;  // by device
 };
 
@@ -149,13 +236,15 @@ Status CudaCode::functions(int device, std::vector<cudaKernel_t>* out) const {
 }
 
 Status CudaCode::load(int device, std::vector<cudaKernel_t>* out) const {
-  cudaLibrary_t library = nullptr;
-  const Status loaded = load_once(image_, &library);
-  if (!loaded.is_ok()) return loaded.at("the code of " + id());
+  if (!loaded_) {
+    const Status loaded = load_once(image_, &loaded_);
+    if (!loaded.is_ok()) return loaded.at("the code of " + id());
+  }
+  loaded_->used_on(device);
   out->clear();
   for (const Phase& phase : phases()) {
     cudaKernel_t function = nullptr;
-    const cudaError_t error = cudaLibraryGetKernel(&function, library, phase.function.c_str());
+    const cudaError_t error = cudaLibraryGetKernel(&function, loaded_->library(), phase.function.c_str());
     if (error == cudaErrorSymbolNotFound) {
       (void)cudaGetLastError();
       return refuse("it has no function '" + phase.function + "'");
@@ -200,6 +289,12 @@ Status load_cuda_code(CodeSpec spec, int sm, const std::string& image, CodePoint
   code->self = code;
   *out = std::move(code);
   return Status::ok();
+}
+
+size_t loaded_cuda_images() {
+  Images& all = images();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  return all.loaded.size() + all.retired.size();
 }
 
 Status needs_of_cuda_code(const KernelCode& code, int device, std::vector<FunctionNeeds>* out) {

@@ -248,6 +248,9 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
     setup = compiled(ADAM)
     with pytest.raises(CheckpointError, match="cannot be written: No such file or directory"):
         setup.step.save(tmp_path / "missing" / "a")
+    for call in (setup.step.save, setup.step.load):
+        with pytest.raises(CheckpointError, match=r"cannot be (written|read): embedded null"):
+            call("a\0b")
     with pytest.raises(BindError, match=r"save\(path\) needs the path of a file, got <_io.BytesIO"):
         setup.step.save(io.BytesIO())
     with pytest.raises(BindError, match=r"load\(path\) needs the path of a file, got None"):

@@ -80,7 +80,7 @@ STAGES: tuple[Stage, ...] = (
         UPDATES,
         "the whole train step, still pure",
     ),
-    Stage("lowered", ("decompose", "lower"), KERNELS, "one op, one launch"),
+    Stage("lowered", ("keep-scores{target=$target}", "decompose", "lower"), KERNELS, "one op, one launch"),
     Stage(
         "fused",
         ("fuse{target=$target}", "dce"),

@@ -19,10 +19,6 @@ from aicf_mlir.ir.tensor_op import element_type, shape_of
 
 LARGEST = 256
 """Elements of a query or a value that the kernels of every device take."""
-SHORTEST = 128
-"""Causal keys from which on the CPU gains by what it skips."""
-MOST_SCORES = 1 << 22
-"""Scores that the CPU keeps for the gradient."""
 
 
 def attention(call: Call) -> SSAValue:
@@ -31,16 +27,14 @@ def attention(call: Call) -> SSAValue:
     Queries [.., H, L, E], keys [.., H or G, S, E], values [.., H or G, S, V]; with `enable_gqa` H / G heads of queries
     share one of keys. A row that is masked everywhere gives 0. With dropout of the weights all of them are kept.
     """
-    return whole(call) if is_whole(call) else composed(call)
-
-
-def is_whole(call: Call) -> bool:
-    """Whether nn.attention is taken: where it serves, and pays."""
-    return serves(call) and (call.device.type != "cpu" or pays_on_cpu(call))
+    return whole(call) if serves(call) else composed(call)
 
 
 def serves(call: Call) -> bool:
-    """No gradient of the mask, which would need all scores, and a size that kernels take."""
+    """Whether nn.attention is taken: no gradient of the mask, which needs all scores, and a size that kernels take.
+
+    Not by the device: what a CPU rather writes otherwise it does after the trace (`passes/keep_scores.py`).
+    """
     query, key, value = (shape_of(call.value(name)) for name in ("query", "key", "value"))
     grouped = query[:-3] == key[:-3] and key[:-2] == value[:-2]
     return (
@@ -50,13 +44,6 @@ def serves(call: Call) -> bool:
         and max(query[-1], value[-1]) <= LARGEST
         and (grouped or not call["enable_gqa"])
     )
-
-
-def pays_on_cpu(call: Call) -> bool:
-    """Where computing scores again for the gradient costs less than keeping them: half of them, or very many."""
-    query, key = (shape_of(call.value(name)) for name in ("query", "key"))
-    skips = call["is_causal"] and key[-2] >= SHORTEST
-    return skips or math.prod(query[:-1]) * key[-2] > MOST_SCORES
 
 
 def scale_of(call: Call) -> float:
@@ -77,9 +64,9 @@ def whole(call: Call) -> SSAValue:
     if call["attn_mask"] is not None:
         mask = mask_of(call, (*shape_of(operands[0])[:-1], shape_of(key)[2]))
     op = nn.AttentionOp(query, key, value, mask, scale=scale_of(call), causal=call["is_causal"])
-    out, lse = emit.insert_all(op)
+    out, largest, total = emit.insert_all(op)
     out.name_hint = emit.fresh("attention")
-    lse.name_hint = f"{out.name_hint}.lse"
+    largest.name_hint, total.name_hint = f"{out.name_hint}.largest", f"{out.name_hint}.total"
     return emit.reshape(out, call.shape)
 
 
@@ -136,12 +123,10 @@ def softmax(call: Call, scores: SSAValue, dtype: torch.dtype) -> SSAValue:
     if call["attn_mask"] is None:
         return call.emit.insert(nn.SoftmaxOp(scores))
     mask, shape = call.value("attn_mask"), shape_of(scores)
-    if is_float(mask):
-        scores = call.emit.insert(CLASSES["add"](scores, call.emit.cast(mask, dtype)))
-    else:
-        mask = call.emit.cast(mask, torch.bool)
-        masked = call.emit.constant(-math.inf, dtype)
-        scores = call.emit.insert(CLASSES["where"](mask, scores, masked))
+    if not is_float(mask):
+        shown, hidden = call.emit.constant(0.0, dtype), call.emit.constant(-math.inf, dtype)
+        mask = call.emit.insert(CLASSES["where"](call.emit.cast(mask, torch.bool), shown, hidden))
+    scores = call.emit.insert(CLASSES["add"](scores, call.emit.cast(mask, dtype)))
     return safe_softmax(call, call.emit.broadcast(scores, shape), dtype)
 
 

@@ -1,11 +1,13 @@
-"""Attention in NumPy, with the whole matrix of scores.
+"""Attention by its definition, in NumPy: the softmax of the whole matrix of scores, and its Jacobian.
 
-Of query [B, H, Tq, D], key [B, Hkv, Tk, D] and value [B, Hkv, Tk, Dv]; the mask is of booleans, or added to the scores.
+Of query [B, H, Tq, D], key [B, Hkv, Tk, D] and value [B, Hkv, Tk, Dv]; the mask is of booleans, or added to the scores. The
+gradient asks nothing of what a kernel has kept: neither the result nor the two numbers of each row.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +23,8 @@ class Scores:
     mask: Array | None
     causal: bool
     scale: float
+    element: np.dtype[Any]
+    """Of the scores: next to a mask of 1e9 products are lost in float32, and are not in float64."""
 
     @property
     def group(self) -> int:
@@ -36,40 +40,50 @@ class Scores:
         batch, count, rows, size = heads.shape
         return heads.reshape(batch, count // self.group, self.group, rows, size).sum(axis=2)
 
-    def hidden(self) -> Array:
-        """Keys behind the query, where it does not see them."""
-        pairs = np.ones((self.query.shape[2], self.key.shape[2]), bool)
-        return np.triu(pairs, 1) if self.causal else ~pairs
-
     def values(self) -> Array:
-        """-infinity where a query does not see a key."""
+        """The products, plus -infinity where a query does not see a key."""
         scores = self.scale * np.matmul(self.query, np.swapaxes(self.spread(self.key), -1, -2))
+        scores = self.rounded(scores)
         if self.mask is not None and self.mask.dtype == np.bool_:
-            scores = np.where(self.mask, scores, -np.inf)
+            scores = scores + np.where(self.mask, 0.0, -np.inf)
         elif self.mask is not None:
-            scores = scores + self.mask
-        return np.where(self.hidden(), -np.inf, scores)
+            scores = self.rounded(scores + self.mask)
+        if self.causal:
+            scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        return scores
+
+    def rounded(self, values: Array) -> Array:
+        """In the type of the scores."""
+        return values.astype(self.element).astype(np.float64)
+
+    def exponentials(self) -> tuple[Array, Array, Array]:
+        """Of the scores less the largest of their row, the largest and the total; 0, 0 and 1 where all are -infinity."""
+        values = self.values()
+        largest: Array = values.max(axis=-1, keepdims=True, initial=-np.inf)
+        nothing = np.isneginf(largest)
+        largest = np.where(nothing, 0.0, largest)
+        terms = np.exp(values - largest)
+        total = np.where(nothing, 1.0, terms.sum(axis=-1, keepdims=True))
+        return terms, np.where(np.isnan(total), np.nan, largest), total
+
+    def weights(self) -> Array:
+        """The softmax of each row; 0 where all of it is -infinity."""
+        terms, _, total = self.exponentials()
+        return terms / total
 
 
 def attention(scores: Scores, value: Array) -> list[Array]:
-    """The sums of values by weight, and the logsumexp of each row of scores."""
-    values = scores.values()
-    largest: Array = values.max(axis=-1, keepdims=True, initial=-np.inf)
-    base = np.where(np.isneginf(largest), 0.0, largest)
-    terms = np.exp(values - base)
-    total = terms.sum(axis=-1, keepdims=True)
-    sums = np.matmul(terms, scores.spread(value))
-    return [np.where(total == 0, 0.0, sums / total), (base + np.log(total))[..., 0]]
+    """The sums of values by weight, and of each row of scores the largest and the sum of exp(score - largest)."""
+    terms, largest, total = scores.exponentials()
+    return [np.matmul(terms / total, scores.spread(value)), largest[..., 0], total[..., 0]]
 
 
-def attention_grad(scores: Scores, value: Array, dout: Array, out: Array, lse: Array) -> list[Array]:
-    """The gradient of query, key and value."""
-    seen = ~scores.hidden() & ~np.isneginf(lse[..., None])
-    weights = np.where(seen, np.exp(scores.values() - lse[..., None]), 0.0)
-    delta = (dout * out).sum(axis=-1, keepdims=True)
-    slopes = weights * (np.matmul(dout, np.swapaxes(scores.spread(value), -1, -2)) - delta)
-    slopes = np.where(scores.hidden(), 0.0, slopes)
-    dquery = scores.scale * np.matmul(slopes, scores.spread(scores.key))
-    dkey = scores.scale * np.matmul(np.swapaxes(slopes, -1, -2), scores.query)
+def attention_grad(scores: Scores, value: Array, dout: Array) -> list[Array]:
+    """The gradient of query, key and value, by the chain rule: values, softmax, scores."""
+    weights = scores.weights()
+    dweights = np.matmul(dout, np.swapaxes(scores.spread(value), -1, -2))
+    dscores = weights * (dweights - (weights * dweights).sum(axis=-1, keepdims=True))
+    dquery = scores.scale * np.matmul(dscores, scores.spread(scores.key))
+    dkey = scores.scale * np.matmul(np.swapaxes(dscores, -1, -2), scores.query)
     dvalue = np.matmul(np.swapaxes(weights, -1, -2), dout)
     return [dquery, scores.gathered(dkey), scores.gathered(dvalue)]

@@ -21,7 +21,15 @@ from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.interpreters.call import Call, Meaning
 from aicf_mlir.interpreters.chains import chain
-from aicf_mlir.interpreters.numerics import ELEMENTS, NUMPY_TYPES, Array, overflowing, pairwise_sum, places
+from aicf_mlir.interpreters.numerics import (
+    ELEMENTS,
+    NUMPY_TYPES,
+    Array,
+    compute_type,
+    overflowing,
+    pairwise_sum,
+    places,
+)
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.attributes import AttributeValue
 from aicf_mlir.ir.body import Body
@@ -98,18 +106,19 @@ def _cross_entropy_grad(call: Call) -> list[Array]:
     return [losses.cross_entropy_grad(*operands, *_cross_entropy_options(call))]
 
 
-def _scores(call: Call) -> attention.Scores:
+def _scores(call: Call, result: str) -> attention.Scores:
     mask = call["mask"] if call.has("mask") else None
-    return attention.Scores(call["query"], call["key"], mask, call.flag("causal"), call.attr("scale", 1.0))
+    element = compute_type(NUMPY_TYPES[call.outputs[result][0][0]])
+    given = (call["query"], call["key"], mask, call.flag("causal"), call.attr("scale", 1.0))
+    return attention.Scores(*given, element)
 
 
 def _attention(call: Call) -> list[Array]:
-    return attention.attention(_scores(call), call["value"])
+    return attention.attention(_scores(call, "out"), call["value"])
 
 
 def _attention_grad(call: Call) -> list[Array]:
-    given = (call[name] for name in ("value", "dout", "out", "lse"))
-    return attention.attention_grad(_scores(call), *given)
+    return attention.attention_grad(_scores(call, "dquery"), call["value"], call["dout"])
 
 
 def _check_index(call: Call) -> list[Array]:

@@ -22,6 +22,7 @@ FLAGS = (
     "skip-overflow",
     "average-weights",
     "verify-host-meta",
+    "keep-scores",
     "decompose",
     "lower",
     "fuse",

@@ -13,17 +13,20 @@ from beside_torch import assert_trains
 from torch import nn
 
 from aicf_mlir.frontend import aten_attention
+from aicf_mlir.passes import keep_scores
 
 Attend = Callable[[Any, Any, Any, Any], Any]
 
 BATCH, HEADS, LENGTH, SIZE = 2, 4, 6, 8
 
 
-@pytest.fixture(autouse=True, params=["made of others", "one op"])
+@pytest.fixture(autouse=True, params=["made of others", "made of others later", "one op"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test by products and a softmax, and by nn.attention wherever that serves."""
-    whole = aten_attention.serves if request.param == "one op" else lambda call: False
-    monkeypatch.setattr(aten_attention, "is_whole", whole)
+    """Each test by products and a softmax, by those that a CPU writes for nn.attention, and by nn.attention wherever it serves."""
+    if request.param == "made of others":
+        monkeypatch.setattr(aten_attention, "serves", lambda call: False)
+    whole = request.param == "one op"
+    monkeypatch.setattr(keep_scores, "keeps_scores", lambda op, target: not whole)
 
 
 class Attention(nn.Module):

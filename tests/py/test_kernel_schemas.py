@@ -50,7 +50,7 @@ ADAM: Named = {
 }
 MOMENTS: Named = dict.fromkeys(("p", "m", "v"), f32((3,)))
 ATTENTION: Named = {"query": f32((2, 4, 3, 8)), "key": f32((2, 2, 5, 8)), "value": f32((2, 2, 5, 6))}
-ATTENDED: Named = {"out": f32((2, 4, 3, 6)), "lse": f32((2, 4, 3))}
+ATTENDED: Named = {"out": f32((2, 4, 3, 6)), **dict.fromkeys(("largest", "total"), f32((2, 4, 3)))}
 ATTENTION_GRAD: Named = {"dout": ATTENDED["out"], **ATTENTION, **ATTENDED}
 HEAD_GRADIENTS: Named = {f"d{name}": specs for name, specs in ATTENTION.items()}
 SCALE = {"scale": 0.5}
@@ -121,10 +121,12 @@ REFUSED: list[tuple[str, Specs | Named, Specs | Named, dict[str, Any], str]] = [
     ("attention", ATTENTION | {"mask": f32((3, 5))}, ATTENDED, SCALE, "mask: expected rank 4, got f32[3, 5]"),
     ("attention", ATTENTION | {"mask": f32((2, 2, 3, 5))}, ATTENDED, SCALE, "mask: expected dimensions of scores f32[2, 4, 3, 5] or 1, got f32[2, 2, 3, 5]"),
     ("attention", ATTENTION, ATTENDED | {"out": f32((2, 4, 3, 8))}, SCALE, "out: expected f32[2, 4, 3, 6], got f32[2, 4, 3, 8]"),
-    ("attention", ATTENTION, ATTENDED | {"lse": f32((2, 4, 5))}, SCALE, "lse: expected f32[2, 4, 3], got f32[2, 4, 5]"),
+    ("attention", ATTENTION, ATTENDED | {"largest": f32((2, 4, 5))}, SCALE, "largest: expected f32[2, 4, 3], got f32[2, 4, 5]"),
+    ("attention", ATTENTION, ATTENDED | {"total": f32((2, 4, 5))}, SCALE, "total: expected f32[2, 4, 3], got f32[2, 4, 5]"),
     ("attention", ATTENTION, ATTENDED, {}, "needs the attribute scale"),
     ("attention_grad", ATTENTION_GRAD | {"dout": f32((2, 4, 3, 8))}, HEAD_GRADIENTS, SCALE, "dout: expected f32[2, 4, 3, 6], got f32[2, 4, 3, 8]"),
-    ("attention_grad", ATTENTION_GRAD | {"lse": f32((2, 3, 4))}, HEAD_GRADIENTS, SCALE, "lse: expected f32[2, 4, 3], got f32[2, 3, 4]"),
+    ("attention_grad", ATTENTION_GRAD | {"largest": f32((2, 3, 4))}, HEAD_GRADIENTS, SCALE, "largest: expected f32[2, 4, 3], got f32[2, 3, 4]"),
+    ("attention_grad", ATTENTION_GRAD | {"total": f32((2, 3, 4))}, HEAD_GRADIENTS, SCALE, "total: expected f32[2, 4, 3], got f32[2, 3, 4]"),
     ("attention_grad", ATTENTION_GRAD, HEAD_GRADIENTS | {"dkey": f32((2, 4, 5, 8))}, SCALE, "dkey: expected f32[2, 2, 5, 8], got f32[2, 4, 5, 8]"),
     ("advance", {"step": [("f64", (2,))]}, {"step": [("f64", (2,))]}, {}, "step: expected f32[n] with n of 1 or more, got f64[2]"),
     ("advance", {"step": f32((0,))}, {"step": f32((0,))}, {}, "step: expected f32[n] with n of 1 or more, got f32[0]"),

@@ -113,9 +113,9 @@ def test_attention_counts_the_pairs_that_meet(causal: str, pairs: int) -> None:
     work = one(
         f"attention query(%x0) key(%x1) value(%x2) {{causal = {causal}, scale = 0.5}}",
         *("2x3x7x4xf32", "2x3x9x4xf32", "2x3x9x5xf32"),
-        results="2x3x7x5xf32, 2x3x7xf32",
+        results="2x3x7x5xf32, 2x3x7xf32, 2x3x7xf32",
     )
-    moved = 6 * (7 * 4 + 9 * 4 + 9 * 5 + 7 * 5 + 7)
+    moved = 6 * (7 * 4 + 9 * 4 + 9 * 5 + 7 * 5 + 2 * 7)
     assert work == Work(moved * F32, 2 * 6 * pairs * (4 + 5), "f32")
 
 

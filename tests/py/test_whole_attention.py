@@ -14,9 +14,9 @@ from beside_torch import assert_trains, compiled
 from torch import nn
 
 from aicf_mlir.errors import SelectionError
-from aicf_mlir.frontend import aten_attention
 from aicf_mlir.ir.registry import Use, select_kernel
 from aicf_mlir.op_call import OpKind, op_call
+from aicf_mlir.passes import keep_scores
 from aicf_mlir.stages import make_context, run_stages
 from aicf_mlir.text.parsing import parse_module
 
@@ -28,7 +28,7 @@ sdpa: Any = F.scaled_dot_product_attention
 @pytest.fixture
 def wherever_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the CPU would rather keep the scores."""
-    monkeypatch.setattr(aten_attention, "is_whole", aten_attention.serves)
+    monkeypatch.setattr(keep_scores, "keeps_scores", lambda op, target: False)
 
 
 class SelfAttention(nn.Module):
@@ -120,7 +120,8 @@ PAYS: dict[str, tuple[int, bool, bool]] = {
 def test_the_cpu_takes_it_where_it_pays(name: str) -> None:
     length, before, whole = PAYS[name]
     model = SelfAttention(lambda q, k, v, m: sdpa(q, k, v, is_causal=before))
-    assert ("nn.attention" in compiled(model, loss, batch(length)).ir("step")) == whole
+    step = compiled(model, loss, batch(length))
+    assert "nn.attention" in step.ir("step") and ("kernel.attention" in step.ir("lowered")) == whole
 
 
 @pytest.mark.usefixtures("wherever_it_serves")
@@ -214,9 +215,9 @@ def test_says_what_the_gpu_does_not_take(
     use = Use.of(
         "attention",
         [("f16", shape, strides), ("f16", shape), ("f16", shape)],
-        [("f16", shape), ("f32", shape[:3])],
+        [("f16", shape), ("f32", shape[:3]), ("f32", shape[:3])],
         {"scale": 1.0},
-        ((1, 1, 1, 0), (1, 1)),
+        ((1, 1, 1, 0), (1, 1, 1)),
     )
     with pytest.raises(SelectionError, match=re.escape(reason)):
         select_kernel(use, "sm_90", "attention_f16_tc")
@@ -238,8 +239,8 @@ def test_what_is_not_finite_is_where_torch_has_it(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     heads = {each: torch.rand(1, 1, 6, 1, generator=generator) + 0.5 for each in ("query", "key", "value")}
     heads[which][0, 0, 2] = value * sign
-    out, lse = torch.empty(1, 1, 6, 1), torch.empty(1, 1, 6)
-    op_call(OpKind.Attention, heads, {"out": out, "lse": lse}, {"scale": 1.0})
+    out, rows = torch.empty(1, 1, 6, 1), {name: torch.empty(1, 1, 6) for name in ("largest", "total")}
+    op_call(OpKind.Attention, heads, {"out": out, **rows}, {"scale": 1.0})
     expected = torch.ops.aten._scaled_dot_product_attention_math(*heads.values(), scale=1.0)[0]
     assert torch.equal(out.isnan(), expected.isnan())
     torch.testing.assert_close(out, expected, equal_nan=True)

@@ -7,7 +7,6 @@ group share one. Scores are in the type that the elements are computed in: f32 f
 from __future__ import annotations
 
 import abc
-import math
 from collections.abc import Sequence
 
 from xdsl.builder import Builder
@@ -16,14 +15,11 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, SumOp, sum_to_shape
 from aicf_mlir.dialects.nn.common import NNOp
-from aicf_mlir.dialects.nn.linear_algebra import MatmulOp
-from aicf_mlir.dialects.nn.pointwise import AddOp, EqOp, ExpOp, MulOp, PointwiseOp, SubOp, WhereOp
-from aicf_mlir.dialects.nn.rearranging import BandOp
-from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp, as_element, wide_element
+from aicf_mlir.dialects.nn.composed_attention import Composed, Operands
+from aicf_mlir.dialects.nn.shape import wide_element
 from aicf_mlir.ir.dtypes import element_name
-from aicf_mlir.ir.expect import Value, expect_float, expect_type, is_float, scalar_of, with_shape
+from aicf_mlir.ir.expect import Value, expect_float, expect_type, is_float, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, NotDifferentiable
 from aicf_mlir.ir.properties import bool_attr, float_attr, is_true
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
@@ -36,7 +32,7 @@ def out_type(query: Value, value: Value) -> AnyTensor:
     return with_shape(query, [*tensor_type(query).get_shape()[:3], *tensor_type(value).get_shape()[3:]])
 
 
-def lse_type(query: Value) -> AnyTensor:
+def row_type(query: Value) -> AnyTensor:
     """[B, H, Tq], a number for each row of scores."""
     return TensorType(wide_element(query), tensor_type(query).get_shape()[:3])
 
@@ -57,6 +53,12 @@ class HeadsOp(NNOp, abc.ABC):
     def scores_shape(self) -> tuple[int, ...]:
         """[B, H, Tq, Tk]."""
         return (*shape_of(self.query)[:3], shape_of(self.key)[2])
+
+    @property
+    def attended(self) -> Operands:
+        """What attention is of."""
+        scale, causal = self.scale.value.data, is_true(self.causal)
+        return Operands(self.query, self.key, self.value, self.mask, causal, scale)
 
     def expect_heads(self) -> None:
         """Refuse operands that attention is not defined for."""
@@ -98,10 +100,12 @@ class HeadsOp(NNOp, abc.ABC):
 @irdl_op_definition
 class AttentionOp(HeadsOp, DifferentiableInPartsInterface):
     """
-    softmax(scale * query · keyᵀ + mask) · value, and the logsumexp of each row of scores.
+    softmax(scale * query · keyᵀ + mask) · value, and of each row of scores the largest and the sum of exp(score - largest).
 
-    Where the mask is false, and with `causal` behind the query, the score is -infinity. A row without any other has 0
-    as its result, and no gradient. What is not finite in a value may reach queries that do not see it, as 0 times it.
+    -infinity is added to the score where the mask is false, and is the score with `causal` behind the query. A row without
+    any other has weights of 0; its largest is 0 and its total 1. Where a score is NaN or infinity both are NaN. The two are
+    kept apart: where scores are huge, the logarithm of the total is lost in their sum. What is not finite in a value reaches
+    queries that a mask hides it from, as 0 times it does in torch; what `causal` hides is not always read, as in torch.
     """
 
     name = "nn.attention"
@@ -111,7 +115,8 @@ class AttentionOp(HeadsOp, DifferentiableInPartsInterface):
     value = operand_def(TensorType)
     mask = opt_operand_def(TensorType)
     out = result_def(TensorType)
-    lse = result_def(TensorType)
+    largest = result_def(TensorType)
+    total = result_def(TensorType)
 
     def __init__(
         self,
@@ -126,17 +131,17 @@ class AttentionOp(HeadsOp, DifferentiableInPartsInterface):
         super().__init__(
             operands=[query, key, value, mask],
             properties={"causal": bool_attr(causal), "scale": float_attr(scale)},
-            result_types=[out_type(query, value), lse_type(query)],
+            result_types=[out_type(query, value), row_type(query), row_type(query)],
         )
 
     def inferred_types(self) -> Sequence[AnyTensor]:
         self.expect_heads()
-        return [out_type(self.query, self.value), lse_type(self.query)]
+        return [out_type(self.query, self.value), row_type(self.query), row_type(self.query)]
 
     @property
     def without_gradient(self) -> Sequence[SSAValue]:
-        """The logsumexp is for the gradient of the other result."""
-        return [self.lse]
+        """What is kept of each row is for the gradient of the result."""
+        return [self.largest, self.total]
 
     def vjp_in_parts(
         self, builder: Builder, cotangents: Sequence[SSAValue | None]
@@ -144,11 +149,12 @@ class AttentionOp(HeadsOp, DifferentiableInPartsInterface):
         dout = cotangents[0]
         assert dout is not None, "no other result has a gradient"
         scale, causal = self.scale.value.data, is_true(self.causal)
-        operands = (dout, self.query, self.key, self.value, self.out, self.lse, self.mask)
+        operands = (dout, self.query, self.key, self.value, self.out, self.largest, self.total, self.mask)
         grad = builder.insert(AttentionGradOp(*operands, scale=scale, causal=causal))
         found: list[SSAValue | None] = [grad.dquery, grad.dkey, grad.dvalue]
         if self.mask is not None:
-            found.append(mask_gradient(builder, self, self.mask, dout) if is_float(self.mask) else None)
+            composed = Composed(builder, self.attended)
+            found.append(composed.mask_gradient(dout) if is_float(self.mask) else None)
         return found
 
 
@@ -163,7 +169,8 @@ class AttentionGradOp(HeadsOp):
     key = operand_def(TensorType)
     value = operand_def(TensorType)
     out = operand_def(TensorType)
-    lse = operand_def(TensorType)
+    largest = operand_def(TensorType)
+    total = operand_def(TensorType)
     mask = opt_operand_def(TensorType)
     dquery = result_def(TensorType)
     dkey = result_def(TensorType)
@@ -178,14 +185,15 @@ class AttentionGradOp(HeadsOp):
         key: Value,
         value: Value,
         out: Value,
-        lse: Value,
+        largest: Value,
+        total: Value,
         mask: Value | None = None,
         *,
         scale: float,
         causal: bool = False,
     ):
         super().__init__(
-            operands=[dout, query, key, value, out, lse, mask],
+            operands=[dout, query, key, value, out, largest, total, mask],
             properties={"causal": bool_attr(causal), "scale": float_attr(scale)},
             result_types=[tensor_type(each) for each in (query, key, value)],
         )
@@ -194,43 +202,6 @@ class AttentionGradOp(HeadsOp):
         self.expect_heads()
         for name, each in (("dout", self.dout), ("out", self.out)):
             expect_type(name, each, out_type(self.query, self.value))
-        expect_type("lse", self.lse, lse_type(self.query))
+        for name, each in (("largest", self.largest), ("total", self.total)):
+            expect_type(name, each, row_type(self.query))
         return [tensor_type(each) for each in (self.query, self.key, self.value)]
-
-
-def mask_gradient(builder: Builder, op: AttentionOp, mask: SSAValue, dout: SSAValue) -> SSAValue:
-    """That of the scores, written by other ops and summed to what the mask has: all of it is there at once."""
-
-    def pointwise(op_type: type[PointwiseOp], *operands: SSAValue) -> SSAValue:
-        return builder.insert(op_type(*operands)).result
-
-    def wide(value: SSAValue) -> SSAValue:
-        return as_element(builder, value, wide_element(op.query))
-
-    def reshaped(value: SSAValue, shape: Sequence[int]) -> SSAValue:
-        return value if shape_of(value) == tuple(shape) else builder.insert(ReshapeOp(value, shape)).result
-
-    def products(a: SSAValue, b: SSAValue) -> SSAValue:
-        """Of the rows of each head of `a` with those of its group's head of `b`."""
-        batch, groups = shape_of(b)[:2]
-        rows = (batch, groups, math.prod(shape_of(a)[1:3]) // groups, shape_of(a)[3])
-        product = builder.insert(MatmulOp(reshaped(wide(a), rows), wide(b), trans_b=True)).result
-        return reshaped(product, op.scores_shape)
-
-    def number(value: float) -> SSAValue:
-        return builder.insert(ConstantOp(value, scalar_of(op.lse))).result
-
-    scores = pointwise(
-        AddOp, pointwise(MulOp, products(op.query, op.key), number(op.scale.value.data)), wide(mask)
-    )
-    if is_true(op.causal):
-        scores = builder.insert(BandOp(scores, None, 0, -math.inf)).result
-    lse = reshaped(op.lse, (*shape_of(op.lse), 1))
-    weights = pointwise(ExpOp, pointwise(SubOp, scores, lse))
-    nothing = builder.insert(BroadcastToOp(pointwise(EqOp, lse, number(-math.inf)), op.scores_shape)).result
-    weights = pointwise(WhereOp, nothing, number(0.0), weights)
-    products_of_out = pointwise(MulOp, wide(dout), wide(op.out))
-    delta = builder.insert(SumOp(products_of_out, [3], keepdim=True)).result
-    slopes = pointwise(MulOp, weights, pointwise(SubOp, products(dout, op.value), delta))
-    summed = sum_to_shape(builder, slopes, shape_of(mask))
-    return as_element(builder, summed, element_type(mask))

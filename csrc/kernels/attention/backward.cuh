@@ -25,12 +25,25 @@ __global__ void __launch_bounds__(kDeltaThreads)
   }
 }
 
+// What the gradient needs of a query besides its operands.
+template <class C>
+struct alignas(16) QueryRow {  // one load of f32
+  C largest, inverse, delta;   // of its scores; of their total; see above
+
+  // The row `at` of all, or of none.
+  static __device__ __forceinline__ QueryRow read(const AttentionProblem& p, const C* delta, int64_t at,
+                                                  bool there) {
+    if (!there) return {C(0), C(0), C(0)};
+    return {static_cast<const C*>(p.largest)[at], C(1) / static_cast<const C*>(p.total)[at], delta[at]};
+  }
+};
+
 // Products become weights, and the products of dout and values the gradient of the scores. The rows of a tile
-// are queries, or keys with KEYS_FIRST; `lse(e, tile)` and `delta(e, tile)` are of the query of an element.
-template <bool KEYS_FIRST, class T, int TILES, class Lse, class Delta>
+// are queries, or keys with KEYS_FIRST; `row_at(e, tile)` is of the query of an element.
+template <bool KEYS_FIRST, class T, int TILES, class RowAt>
 __device__ __forceinline__ void differentiate(const Scoring<T>& scoring, Compute<T> (&weights)[TILES][4],
                                               Compute<T> (&slopes)[TILES][4], int64_t row, int64_t column,
-                                              Lse lse, Delta delta) {
+                                              RowAt row_at) {
   using C = Compute<T>;
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile)
@@ -38,9 +51,10 @@ __device__ __forceinline__ void differentiate(const Scoring<T>& scoring, Compute
     for (int e = 0; e < 4; ++e) {
       const int64_t r = row + row_of(e), c = column + tile * 8 + column_of(e);
       const int64_t i = KEYS_FIRST ? c : r, j = KEYS_FIRST ? r : c;
-      const C weight = scoring.weight(weights[tile][e], lse(e, tile), i, j);
+      const QueryRow<C> of = row_at(e, tile);
+      const C weight = scoring.weight(weights[tile][e], of.largest, of.inverse, i, j);
       weights[tile][e] = weight;
-      slopes[tile][e] = scoring.hidden(i, j) ? C(0) : weight * (slopes[tile][e] - delta(e, tile));
+      slopes[tile][e] = scoring.hidden(i, j) ? C(0) : weight * (slopes[tile][e] - of.delta);
     }
 }
 
@@ -60,7 +74,7 @@ __device__ __forceinline__ void store_rows(const Heads<void*>& heads, int64_t b,
 
 template <class S>
 constexpr size_t kBackwardShared = 2 * (S::Own::kElements + S::Walked::kElements) * sizeof(typename S::T) +
-                                   2 * S::kStep * sizeof(typename S::C);
+                                   S::kStep * sizeof(QueryRow<typename S::C>);
 
 // dkey and dvalue: a block of threads has some keys, and walks along the queries of all heads of their group.
 template <class S>
@@ -75,8 +89,7 @@ __global__ void __launch_bounds__(S::kThreads)
   T* value = key + S::Own::kElements;
   T* query = value + S::Own::kElements;
   T* dout = query + S::Walked::kElements;
-  C* query_lse = reinterpret_cast<C*>(dout + S::Walked::kElements);
-  C* query_delta = query_lse + S::kStep;
+  auto* query_rows = reinterpret_cast<QueryRow<C>*>(dout + S::Walked::kElements);
 
   const BlockPlace place(p.batch, p.key_heads, p.keys, S::kRows, false);
   const int64_t b = place.b, first = p.causal ? place.row / S::kStep * S::kStep : 0;
@@ -93,20 +106,15 @@ __global__ void __launch_bounds__(S::kThreads)
       S::template load<typename S::Walked>(query, p.query, b, h, from, p.queries, p.size, wide);
       S::template load<typename S::Walked>(dout, p.dout, b, h, from, p.queries, p.value_size, wide);
       commit_copies();
-      for (int i = threadIdx.x; i < S::kStep; i += S::kThreads) {
-        const bool there = from + i < p.queries;
-        query_lse[i] = there ? static_cast<const C*>(p.lse)[rows_before + from + i] : C(0);
-        query_delta[i] = there ? delta[rows_before + from + i] : C(0);
-      }
+      for (int i = threadIdx.x; i < S::kStep; i += S::kThreads)
+        query_rows[i] = QueryRow<C>::read(p, delta, rows_before + from + i, from + i < p.queries);
       wait_copies<0>();
       __syncthreads();
       C weights[S::kTiles][4], slopes[S::kTiles][4];  // a row for each key
       multiply_rows<S::kPadded, S::kPitch>(weights, key + warp_row * S::kPitch, query);
       multiply_rows<S::kPadded, S::kPitch>(slopes, value + warp_row * S::kPitch, dout);
-      differentiate<true>(
-          scoring, weights, slopes, place.row + warp_row, from,
-          [&](int e, int tile) { return query_lse[tile * 8 + column_of(e)]; },
-          [&](int e, int tile) { return query_delta[tile * 8 + column_of(e)]; });
+      differentiate<true>(scoring, weights, slopes, place.row + warp_row, from,
+                          [&](int e, int tile) { return query_rows[tile * 8 + column_of(e)]; });
       add_product<S::kPitch>(dvalue, weights, dout + column);
       add_product<S::kPitch>(dkey, slopes, query + column);
     }
@@ -138,12 +146,11 @@ __global__ void __launch_bounds__(S::kThreads)
   const int64_t end = p.causal && last < p.keys ? last : p.keys;
   const Scoring<T> scoring(p, b, h);
 
-  C own_lse[2], own_delta[2];
+  QueryRow<C> own[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int64_t i = place.row + warp_row + row_of(2 * half), at = (b * p.heads + h) * p.queries + i;
-    own_lse[half] = i < p.queries ? static_cast<const C*>(p.lse)[at] : C(0);
-    own_delta[half] = i < p.queries ? delta[at] : C(0);
+    const int64_t i = place.row + warp_row + row_of(2 * half);
+    own[half] = QueryRow<C>::read(p, delta, (b * p.heads + h) * p.queries + i, i < p.queries);
   }
   S::template load<typename S::Own>(query, p.query, b, h, place.row, p.queries, p.size, wide);
   S::template load<typename S::Own>(dout, p.dout, b, h, place.row, p.queries, p.value_size, wide);
@@ -158,9 +165,8 @@ __global__ void __launch_bounds__(S::kThreads)
     C weights[S::kTiles][4], slopes[S::kTiles][4];
     multiply_rows<S::kPadded, S::kPitch>(weights, query + warp_row * S::kPitch, key);
     multiply_rows<S::kPadded, S::kPitch>(slopes, dout + warp_row * S::kPitch, value);
-    differentiate<false>(
-        scoring, weights, slopes, place.row + warp_row, from, [&](int e, int) { return own_lse[e / 2]; },
-        [&](int e, int) { return own_delta[e / 2]; });
+    differentiate<false>(scoring, weights, slopes, place.row + warp_row, from,
+                         [&](int e, int) { return own[e / 2]; });
     add_product<S::kPitch>(dquery, slopes, key + column);
   }
   wait_copies<0>();  // of queries, where there are no keys

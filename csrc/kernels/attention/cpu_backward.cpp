@@ -63,12 +63,11 @@ template <class T>
 void differentiate_row(const AttentionProblem& p, int64_t b, int64_t h, int64_t i, int64_t key, int64_t count,
                        const Compute<T>* dout, Compute<T>* weights, Compute<T>* slopes) {
   using C = Compute<T>;
-  const C lse = static_cast<const C*>(p.lse)[(b * p.heads + h) * p.queries + i];
-  const bool nothing = lse == -std::numeric_limits<C>::infinity();
-  const int64_t shown = nothing ? 0 : seen(p, i, key, count);
+  const int64_t at = (b * p.heads + h) * p.queries + i, shown = seen(p, i, key, count);
+  const C largest = static_cast<const C*>(p.largest)[at], inverse = 1 / static_cast<const C*>(p.total)[at];
   score_row<T>(p, b, h, i, key, shown, weights);
   const C delta = delta_of<T>(p, b, h, i, dout);
-  for (int64_t j = 0; j < shown; ++j) weights[j] = scalar::exp(weights[j] - lse);
+  for (int64_t j = 0; j < shown; ++j) weights[j] = scalar::exp(weights[j] - largest) * inverse;
   for (int64_t j = 0; j < shown; ++j) slopes[j] = weights[j] * (slopes[j] - delta);
   std::fill(weights + shown, weights + count, C(0));
   std::fill(slopes + shown, slopes + count, C(0));

@@ -103,7 +103,7 @@ void mask_row(const AttentionProblem& p, int64_t b, int64_t h, int64_t i, int64_
   const auto apply = [=](auto at) {
     for (int64_t j = 0; j < count; ++j) {
       if constexpr (std::is_same_v<M, uint8_t>)
-        row[j] = at(j) != 0 ? row[j] * scale : -std::numeric_limits<C>::infinity();
+        row[j] = row[j] * scale + (at(j) != 0 ? C(0) : -std::numeric_limits<C>::infinity());
       else
         row[j] = row[j] * scale + widen(at(j));
     }

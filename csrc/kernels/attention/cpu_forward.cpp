@@ -79,15 +79,15 @@ void attend(const AttentionProblem& p, int64_t task, Compute<T>* memory) {
     multiply(rows, p.value_size, count, false, false, {scratch.scores, block.keys}, value, scratch.sums,
              p.value_size, true);
   }
-  C* lse = static_cast<C*>(p.lse) + head * p.queries + first;
-  for (int64_t r = 0; r < rows; ++r)
-    lse[r] = state[r].total == 0
-                 ? -std::numeric_limits<C>::infinity()
-                 : static_cast<C>(static_cast<double>(state[r].largest) + std::log(state[r].total));
-  store_rows<T>(p.out, b, h, first, rows, p.value_size, [&](int64_t r, int64_t c) {
-    const auto total = static_cast<C>(state[r].total);
-    return total == C(0) ? C(0) : scratch.sums[r * p.value_size + c] / total;
-  });
+  C* largest = static_cast<C*>(p.largest) + head * p.queries + first;
+  C* total = static_cast<C*>(p.total) + head * p.queries + first;
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto sum = static_cast<C>(state[r].total);
+    largest[r] = largest_kept(state[r].largest, sum);
+    total[r] = sum == C(0) ? C(1) : sum;
+  }
+  store_rows<T>(p.out, b, h, first, rows, p.value_size,
+                [&](int64_t r, int64_t c) { return scratch.sums[r * p.value_size + c] / total[r]; });
 }
 
 }  // namespace

@@ -8,9 +8,6 @@
 
 namespace aicf::cuda {
 
-__device__ __forceinline__ float log_of(float x) { return ::logf(x); }
-__device__ __forceinline__ double log_of(double x) { return ::log(x); }
-
 // The head and the rows of a block of threads. Of the queries of a causal head the last have most keys, and
 // of its keys the first most queries: they begin first, the `latest` or the first rows of all heads.
 struct BlockPlace {
@@ -107,21 +104,23 @@ __global__ void __launch_bounds__(S::kThreads)
   }
   wait_copies<0>();  // of queries, where there are no keys
 
-  C* lse = static_cast<C*>(p.lse) + (b * p.heads + h) * p.queries;
+  const int64_t rows_before = (b * p.heads + h) * p.queries;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const C total = reduce_row<Add>(rows.total[half]);
+    const C sum = reduce_row<Add>(rows.total[half]), total = sum == C(0) ? C(1) : sum;
     const int64_t i = place.row + warp_row + row_of(2 * half);
     if (i >= p.queries) continue;
-    if (column == 0 && lane() % 4 == 0)
-      lse[i] = total == C(0) ? minus_infinity<C>() : rows.largest[half] + log_of(total);
+    if (column == 0 && lane() % 4 == 0) {
+      static_cast<C*>(p.largest)[rows_before + i] = largest_kept(rows.largest[half], sum);
+      static_cast<C*>(p.total)[rows_before + i] = total;
+    }
     T* out = p.out.of<T>(b, h) + i * p.out.row;
 #pragma unroll
     for (int tile = 0; tile < S::kColumnTiles; ++tile)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int c = column + tile * 8 + column_of(e);
-        if (c < p.value_size) out[c] = narrow<T>(total == C(0) ? C(0) : sums[tile][2 * half + e] / total);
+        if (c < p.value_size) out[c] = narrow<T>(sums[tile][2 * half + e] / total);
       }
   }
 }

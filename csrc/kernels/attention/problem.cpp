@@ -39,13 +39,15 @@ AttentionProblem attention_problem(const OpDesc& op) {
   p.key = heads_of<const void*>(key);
   p.value = heads_of<const void*>(value);
   if (op.has_in("mask")) read_mask(op.in("mask"), query.dtype, &p);
-  if (op.schema->outputs.size() == 2) {  // attention
+  if (op.schema->inputs.size() == 4) {  // attention
     p.out = heads_of<void*>(op.out("out"));
-    p.lse = op.out("lse").data;
+    p.largest = op.out("largest").data;
+    p.total = op.out("total").data;
   } else {
     p.dout = heads_of<const void*>(op.in("dout"));
     p.saved = heads_of<const void*>(op.in("out"));
-    p.lse = op.in("lse").data;
+    p.largest = op.in("largest").data;
+    p.total = op.in("total").data;
     p.dquery = heads_of<void*>(op.out("dquery"));
     p.dkey = heads_of<void*>(op.out("dkey"));
     p.dvalue = heads_of<void*>(op.out("dvalue"));

@@ -29,11 +29,14 @@ struct Heads {
 enum class MaskKind : uint8_t { None, Seen, Added, AddedWide };
 
 // For each query i of each head, and each key j of its group's head:
-//   score[i, j] = scale * sum over d of query[i, d] key[j, d] (+ mask[i, j]), -infinity where the mask or
-//                 `causal` (j > i) hides the key
-//   out[i] = sum over j of softmax(score)[i, j] value[j];  lse[i] = log of the sum of exp(score[i, j])
-// A query that sees nothing has out 0 and lse -infinity, and no gradient flows through it.
-// Gradient, with weight = exp(score - lse) and delta[i] = sum over d of dout[i, d] out[i, d]:
+//   score[i, j] = scale * sum over d of query[i, d] key[j, d] (+ mask[i, j]); a mask that is false adds
+//                 -infinity, and a key that `causal` hides (j > i) is not there
+//   largest[i] = the largest score[i, j];  total[i] = sum over j of exp(score[i, j] - largest[i])
+//   weight[i, j] = exp(score[i, j] - largest[i]) / total[i];  out[i] = sum over j of weight[i, j] value[j]
+// A query that sees nothing has weights of 0: its largest is 0 and its total 1. Where a score is NaN or
+// infinity both are NaN. The two numbers stay apart: next to a largest score of 1e9 the logarithm of the
+// total is less than half a unit in the last place, and would be lost in their sum.
+// Gradient, with delta[i] = sum over d of dout[i, d] out[i, d]:
 //   dvalue[j] = sum over i of weight[i, j] dout[i]
 //   dscore[i, j] = weight[i, j] (sum over d of dout[i, d] value[j, d] - delta[i])
 //   dquery[i] = scale * sum over j of dscore[i, j] key[j];  dkey[j] = scale * sum over i of dscore[i, j]
@@ -49,14 +52,21 @@ struct AttentionProblem {
   Heads<const void*> query, key, value;
   Heads<const void*> mask;  // rows are queries, columns keys; 0 where it repeats
   MaskKind mask_kind;
-  Heads<void*> out;  // of attention
-  void* lse;         // [batch, heads, queries] in the type that is computed in; an operand of the gradient
+  Heads<void*> out;       // of attention
+  void *largest, *total;  // [batch, heads, queries] in the type that is computed in; operands of the gradient
   Heads<const void*> dout, saved;  // of the gradient: that of out, and out
   Heads<void*> dquery, dkey, dvalue;
 
   AICF_HD int64_t group() const { return heads / key_heads; }
   AICF_HD int64_t rows() const { return batch * heads * queries; }
 };
+
+// The number that is kept of a row from its largest score and the sum of exp(score - largest).
+template <class C>
+AICF_HD C largest_kept(C largest, C sum) {
+  if (sum == C(0)) return C(0);
+  return sum == sum ? largest : sum;
+}
 
 AttentionProblem attention_problem(const OpDesc& op);
 

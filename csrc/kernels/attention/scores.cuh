@@ -28,7 +28,7 @@ struct Scoring {
     const int64_t at = first + query * p.mask.row + key * p.mask.column;
     switch (p.mask_kind) {
       case MaskKind::Seen:
-        return static_cast<const unsigned char*>(p.mask.data)[at] != 0 ? score : minus_infinity<C>();
+        return score + (static_cast<const unsigned char*>(p.mask.data)[at] != 0 ? C(0) : minus_infinity<C>());
       case MaskKind::Added:
         return score + widen(static_cast<const T*>(p.mask.data)[at]);
       case MaskKind::AddedWide:
@@ -38,10 +38,10 @@ struct Scoring {
     }
   }
 
-  // exp(score - lse), and 0 throughout a row whose scores are all -infinity.
-  __device__ __forceinline__ C weight(C product, C lse, int64_t query, int64_t key) const {
-    if (hidden(query, key) || lse == minus_infinity<C>()) return C(0);
-    return scalar::exp((*this)(product, query, key) - lse);
+  // From the largest score of the row and the inverse of its total.
+  __device__ __forceinline__ C weight(C product, C largest, C inverse, int64_t query, int64_t key) const {
+    if (hidden(query, key)) return C(0);
+    return scalar::exp((*this)(product, query, key) - largest) * inverse;
   }
 
   const AttentionProblem& p;

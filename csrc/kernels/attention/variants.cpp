@@ -50,7 +50,8 @@ TensorDesc out_of(const OpDesc& op) {
   return out;
 }
 
-TensorDesc lse_of(const OpDesc& op) {
+// What is kept of each row of scores.
+TensorDesc row_of(const OpDesc& op) {
   const TensorDesc& query = op.in("query");
   return expected_tensor(compute_dtype(query.dtype), {query.shape[0], query.shape[1], query.shape[2]});
 }
@@ -58,14 +59,16 @@ TensorDesc lse_of(const OpDesc& op) {
 Status check_attention(const OpDesc& op) {
   AICF_TRY(check_heads(op));
   AICF_TRY(expect_tensor(op, "out", op.out("out"), out_of(op)));
-  return expect_tensor(op, "lse", op.out("lse"), lse_of(op));
+  AICF_TRY(expect_tensor(op, "largest", op.out("largest"), row_of(op)));
+  return expect_tensor(op, "total", op.out("total"), row_of(op));
 }
 
 Status check_attention_grad(const OpDesc& op) {
   AICF_TRY(check_heads(op));
   AICF_TRY(expect_tensor(op, "dout", op.in("dout"), out_of(op)));
   AICF_TRY(expect_tensor(op, "out", op.in("out"), out_of(op)));
-  AICF_TRY(expect_tensor(op, "lse", op.in("lse"), lse_of(op)));
+  AICF_TRY(expect_tensor(op, "largest", op.in("largest"), row_of(op)));
+  AICF_TRY(expect_tensor(op, "total", op.in("total"), row_of(op)));
   AICF_TRY(expect_tensor(op, "dquery", op.out("dquery"), op.in("query")));
   AICF_TRY(expect_tensor(op, "dkey", op.out("dkey"), op.in("key")));
   return expect_tensor(op, "dvalue", op.out("dvalue"), op.in("value"));
@@ -123,28 +126,30 @@ size_t attention_grad_cuda_workspace(const OpDesc& op) {
 
 static const Family family([](KernelRegistry& registry) {
   const std::vector<AttrRow> attrs = {optional(kCausal), required(kScale)};
-  registry.add(OpSchema{
-      44,
-      "Attention",
-      "attention",
-      "softmax of scale * query keyT, with the mask and without the keys behind the query, times value; lse: "
-      "logsumexp of each row of scores",
-      {strided("query"), strided("key"), strided("value"), strided(maybe("mask"))},
-      {strided("out"), {"lse"}},
-      attrs,
-      {},
-      kNumerics,
-      check_attention});
+  registry.add(
+      OpSchema{44,
+               "Attention",
+               "attention",
+               "softmax of scale * query keyT, with the mask and without the keys behind the query, times "
+               "value; of each "
+               "row of scores largest, and total of exp(score - largest): 0 and 1 where it sees nothing",
+               {strided("query"), strided("key"), strided("value"), strided(maybe("mask"))},
+               {strided("out"), {"largest"}, {"total"}},
+               attrs,
+               {},
+               kNumerics,
+               check_attention});
   registry.add(OpSchema{45,
                         "AttentionGrad",
                         "attention_grad",
-                        "gradient of attention from dout and its results out and lse",
+                        "gradient of attention from dout and its results",
                         {strided("dout"),
                          strided("query"),
                          strided("key"),
                          strided("value"),
                          strided("out"),
-                         {"lse"},
+                         {"largest"},
+                         {"total"},
                          strided(maybe("mask"))},
                         {strided("dquery"), strided("dkey"), strided("dvalue")},
                         attrs,

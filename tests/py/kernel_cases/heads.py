@@ -19,6 +19,9 @@ from kernel_cases.places import Place, placed, repeated
 
 Names = tuple[str, ...]
 
+ROWS: Names = ("largest", "total")
+"""What is kept of each row of scores."""
+
 ROUNDED_WEIGHTS = 1.0
 """See `Case.inner_units`."""
 
@@ -61,22 +64,22 @@ class Heads:
     def results(self) -> list[Spec]:
         """Of attention."""
         wide = "f64" if self.make.dtype == "f64" else "f32"
-        return [self.make.out(*self.shape("out")), (wide, self.shape("out")[:3])]
+        return [self.make.out(*self.shape("out")), *[(wide, self.shape("out")[:3])] * 2]
 
     def case(self, label: str, grad: bool) -> Case:
         """The call, or that of the gradient."""
         shapes = f"{self.batch}x{self.heads}x{self.rows}x{self.sizes}{' causal' * self.causal}"
         attrs: dict[str, Any] = {"causal": self.causal, "scale": self.scale}
         operands = {name: self.operand(name) for name in ("query", "key", "value")}
-        results: Names = ("out", "lse")
+        results: Names = ("out", *ROWS)
         outputs = self.results
         masks = {} if self.mask is None else {"mask": self.mask}
         if grad:
-            counts = ((1, 1, 1, int(bool(masks))), (1, 1))
-            out, lse = meaning(
-                "attention", [*operands.values(), *masks.values()], attrs, self.results, counts=counts
-            )
-            operands = {"dout": self.operand("dout"), **operands, "out": out, "lse": lse}
+            counts = ((1, 1, 1, int(bool(masks))), (1, 1, 1))
+            given = [*operands.values(), *masks.values()]
+            attended = meaning("attention", given, attrs, self.results, counts=counts)
+            kept = dict(zip(results, attended, strict=True))
+            operands = {"dout": self.operand("dout"), **operands, **kept}
             results = ("dquery", "dkey", "dvalue")
             outputs = [self.make.out(*self.shape(name)) for name in results]
         operands |= masks

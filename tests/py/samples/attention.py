@@ -54,22 +54,26 @@ def scores_of(query: Any, key: Any, mask: Any, causal: bool) -> Any:
     key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
     scores = SCALE * query @ key.mT
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        scores = scores + (torch.where(mask, 0.0, -torch.inf) if mask.dtype == torch.bool else mask)
     if causal:
         scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
     return scores
 
 
-def attended(query: Any, key: Any, value: Any, mask: Any, causal: bool) -> tuple[Any, Any]:
-    """What torch's safe softmax gives, and the logsumexp."""
+def attended(query: Any, key: Any, value: Any, mask: Any, causal: bool) -> tuple[Any, Any, Any]:
+    """What torch's safe softmax gives, the largest score of each row and the sum of exp(score - largest)."""
     scores = scores_of(query, key, mask, causal)
-    weights = torch.ops.aten._safe_softmax(scores, -1)
     value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
-    return weights @ value, torch.logsumexp(scores, -1)
+    largest = scores.amax(-1)
+    nothing = torch.isneginf(largest)
+    largest = torch.where(nothing, 0.0, largest)
+    total = (scores - largest[..., None]).exp().sum(-1)
+    out = torch.ops.aten._safe_softmax(scores, -1) @ value
+    return out, largest, torch.where(nothing, 1.0, total)
 
 
 def attention() -> list[Sample]:
-    """Each case forward and backward; the gradient's operands are free, as its formula is."""
+    """Each case forward and backward; what the gradient has of the result is that of the same operands."""
     samples: list[Sample] = []
     for name, (operands, causal, fills, smooth) in CASES.items():
 
@@ -82,34 +86,37 @@ def attention() -> list[Sample]:
         def gradient(*given: Any, causal: bool = causal) -> Operation:
             return nn.AttentionGradOp(*given, scale=SCALE, causal=causal)
 
-        def backward(
-            dout: Any,
-            query: Any,
-            key: Any,
-            value: Any,
-            out: Any,
-            lse: Any,
-            mask: Any = None,
-            causal: bool = causal,
-        ) -> Any:
-            spread = value.repeat_interleave(query.shape[1] // value.shape[1], 1).requires_grad_()
-            heads = [each.clone().requires_grad_() for each in (query, key)]
-            scores = scores_of(heads[0], heads[1], mask, causal)
-            weights = torch.where(
-                torch.isneginf(lse)[..., None], 0.0, (scores - lse[..., None]).exp()
-            ).detach()
-            slopes = weights * (dout @ spread.detach().mT - (dout * out).sum(-1, True))
-            dquery, dkey = torch.autograd.grad(scores, heads, slopes)
-            dvalue = weights.mT @ dout
-            return dquery, dkey, dvalue.unflatten(1, (value.shape[1], -1)).sum(2)
+        def follow(arrays: list[Array], causal: bool = causal) -> Mapping[int, Array]:
+            given = [torch.from_numpy(arrays[i].astype(np.float64)) for i in (1, 2, 3)]
+            masks = [
+                torch.from_numpy(each if each.dtype == bool else each.astype(float)) for each in arrays[7:]
+            ]
+            kept = attended(*given, *masks or (None,), causal)
+            return {index: each.numpy() for index, each in enumerate(kept, 4)}
+
+        def backward(dout: Any, *given: Any, causal: bool = causal) -> Any:
+            heads, masks = [each.detach().requires_grad_() for each in given[:3]], given[6:] or (None,)
+            out = attended(*heads, *masks, causal)[0]
+            return torch.autograd.grad(out, heads, dout)
 
         query, _, value = operands[:3]
         out = "x".join([*query.split("x")[:3], *value.split("x")[3:]])
-        lse = "x".join([*query.split("x")[:3], "compute"])
-        backward_fills = {index + 3: fill for index, fill in fills.items()}
-        samples.append(Sample(name, operands, build, forward, fills, smooth, inner_units=ROUNDED_WEIGHTS))
-        types = (out, *operands[:3], out, lse, *operands[3:])
+        row = "x".join([*query.split("x")[:3], "compute"])
+        backward_fills = {index + 4: fill for index, fill in fills.items()}
         samples.append(
-            Sample(name, types, gradient, backward, backward_fills, smooth, inner_units=ROUNDED_WEIGHTS)
+            Sample(name, operands, build, forward, fills, smooth=smooth, inner_units=ROUNDED_WEIGHTS)
+        )
+        types = (out, *operands[:3], out, row, row, *operands[3:])
+        samples.append(
+            Sample(
+                name,
+                types,
+                gradient,
+                backward,
+                backward_fills,
+                follow=follow,
+                smooth=smooth,
+                inner_units=ROUNDED_WEIGHTS,
+            )
         )
     return samples

@@ -96,6 +96,8 @@ class Sample:
     """Units in the last place of f16 and bf16 for what kernels round to them on the way; see `Case`."""
     units: float = 1.0
     """Units in the last place between the op and torch in float64: more where a number of the formula is rounded to float32."""
+    follow: Callable[[list[Array]], Mapping[int, Array]] | None = None
+    """The operands that are not free: what an op has from another one that has seen the same operands."""
 
     def types(self, element: str | None = None) -> list[AnyTensor]:
         """The operand types, with `element` in the place of f32 if given."""
@@ -144,6 +146,8 @@ class Sample:
             name = element_name(type.get_element_type())
             fill = self.fills.get(index, normal if name in FLOATS else classes(2))
             arrays.append(round_to(np.asarray(fill(rng, type.get_shape())), name))
+        for index, array in ({} if self.follow is None else self.follow(arrays)).items():
+            arrays[index] = array.astype(arrays[index].dtype)
         return arrays
 
 

@@ -159,12 +159,12 @@
 
 // Attention: of heads of one projection, with the mask where there is one
 %q, %k, %m = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<1x4x3x5xi1>)
-// CHECK: %attended, %lse = kernel.attention query(%q) key(%k) value(%k) {causal = true, scale = 0.5}
-// GENERIC: %attended, %lse = "kernel.attention"(%q, %k, %k) <{operandSegmentSizes = array<i32: 1, 1, 1, 0>, resultSegmentSizes = array<i32: 1, 1>}>
-%attended, %lse = kernel.attention query(%q) key(%k) value(%k) {causal = true, scale = 0.5} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x8xf32>) -> (tensor<2x4x3x8xf32>, tensor<2x4x3xf32>)
-// CHECK: kernel.attention_grad dout(%attended) query(%q) key(%k) value(%k) out(%attended) lse(%lse) mask(%m)
-// CHECK-NEXT: {scale = 0.5}
-%dq, %dk, %dv = kernel.attention_grad dout(%attended) query(%q) key(%k) value(%k) out(%attended) lse(%lse) mask(%m) {scale = 0.5} : (tensor<2x4x3x8xf32>, tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x8xf32>, tensor<2x4x3x8xf32>, tensor<2x4x3xf32>, tensor<1x4x3x5xi1>) -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x8xf32>)
+// CHECK: %attended, %largest, %total = kernel.attention query(%q) key(%k) value(%k) {causal = true, scale = 0.5}
+// GENERIC: %attended, %largest, %total = "kernel.attention"(%q, %k, %k) <{operandSegmentSizes = array<i32: 1, 1, 1, 0>, resultSegmentSizes = array<i32: 1, 1, 1>}>
+%attended, %largest, %total = kernel.attention query(%q) key(%k) value(%k) {causal = true, scale = 0.5} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x8xf32>) -> (tensor<2x4x3x8xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
+// CHECK: kernel.attention_grad dout(%attended) query(%q) key(%k) value(%k) out(%attended) largest(%largest)
+// CHECK-NEXT: total(%total) mask(%m) {scale = 0.5}
+%dq, %dk, %dv = kernel.attention_grad dout(%attended) query(%q) key(%k) value(%k) out(%attended) largest(%largest) total(%total) mask(%m) {scale = 0.5} : (tensor<2x4x3x8xf32>, tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x8xf32>, tensor<2x4x3x8xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>, tensor<1x4x3x5xi1>) -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x8xf32>)
 
 // Generated kernels: of every element, of rows, of columns, with a body beside them; results are as many as the body gives
 // CHECK: %each = kernel.map x(%x) {body = @halves, shape = array<i64: 4, 8>} : tensor<4x8xf32>

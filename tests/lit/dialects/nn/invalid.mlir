@@ -391,67 +391,67 @@
 
 %q, %k, %v = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x5x8xf32>, tensor<2x2x5x6xf32>)
 // expected-error@below {{expected key of shape [batch, heads, rows, elements], got tensor<2x5x8xf32>}}
-%o, %l = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x5x8xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>)
+%o, %l, %s = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x5x8xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 
 // -----
 
 %q, %k, %v = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x3x5x8xf32>, tensor<2x2x5x6xf32>)
 // expected-error@below {{expected heads of queries that are a multiple of those of keys, got query: tensor<2x4x3x8xf32> and key: tensor<2x3x5x8xf32>}}
-%o, %l = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x3x5x8xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>)
+%o, %l, %s = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x3x5x8xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 
 // -----
 
 %q, %k, %v = "test.op"() : () -> (tensor<2x4x3x0xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>)
 // expected-error@below {{expected queries with elements, got tensor<2x4x3x0xf32>}}
-%o, %l = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x0xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>)
+%o, %l, %s = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x0xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 
 // -----
 
 %q, %k, %v = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x7xf32>, tensor<2x2x5x6xf32>)
 // expected-error@below {{expected key of type tensor<2x2x5x8xf32>, got tensor<2x2x5x7xf32>}}
-%o, %l = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x7xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>)
+%o, %l, %s = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x7xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 
 // -----
 
 %q, %k, %v = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x4x6xf32>)
 // expected-error@below {{expected value of type tensor<2x2x5x6xf32>, got tensor<2x2x4x6xf32>}}
-%o, %l = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x4x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>)
+%o, %l, %s = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x4x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 
 // -----
 
 %q, %k, %v = "test.op"() : () -> (tensor<2x4x3x8xi64>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>)
 // expected-error@below {{expected query of element type f16, bf16, f32 or f64, got tensor<2x4x3x8xi64>}}
-%o, %l = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xi64>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>)
+%o, %l, %s = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xi64>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 
 // -----
 
 %q, %k, %v, %m = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<1x1x3x5xf64>)
 // expected-error@below {{expected mask of element type i1 or f32, got tensor<1x1x3x5xf64>}}
-%o, %l = nn.attention %q, %k, %v, %m {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<1x1x3x5xf64>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>)
+%o, %l, %s = nn.attention %q, %k, %v, %m {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<1x1x3x5xf64>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 
 // -----
 
 %q, %k, %v, %m = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x2x3x5xf32>)
 // expected-error@below {{expected mask of shape [2, 4, 3, 5], or 1 in place of a number, got tensor<2x2x3x5xf32>}}
-%o, %l = nn.attention %q, %k, %v, %m {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x2x3x5xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>)
+%o, %l, %s = nn.attention %q, %k, %v, %m {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x2x3x5xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 
 // -----
 
 %q, %k, %v, %m = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<3x5xf32>)
 // expected-error@below {{expected mask of shape [2, 4, 3, 5], or 1 in place of a number, got tensor<3x5xf32>}}
-%o, %l = nn.attention %q, %k, %v, %m {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<3x5xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>)
+%o, %l, %s = nn.attention %q, %k, %v, %m {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<3x5xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 
 // -----
 
 %q, %k, %v = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>)
 // expected-error@below {{expected result type tensor<2x4x3xf32> of result 1, got tensor<2x4x5xf32>}}
-%o, %l = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x5xf32>)
+%o, %l, %s = nn.attention %q, %k, %v {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x5xf32>, tensor<2x4x5xf32>)
 
 // -----
 
-%q, %k, %v, %o, %l = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x4x3x6xf32>, tensor<2x4x3xf32>)
+%q, %k, %v, %o, %l, %s = "test.op"() : () -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 // expected-error@below {{expected dout of type tensor<2x4x3x6xf32>, got tensor<2x4x3x8xf32>}}
-%dq, %dk, %dv = nn.attention_grad %q, %q, %k, %v, %o, %l {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x4x3x6xf32>, tensor<2x4x3xf32>) -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>)
+%dq, %dk, %dv = nn.attention_grad %q, %q, %k, %v, %o, %l, %s {scale = 1.0} : (tensor<2x4x3x8xf32>, tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>) -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>)
 
 // -----
 

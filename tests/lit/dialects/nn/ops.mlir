@@ -122,13 +122,14 @@
 
 // Attention: keys and values with a head for two of the queries; a mask that repeats
 %q, %k, %v, %seen = "test.op"() : () -> (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<1x1x3x5xi1>)
-// CHECK: %attended, %lse = nn.attention %q, %k, %v {scale = 0.25}
-// CHECK-NEXT: : (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>) -> (tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>)
-%attended, %lse = nn.attention %q, %k, %v {scale = 0.25} : (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>) -> (tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>)
+// CHECK: %attended, %most, %mass = nn.attention %q, %k, %v {scale = 0.25}
+// CHECK-NEXT: : (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>) -> (tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>,
+// CHECK-NEXT: tensor<2x4x3xf32>)
+%attended, %most, %mass = nn.attention %q, %k, %v {scale = 0.25} : (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>) -> (tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
 // CHECK: nn.attention %q, %k, %v, %seen {causal = true, scale = 0.25}
-%masked, %mlse = nn.attention %q, %k, %v, %seen {causal = true, scale = 0.25} : (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<1x1x3x5xi1>) -> (tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>)
-// CHECK: %dq, %dk, %dv = nn.attention_grad %attended, %q, %k, %v, %attended, %lse {scale = 0.25}
-%dq, %dk, %dv = nn.attention_grad %attended, %q, %k, %v, %attended, %lse {scale = 0.25} : (tensor<2x4x3x6xbf16>, tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>) -> (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>)
+%masked, %mlargest, %mtotal = nn.attention %q, %k, %v, %seen {causal = true, scale = 0.25} : (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<1x1x3x5xi1>) -> (tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
+// CHECK: %dq, %dk, %dv = nn.attention_grad %attended, %q, %k, %v, %attended, %most, %mass {scale = 0.25}
+%dq, %dk, %dv = nn.attention_grad %attended, %q, %k, %v, %attended, %most, %mass {scale = 0.25} : (tensor<2x4x3x6xbf16>, tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>, tensor<2x4x3x6xbf16>, tensor<2x4x3xf32>, tensor<2x4x3xf32>) -> (tensor<2x4x3x8xbf16>, tensor<2x2x5x8xbf16>, tensor<2x2x5x6xbf16>)
 
 // Checks
 %status = "test.op"() : () -> tensor<3xi64>

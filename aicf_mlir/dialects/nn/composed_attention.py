@@ -1,0 +1,140 @@
+"""Attention by products, masks and a softmax: for a device that rather keeps the scores, and for the gradient of a mask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, SSAValue
+
+from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
+from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.linear_algebra import MatmulOp
+from aicf_mlir.dialects.nn.pointwise import AddOp, EqOp, MulOp, PointwiseOp, WhereOp
+from aicf_mlir.dialects.nn.rearranging import BandOp
+from aicf_mlir.dialects.nn.reductions import REDUCTIONS
+from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp, as_element, wide_element
+from aicf_mlir.dialects.nn.softmax import SoftmaxGradOp, SoftmaxOp
+from aicf_mlir.ir.expect import is_float
+from aicf_mlir.ir.tensor_op import element_type, shape_of
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What attention is of; see `nn.attention`."""
+
+    query: SSAValue
+    key: SSAValue
+    value: SSAValue
+    mask: SSAValue | None
+    causal: bool
+    scale: float
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Attention of some operands by products and a softmax, which has all scores at once."""
+
+    builder: Builder
+    """Where it is now: what is made before is not made again."""
+    of: Operands
+    _widened: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+
+    @property
+    def grouped(self) -> tuple[int, ...]:
+        """[B, Hkv, H / Hkv * Tq]: the queries of the heads that share one of keys are rows of one product."""
+        batch, heads, rows, _ = shape_of(self.of.query)
+        groups = shape_of(self.of.key)[1]
+        return (batch, groups, heads // groups * rows)
+
+    @cached_property
+    def query(self) -> SSAValue:
+        """Times the scale, so that scores are not multiplied again."""
+        scaled = self.pointwise(MulOp, self.widened(self.of.query), self.constant(self.of.scale))
+        return self.rows(scaled)
+
+    @cached_property
+    def weights(self) -> SSAValue:
+        """[B, H, Tq, Tk]: the softmax of the scores; 0 throughout a row that sees nothing."""
+        of, scores = self.of, self.heads(self.product(self.query, self.widened(self.of.key), trans_b=True))
+        if of.causal:
+            scores = self.inserted(BandOp(scores, None, 0, -math.inf))
+        if of.mask is None:
+            return self.inserted(SoftmaxOp(scores))
+        hidden = self.constant(-math.inf)
+        mask = of.mask if is_float(of.mask) else self.pointwise(WhereOp, of.mask, self.constant(0.0), hidden)
+        scores = self.pointwise(AddOp, scores, self.widened(mask))
+        nothing = self.pointwise(EqOp, self.inserted(REDUCTIONS["amax"](scores, [3], True)), hidden)
+        weights = self.inserted(SoftmaxOp(self.pointwise(WhereOp, nothing, self.constant(0.0), scores)))
+        return self.pointwise(WhereOp, nothing, self.constant(0.0), weights)
+
+    def out(self) -> SSAValue:
+        """The result."""
+        out = self.product(self.rows(self.weights), self.widened(self.of.value))
+        return as_element(self.builder, self.heads(out), element_type(self.of.query))
+
+    def gradients(self, dout: SSAValue) -> list[SSAValue]:
+        """Of query, key and value."""
+        dout = self.rows(self.widened(dout))
+        scale = self.constant(self.of.scale)
+        dvalue = self.product(self.rows(self.weights), dout, trans_a=True)
+        dscores = self.rows(self.dscores(dout))
+        dquery = self.pointwise(MulOp, self.heads(self.product(dscores, self.widened(self.of.key))), scale)
+        dkey = self.product(dscores, self.query, trans_a=True)
+        element = element_type(self.of.query)
+        return [as_element(self.builder, each, element) for each in (dquery, dkey, dvalue)]
+
+    def mask_gradient(self, dout: SSAValue) -> SSAValue:
+        """That of the scores, summed to what the mask has."""
+        assert self.of.mask is not None, "asked for where there is one"
+        dscores = self.dscores(self.rows(self.widened(dout)))
+        summed = sum_to_shape(self.builder, dscores, shape_of(self.of.mask))
+        return as_element(self.builder, summed, element_type(self.of.mask))
+
+    def dscores(self, dout: SSAValue) -> SSAValue:
+        """From the widened rows of the cotangent, through the softmax."""
+        dweights = self.heads(self.product(dout, self.widened(self.of.value), trans_b=True))
+        return self.inserted(SoftmaxGradOp(dweights, self.weights))
+
+    @property
+    def wide(self) -> Attribute:
+        """What scores are computed in."""
+        return wide_element(self.of.query)
+
+    def widened(self, value: SSAValue) -> SSAValue:
+        """In the type of the scores."""
+        if value not in self._widened:
+            self._widened[value] = as_element(self.builder, value, self.wide)
+        return self._widened[value]
+
+    def rows(self, value: SSAValue) -> SSAValue:
+        """[B, H, Tq, N] as rows of the groups."""
+        return self.reshaped(value, (*self.grouped, shape_of(value)[-1]))
+
+    def heads(self, value: SSAValue) -> SSAValue:
+        """The reverse."""
+        return self.reshaped(value, (*shape_of(self.of.query)[:3], shape_of(value)[-1]))
+
+    def reshaped(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """As it is where that changes nothing."""
+        return value if shape_of(value) == tuple(shape) else self.inserted(ReshapeOp(value, shape))
+
+    def product(self, a: SSAValue, b: SSAValue, trans_a: bool = False, trans_b: bool = False) -> SSAValue:
+        """Of matrices."""
+        return self.inserted(MatmulOp(a, b, trans_a, trans_b))
+
+    def pointwise(self, op_type: type[PointwiseOp], *operands: SSAValue) -> SSAValue:
+        """Element by element."""
+        return self.inserted(op_type(*operands))
+
+    def constant(self, value: float) -> SSAValue:
+        """Of the type of the scores."""
+        return self.inserted(ConstantOp(value, TensorType(self.wide, [])))
+
+    def inserted(self, op: ValueOp) -> SSAValue:
+        """The result of a new op."""
+        return self.builder.insert(op).result

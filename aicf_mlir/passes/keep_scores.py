@@ -1,0 +1,86 @@
+"""Attention on a CPU: where computing its scores again costs more than keeping them, products and a softmax keep them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from xdsl.builder import Builder
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.composed_attention import Composed
+from aicf_mlir.ir.properties import is_true
+
+SHORTEST = 128
+"""Causal keys from which on the CPU gains by what it skips."""
+MOST_SCORES = 1 << 22
+"""Scores that the CPU keeps for the gradient."""
+
+
+@dataclass(frozen=True)
+class KeepScoresPass(ModulePass):
+    """Compose nn.attention and its gradient, which then share the weights, where the target rather keeps the scores."""
+
+    name = "keep-scores"
+
+    target: str = "cpu"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for inner in list(op.walk()):
+            if not isinstance(inner, nn.AttentionOp) or not keeps_scores(inner, self.target):
+                continue
+            gradients = [use.operation for kept in (inner.largest, inner.total) for use in kept.uses]
+            if all(is_gradient(each, inner) for each in gradients):
+                compose(
+                    inner, [each for each in dict.fromkeys(gradients) if isinstance(each, nn.AttentionGradOp)]
+                )
+
+
+def keeps_scores(op: nn.AttentionOp, target: str) -> bool:
+    """Whether a CPU gains: of few causal keys, or of all, unless there are very many scores."""
+    if target != "cpu":
+        return False
+    *rows, keys = op.scores_shape
+    skips = is_true(op.causal) and keys >= SHORTEST
+    return not skips and math.prod(rows) * keys <= MOST_SCORES
+
+
+def is_gradient(op: Operation, attention: nn.AttentionOp) -> bool:
+    """Whether it is the gradient of `attention`: then nobody else asks for what is kept of the rows."""
+    return (
+        isinstance(op, nn.AttentionGradOp)
+        and (op.out, op.largest, op.total) == tuple(attention.results)
+        and op.attended == attention.attended
+    )
+
+
+def compose(attention: nn.AttentionOp, gradients: list[nn.AttentionGradOp]) -> None:
+    """Write all of them by products and a softmax."""
+    builder = Builder(InsertPoint.before(attention))
+    composed = Composed(builder, attention.attended)
+    with located(builder, attention):
+        out = composed.out()
+    for gradient in gradients:
+        builder.insertion_point = InsertPoint.before(gradient)
+        with located(builder, gradient):
+            values = composed.gradients(gradient.dout)
+        Rewriter.replace_op(gradient, [], values)
+    Rewriter.replace_op(attention, [], [out, None, None])
+
+
+@contextmanager
+def located(builder: Builder, op: Operation) -> Generator[None]:
+    """New ops are where `op` is in the user's code."""
+    made: list[Operation] = []
+    builder.operation_insertion_handler.append(made.append)
+    yield
+    builder.operation_insertion_handler.remove(made.append)
+    for new in made:
+        new.location = op.location

@@ -1,0 +1,50 @@
+// RUN: aicf-opt %s --keep-scores --split-input-file | filecheck %s
+// RUN: aicf-opt %s --keep-scores=target=sm_90 --split-input-file | filecheck %s --check-prefix=GPU
+// RUN: aicf-opt %s --keep-scores --decompose --lower --split-input-file | filecheck %s --check-prefix=LOWER
+
+// A CPU keeps the scores of few keys: the gradient reads the weights of the forward pass, and computes none.
+// CHECK-LABEL: func.func @train
+// CHECK:         %[[SCALED:.*]] = nn.mul %q
+// CHECK:         nn.matmul %{{.*}}, %k {trans_b = true}
+// CHECK:         %[[WEIGHTS:.*]] = nn.softmax
+// CHECK:         nn.matmul %{{.*}}, %v
+// CHECK-NOT:     nn.softmax %
+// CHECK:         nn.softmax_grad %{{.*}}, %[[WEIGHTS]]
+// CHECK-NOT:     nn.attention
+// GPU-LABEL: func.func @train
+// GPU:         nn.attention %q
+// GPU:         nn.attention_grad %d
+// LOWER-LABEL: func.func @train
+// LOWER-NOT:     attention
+// LOWER:         func.return
+func.func @train(%q: tensor<2x4x3x8xf32>, %k: tensor<2x2x5x8xf32>, %v: tensor<2x2x5x6xf32>, %d: tensor<2x4x3x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3x8xf32>) {
+  %y, %m, %s = nn.attention %q, %k, %v {scale = 0.5} : (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>) -> (tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>)
+  %dq, %dk, %dv = nn.attention_grad %d, %q, %k, %v, %y, %m, %s {scale = 0.5} : (tensor<2x4x3x6xf32>, tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>, tensor<2x4x3x6xf32>, tensor<2x4x3xf32>, tensor<2x4x3xf32>) -> (tensor<2x4x3x8xf32>, tensor<2x2x5x8xf32>, tensor<2x2x5x6xf32>)
+  func.return %y, %dq : tensor<2x4x3x6xf32>, tensor<2x4x3x8xf32>
+}
+
+// -----
+
+// Of many causal keys it skips half, and keeps none.
+// CHECK-LABEL: func.func @skips
+// CHECK-NEXT:    nn.attention %x
+// GPU-LABEL: func.func @skips
+// LOWER-LABEL: func.func @skips
+// LOWER:         kernel.attention
+func.func @skips(%x: tensor<1x1x128x8xf32>) -> tensor<1x1x128x8xf32> {
+  %y, %m, %s = nn.attention %x, %x, %x {causal = true, scale = 0.5} : (tensor<1x1x128x8xf32>, tensor<1x1x128x8xf32>, tensor<1x1x128x8xf32>) -> (tensor<1x1x128x8xf32>, tensor<1x1x128xf32>, tensor<1x1x128xf32>)
+  func.return %y : tensor<1x1x128x8xf32>
+}
+
+// -----
+
+// Somebody asks for what is kept of the rows: the op stays.
+// CHECK-LABEL: func.func @asked
+// CHECK-NEXT:    nn.attention %x
+// GPU-LABEL: func.func @asked
+// LOWER-LABEL: func.func @asked
+// LOWER:         kernel.attention
+func.func @asked(%x: tensor<1x1x4x8xf32>) -> tensor<1x1x4xf32> {
+  %y, %m, %s = nn.attention %x, %x, %x {scale = 0.5} : (tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>) -> (tensor<1x1x4x8xf32>, tensor<1x1x4xf32>, tensor<1x1x4xf32>)
+  func.return %s : tensor<1x1x4xf32>
+}

@@ -22,7 +22,7 @@ BATCH, HEADS, LENGTH, SIZE = 2, 4, 6, 8
 
 @pytest.fixture(autouse=True, params=["made of others", "made of others later", "one op"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test by products and a softmax, by those that a CPU writes for nn.attention, and by nn.attention wherever it serves."""
+    """Each test by products and a softmax, by those that a CPU writes for nn.attention, and by nn.attention where it serves."""
     if request.param == "made of others":
         monkeypatch.setattr(aten_attention, "serves", lambda call: False)
     whole = request.param == "one op"

@@ -13,10 +13,10 @@ from kernel_cases.case import FLOATS, Array, Case, Generator, Maker, Spec
 from kernel_cases.checks import check_finite, check_index
 from kernel_cases.elementwise import ACTIVATIONS, backward, bias_add, binary, unary
 from kernel_cases.from_samples import of_samples
-from kernel_cases.heads import attention, attention_grad
 from kernel_cases.movement import copy
 from kernel_cases.products import TRANSPOSES, gemm, gemm_epilogue
 from kernel_cases.scatter import scatter_add
+from kernel_cases.shifted_heads import attention, attention_grad
 from kernel_cases.sums import cross_entropy, cross_entropy_grad, mse_grad, mse_loss, reduce_sum
 from kernel_cases.updates import adam_step, advance, sgd_step
 

@@ -43,11 +43,13 @@ class Heads:
     """By operand and result, where they are not dense."""
     fixed: dict[str, Array] = field(default_factory=dict[str, Array])
     """Operands that are no random numbers."""
+    factor: float | None = None
+    """Of the scores; None: as usual."""
 
     @property
     def scale(self) -> float:
-        """As usual."""
-        return self.sizes[0] ** -0.5
+        """What products are multiplied by."""
+        return self.sizes[0] ** -0.5 if self.factor is None else self.factor
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Of an operand or a result."""

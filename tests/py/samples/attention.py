@@ -91,12 +91,15 @@ def attention() -> list[Sample]:
             masks = [
                 torch.from_numpy(each if each.dtype == bool else each.astype(float)) for each in arrays[7:]
             ]
-            kept = attended(*given, *masks or (None,), causal)
+            kept = attended(given[0], given[1], given[2], masks[0] if masks else None, causal)
             return {index: each.numpy() for index, each in enumerate(kept, 4)}
 
         def backward(dout: Any, *given: Any, causal: bool = causal) -> Any:
-            heads, masks = [each.detach().requires_grad_() for each in given[:3]], given[6:] or (None,)
-            out = attended(*heads, *masks, causal)[0]
+            heads, mask = (
+                [each.detach().requires_grad_() for each in given[:3]],
+                given[6] if given[6:] else None,
+            )
+            out = attended(heads[0], heads[1], heads[2], mask, causal)[0]
             return torch.autograd.grad(out, heads, dout)
 
         query, _, value = operands[:3]

@@ -10,7 +10,6 @@ from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
-from aicf_mlir.dialects.nn.reductions import REDUCTIONS
 from aicf_mlir.frontend.aten_random import drop
 from aicf_mlir.frontend.call import Call
 from aicf_mlir.frontend.types import ELEMENT_TYPES
@@ -127,7 +126,7 @@ def softmax(call: Call, scores: SSAValue, dtype: torch.dtype) -> SSAValue:
         shown, hidden = call.emit.constant(0.0, dtype), call.emit.constant(-math.inf, dtype)
         mask = call.emit.insert(CLASSES["where"](call.emit.cast(mask, torch.bool), shown, hidden))
     scores = call.emit.insert(CLASSES["add"](scores, call.emit.cast(mask, dtype)))
-    return safe_softmax(call, call.emit.broadcast(scores, shape), dtype)
+    return call.emit.insert(nn.SafeSoftmaxOp(call.emit.broadcast(scores, shape)))
 
 
 def safe_softmax_row(call: Call) -> SSAValue:
@@ -135,15 +134,5 @@ def safe_softmax_row(call: Call) -> SSAValue:
     perm = list(range(len(call.shape)))
     if perm:
         perm[call["dim"]], perm[-1] = perm[-1], perm[call["dim"]]
-    dtype = call.dtype
-    x = call.emit.transpose(call.of(call["self"], dtype), perm)
-    return call.emit.transpose(safe_softmax(call, x, dtype), perm)
-
-
-def safe_softmax(call: Call, scores: SSAValue, dtype: torch.dtype) -> SSAValue:
-    """Over the last dimension; 0 where all scores of a row are minus infinity, and so is their gradient."""
-    least, zero = call.emit.constant(-math.inf, dtype), call.emit.constant(0.0, dtype)
-    largest = call.emit.insert(REDUCTIONS["amax"](scores, list(range(len(shape_of(scores))))[-1:], True))
-    nothing = call.emit.insert(CLASSES["eq"](largest, least))
-    weights = call.emit.insert(nn.SoftmaxOp(call.emit.insert(CLASSES["where"](nothing, zero, scores))))
-    return call.emit.insert(CLASSES["where"](nothing, zero, weights))
+    x = call.emit.transpose(call.of(call["self"], call.dtype), perm)
+    return call.emit.transpose(call.emit.insert(nn.SafeSoftmaxOp(x)), perm)

@@ -157,3 +157,58 @@ def test_layers_of_torch(name: str, dtype: torch.dtype) -> None:
     model = LAYERS[name](dtype).to(dtype)
     batch = {"x": torch.randn(BATCH, LENGTH, SIZE).to(dtype)}
     assert_gradients(model, batch, torch.float64, 1e-5 if dtype == torch.float32 else 6e-2)
+
+
+def hidden_last(kind: str) -> Callable[..., Any]:
+    """Attention in which nobody sees the last key; where it is causal, only the last query does."""
+    shown = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+    shown[:, -1], shown[2] = False, False
+
+    def attend(query: Any, key: Any, value: Any, batch: Any) -> Any:
+        if kind == "causal":
+            return sdpa(query, key, value, is_causal=True)
+        added = torch.zeros(LENGTH, LENGTH).masked_fill(~shown, -math.inf)
+        return sdpa(query, key, value, attn_mask=shown if kind == "booleans" else added)
+
+    return attend
+
+
+NOT_FINITE = [
+    *((kind, which) for kind in ("booleans", "added") for which in ("query", "key", "value")),
+    ("causal", "value"),
+]
+"""What hides, and where a number is not finite: about a key that is_causal hides torch's own kernels disagree."""
+
+
+class Parts(nn.Module):
+    """Attention of three parameters."""
+
+    def __init__(self, attend: Callable[..., Any], which: str, number: float):
+        super().__init__()
+        draw = torch.Generator().manual_seed(2)
+        for name in ("query", "key", "value"):
+            heads = torch.randn(1, 2, LENGTH, 3, generator=draw)
+            if name == which:
+                heads[0, 0, -1, 1] = number
+            self.register_parameter(name, nn.Parameter(heads))
+        self.attend = attend
+
+    def forward(self, batch: Any) -> Any:
+        return self.attend(self.query, self.key, self.value, batch)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+@pytest.mark.parametrize(("kind", "which"), NOT_FINITE)
+@pytest.mark.sample(4)
+def test_what_is_not_finite_where_nobody_looks(kind: str, which: str, number: float, form: str) -> None:
+    """A weight of 0 times it, as torch has it, in the loss and in each gradient."""
+    model = Parts(hidden_last(kind), which, number)
+    batch = {"x": torch.zeros(1)}
+    wanted = gradients(model, batch, torch.float32)
+    before = {name: each.detach().clone() for name, each in model.named_parameters()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    compile_train_step(model, optimizer, loss_fn=loss, example=batch, device="cpu").train_step(batch)
+    for name, each in model.named_parameters():
+        got = (before[name] - each.detach()).double()
+        lost = before[name].isfinite()  # infinity minus anything is infinity
+        torch.testing.assert_close(got[lost], wanted[name][lost], rtol=1e-4, atol=1e-5, equal_nan=True)

@@ -24,6 +24,7 @@ from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.rows import ROWS
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.tensor_op import shape_of
 
 COTANGENTS = (1.0, 0.0, math.nan, math.inf)
@@ -64,14 +65,13 @@ def test_pointwise(name: str, number: int) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-OTHERS = [
-    sample
-    for sample in CHECKED
-    if sample.op_type() not in CLASSES.values()
-    # Not held to this yet. What attention hides is left out here, where torch multiplies it by 0, so that a NaN among values
-    # does not reach a query that sees nothing; and the logsumexp of infinite scores is NaN here, infinity in torch.
-    and sample.op_type() is not nn.AttentionOp
-]
+def is_causal(sample: Sample) -> bool:
+    """Of attention: about what that hides torch's own kernels disagree; test_huge_scores_in_models.py has it."""
+    op = sample.build(*sample.block().args)
+    return isinstance(op, nn.AttentionOp) and is_true(op.causal)
+
+
+OTHERS = [sample for sample in CHECKED if sample.op_type() not in CLASSES.values() and not is_causal(sample)]
 
 PLACES = tuple(
     (share, of_cotangent, number)

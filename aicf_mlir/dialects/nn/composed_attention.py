@@ -14,11 +14,10 @@ from xdsl.ir import Attribute, SSAValue
 from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.linear_algebra import MatmulOp
-from aicf_mlir.dialects.nn.pointwise import AddOp, EqOp, MulOp, PointwiseOp, WhereOp
+from aicf_mlir.dialects.nn.pointwise import AddOp, MulOp, PointwiseOp, WhereOp
 from aicf_mlir.dialects.nn.rearranging import BandOp
-from aicf_mlir.dialects.nn.reductions import REDUCTIONS
 from aicf_mlir.dialects.nn.shape import ConstantOp, ReshapeOp, as_element, wide_element
-from aicf_mlir.dialects.nn.softmax import SoftmaxGradOp, SoftmaxOp
+from aicf_mlir.dialects.nn.softmax import SafeSoftmaxOp, SoftmaxGradOp, SoftmaxOp
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 
@@ -65,12 +64,11 @@ class Composed:
             scores = self.inserted(BandOp(scores, None, 0, -math.inf))
         if of.mask is None:
             return self.inserted(SoftmaxOp(scores))
-        hidden = self.constant(-math.inf)
-        mask = of.mask if is_float(of.mask) else self.pointwise(WhereOp, of.mask, self.constant(0.0), hidden)
+        mask = of.mask
+        if not is_float(mask):
+            mask = self.pointwise(WhereOp, mask, self.constant(0.0), self.constant(-math.inf))
         scores = self.pointwise(AddOp, scores, self.widened(mask))
-        nothing = self.pointwise(EqOp, self.inserted(REDUCTIONS["amax"](scores, [3], True)), hidden)
-        weights = self.inserted(SoftmaxOp(self.pointwise(WhereOp, nothing, self.constant(0.0), scores)))
-        return self.pointwise(WhereOp, nothing, self.constant(0.0), weights)
+        return self.inserted(SafeSoftmaxOp(scores))
 
     def out(self) -> SSAValue:
         """The result."""

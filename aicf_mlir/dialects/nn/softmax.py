@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Sequence
 
 from xdsl.builder import Builder
@@ -14,12 +15,12 @@ from aicf_mlir.dialects.nn.common import UnaryOp, ValueOp
 from aicf_mlir.dialects.nn.rows.row import Formula
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.expect import Value, expect_float, expect_type
-from aicf_mlir.ir.formula import Scalar, exp, log, row_max, row_sum, trace
+from aicf_mlir.ir.formula import Scalar, exp, log, row_max, row_sum, select, trace
 from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import NotDifferentiable
 from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
 
-__all__ = ["LogSoftmaxGradOp", "LogSoftmaxOp", "SoftmaxGradOp", "SoftmaxOp"]
+__all__ = ["LogSoftmaxGradOp", "LogSoftmaxOp", "SafeSoftmaxOp", "SoftmaxGradOp", "SoftmaxOp"]
 
 
 class LastDimension(GeneratedInterface, abc.ABC):
@@ -100,6 +101,30 @@ def softmax(x: Scalar) -> Scalar:
     """Without overflow: the largest exponent is 0."""
     weight = exp(x - row_max(x))
     return weight / row_sum(weight)
+
+
+@irdl_op_definition
+class SafeSoftmaxOp(UnaryOp, LastDimension):
+    """The softmax of a row of attention's scores: 0 throughout one that is -infinity throughout.
+
+    The gradient is that of a softmax, so a NaN among the cotangents of such a row is a NaN, as in torch.
+    """
+
+    name = "nn.safe_softmax"
+
+    def formula(self) -> Formula:
+        return safe_softmax
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        return [builder.insert(SoftmaxGradOp(cotangents[0], self.result)).result]
+
+
+def safe_softmax(x: Scalar) -> Scalar:
+    """As `softmax`, but for the largest and the total of a row that sees nothing."""
+    largest = row_max(x)
+    weight = exp(x - select(largest <= -math.inf, 0.0, largest))
+    total = row_sum(weight)
+    return weight / select(total <= 0.0, 1.0, total)
 
 
 @irdl_op_definition

@@ -54,7 +54,7 @@ __device__ __forceinline__ void differentiate(const Scoring<T>& scoring, Compute
       const QueryRow<C> of = row_at(e, tile);
       const C weight = scoring.weight(weights[tile][e], of.largest, of.inverse, i, j);
       weights[tile][e] = weight;
-      slopes[tile][e] = scoring.hidden(i, j) ? C(0) : weight * (slopes[tile][e] - of.delta);
+      slopes[tile][e] = weight * (slopes[tile][e] - of.delta);  // where it is hidden too: 0 times NaN
     }
 }
 

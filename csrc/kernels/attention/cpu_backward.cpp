@@ -68,9 +68,8 @@ void differentiate_row(const AttentionProblem& p, int64_t b, int64_t h, int64_t 
   score_row<T>(p, b, h, i, key, shown, weights);
   const C delta = delta_of<T>(p, b, h, i, dout);
   for (int64_t j = 0; j < shown; ++j) weights[j] = scalar::exp(weights[j] - largest) * inverse;
-  for (int64_t j = 0; j < shown; ++j) slopes[j] = weights[j] * (slopes[j] - delta);
   std::fill(weights + shown, weights + count, C(0));
-  std::fill(slopes + shown, slopes + count, C(0));
+  for (int64_t j = 0; j < count; ++j) slopes[j] = weights[j] * (slopes[j] - delta);  // 0 times NaN is NaN
 }
 
 template <class C>

@@ -67,9 +67,9 @@ def attended(query: Any, key: Any, value: Any, mask: Any, causal: bool) -> tuple
     largest = scores.amax(-1)
     nothing = torch.isneginf(largest)
     largest = torch.where(nothing, 0.0, largest)
-    total = (scores - largest[..., None]).exp().sum(-1)
+    total = torch.where(nothing, 1.0, (scores - largest[..., None]).exp().sum(-1))
     out = torch.ops.aten._safe_softmax(scores, -1) @ value
-    return out, largest, torch.where(nothing, 1.0, total)
+    return out, torch.where(total.isnan(), torch.nan, largest), total
 
 
 def attention() -> list[Sample]:

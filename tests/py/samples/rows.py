@@ -190,6 +190,13 @@ def with_index() -> list[Sample]:
     return [*samples, Sample("of four", ("3x1xf32", "3x1xi64"), at, scattered, {1: classes(4)})]
 
 
+def hidden_rows(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Minus infinity throughout each second row, and here and there."""
+    values = np.where(rng.integers(0, 2, shape) == 1, rng.standard_normal(shape), -np.inf)
+    values[::2] = -np.inf
+    return values
+
+
 def rows() -> list[Sample]:
     """The logarithm of softmax, and normalisation with and without weight and bias."""
     log_softmax: Callable[..., Any] = lambda x: torch.log_softmax(x, -1)  # noqa: E731
@@ -198,6 +205,10 @@ def rows() -> list[Sample]:
         for shape in ("7", "2x3x4", "")
     ]
     samples.append(Sample("special", ("13x3xf32",), nn.LogSoftmaxOp, log_softmax, {0: special}, False))
+    safe: Callable[..., Any] = lambda x: torch.ops.aten._safe_softmax(x, -1)  # noqa: E731
+    samples += [Sample(shape, (f"{shape}xf32",), nn.SafeSoftmaxOp, safe) for shape in ("7", "2x3x4", "5x300")]
+    for name, fill in (("special", special), ("hidden", hidden_rows)):
+        samples.append(Sample(name, ("13x3xf32",), nn.SafeSoftmaxOp, safe, {0: fill}, False))
     backward = Sample(
         "3x5",
         ("3x5xf32", "3x5xf32"),

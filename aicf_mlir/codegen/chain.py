@@ -11,14 +11,13 @@ it is where the body says so. A column sum is of the values so rounded, over all
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.codegen.kernel import GENERATOR, Kernel
+from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import COMPUTE, Body, is_table
@@ -195,27 +194,6 @@ class ChainKernel(Kernel):
         """The numbers of values that products over rows take."""
         sides = (side for outer in self.outers for side in (outer.left, outer.right))
         return frozenset(side for side in sides if side is not None)
-
-    @cached_property
-    def id(self) -> str:
-        aligned = self.target != "cpu"  # the same code takes every address there
-        tensors = [
-            (t.element, t.shape, t.strides, t.alignment if aligned else 1)
-            for t in (*self.operands, *self.results)
-        ]
-        links = [
-            (
-                link.body.digest,
-                link.b_number,
-                link.trans_b,
-                link.takes,
-                [(y.wide is not None, y.column_sum is not None, y.chained, y.element) for y in link.yields],
-            )
-            for link in self.links
-        ]
-        behind = (self.a_rounded is not None, [(outer.left, outer.right) for outer in self.outers])
-        text = repr((GENERATOR, self.kind, self.target, links, tensors, behind))
-        return f"gen_{self.kind}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     @property
     def is_map(self) -> bool:

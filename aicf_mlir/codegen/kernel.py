@@ -18,7 +18,6 @@ column sum has that of the reduced ones.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,12 +25,13 @@ from math import prod
 
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.codegen.identity import kernel_id
 from aicf_mlir.codegen.product import Product
 from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, REDUCTIONS, Body, is_table, table_type
 
-GENERATOR = 12
-"""Counts up whenever the code of a kernel may change: ids and the cache depend on it."""
+GENERATOR = 13
+"""Counts up whenever the code of a kernel may change: ids and the cache depend on it, and tests/py/generated_texts.txt."""
 
 MAPS = ("map", "gemm_map")
 KINDS = (*MAPS, "rowwise", "colwise")
@@ -60,14 +60,7 @@ class Kernel:
     @cached_property
     def id(self) -> str:
         """The kernel id: the same text, types, layouts and target give the same id on every machine."""
-        aligned = self.target != "cpu"  # the same code takes every address there
-        tensors = (*self.operands, *self.results)
-        operands = [(t.element, t.shape, t.strides, t.alignment if aligned else 1) for t in tensors]
-        parts = (GENERATOR, self.kind, self.target, self.body.digest, self.domain, self.reduced, operands)
-        text = repr(
-            (*parts, *([] if self.product is None else [self.product]), *([self.ahead] if self.ahead else []))
-        )
-        return f"gen_{self.kind}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        return kernel_id(self, GENERATOR)
 
     @property
     def is_map(self) -> bool:

@@ -9,7 +9,6 @@ with the operands and results that each has as a launch of its own, a and b of a
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -129,11 +128,6 @@ class TogetherKernel(Kernel):
     """Several kernels as one. Operands are those of the launches, one after the other, so products have two."""
 
     members: tuple[Member, ...] = ()
-
-    @cached_property
-    def id(self) -> str:
-        text = f"{super().id} {text_of(self.members)}"
-        return f"gen_{self.kind}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     @property
     def firsts(self) -> list[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """Launches every CUDA kernel on ragged cases, for compute-sanitizer: each operand is one allocation.
 
-    compute-sanitizer --tool memcheck python tests/gpu/sanitized_kernels.py [--each N] [--only TEXT ...] [--without TEXT ...]
+    compute-sanitizer --tool memcheck python tests/gpu/sanitized_kernels.py [--each N] [--races] [--only TEXT ...] [--without TEXT ...]
 
 A caching allocator would hide a write past the end of a tensor; here the sanitizer knows every end to the
 byte. What the kernels compute is judged by the kernel tests; this only runs them.
@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "py"))
 
 from kernel_cases import FLOATS, Array, Case, Generator, Maker, generated
 from kernel_cases.places import Place, placed
+from kernel_cases.races import left_out
 from test_cuda_kernels import LARGE
 
 from aicf_mlir import _C
@@ -61,6 +62,11 @@ def main() -> None:
         "--only", nargs="*", default=[""], help="kernels whose name contains one of these texts"
     )
     parser.add_argument("--without", nargs="*", default=[], help="and none of these")
+    parser.add_argument(
+        "--races",
+        action="store_true",
+        help="without what races.py leaves out, with its reason, for racecheck",
+    )
     arguments = parser.parse_args()
     target = _C.target_of("cuda:0")
     kernels = launches = 0
@@ -69,6 +75,8 @@ def main() -> None:
         if kernel["device"] != "cuda" or not any(text in name for text in arguments.only):
             continue
         if any(text in name for text in arguments.without):
+            continue
+        if arguments.races and left_out(kernel):
             continue
         kernels += 1
         chosen = list(supported(kernel, target, partial(generated, kernel["op"])))[:: arguments.each]

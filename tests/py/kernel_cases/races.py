@@ -1,0 +1,28 @@
+"""Which prebuilt kernels compute-sanitizer's racecheck runs: all of them, but those left out here with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aicf_mlir import _C
+from kernel_cases.elementwise import ACTIVATIONS
+
+ELEMENTWISE = "every element has a thread of its own, and no memory is shared; memcheck runs it"
+
+LEFT_OUT: Mapping[str, str] = {
+    **dict.fromkeys(("add", "sub", "mul", "div", "neg", "bias_add"), ELEMENTWISE),
+    **dict.fromkeys((*ACTIVATIONS, *(f"{name}_bwd" for name in ACTIVATIONS)), ELEMENTWISE),
+}
+"""By op, why none of its kernels runs."""
+
+LIBRARIES: Mapping[str, str] = {
+    "cublaslt": "racecheck reports hazards in its kernels that wait at barriers which it does not follow",
+}
+"""By library, why no kernel of it runs."""
+
+
+def left_out(variant: _C.KernelVariant) -> str:
+    """Why racecheck does not run a kernel; "" where it does."""
+    if variant["cublaslt"]:
+        return LIBRARIES["cublaslt"]
+    return LEFT_OUT.get(variant["op"], "")

@@ -1,6 +1,6 @@
 """Launches every CUDA kernel on ragged cases, for compute-sanitizer: each operand is one allocation.
 
-    compute-sanitizer --tool memcheck python tests/gpu/sanitized_kernels.py [--each N] [--races] [--only TEXT ...] [--without TEXT ...]
+    compute-sanitizer --tool memcheck python tests/gpu/sanitized_kernels.py [--each N] [--races] [--only TEXT ...]
 
 A caching allocator would hide a write past the end of a tensor; here the sanitizer knows every end to the
 byte. What the kernels compute is judged by the kernel tests; this only runs them.

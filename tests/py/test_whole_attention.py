@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +15,11 @@ import torch.nn.functional as F
 from beside_torch import assert_trains, compiled
 from torch import nn
 
+from aicf_mlir import _C, compile_train_step
 from aicf_mlir.errors import SelectionError
+from aicf_mlir.frontend import node_importer
+from aicf_mlir.frontend.call import Call
+from aicf_mlir.ir.printing import to_text
 from aicf_mlir.ir.registry import Use, select_kernel
 from aicf_mlir.op_call import OpKind, op_call
 from aicf_mlir.passes import keep_scores
@@ -244,3 +250,48 @@ def test_what_is_not_finite_is_where_torch_has_it(name: str) -> None:
     expected = torch.ops.aten._scaled_dot_product_attention_math(*heads.values(), scale=1.0)[0]
     assert torch.equal(out.isnan(), expected.isnan())
     torch.testing.assert_close(out, expected, equal_nan=True)
+
+
+TRACED: dict[str, tuple[Callable[..., Any], int]] = {
+    "short": (causal, 16),
+    "long": (causal, 160),
+    "all keys": (lambda q, k, v, m: sdpa(q, k, v), 40),
+    "a mask": (lambda q, k, v, m: sdpa(q, k, v, attn_mask=m.bias.detach() > 0), 40),
+    "a learned mask": (slopes, 40),
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_the_trace_does_not_ask_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    attend, length = TRACED[name]
+    model = SelfAttention(attend)
+    ours = compiled(model, loss, batch(length)).ir("nn")
+
+    def elsewhere(*args: Any, **kwargs: Any) -> Any:
+        return replace(Call(*args, **kwargs), device=torch.device("cuda"))
+
+    monkeypatch.setattr(node_importer, "Call", elsewhere)
+    assert compiled(model, loss, batch(length)).ir("nn") == ours
+
+
+def launched(plan: str) -> list[str]:
+    """The ops of its launches."""
+    return [name for _, name in re.findall(r"plan\.launch (@\w+) \S+ (\w+) ", plan)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", TRACED)
+def test_a_trace_of_the_cpu_gives_the_plan_of_the_gpu(name: str) -> None:
+    torch.manual_seed(1)
+    attend, length = TRACED[name]
+    model = SelfAttention(attend)
+    moved = copy.deepcopy(model).cuda()
+    data = {key: each.cuda() for key, each in batch(length).items()}
+    optimizer = torch.optim.SGD(moved.parameters(), lr=0.05)
+    there = compile_train_step(moved, optimizer, loss_fn=loss, example=data, device="cuda")
+    here = compiled(model, loss, batch(length))
+    assert here.ir("nn") == there.ir("nn")
+    module = parse_module(here.ir("nn"))
+    run_stages(module, make_context(), target=_C.target_of("cuda:0"))
+    assert sorted(launched(to_text(module))) == sorted(launched(there.ir("plan")))

@@ -42,7 +42,7 @@ NARROW = tuple(row.name for row in DTYPES if row.is_float and row.nbytes == 2)
 """What mixed precision computes in, rounded from f32."""
 
 OVERFLOWING = ("f16",)
-"""Of these the ones with a smaller range than f32: what overflows must do so whichever ops one launch computes together."""
+"""Of these the ones with a smaller range than f32: a term of a loss that overflows is infinite before its sum, as in torch."""
 
 _BYTES: dict[str, int] = {row.name: row.nbytes for row in DTYPES}
 

@@ -21,6 +21,7 @@ from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import COMPUTE, Body, is_table
+from aicf_mlir.ir.roundings import check_read
 
 
 @dataclass(frozen=True)
@@ -227,6 +228,11 @@ class ChainKernel(Kernel):
         for number, link in enumerate(self.links):
             for message in self._faults(number, link, width):
                 raise VerifyException(f"link {number}: {message}")
+            read = [
+                self.xs[at].element if kind == "x" else self.values[at][1].element for kind, at in link.takes
+            ]
+            given = [made.element for made in link.yields]
+            check_read(link.body, ["", *read], given, f"link {number}: value ")
             width = link.n
         for outer in self.outers:
             for message in self._faults_of_outer(outer):

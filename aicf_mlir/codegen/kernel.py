@@ -29,6 +29,7 @@ from aicf_mlir.codegen.identity import kernel_id
 from aicf_mlir.codegen.product import Product
 from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, REDUCTIONS, Body, is_table, table_type
+from aicf_mlir.ir.roundings import check_read
 
 GENERATOR = 13
 """Counts up whenever the code of a kernel may change: ids and the cache depend on it, and tests/py/generated_texts.txt."""
@@ -168,6 +169,15 @@ class Kernel:
             if tensor.shape not in allowed:
                 shapes = " or ".join(str(list(shape)) for shape in dict.fromkeys(allowed))
                 raise VerifyException(f"result {number}: expected shape {shapes}, got {list(tensor.shape)}")
+        read = (
+            ["", *self.elements[1:]] if self.product else self.elements
+        )  # sums have more digits than their tensor
+        check_read(body, read, [tensor.element for tensor in self.results])
+
+    @property
+    def elements(self) -> list[str]:
+        """The element types of the operands."""
+        return [tensor.element for tensor in self.operands]
 
     def _verify_product(self) -> None:
         """A gemm_map has a product of its domain, and no other kernel has one."""

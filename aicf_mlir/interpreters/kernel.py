@@ -14,7 +14,7 @@ from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.dtypes import OVERFLOWING
+from aicf_mlir.dtypes import NARROW
 from aicf_mlir.interpreters import attention, checks, losses
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
@@ -55,7 +55,7 @@ def _gemm_epilogue(call: Call) -> list[Array]:
         z = z + call["bias"]
     act, act_grad = call.attr("act", "none"), call.attr("act_grad", "none")
     seen, element = z, call.elements["a"][0]
-    if element in OVERFLOWING and {act, act_grad} - {"none", "relu"}:  # relu chooses, and may do so before
+    if element in NARROW and {act, act_grad} - {"none", "relu"}:  # relu chooses, and may do so before
         seen = call.arithmetic.round(z, element).astype(np.float64)
     if act_grad != "none":
         out = DERIVATIVES[act_grad](seen, call["saved"])

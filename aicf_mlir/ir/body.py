@@ -20,6 +20,8 @@ from functools import cached_property
 
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.dtypes import NARROW
+
 Attr = float | int | str | None
 """What an operation says besides its operands: a constant, a predicate, a dimension."""
 
@@ -76,6 +78,13 @@ TRANSCENDENTAL = frozenset(
     not in ("absf", "ceil", "copysign", "floor", "round", "roundeven", "rsqrt", "sqrt", "trunc")
 ) | {POWER_OF_INTEGER}
 """Operations that cost so much that no kernel computes one twice."""
+
+CHOICES: Mapping[str, slice] = {
+    **dict.fromkeys(("arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf"), slice(0, None)),
+    **dict.fromkeys(("arith.negf", "math.absf"), slice(0, None)),
+    "arith.select": slice(1, None),
+}
+"""By operations that give one of their operands, perhaps with another sign, which operands those are."""
 
 BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "f16": 16, "bf16": 16, "i1": 1}
 
@@ -141,6 +150,14 @@ class Body:
             before = max((found[arg] for arg in line.args), default=0)
             found.append(before + (line.op in REDUCTIONS))
         return tuple(found)
+
+    @cached_property
+    def operations(self) -> int:
+        """How many lines it has that compute: not those that round to 16 bits, which the width of a type decides."""
+        return sum(line.type not in NARROW and not self._widens(line) for line in self.lines)
+
+    def _widens(self, line: Line) -> bool:
+        return line.op == "arith.extf" and self.type(line.args[0]) in NARROW
 
     @property
     def reduces(self) -> bool:

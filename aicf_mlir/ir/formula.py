@@ -11,45 +11,48 @@ Numbers take the type of the scalar beside them. Equal operations are written on
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from aicf_mlir.dtypes import OVERFLOWING
-from aicf_mlir.ir.body import POWER_OF_INTEGER, Attr, Body, Line, is_float, is_table
+from aicf_mlir.dtypes import NARROW
+from aicf_mlir.ir.body import CHOICES, POWER_OF_INTEGER, Attr, Body, Line, is_float, is_table
 
 Number = float | int | bool
 
-CHOICES: Mapping[str, slice] = {
-    **dict.fromkeys(("arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf"), slice(0, None)),
-    **dict.fromkeys(("arith.negf", "math.absf"), slice(0, None)),
-    "arith.select": slice(1, None),
+
+_DIGITS: Mapping[str, tuple[int, int, int]] = {
+    "f32": (24, -149, 128),
+    "f16": (11, -24, 16),
+    "bf16": (8, -133, 128),
 }
-"""By operations that give one of their operands, perhaps with another sign, which operands those are."""
+"""Of a floating-point type: binary digits, and the powers of two of its smallest number and of the first beyond its range."""
 
 
 def rounded(value: float, type_: str) -> float:
-    """A number as the floating-point type has it; infinite where it has none so large."""
-    if type_ == "f64" or not math.isfinite(value):
+    """A number as the floating-point type has it, to nearest even; infinite where it has none so large."""
+    if type_ == "f64" or not math.isfinite(value) or not value:
         return value
-    try:
-        return struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
+    digits, least, beyond = _DIGITS[type_]
+    unit = max(math.frexp(value)[1] - digits, least)
+    found = math.ldexp(round(math.ldexp(value, -unit)), unit)
+    return math.copysign(math.inf if abs(found) >= math.ldexp(1.0, beyond) else found, value)
 
 
 class Builder:
-    """A body in the making."""
+    """A body in the making. `elements` are those of the tensors that the arguments are read from, as far as they are known."""
 
-    def __init__(self, args: Sequence[str]):
+    def __init__(self, args: Sequence[str], elements: Sequence[str] = ()):
         self.args = tuple(args)
+        self.elements = tuple(elements)
         self.lines: list[Line] = []
         self._known: dict[Line, int] = {}
 
     def line(self, op: str, args: Sequence[int], type_: str, attr: Attr = None) -> int:
         """The value of an operation: a new line, or one that is there already."""
-        if op == "arith.truncf" and type_ in OVERFLOWING:
+        if op == "arith.truncf" and type_ in NARROW:
             args = [self.unrounded(args[0], type_)]
+        if op == "arith.extf" and (exact := self._rounded_exact(args[0])) is not None:
+            return exact
         line = Line(op, tuple(args), type_, attr)
         key = line if not isinstance(attr, float) else Line(op, tuple(args), type_, attr.hex())
         if key not in self._known:
@@ -77,6 +80,13 @@ class Builder:
             *(self.unrounded(arg, element) for arg in line.args[chosen]),
         )
         return value if args == line.args else self.line(line.op, args, line.type, line.attr)
+
+    def _rounded_exact(self, narrow: int) -> int | None:
+        """The argument that `narrow` rounds to the element type that it has in memory anyway; None where it is another."""
+        line = self._line_of(narrow)
+        if line is None or line.op != "arith.truncf" or line.args[0] >= len(self.elements):
+            return None
+        return line.args[0] if self.elements[line.args[0]] == line.type else None
 
     def _line_of(self, value: int) -> Line | None:
         """The operation that gives a value; None for an operand."""
@@ -234,7 +244,7 @@ class Scalar:
 
     def rounded(self, element: str) -> Scalar:
         """Rounded to an element type and widened again, as where a tensor of that type lies between."""
-        if element not in ("f16", "bf16"):
+        if element not in NARROW:
             return self.cast(element)
         narrow = self.cast("f32").apply("arith.truncf", type_=element)
         return narrow.apply("arith.extf", type_="f32")

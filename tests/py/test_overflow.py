@@ -26,6 +26,8 @@ from xdsl.pattern_rewriter import PatternRewriteWalker
 
 from aicf_mlir import LossScale, compile_eval_step, compile_train_step
 from aicf_mlir.dialects import kernel
+from aicf_mlir.dtypes import NARROW, OVERFLOWING
+from aicf_mlir.interpreters.numerics import round_to, widen
 from aicf_mlir.ir.printing import to_text
 from aicf_mlir.passes.fuse import FusePass
 from aicf_mlir.passes.fuse.bias import FuseBias
@@ -216,6 +218,10 @@ def test_a_variance_inside_of_an_op_does_not_overflow(make: Callable[[], nn.Modu
         assert value.isfinite().all() == (name != "1.running_var")  # an f16, as in torch
 
 
+SMALLEST = {"f16": 0.0, "bf16": 2.0**-40}
+"""What counts as 0: the tail of gelu, which the interpreter knows better as an op than as a body, and an f16 has not."""
+
+
 def with_biases(text: str) -> ModuleOp | None:
     """A function with the biases of its products added to their sums; None where a product has another reader."""
     module = parse_module(text)
@@ -226,8 +232,9 @@ def with_biases(text: str) -> ModuleOp | None:
 
 
 @pytest.mark.parametrize("block", range(2))
-@pytest.mark.sample(1)
-def test_a_fused_function_of_f16_has_the_bits_of_its_ops(block: int) -> None:
+@pytest.mark.parametrize("element", NARROW)
+@pytest.mark.sample(2)
+def test_a_fused_function_of_16_bits_has_the_bits_of_its_ops(element: str, block: int) -> None:
     """By the meaning of each launch, for each target; some numbers are large, and some results infinite."""
     passes = [FusePass(target=target) for target in ("cpu", "sm_90", "sm_90+cublaslt")]
     passes.append(FusePass(chain_rows=1))
@@ -235,25 +242,28 @@ def test_a_fused_function_of_f16_has_the_bits_of_its_ops(block: int) -> None:
     count = infinite = 0
     for seed in range(block * 100, block * 100 + 100):
         written = run_pipeline(random_function(seed), "dce")
-        text = to_text(written).replace("xf64", "xf16")
+        text = to_text(written).replace("xf64", f"x{element}")
         if (before := with_biases(text)) is None:
             continue
         values = {
-            name: (value * (3, 20, 60)[seed % 3]).astype(np.float16)
+            name: round_to(value * (3, 20, 60)[seed % 3], element)
             if value.dtype == np.float64 and value.ndim
             else value
             for name, value in random_arguments(written, seed).items()
         }
         expected = run_by_name(before, values)
-        infinite += any(not np.isfinite(value).all() for value in expected.values())
+        infinite += any(not np.isfinite(widen(value)).all() for value in expected.values())
         for fuse in passes:
             module = parse_module(text)
             fuse.apply(make_context(), module)
             seen |= {op.op_name for op in launches(module)}
             for name, value in run_by_name(module, values).items():
-                np.testing.assert_array_equal(value, expected[name], err_msg=f"seed {seed} {fuse} {name}")
+                wanted = widen(expected[name])
+                np.testing.assert_allclose(
+                    widen(value), wanted, 0.0, SMALLEST[element], err_msg=f"seed {seed} {fuse} {name}"
+                )
             count += 1
-    assert count > 200 and infinite
+    assert count > 200 and bool(infinite) == (element in OVERFLOWING)
     assert seen >= {"chain", "gemm_map", "gemm_epilogue", "map"}
 
 

@@ -24,6 +24,7 @@ from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.remarks import remark
+from aicf_mlir.ir.roundings import written
 from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.epilogue_body import Epilogue, epilogue_of
 from aicf_mlir.passes.fuse.library import NO_EPILOGUE, Library
@@ -33,7 +34,7 @@ from aicf_mlir.passes.fuse.loops.fit import is_same
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, member_of
 from aicf_mlir.passes.fuse.missed import read_by
 from aicf_mlir.passes.fuse.product import attributes_of_product
-from aicf_mlir.passes.fuse.rounding import as_read, as_written
+from aicf_mlir.passes.fuse.rounding import as_read, element_of
 from aicf_mlir.passes.fuse.views import in_place_of
 
 MOST_OPERANDS, MOST_RESULTS = 12, 4
@@ -125,7 +126,8 @@ class EpilogueFusion:
             if access.root not in own.results and not scalar and access not in accesses:
                 accesses.append(access)
         accesses.sort(key=lambda access: access.layout is None)  # scalars, then tables
-        builder = Builder([own.body.args[0], *(type_of(access) for access in accesses)])
+        elements = ["", *(element_of(access.root) for access in accesses)]  # the first are sums
+        builder = Builder([own.body.args[0], *(type_of(access) for access in accesses)], elements)
 
         def value_of(access: Access, type_: str) -> int:
             constant = None if is_table(type_) else constant_of(access)
@@ -147,10 +149,11 @@ class EpilogueFusion:
             if all(reader is member.op for reader in readers_of(value)):
                 del values[value]
         values |= zip(member.results, builder.inline(member.body, args), strict=True)
-        if len(accesses) > MOST_OPERANDS or len(values) > MOST_RESULTS or len(builder.lines) > MOST_LINES:
+        body = builder.finish(values.values())
+        if len(accesses) > MOST_OPERANDS or len(values) > MOST_RESULTS or body.operations > MOST_LINES:
             return False
         place = product if self.stands_at_product(product, member, own) else member.op
-        body = builder.finish(as_written(builder, value, at) for value, at in values.items())
+        body = written(body, elements, [element_of(value) for value in values])
         launch = self.launch(product, member, body, accesses, list(values), place)
         for value, result in zip(values, launch.results, strict=True):
             self.hand_over(value, result, place)

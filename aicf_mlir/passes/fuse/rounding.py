@@ -1,8 +1,8 @@
-"""Where a body rounds what an op gives it: where another op of it reads an f16, and what there is once a row.
+"""What an op of a body takes of another: a value of f16 or bf16 is rounded, as if a tensor lay between them.
 
-An f16 above 65504 is infinite, and whether a step has such a value decides what it is: its loss, whether it is skipped, how its
-loss scale goes on. So an f16 is read as if a tensor lay between, whatever is fused; a bf16, of the range of f32, with the digits
-that it has. The bias of a product is added to its sums, as torch adds it.
+That is torch eager's meaning of each op and ours of each stage, so a fused function has the bits of its ops. The rule is the
+type of the value: what a launch or an op keeps to itself, the sums of a product or the terms of a norm, is of f32 and
+stays so. The bias of a product is added to its sums, as torch adds it: both are one op of nn, whose value is their sum.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from xdsl.ir import Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dtypes import NARROW, OVERFLOWING
+from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.formula import Builder, Scalar
 from aicf_mlir.ir.tensor_op import element_type
@@ -18,26 +18,27 @@ from aicf_mlir.ir.tensor_op import element_type
 
 def as_read(builder: Builder, value: SSAValue, at: int, reader: Operation) -> int:
     """What `reader` takes of `value`, which the same body computes as `at`."""
-    if isinstance(reader, kernel.BiasAddOp) and isinstance(value.owner, kernel.GemmOp):
+    if (
+        isinstance(reader, kernel.BiasAddOp)
+        and isinstance(value.owner, kernel.GemmOp)
+        and is_read_once(value)
+    ):
         return at
     return as_tensor(builder.scalar(at), element_of(value)).value
 
 
 def as_tensor(x: Scalar, element: str) -> Scalar:
     """What the next op takes of a value of this element type."""
-    return x.rounded(element) if element in OVERFLOWING else x
+    return x.rounded(element) if element in NARROW else x
 
 
-def as_written(builder: Builder, value: SSAValue, at: int) -> int:
-    """`at`, without roundings that have no bits left where the launch writes `value`."""
-    element = element_of(value)
-    return builder.unrounded(at, element) if element in OVERFLOWING else at
-
-
-def once_rounded(builder: Builder, value: SSAValue, at: int) -> int:
-    """What there is once a row, as a tensor of its type: all elements depend on it, and it costs nothing."""
-    element = element_of(value)
-    return builder.scalar(at).rounded(element).value if element in NARROW else at
+def is_read_once(value: SSAValue) -> bool:
+    """Whether a value has one reader, through what moves no memory."""
+    uses = list(value.uses)
+    if len(uses) != 1:
+        return False
+    op = uses[0].operation
+    return not isinstance(op, kernel.VIEWS) or is_read_once(op.results[0])
 
 
 def element_of(value: SSAValue) -> str:

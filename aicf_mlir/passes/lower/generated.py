@@ -12,9 +12,11 @@ from aicf_mlir.dialects.nn.gradient_rows import with_arguments
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.body import Body, Line
+from aicf_mlir.ir.dtypes import element_name
 from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.layouts import Layout, dense_strides, with_layout
+from aicf_mlir.ir.roundings import written
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 
 
@@ -52,6 +54,8 @@ def lower_generated(op: GeneratedInterface, bodies: Bodies) -> list[Operation]:
     body = _renumbered(op.body(), order)
     if tables_last != sorted(tables_last):
         body = with_arguments(body, tables_last)
+    elements = [element_name(element_type(value)) for value in (*operands, *tables)]
+    body = written(body, elements, [element_name(element_type(result)) for result in op.results])
     symbol = bodies.symbol(body, op.title)
     types = [
         TensorType(element_type(result), shape if whole else kept)

@@ -1,7 +1,6 @@
 // What gemm_epilogue does after the product, on the CPU: bias, pre-activation, activation or its gradient,
 // bias gradient.
 #pragma once
-#include <type_traits>
 
 #include "kernels/common/cpu_chunks.h"
 #include "kernels/common/cpu_parallel.h"
@@ -42,18 +41,19 @@ void store_gradient(Op op, const Compute<T>* z, const T* saved, T* out, int64_t 
   });
 }
 
-// Whether the activation sees what overflows in T; relu and its gradient choose, and are rounded behind.
+// Whether z is rounded before the activation, which sees the value that pre has; relu and its gradient choose, and are
+// rounded behind.
 template <class T>
-bool sees_overflow(const GemmProblem& p) {
+bool rounds_first(const GemmProblem& p) {
   const auto computes = [](Act act) { return act != Act::None && act != Act::Relu; };
-  return std::is_same_v<T, Half> && (computes(p.act) || computes(p.act_grad));
+  return sizeof(T) == 2 && (computes(p.act) || computes(p.act_grad));
 }
 
 // Turns n elements of z + bias into the results; each pointer is to the first of them. z may be rounded to T.
 template <class T>
 void finish_run(const GemmProblem& p, Compute<T>* z, T* out, T* pre, const T* saved, int64_t n) {
   if (pre) store_activated<T>(ops::identity{}, z, pre, n);
-  if (sees_overflow<T>(p)) {
+  if (rounds_first<T>(p)) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) z[i] = widen(narrow<T>(z[i]));
   }

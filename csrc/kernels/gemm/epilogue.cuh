@@ -2,7 +2,6 @@
 // second result. The functors that device/problem.cuh asks for, from a GemmProblem.
 #pragma once
 #include <climits>
-#include <type_traits>
 
 #include "kernels/common/numeric.cuh"
 #include "kernels/eltwise/ops.h"
@@ -106,7 +105,7 @@ struct Finish {
     for (int w = 0; w < W; ++w) {
       sums[w] = p.bias ? z[w] + widen(bias.at[w]) : z[w];
       pre.at[w] = narrow<T>(sums[w]);
-      if constexpr (std::is_same_v<T, __half>) sums[w] = widen(pre.at[w]);  // act sees what overflows
+      if constexpr (sizeof(T) == 2) sums[w] = widen(pre.at[w]);  // act sees the value that pre has
     }
     if (p.saved.data) {
       with_activation(p.act_grad, [&](auto act) {

@@ -244,7 +244,7 @@ static const Family family([](KernelRegistry& registry) {
       "GemmEpilogue",
       "gemm_epilogue",
       "z = op(a) op(b) [+ bias]; pre = z; out = act(z), or the gradient of act_grad from z and "
-      "saved, z of f16 rounded first; bias_grad = sums of op(a) along k",
+      "saved, z of 16 bits rounded first; bias_grad = sums of op(a) along k",
       {strided("a"), strided("b"), maybe("bias"), strided(maybe("saved"))},
       {strided("out"), strided(maybe("pre")), maybe("bias_grad")},
       {optional(kTransA), optional(kTransB), optional(kAllowTF32), optional(kAct), optional(kActGrad)},

@@ -18,6 +18,7 @@ from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, dense_strides
 from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, Uses
+from aicf_mlir.ir.roundings import written
 from aicf_mlir.passes.fuse.chains.grow import Chain, ChainLink, OverRows, Sum
 from aicf_mlir.passes.fuse.epilogue import readers_of
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, resolve
@@ -110,7 +111,8 @@ class ChainPlan:
                 if access.root not in own and constant_of(access) is None
             )
         )
-        builder = Builder(["f32", *(COMPUTE[tensor_spec(access.root)[0]] for access in taken)])
+        elements = ["", *(tensor_spec(access.root)[0] for access in taken)]  # the first are sums
+        builder = Builder(["f32", *(COMPUTE[element] for element in elements[1:])], elements)
         known: dict[SSAValue, int] = {link.product.results[0]: 0}
 
         def arguments(member: Member) -> list[int]:
@@ -130,7 +132,7 @@ class ChainPlan:
         values = [value for one in link.values if (value := self.value(number, one, known[one])) is not None]
         for total in link.sums:
             (term,) = builder.inline(total.terms, arguments(total.member))
-            same = next((value for value in values if term in (value.at, summed(builder, value))), None)
+            same = next((value for value in values if term == summed(builder, value)), None)
             if same is None:
                 values.append(same := Value(term, SUMMED))
             same.sums.append(total)
@@ -138,7 +140,8 @@ class ChainPlan:
             if value.of is not None:
                 self.numbers[value.of] = at
         self.count += len(values)
-        body = builder.finish(builder.unrounded(value.at, value.element) for value in values)
+        body = builder.finish(value.at for value in values)
+        body = written(body, elements, [value.element for value in values])
         takes = tuple(self.take(access) for access in taken)
         (b,) = link.product.ins["b"]
         text = LinkText(

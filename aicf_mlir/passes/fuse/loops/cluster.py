@@ -56,7 +56,7 @@ class Cluster:
     @property
     def lines(self) -> int:
         """How many operations its body has."""
-        return sum(len(member.body.lines) for member in self.members)
+        return sum(member.body.operations for member in self.members)
 
     def add(self, member: Member, is_narrow: bool, is_column: bool = False) -> None:
         """Take `member` in."""

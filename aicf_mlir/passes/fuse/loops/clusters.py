@@ -105,7 +105,7 @@ class Clustering:
         if any(self.cheap_source(access.root) for access in member.operands):
             there = cluster.values | {root for root, _ in operands_of(cluster)}
             again, index = member, 0
-            while index < len(again.operands) and len(again.body.lines) <= len(member.body.lines) + FEW_LINES:
+            while index < len(again.operands) and again.body.operations <= member.body.operations + FEW_LINES:
                 root = again.operands[index].root
                 source = None if root in there else self.cheap_source(root)
                 made = None if source is None else composed(again, index, source, root)

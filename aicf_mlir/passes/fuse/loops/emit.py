@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from xdsl.dialects.func import FuncOp
@@ -19,11 +19,12 @@ from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, shares_block, with_layout
 from aicf_mlir.ir.locations import fused_location
+from aicf_mlir.ir.roundings import written
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.passes.fuse.loops.cluster import Cluster
 from aicf_mlir.passes.fuse.loops.clusters import MOVES
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of
-from aicf_mlir.passes.fuse.rounding import as_read, as_written, once_rounded
+from aicf_mlir.passes.fuse.rounding import as_read, element_of
 from aicf_mlir.passes.fuse.views import in_place_of
 
 Key = tuple[SSAValue, Layout | None]
@@ -68,9 +69,9 @@ class Emission:
                 if key not in operands:
                     operands[key] = (type_of(access), self.operand(cluster, member, access, anchor))
         ordered = sorted(operands, key=lambda key: is_table(operands[key][0]))  # scalars, then tables
-        builder = Builder([operands[key][0] for key in ordered])
+        elements = [element_name(element_type(root)) for root, _ in ordered]
+        builder = Builder([operands[key][0] for key in ordered], elements)
         number = {key: at for at, key in enumerate(ordered)}
-        exact = {at: element_name(element_type(key[0])) for key, at in number.items() if key[1] is not None}
         values: dict[SSAValue, int] = {}
         for member in cluster.members:
             args: list[int] = []
@@ -82,11 +83,8 @@ class Emission:
                     args.append(builder.constant(constant, type_).value)
                 else:
                     args.append(number[self.key(cluster, member, access)])
-            made = self.inline(cluster, builder, member, args, exact)
-            values |= {
-                result: once_rounded(builder, result, at) if result in cluster.narrow else at
-                for result, at in zip(member.results, made, strict=True)
-            }
+            made = self.inline(cluster, builder, member, args)
+            values |= zip(member.results, made, strict=True)
         kept = [
             value
             for value in values
@@ -94,7 +92,8 @@ class Emission:
         ]
         if not kept:
             return
-        body = builder.finish(as_written(builder, value, values[value]) for value in kept)
+        body = builder.finish(values[value] for value in kept)
+        body = written(body, elements, [element_of(value) for value in kept])
         groups = [
             [operands[key][1] for key in ordered if is_table(operands[key][0]) == tables]
             for tables in (False, True)
@@ -138,31 +137,15 @@ class Emission:
             result.name_hint = value.name_hint
         return made
 
-    def inline(
-        self,
-        cluster: Cluster,
-        builder: Builder,
-        member: Member,
-        args: Sequence[int],
-        exact: Mapping[int, str],
-    ) -> list[int]:
-        """
-        The results of the body of `member`; its dimensions are those of the cluster.
-
-        `exact` has the types to which a value needs no rounding.
-        """
+    def inline(self, cluster: Cluster, builder: Builder, member: Member, args: Sequence[int]) -> list[int]:
+        """The results of the body of `member`; its dimensions are those of the cluster."""
         shift = (
             cluster.head.reduced if id(member) in cluster.narrow_members and cluster.kind == "colwise" else 0
         )
-        values, same = list(args), set[int]()
+        values = list(args)
         columns = member.kind == "colwise" and cluster.kind == "rowwise"
         for line in member.body.lines:
             attr, op = line.attr, COLUMN_SUM if columns and line.op == "scalar.sum" else line.op
-            if line.op == "arith.truncf" and exact.get(values[line.args[0]]) == line.type:
-                same.add(len(values))  # it was read from a tensor of that type
-            if len(values) in same or (line.op == "arith.extf" and line.args[0] in same):
-                values.append(values[line.args[0]])
-                continue
             if line.op == "scalar.index":
                 assert isinstance(attr, int)
                 attr = attr + shift

@@ -15,7 +15,7 @@ from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir import formula as f
 from aicf_mlir.ir.body import COMPUTE, TRANSCENDENTAL, Body, is_float, is_table
-from aicf_mlir.ir.formula import Builder, Scalar, trace
+from aicf_mlir.ir.formula import Builder, Scalar, rounded, trace
 from aicf_mlir.ir.layouts import Layout, layout_of, shares_block
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 from aicf_mlir.passes.fuse.rounding import as_read
@@ -158,18 +158,13 @@ def repeated(access: Access, domain: Sequence[int]) -> Access:
 
 
 def _cast(op: KernelOp) -> Member | None:
-    """
-    A copy to another element type; one that only moves elements is none: its readers look through it.
-
-    What is written as f16 or bf16 and then cast is rounded, whoever computes it: casts are the user's own words.
-    """
+    """A copy to another element type; one that only moves elements is none: its readers look through it."""
     source, target = tensor_spec(op.operands[0])[0], tensor_spec(op.results[0])[0]
     if source == target:
         return None
 
     def cast(x: Scalar) -> Scalar:
-        x = x.rounded(source) if source in ("f16", "bf16") else x
-        return x.rounded(target) if is_float(COMPUTE[target]) else x.cast(target)
+        return x.cast(COMPUTE[target])
 
     body = trace([COMPUTE[source]], cast)
     return _map(op, body, [resolve(op.operands[0])])
@@ -226,7 +221,7 @@ def composed(reader: Member, index: int, source: Member, value: SSAValue) -> Mem
 
 def is_cheap(member: Member) -> bool:
     """Whether computing it again costs no more than reading it: a few operations on two operands at most."""
-    if member.kind != "map" or len(member.body.lines) > FEW_LINES:
+    if member.kind != "map" or member.body.operations > FEW_LINES:
         return False
     read = {access.root for access in member.operands if constant_of(access) is None}
     return len(read) <= 2 and not any(line.op in COSTLY for line in member.body.lines)
@@ -244,6 +239,9 @@ def is_one_element(access: Access) -> bool:
 
 
 def constant_of(access: Access) -> float | None:
-    """The number that an operand has everywhere, where it is a constant."""
+    """The number that an operand has everywhere, where it is a constant: as its element type has it."""
     op = access.root.owner
-    return op.number if isinstance(op, kernel.ConstantOp) else None
+    if not isinstance(op, kernel.ConstantOp):
+        return None
+    element = tensor_spec(op.results[0])[0]
+    return rounded(op.number, element) if is_float(element) else op.number

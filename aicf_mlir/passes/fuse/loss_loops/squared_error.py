@@ -8,10 +8,11 @@ from xdsl.ir import Operation
 
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.dtypes import OVERFLOWING
 from aicf_mlir.ir.formula import Scalar, row_sum
 from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.loss_loops.launches import launch, repeated
-from aicf_mlir.passes.fuse.rounding import as_tensor, element_of
+from aicf_mlir.passes.fuse.rounding import element_of
 
 
 def loss(op: KernelOp, bodies: Bodies) -> list[Operation]:
@@ -21,10 +22,15 @@ def loss(op: KernelOp, bodies: Bodies) -> list[Operation]:
 
     def squares(y: Scalar, t: Scalar) -> Scalar:
         difference = y - t
-        total = row_sum(as_tensor(difference * difference, element_of(op.results[0])))
+        total = row_sum(in_range(difference * difference, element_of(op.results[0])))
         return total if count is None else total / count
 
     return [launch(bodies, "squared_error", squares, [y, t], [op.results[0].type], shape, len(shape))]
+
+
+def in_range(x: Scalar, element: str) -> Scalar:
+    """What an element type of a smaller range than f32 has of a term: the sum sees what overflows, as in torch."""
+    return x.rounded(element) if element in OVERFLOWING else x
 
 
 def gradient(op: KernelOp, bodies: Bodies) -> list[Operation]:

@@ -197,9 +197,13 @@ def _sum(op: KernelOp) -> Member | None:
 
 
 def composed(reader: Member, index: int, source: Member, value: SSAValue) -> Member | None:
-    """`reader` with what `source`, a map, computes in the place of its operand `index`; None where no strides say it."""
+    """`reader` with what `source`, a map, computes in the place of its operand `index`; None where no strides say it.
+
+    None too where the reader compares elements of one tensor, as ranks do: all of them must be the same numbers, and on a
+    GPU a quotient that is computed again may end in another digit than the one that is stored.
+    """
     through = reader.operands[index].layout
-    if through is None or source.kind != "map" or source.body.dims:
+    if through is None or source.kind != "map" or source.body.dims or compares_elements(reader, index):
         return None
     moved: list[Access] = []
     for type_, access in zip(source.body.args, source.operands, strict=True):
@@ -217,6 +221,13 @@ def composed(reader: Member, index: int, source: Member, value: SSAValue) -> Mem
     given = as_read(builder, value, given, reader.op)
     own = [*range(index), given, *range(index, first)]
     return replace(reader, body=builder.finish(builder.inline(reader.body, own)), operands=operands)
+
+
+def compares_elements(reader: Member, index: int) -> bool:
+    """Whether a body compares numbers and reads the tensor of its operand `index` in another place too."""
+    root = reader.operands[index].root
+    again = sum(access.root is root for access in reader.operands) > 1
+    return again and any(line.op == "arith.cmpf" for line in reader.body.lines)
 
 
 def is_cheap(member: Member) -> bool:

@@ -14,8 +14,9 @@ from aicf_mlir.errors import KernelError
 SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 FOLDERS = ("cu13/lib", "cuda_nvrtc/lib")
 """Of the package `nvidia`, where the wheels that torch for CUDA requires put it."""
-OPTIONS = ("-std=c++17", "--ptxas-options=-v")
-"""No fast math. The assembler's report goes to the log."""
+OPTIONS = ("-std=c++17", "--fmad=false", "--ptxas-options=-v")
+"""No fast math, and no sum contracted with a product: what two kernels compute alike has the same bits in both, whatever else
+they compute. Products say their fused multiply-adds. The assembler's report goes to the log."""
 CAREFUL = "--ptxas-options=-O1"
 """For what spills: ptxas 13.0 has been seen to give two values that live at once one place in memory, with registers to spare."""
 SINCE = {"--no-cache": (12, 9)}

@@ -7,7 +7,7 @@ truncf and an extf. What only chooses among numbers (`CHOICES`) may read the val
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from xdsl.utils.exceptions import VerifyException
 
@@ -41,13 +41,16 @@ def written(body: Body, operands: Sequence[str], results: Sequence[str]) -> Body
 
 
 def read_unrounded(body: Body, operands: Sequence[str], results: Sequence[str]) -> int | None:
-    """The number of the first result that the body reads on without its rounding; None where it holds to the rule."""
+    """The number of the first result that the body reads on without its rounding; None where it holds to the rule.
+
+    A value may be given as f32 as well: the new value of a parameter and the copy that products read.
+    """
     if not any(element in NARROW for element in results):
         return None
     reads = _Reads(body, results)
     for number, (value, element) in enumerate(zip(body.results, results, strict=True)):
         exact = element not in NARROW or is_exact(body, operands, value, element)
-        if not exact and not reads.are_rounded(value, element):
+        if not exact and not reads.lines_round(value, element):
             return number
     return None
 
@@ -86,10 +89,12 @@ class _Reads:
         for value, element in zip(body.results, elements, strict=True):
             self.given.setdefault(value, set()).add(element)
 
-    def are_rounded(self, value: int, element: str, given: Collection[str] = ()) -> bool:
+    def are_rounded(self, value: int, element: str) -> bool:
         """Whether all that goes on with a value, lines and results, takes it as the element type has it."""
-        if {*self.given.get(value, ()), *given} - {element}:
-            return False
+        return not self.given.get(value, set()) - {element} and self.lines_round(value, element)
+
+    def lines_round(self, value: int, element: str) -> bool:
+        """Whether the lines that read a value take it as the element type has it."""
         for number, line in self.lines.get(value, ()):
             if line.op == "arith.truncf" and line.type == element:
                 continue

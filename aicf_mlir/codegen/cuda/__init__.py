@@ -11,9 +11,9 @@
                  chain_products.py, chain_bodies.py, chain_sums.py print its parts
     rows_and_columns.py   a rowwise and a colwise kernel over one domain in one walk
 
-Sums may be contracted to fused multiply-adds: what is promised is a tolerance, and eager and replay run one binary.
-Division and square roots are IEEE's, but a row that is divided by one number is multiplied with its
-reciprocal, within 1.5 units in the last place; subnormals are kept. No order of additions depends on the device.
+No sum is contracted with a product, so that a value that two kernels compute has the same bits in both. Division and square
+roots are IEEE's, but a row that is divided by one number is multiplied with its reciprocal, within 1.5 units in the last
+place; subnormals are kept. No order of additions depends on the device.
 """
 
 from aicf_mlir.codegen.cuda.generate import generate, workspace

@@ -41,8 +41,8 @@ void store_gradient(Op op, const Compute<T>* z, const T* saved, T* out, int64_t 
   });
 }
 
-// Whether z is rounded before the activation, which sees the value that pre has; relu and its gradient choose, and are
-// rounded behind.
+// Whether z is rounded before the activation, which sees the value that pre has; relu and its gradient
+// choose, and are rounded behind.
 template <class T>
 bool rounds_first(const GemmProblem& p) {
   const auto computes = [](Act act) { return act != Act::None && act != Act::Relu; };

@@ -235,7 +235,18 @@ def is_cheap(member: Member) -> bool:
     if member.kind != "map" or member.body.operations > FEW_LINES:
         return False
     read = {access.root for access in member.operands if constant_of(access) is None}
-    return len(read) <= 2 and not any(line.op in COSTLY for line in member.body.lines)
+    return (
+        len(read) <= 2
+        and not any(line.op in COSTLY for line in member.body.lines)
+        and not divides(member.body)
+    )
+
+
+def divides(body: Body) -> bool:
+    """Whether it divides by what is no constant: on a GPU a row that shares its divisor is multiplied by the reciprocal."""
+    first = len(body.args)
+    divisors = [line.args[1] for line in body.lines if line.op == "arith.divf"]
+    return any(value < first or body.lines[value - first].op != "arith.constant" for value in divisors)
 
 
 FEW_LINES = 12

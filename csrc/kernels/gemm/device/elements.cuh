@@ -33,7 +33,13 @@ struct ElementProduct {
       const T* y =
           static_cast<const T*>(b) + p.b.start(place.member) + (TRANS_B ? column * p.b.leading : column);
       C z[1] = {0};
-      for (long long l = 0; l < k; ++l) z[0] += Format::wide(x[l * a_step]) * Format::wide(y[l * b_step]);
+      for (long long l = 0; l < k; ++l) {
+        const C left = Format::wide(x[l * a_step]), right = Format::wide(y[l * b_step]);
+        if constexpr (sizeof(C) == sizeof(double))
+          z[0] = fma(left, right, z[0]);
+        else
+          z[0] = fmaf(left, right, z[0]);
+      }
       epilogue(place.member, z, row, column);
     }
   }

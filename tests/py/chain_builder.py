@@ -9,6 +9,7 @@ from generated_cases import dense
 from aicf_mlir.codegen.chain import ChainKernel, Link, Outer, Yield
 from aicf_mlir.codegen.kernel import Tensor
 from aicf_mlir.ir import formula as F
+from aicf_mlir.ir.roundings import written
 
 
 class ChainBuilder:
@@ -53,6 +54,7 @@ class ChainBuilder:
             shape = (columns, self.width) if trans_b else (self.width, columns)
             self.bs.append(dense(self.element, *shape))
         body = F.trace(["f32"] * (1 + len(takes)), formula)
+        body = written(body, [], [element for element, _ in uses])
         made = tuple(
             Yield(
                 dense(element, self.rows, columns) if "w" in use else None,

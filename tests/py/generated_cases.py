@@ -15,6 +15,7 @@ from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.body import COMPUTE, is_float, is_table, table_type
 from aicf_mlir.ir.layouts import dense_strides
+from aicf_mlir.ir.roundings import written
 
 Array = np.ndarray[Any, Any]
 EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-16, "f64": 2.0**-40}
@@ -246,6 +247,7 @@ def _finish(
         kept = draft.reduced_shape if body.behind_columns[value] else draft.kept
         whole = whole and not body.behind_columns[value]
         results.append(_layout(rng, element, list(shape if whole else kept), result=True))
+    body = written(body, [tensor.element for tensor in operands], [tensor.element for tensor in results])
     return Kernel(kind, target, body, shape, reduced, tuple(operands), tuple(results))
 
 

@@ -17,6 +17,7 @@ from aicf_mlir.ir.dtypes import ELEMENT_TYPES
 from aicf_mlir.ir.formula import Scalar, exp, maximum, select, tanh, trace
 from aicf_mlir.ir.layouts import Layout, with_layout
 from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, Uses
+from aicf_mlir.ir.roundings import written
 
 RAGGED = (1, 3, 16, 17, 40)
 TILED = (16, 32, 48, 128)
@@ -137,6 +138,7 @@ def random_chain(seed: int, tiled: bool = False) -> ModuleOp:
             drawn.value(n, chained=not last and place == 0)
         types = ["f32"] * (1 + len(takes))
         body = trace(types, formula(len(types), given, int(rng.integers(5))))
+        body = written(body, [], [uses.element for _, uses in drawn.values[-given:]])
         symbols.append(Symbol(bodies.symbol(body, f"link{number}")))
         links.append((b, trans, takes, range(len(drawn.values) - given, len(drawn.values))))
         k = n

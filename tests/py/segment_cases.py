@@ -13,6 +13,7 @@ from aicf_mlir.codegen.kernel import Tensor
 from aicf_mlir.codegen.segments import EachKernel, RowEachKernel, SegmentedKernel
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.body import COMPUTE
+from aicf_mlir.ir.roundings import written
 
 RAGGED = ((3, 5), (), (1,), (64,), (0, 4), (130, 17), (2048,), (4099,), (1, 1), (63,), (2, 3, 4), (0,))
 """Shapes of segments: of no elements, of one, of less than a vector, of several blocks."""
@@ -38,7 +39,8 @@ def each(
             return one_element(word[:-1], shape)
         return Tensor(word, tuple(shape), dense(word, *shape).strides, alignment)
 
-    body = F.trace([COMPUTE[word.rstrip(".")] for word in operands.split()], formula)
+    words = [word.rstrip(".") for word in operands.split()]
+    body = written(F.trace([COMPUTE[word] for word in words], formula), words, results.split())
     given, made = (
         tuple(tensor(word, s) for s in shapes for word in words.split()) for words in (operands, results)
     )
@@ -89,7 +91,8 @@ def reduced(
 ) -> RowEachKernel:
     """As `each`, of a formula that reduces."""
     drawn = each(lambda *given: list(given), operands, operands, shapes, target, alignment)
-    body = F.trace([COMPUTE[word.rstrip(".")] for word in operands.split()], formula)
+    words = [word.rstrip(".") for word in operands.split()]
+    body = written(F.trace([COMPUTE[word] for word in words], formula), words, results.split())
     made = tuple(Tensor(word, (), (), alignment) for _ in shapes for word in results.split())
     kernel = RowEachKernel("rowwise_each", target, body, (len(shapes),), 0, drawn.operands, made)
     kernel.verify()

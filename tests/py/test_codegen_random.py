@@ -14,6 +14,7 @@ from aicf_mlir.codegen.llvm import generate, rows_and_columns, workspace
 from aicf_mlir.ir import formula as f
 from aicf_mlir.ir.body import COMPUTE
 from aicf_mlir.ir.formula import Builder, Scalar
+from aicf_mlir.ir.roundings import written
 
 SMOOTH = (
     lambda x, y: x + y,
@@ -92,7 +93,9 @@ def random_kernel(seed: int, column_sums: bool = False) -> Kernel:
         for total in (*sums, sums[0] * 0.5 + sums[-1]):
             chosen.append(total.value)
             results.append(layout(rng, rng.choice(elements), made.reduced_shape, repeats=False))
-    final = Kernel(kind, "cpu", kept.finish(chosen), domain, reduced, tuple(operands), tuple(results))
+    made_of, given = [tensor.element for tensor in operands], [tensor.element for tensor in results]
+    body = written(kept.finish(chosen), made_of, given)
+    final = Kernel(kind, "cpu", body, domain, reduced, tuple(operands), tuple(results))
     final.verify()
     return final
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aicf_mlir.dtypes import OVERFLOWING
+from aicf_mlir.dtypes import NARROW, OVERFLOWING
 from aicf_mlir.ir.registry import Counts, schemas
 from kernel_cases.case import DIMS, FLOATS, Array, Case, Maker
 from kernel_cases.elementwise import ACTIVATIONS, special_gradients
@@ -27,7 +27,7 @@ LONG_PRODUCTS = [(24, 40, 4100), (9, 17, 2050), (130, 64, 2304)]  # k is divided
 BATCHED = [((2,), 3, 5, 4), ((3,), 40, 700, 40), ((2, 3), 16, 17, 33), ((0,), 2, 2, 2), ((1, 2, 1), 64, 1, 9)]
 TRANSPOSES = list(itertools.product((False, True), repeat=2))
 
-OTHER_SIDE = {dtype: 0.05 if dtype in OVERFLOWING else 0.0 for dtype in FLOATS}
+OTHER_SIDE = {dtype: 0.05 if dtype in NARROW else 0.0 for dtype in FLOATS}
 """See `Case.inner_units`: of those that round a sum before its activation a few sums lie as near to the next number."""
 
 

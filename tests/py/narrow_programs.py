@@ -72,7 +72,7 @@ FUNCTIONS = tuple(
         "mish": lambda y, w: F.mish(y),
         "elu": lambda y, w: F.elu(y),
         "hardswish": lambda y, w: F.hardswish(y),
-        "sin": lambda y, w: torch.sin(y),
+        "sin": lambda y, w: torch.sin(inside(y)),
         "erf": lambda y, w: torch.erf(y),
         "pow": lambda y, w: (y.abs() + 0.1) ** 1.7,
         "gate": lambda y, w: y * torch.sigmoid(y + w),

@@ -1,9 +1,7 @@
 """Fewer launches that compute the same: epilogues of products, chains of loops, and one launch for all tensors of an update.
 
-Each fusion is legal by itself and never loses a value that something else uses. In bf16 an epilogue works on
-the f32 accumulators: a fused result is rounded once, unfused ones after each launch. Both are within the tolerance
-of the ops; the fused one is closer to the exact result. What is cast, what there is once a row, and every f16 that
-another op reads, is rounded to its own type first (rounding.py).
+Each fusion is legal by itself and never loses a value that something else uses. Every f16 and bf16 that another op reads is
+rounded to its own type first (rounding.py), so that a fused function has the bits of its ops.
 """
 
 from __future__ import annotations

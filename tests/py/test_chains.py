@@ -194,9 +194,11 @@ scalar.body @relu(%z: f32, %b: f32) -> f32 {
   scalar.yield %2 : f32
 }
 scalar.body @both(%z: f32, %t: f32) -> (f32, f32) {
-  %0 = arith.subf %z, %t : f32
+  %d = arith.subf %z, %t : f32
+  %n = arith.truncf %d : f32 to bf16
+  %0 = arith.extf %n : bf16 to f32
   %1 = arith.mulf %0, %0 : f32
-  scalar.yield %0, %1 : f32, f32
+  scalar.yield %d, %1 : f32, f32
 }
 func.func @f(%a: tensor<96x16xbf16>, %w: tensor<32x16xbf16>, %t: tensor<96x16xf32>, %b: tensor<96x32xbf16>)
     -> (tensor<96x32xbf16>, tensor<96x16xbf16>, tensor<16xf32>) {

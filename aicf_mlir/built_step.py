@@ -16,6 +16,7 @@ from aicf_mlir.interrupts import held
 from aicf_mlir.passes.autodiff import SCALE
 from aicf_mlir.passes.scale_loss import SKIPPED
 from aicf_mlir.runtime import checkpoint
+from aicf_mlir.runtime.around import Around
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.captured import CapturedNode, captured_nodes
@@ -23,6 +24,7 @@ from aicf_mlir.runtime.further_sizes import FurtherSizes, is_further, with_furth
 from aicf_mlir.runtime.guards import Guard, Guards
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
 from aicf_mlir.runtime.micro_batches import StepBatch, joined, parted, parts_of
+from aicf_mlir.runtime.optimizer_calls import OptimizerCalls
 from aicf_mlir.runtime.outputs import Outputs, expect_run
 from aicf_mlir.runtime.retrace import Retrace
 from aicf_mlir.runtime.tensors import current_stream
@@ -71,7 +73,15 @@ class BuiltStep:
         groups = [group for optimizer in built.optimizers for group in optimizer.param_groups]
         self._store.watch(self._bound, {id(p) for group in groups for p in group["params"]})
         self._watched = Watched()
-        for part in (self._bound, self._guards.watched, self.meta.watched):
+        self._around = Around(self.name)
+        self._calls = OptimizerCalls(self.name, built.optimizers)
+        for part in (
+            self._around.watched,
+            self._calls.watched,
+            self._bound,
+            self._guards.watched,
+            self.meta.watched,
+        ):
             self._watched.other(part)
         if self._optimizer_state is not None:
             self._watched.other(self._optimizer_state.watched)
@@ -212,6 +222,13 @@ class BuiltStep:
     def stats(self) -> _C.ExecutorStats:
         """Launches, runs and replays so far; allocations and live bytes of the device."""
         return self._active.executor.stats()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses copy, deepcopy and pickle: a step is memory at fixed addresses, bound to one model."""
+        raise StateError(
+            f"{self.name}: a compiled step cannot be copied or pickled, since it holds the memory of its model; copy the model and"
+            " the optimizer and compile those, or use save() and load()"
+        )
 
     def __getattr__(self, name: str) -> Any:
         """What a closed step no longer has."""

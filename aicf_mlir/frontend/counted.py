@@ -6,6 +6,7 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -235,6 +236,8 @@ def _places_of(read: Read) -> Iterator[Place]:
             yield read.path, read.owner, read.key
         case "cell":
             yield read.path, read.owner, "cell_contents"
+        case "context":
+            yield read.path, read.owner, "value"
         case "items":
             yield from ((f"{read.path}[{key!r}]", read.owner, key) for key in read.owner)
         case "members":
@@ -248,6 +251,8 @@ def _get(owner: Any, key: Any) -> Any:
         return cast(dict[Any, Any], owner).get(key, ABSENT)
     if isinstance(owner, list):
         return cast(list[Any], owner)[key]
+    if isinstance(owner, ContextVar):
+        return cast(ContextVar[Any], owner).get(ABSENT)
     try:
         return getattr(owner, key, ABSENT)
     except ValueError:  # a cell without content
@@ -257,6 +262,8 @@ def _get(owner: Any, key: Any) -> Any:
 def _put(owner: Any, key: Any, value: float) -> None:
     if isinstance(owner, (dict, list)):
         owner[key] = value
+    elif isinstance(owner, ContextVar):
+        owner.set(value)
     else:
         setattr(owner, key, value)
 

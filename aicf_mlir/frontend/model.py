@@ -13,6 +13,7 @@ from aicf_mlir.frontend.reached import modules_behind
 from aicf_mlir.frontend.reads import named_modules
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
+from aicf_mlir.frontend.torch_state import global_hooks
 
 
 def unwrapped(model: object) -> torch.nn.Module:
@@ -20,6 +21,12 @@ def unwrapped(model: object) -> torch.nn.Module:
     inner = getattr(model, "_orig_mod", model)
     if not isinstance(inner, torch.nn.Module):
         raise TraceError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
+    for path, module in named_modules(inner):
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TraceError(
+                f"the model has TorchScript ({f'{path!r}, ' if path else ''}{type(module).__name__}), whose code is not Python's;"
+                " compile the module that it was made from"
+            )
     return inner
 
 
@@ -85,6 +92,11 @@ def refuse_hooks(modules: Mapping[str, torch.nn.Module], names: Mapping[torch.Te
     Those are hooks on gradients, and forward hooks of the user's: they would run once, while the step is traced. Forward hooks of
     torch itself (spectral_norm) compute with tensors only and are traced.
     """
+    for kind, hook in global_hooks():
+        raise TraceError(
+            f"torch has global {kind} ({getattr(hook, '__name__', type(hook).__name__)}), which a compiled step does not run;"
+            " remove them"
+        )
     owners: list[tuple[str, Any]] = [
         (f"{path}.{name}".strip("."), part)
         for path, module in modules.items()

@@ -6,7 +6,6 @@ at any step.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
@@ -16,6 +15,8 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 from aicf_mlir.dialects.optimizer_groups import Group
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend.group_values import hyperparameters, switches
+from aicf_mlir.frontend.library import is_librarys
+from aicf_mlir.frontend.optimizer_verbs import VERBS, unwrapped, verb_of
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
 from aicf_mlir.optimizers import CLASSES
@@ -60,10 +61,17 @@ def rule_of(optimizer: torch.optim.Optimizer) -> tuple[TorchClass, type[UpdateRu
             raise trace_error(
                 f"the optimizer has step hooks ({hooks.strip('_')}), which a compiled step does not run"
             )
+    for verb in VERBS:
+        if verb_of(optimizer, verb) is not unwrapped(getattr(type(optimizer), verb)):
+            raise trace_error(
+                f"the optimizer has a {verb} of its own beside its class ({type(optimizer).__name__}), which a compiled step does"
+                " not call; define it in a subclass"
+            )
     for base in type(optimizer).__mro__:
         for torch_class, rule in CLASSES:
             if base is (known := _loaded(torch_class)):
-                is_own = inspect.unwrap(type(optimizer).step) is not inspect.unwrap(known.step)
+                step = unwrapped(type(optimizer).step)
+                is_own = step is not unwrapped(known.step) or not is_librarys(step)
                 return None if is_own else (torch_class, rule)
     return None
 

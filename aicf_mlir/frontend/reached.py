@@ -5,11 +5,14 @@ from __future__ import annotations
 import enum
 import functools
 import multiprocessing.queues
+import os
 import queue
+import threading
 import types
 from array import array
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any, cast
 
 import numpy as np
@@ -28,8 +31,19 @@ from aicf_mlir.frontend.functions import (
     loads,
     nested,
 )
+from aicf_mlir.frontend.inspecting import inspection
+from aicf_mlir.frontend.library import (
+    Lookup,
+    functions_in,
+    getter_at,
+    is_followed,
+    is_librarys,
+    is_setting,
+    lookups,
+)
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, ModuleReads, Read, named_modules
 from aicf_mlir.frontend.source import is_users_file, trace_error
+from aicf_mlir.frontend.torch_state import read_by_every_step
 
 PLAIN = (
     type(None),
@@ -62,10 +76,17 @@ ARRAYS = (np.ndarray, array, bytearray)
 MOST_READS = 200_000
 """Places; a container of the user's data belongs into the batch instead."""
 
+ENVIRONMENT: type = type(os.environ)
+"""What os.environ is."""
+
+CALLS = ("_wrapped_call_impl", "_call_impl")
+"""The methods of torch.nn.Module by which a module is called."""
+
 TRACERS = ("torch.fx", "torch.export", "torch._")
 """Where torch.export has modules of its own, which are read while it traces."""
 
 
+@inspection
 def collect(
     model: torch.nn.Module, function: Callable[..., Any], recorded: ModuleReads, names: Mapping[int, str]
 ) -> list[Read]:
@@ -92,10 +113,17 @@ def collect(
             walk.visit(value, path)
         for path, module, name in attributes:
             walk.attribute(module, name, f"{path}.{name}")
+        for name in CALLS:
+            walk.visit(vars(torch.nn.Module)[name], f"Module.{name}")
+        for kind in (torch.Tensor, torch.nn.Parameter):
+            walk.hide(kind.__name__, "type", kind)
+        for name in sorted(walk.mentioned & vars(torch.Tensor).keys()):
+            walk.visit(vars(torch.Tensor)[name], f"Tensor.{name}")
 
-    return settled(follow).reads
+    return [*settled(follow).all, *read_by_every_step()]
 
 
+@inspection
 def collect_object(value: Any, names: Iterable[str], path: str, others: Iterable[Read]) -> list[Read]:
     """
     Every place behind the attributes `names` of an object, its own and those of its class, methods among them.
@@ -116,7 +144,7 @@ def collect_object(value: Any, names: Iterable[str], path: str, others: Iterable
         for read in others:
             walk.visit(read.value(), read.path)
 
-    return settled(follow).reads
+    return settled(follow).all
 
 
 def modules_behind(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
@@ -134,6 +162,7 @@ def walk_from(function: Callable[..., Any], path: str) -> Walk:
     return settled(follow)
 
 
+@inspection
 def settled(follow: Callable[[Walk], None]) -> Walk:
     """A walk by `follow` that knows from its start all names that the code on its way mentions: methods mention more."""
     walk = Walk(set())
@@ -151,6 +180,8 @@ class Walk:
     def __init__(self, mentioned: set[str]) -> None:
         """`mentioned`: names that are known already to stand in the code."""
         self.reads: list[Read] = []
+        self.code: list[Read] = []
+        """Places where code is found: names in modules, functions, classes."""
         self.mentioned = set(mentioned)
         """Names and strings in the code that was reached."""
         self.modules: dict[str, torch.nn.Module] = {}
@@ -164,7 +195,9 @@ class Walk:
         self.refuses = True
         """Whether an iterator or a random generator is an error: not where nothing says yet that it is read."""
         self._places: set[tuple[str, int, str]] = set()
+        self._code_places: set[tuple[str, int, str]] = set()
         self._visited: dict[int, Any] = {}
+        self._visited_functions: dict[int, FunctionType] = {}
         self._mentioned_by: set[Code] = set()
 
     def add(self, path: str, kind: Kind, owner: Any, key: str = "") -> None:
@@ -180,8 +213,26 @@ class Walk:
         self._places.add(read.place)
         self.reads.append(read)
 
+    @property
+    def all(self) -> list[Read]:
+        """The places of values, and those of code."""
+        return [*self.reads, *self.code]
+
+    def hide(self, path: str, kind: Kind, owner: Any, key: str = "") -> None:
+        """Record a place of code, once."""
+        read = Read(path, kind, owner, key, self.mentioned, may_be_meta=False, is_code=True)
+        if read.place not in self._code_places:
+            self._code_places.add(read.place)
+            self.code.append(read)
+
+    def instance(self, value: Any, path: str) -> None:
+        """An object: its class and dictionary may be exchanged, and its class changed."""
+        self.hide(path, "object", value)
+        self.hide(type(value).__name__, "type", type(value))
+
     def attribute(self, module: torch.nn.Module, name: str, path: str) -> None:
         """An attribute that was seen to be read from a module."""
+        self.instance(module, path.rpartition(".")[0])
         own = vars(module)
         if name in STRUCTURE or (name in own and name.endswith("_hooks")):
             self.add(path, "items", own[name])
@@ -229,7 +280,7 @@ class Walk:
         if functions := list(functions_of(value)):
             self.mention(value)
             for function in functions:
-                self._function(function)
+                self._function(function, path)
             if is_users_file(functions[0].__code__.co_filename):
                 self.caches += caches_of(value)
             if isinstance(value, functools.partial):
@@ -250,6 +301,13 @@ class Walk:
             self.add(path, "equal", cast(Any, value))
         elif isinstance(value, ARRAYS):
             self.add(path, "bytes", cast(Any, value))
+        elif isinstance(value, ENVIRONMENT):
+            self.add(path, "environment", value)
+        elif isinstance(value, ContextVar):
+            self.add(path, "context", value)
+            self.visit(value.get(None), path)
+        elif isinstance(value, threading.local):
+            self._local(value, path)
         elif isinstance(value, types.ModuleType):
             self._module(value, path)
         elif isinstance(value, type):
@@ -278,10 +336,51 @@ class Walk:
         """Whether it is a queue of which nothing can be seen, and the code may take something out of it."""
         return isinstance(value, QUEUES) and bool({"get", "get_nowait"} & self.mentioned)
 
-    def _function(self, function: FunctionType) -> None:
-        if not is_users_file(function.__code__.co_filename):
+    def _local(self, value: threading.local, path: str) -> None:
+        """What this thread has there."""
+        self.add(f"{path}.__dict__", "slot", value, "__dict__")
+        own = vars(value)
+        for name in sorted(self.mentioned):
+            self.add(f"{path}.{name}", "item", own, name)
+            self.visit(own.get(name), f"{path}.{name}")
+
+    def _looked_up(self, lookup: Lookup, path: str, depth: int) -> None:
+        """A place in which code looks; `path`: as the user's code has it."""
+        value = lookup.value()
+        if lookup.holder is not None or is_library(value):
+            self.hide(lookup.path, "item", lookup.owner, lookup.name)
+        if (getter := value if is_setting(value) else getter_at(lookup)) is not None:
+            self.add(path, "setting", getter)
+        elif isinstance(value, FunctionType) and is_librarys(value):
+            self._library(value, path, depth)
+        elif isinstance(value, (ENVIRONMENT, ContextVar)):
+            self.visit(value, path)
+        elif depth and lookup.holder is not None and _is_of_values(value) and not is_users_module(lookup.holder):
+            self.visit(value, path)
+
+    def _library(self, function: FunctionType, path: str, depth: int) -> None:
+        """A function of torch, with all that computes below it; of one that the user's code calls, what it looks up."""
+        if id(function) in self._visited_functions:
+            return
+        self._visited_functions[id(function)] = function
+        self.hide(f"{function.__module__}.{function.__qualname__}", "code", function)
+        if not depth and not is_followed(function):
+            return
+        for lookup in lookups(function):
+            self._looked_up(lookup, path, 0)
+        for inner in functions_in(function):
+            self._library(inner, path, 0)
+
+    def _function(self, function: FunctionType, path: str) -> None:
+        if is_librarys(function):
+            self._library(function, path, 1)
             return
         self.functions.append(function)
+        self.hide(function.__qualname__.rpartition("<locals>.")[2], "code", function)
+        if function.__kwdefaults__:
+            self.add(f"{function.__name__}.__kwdefaults__", "items", function.__kwdefaults__)
+        for lookup in lookups(function):
+            self._looked_up(lookup, lookup.path, 1)
         for kind, owner, name, value in loads(function):
             if not is_library(value):
                 self.add(name, kind, owner, name if kind == "item" else "")
@@ -306,7 +405,7 @@ class Walk:
 
     def _module(self, value: types.ModuleType, path: str) -> None:
         """The mentioned names of a module of the user's; those of libraries are their authors' constants."""
-        if not is_users_file(getattr(value, "__file__", None) or "<builtin>"):
+        if not is_users_module(value):
             return
         for name in sorted(self.mentioned & vars(value).keys()):
             self.add(f"{path}.{name}", "item", vars(value), name)
@@ -315,6 +414,7 @@ class Walk:
     def _class(self, value: type, path: str) -> None:
         if not is_users_class(value):
             return
+        self.hide(path, "type", value)
         for name in sorted(self.mentioned):
             if (found := class_attribute(value, name)) is not ABSENT:
                 self.add(f"{path}.{name}", "class", value, name)
@@ -324,6 +424,7 @@ class Walk:
         """The mentioned attributes of an object of the user's; all of them where its class looks them up in its own way."""
         kind: type = value.__class__
         own: dict[str, Any] = getattr(value, "__dict__", {})
+        self.instance(value, path)
         dynamic = any(hasattr(kind, name) for name in ("__getattr__", "__getitem__", "__iter__"))
         everything = dynamic or {"__dict__", "vars", "asdict", "fields", "dir"} & self.mentioned
         for name in sorted(own if everything else self.mentioned & own.keys()):
@@ -339,3 +440,15 @@ class Walk:
                 self.visit(found, f"{path}.{name}")
             if found is not ABSENT and hasattr(value, "__dict__"):
                 self.add(f"{path}.{name}", "item", own, name)
+
+
+def is_users_module(value: types.ModuleType) -> bool:
+    """Whether a module is the user's, or of a library that is neither torch nor Python's own."""
+    return is_users_file(getattr(value, "__file__", None) or "<builtin>")
+
+
+def _is_of_values(value: object) -> bool:
+    """Whether it is a container of plain values, as sys.argv is."""
+    if isinstance(value, dict):
+        return all(isinstance(each, PLAIN) for each in cast(dict[Any, Any], value).values())
+    return isinstance(value, (list, set)) and all(isinstance(e, PLAIN) for e in cast(list[Any], value))

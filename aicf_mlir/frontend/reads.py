@@ -10,17 +10,35 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 
 from aicf_mlir.frontend.source import is_users_file
 
-Kind = Literal["item", "items", "members", "cell", "class", "slot", "bytes", "equal", "file"]
+Kind = Literal[
+    "item",
+    "items",
+    "members",
+    "cell",
+    "class",
+    "slot",
+    "bytes",
+    "equal",
+    "file",
+    "context",
+    "environment",
+    "setting",
+    "code",
+    "type",
+    "object",
+]
 """
 item      one entry of a dictionary, or that there is none
 items     all entries of a dictionary, in order
@@ -31,7 +49,21 @@ slot      an attribute of an object without a dictionary
 bytes     the memory of an array
 equal     the members of a set or a deque, compared by value
 file      a file that was read once, when the step was compiled
+context   what a ContextVar holds
+environment  os.environ
+setting   what a function says of the process or the thread
+code      code and defaults of a function
+type      all attributes of a class and its bases
+object    class and dictionary of an object
 """
+
+PARTED = ("environment", "code", "type", "object")
+"""Kinds of places with several values by name, of which a message names those that differ."""
+
+NOT_COMPARED = frozenset(
+    {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__", "_abc_impl"}
+)
+"""Attributes of a class that no step computes with, and those that Python itself sets."""
 
 
 COMPARED: tuple[type, ...] = (int, float, str, bool, bytes, set, frozenset, deque)
@@ -64,6 +96,8 @@ class Read:
     """The names and strings in the code that ran: a key of `items` that is not among them is rarely read."""
     may_be_meta: bool = True
     """Whether a number that is there can be made a meta slot by its name."""
+    is_code: bool = False
+    """Whether it is a place where code is found, rather than a value."""
 
     def value(self) -> Any:
         """What is there now."""
@@ -85,12 +119,24 @@ class Read:
             case "slot":
                 return getattr(self.owner, self.key, ABSENT)
             case "bytes":
-                return bytes(_memory(self.owner))
+                return _bytes_of(self.owner)
             case "equal":
                 kind = self.owner.__class__
                 return kind(self.owner)
             case "file":
                 return self.owner
+            case "context":
+                return self.owner.get(ABSENT)
+            case "environment":
+                return tuple(self.owner.items())
+            case "setting":
+                return self.owner()
+            case "code":
+                return tuple((part, getattr(self.owner, part)) for part in PARTS_OF_A_FUNCTION)
+            case "type":
+                return tuple(_attributes(self.owner))
+            case "object":
+                return ("__class__", type(self.owner)), ("__dict__", getattr(self.owner, "__dict__", None))
 
     def put_back(self, before: Any) -> None:
         """Have there again what `value` gave before."""
@@ -113,11 +159,18 @@ class Read:
                 self.owner[:] = before
             case "bytes" if hasattr(self.owner, "typecode"):  # an array
                 self.owner[:] = type(self.owner)(self.owner.typecode, before)
-            case "bytes" if before:
-                _memory(self.owner)[:] = before
+            case "bytes" if _has_objects(self.owner):
+                self.owner.reshape(-1)[:] = before
+            case "bytes" if before and self.owner.flags.writeable:
+                self.owner[...] = np.frombuffer(before, self.owner.dtype).reshape(self.owner.shape)
             case "equal":
                 self.owner.clear()
                 self.owner.update(before) if hasattr(self.owner, "update") else self.owner.extend(before)
+            case "context" if before is not ABSENT:
+                self.owner.set(before)
+            case "environment":
+                self.owner.clear()
+                self.owner.update(dict(before))
             case _:
                 pass
 
@@ -127,10 +180,30 @@ class Read:
         return self.kind, id(self.owner), self.key
 
 
-def _memory(owner: Any) -> memoryview:
-    """Of an array, byte by byte; none of an empty one, which cannot be cast."""
-    view = memoryview(owner)
-    return view.cast("B") if view.nbytes else memoryview(b"")
+PARTS_OF_A_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__")
+
+
+def _attributes(kind: type) -> Iterator[tuple[str, Any]]:
+    for base in kind.__mro__[:-1]:
+        for name, value in vars(base).items():
+            # while another thread traces, torch's classes have attributes of ours
+            if name not in NOT_COMPARED and not _is_ours(value):
+                yield f"{base.__name__}.{name}", value
+
+
+def _is_ours(value: object) -> bool:
+    return isinstance(value, FunctionType) and value.__module__.startswith("aicf_mlir.frontend")
+
+
+def _has_objects(owner: Any) -> bool:
+    return isinstance(owner, np.ndarray) and bool(cast(Any, owner).dtype.hasobject)
+
+
+def _bytes_of(owner: Any) -> Any:
+    """The memory of an array, in the order of its indices; of one of objects those."""
+    if _has_objects(owner):
+        return tuple(owner.ravel().tolist())
+    return owner.tobytes() if hasattr(owner, "tobytes") else bytes(owner)
 
 
 def named_modules(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:

@@ -33,6 +33,7 @@ from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read, named_modules
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.structure import Batch, Structure
+from aicf_mlir.frontend.torch_state import surrounding
 from aicf_mlir.frontend.traced_optimizer import OptimizerTrace, trace_optimizer, with_gradient
 from aicf_mlir.frontend.types import describe as describe_tensor
 from aicf_mlir.frontend.unsupported import with_decompositions
@@ -99,7 +100,7 @@ def trace(
     Raises TraceError, with the user's file and line where there is one.
     """
     caller = source.here()
-    refuse_autocast(caller)
+    refuse_surroundings(caller)
     model = unwrapped(model)
     function = loss_function(loss_fn)
     modules = modules_of(model, function)
@@ -155,8 +156,13 @@ def trace(
     return Traced(module, parameters, buffers, specs, structure, reads, written)
 
 
-def refuse_autocast(caller: SourceLocation | None) -> None:
-    """Raise TraceError under `torch.autocast`: its casts would not be in the step."""
+def refuse_surroundings(caller: SourceLocation | None) -> None:
+    """Raise TraceError under `torch.autocast`, and inside modes, transforms and hooks that a step would not run."""
+    if (found := surrounding()) is not None:
+        row, what = found
+        raise trace_error(
+            f"the step is compiled inside {row.what} ({what}), which it would not run; compile outside of it", caller
+        )
     if any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")):
         raise trace_error(
             "the step is compiled inside torch.autocast, which it would not follow; compile outside of it, with precision=,"

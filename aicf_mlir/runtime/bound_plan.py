@@ -55,6 +55,8 @@ class BoundPlan:
             raise PlanError("the plan has no output named 'loss'")
         self.loss = self.outputs.pop("loss")
         self.losses = FreshTensors(self.loss)
+        self.differentiates = any(slot.role == "param" for slot in program.slots.values())
+        """Whether the step has gradients: an evaluation has parameters that are only read."""
         self.bound = self.placement(program)
         """The program with the addresses that it really has."""
         for launch in self.bound.launches:
@@ -102,6 +104,10 @@ class BoundPlan:
                         f"input {name!r}: expected {_describe(shape, dtype, device)}{_or_host(device)}, "
                         f"got {_describe(tensor.shape, tensor.dtype, tensor.device)}"
                         + (_shape_hint if tensor.shape != shape else "")
+                    )
+                if self.differentiates and tensor.requires_grad:
+                    raise BindError(
+                        f"input {name!r} requires a gradient, which a compiled step does not pass on to it; pass {name}.detach()"
                     )
                 dense = _dense(name, tensor)
                 address = dense.data_ptr()

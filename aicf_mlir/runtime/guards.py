@@ -7,7 +7,7 @@ the error names the values that changed, before anything else has.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import eq
@@ -17,8 +17,10 @@ import torch
 
 from aicf_mlir.errors import AicfError, GuardError
 from aicf_mlir.frontend.reached import PLAIN
-from aicf_mlir.frontend.reads import ABSENT, Kind, Read
+from aicf_mlir.frontend.inspecting import described
+from aicf_mlir.frontend.reads import ABSENT, PARTED, Kind, Read
 from aicf_mlir.runtime.store import moved_error
+from aicf_mlir.runtime.torch_words import watch_settings, words_of
 from aicf_mlir.runtime.watched import Watched
 
 Retrace = Callable[[], tuple[str, list[Read]]]
@@ -59,6 +61,9 @@ class Guards:
         """Values that were found to give the same step."""
         self.watched = Watched()
         self.guards: list[Guard] = []
+        self._code = Watched()
+        self._guards_of_code: list[Guard] = []
+        """The places of code, looked at one by one only where a word of them has changed."""
         self._watch(reads)
 
     def _watch(self, reads: Sequence[Read]) -> None:
@@ -66,7 +71,11 @@ class Guards:
         self.guards = []
         names: dict[int, tuple[dict[str, Any], list[str]]] = {}
         empty: list[dict[Any, Any]] = []
+        code: list[Read] = []
         for read in reads:
+            if read.is_code:
+                code.append(read)
+                continue
             if (follow := self._live.get(read.place)) is not None:
                 self._add(read, follow)
                 continue
@@ -80,6 +89,26 @@ class Guards:
         for owner, keys in names.values():
             self.watched.namespace(owner, keys, self._follow)
         self.watched.empty(empty, self._follow)
+        self._watch_code(code)
+        self.watched.other(self._code)
+
+    def _watch_code(self, reads: Sequence[Read]) -> None:
+        self._code.clear()
+        distinct = {read.place: read for read in reads}.values()
+        self._guards_of_code = [Guard(read.path, read.kind, read.value(), read) for read in distinct]
+        names: dict[int, tuple[dict[str, Any], list[str]]] = {}
+        for read in distinct:
+            if read.kind == "item":
+                names.setdefault(id(read.owner), (read.owner, []))[1].append(read.key)
+        for owner, keys in names.values():
+            self._code.namespace(owner, keys, self._follow)
+
+        def owners(kind: Kind) -> list[Any]:
+            return [read.owner for read in distinct if read.kind == kind]
+
+        self._code.functions(owners("code"), self._follow)
+        self._code.types(owners("type"), self._follow)
+        self._code.instances(owners("object"), self._follow)
 
     def _add(self, read: Read, handler: Callable[[], None]) -> None:
         match read.kind:
@@ -95,20 +124,31 @@ class Guards:
                 self.watched.class_attribute(read.owner, read.key, handler)
             case "slot":
                 self.watched.attribute(read.owner, read.key, read.value(), handler)
+            case "bytes" if isinstance(expected := read.value(), bytes) and _exports(read.owner):
+                self.watched.bytes(read.owner, expected, handler)
             case "bytes":
-                self.watched.bytes(read.owner, handler)
+                self.watched.call(lambda: same(read.value(), expected), True, handler)
             case "equal":
                 self.watched.call(partial(eq, read.owner, read.value()), True, handler)
+            case "context":
+                self.watched.context(read.owner, handler)
+            case "environment":
+                self.watched.items(vars(read.owner)["_data"], handler)
+            case "setting":
+                watch_settings(self.watched, words_of(read.owner), handler)
+            case "code" | "type" | "object":
+                pass  # all of a kind together
             case "file":
                 pass  # what was read is what runs, whatever becomes of the file
 
     def changed(self) -> list[Guard]:
         """The guards whose value is another one now."""
-        return [guard for guard in self.guards if not self._same(guard)]
+        guards = [*self.guards, *self._guards_of_code] if self._code.changed() >= 0 else self.guards
+        return [guard for guard in guards if not self._same(guard)]
 
     def _same(self, guard: Guard) -> bool:
         now = guard.read.value()
-        if guard.kind != "items":
+        if guard.kind not in ("items", "environment", "type"):
             return same(guard.value, now)
         before, after = _entries(guard.value), _entries(now)
         if list(before) == list(after) and all(same(before[key], after[key]) for key in before):
@@ -121,21 +161,30 @@ class Guards:
         return bool(differing) and all((owner, key) in self._ignored for key in differing)
 
     def _follow(self) -> None:
-        """Go on where the changes do not matter to the step; GuardError where they do."""
+        """Go on where the changes do not matter to the step; GuardError where they do, and where an object cannot be asked."""
+        try:
+            self._follow_changes()
+        except AicfError:
+            raise
+        except Exception as error:
+            raise GuardError(
+                f"{self._name}: what the step was compiled for cannot be compared with what is there now: {described(error)};"
+                " call recompile() to go on with what is there now"
+            ) from error
+
+    def _follow_changes(self) -> None:
         changed = self.changed()
         if not changed:
             return
         for guard in changed:
             if isinstance(guard.value, torch.Tensor):
                 raise moved_error(guard.path.removeprefix("model."))
-        key = frozenset((guard.path, shown(guard.read.value())) for guard in changed)
+        key = frozenset((guard.path, _text(guard.read.value())) for guard in changed)
         if key in self._harmless and all(isinstance(guard.read.value(), PLAIN) for guard in changed):
             self._accept(changed)
             return
-        listing = "; ".join(
-            f"{g.path} was {shown(g.value)}, now {shown(g.read.value())}" for g in changed[:5]
-        )
-        listing += f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
+        told = [line for guard in changed for line in _differences(guard)]
+        listing = "; ".join(told[:5]) + (f"; and {len(told) - 5} more" if len(told) > 5 else "")
         advice = "set it back, or call recompile() to go on with what is there now"
         numbers = [g for g in changed if isinstance(g.value, (int, float)) and not isinstance(g.value, bool)]
         if slots := [guard.path for guard in numbers if guard.read.may_be_meta]:
@@ -150,14 +199,12 @@ class Guards:
             raise GuardError(
                 f"{self._name}: {listing}. The compiled step depends on it ({difference}): {advice}"
             )
-        self._harmless |= {key, frozenset((guard.path, shown(guard.value)) for guard in changed)}
+        self._harmless |= {key, frozenset((guard.path, _text(guard.value)) for guard in changed)}
         for guard in changed:
-            if guard.kind == "items":
-                before, after = _entries(guard.value), _entries(guard.read.value())
-                unmentioned = (before.keys() | after.keys()) - guard.read.mentioned
-                self._ignored |= {(id(guard.read.owner), name) for name in unmentioned if type(name) is str}
+            if guard.kind in ("items", "environment", "type"):
+                self._ignored |= {(id(guard.read.owner), name) for name in _unread(guard)}
         self._accept(changed)
-        known = {guard.read.place for guard in self.guards}
+        known = {guard.read.place for guard in (*self.guards, *self._guards_of_code)}
         filled = any(
             guard.kind == "items" for guard in changed
         )  # one that was empty is compared in another way
@@ -167,6 +214,42 @@ class Guards:
     def _accept(self, guards: Sequence[Guard]) -> None:
         for guard in guards:
             guard.value = guard.read.value()
+
+
+def _unread(guard: Guard) -> Iterator[str]:
+    """The names in a dictionary that the code does not mention; of a class those of plain values: torch's code names others."""
+    before, after = _entries(guard.value), _entries(guard.read.value())
+    for name in before.keys() | after.keys():
+        if type(name) is not str:
+            continue
+        if guard.kind != "type":
+            if name not in guard.read.mentioned:
+                yield name
+        elif name.rpartition(".")[2] not in guard.read.mentioned:
+            held = [entries[name][1] for entries in (before, after) if name in entries]
+            if all(isinstance(value, PLAIN) for value in held):
+                yield name
+
+
+def _differences(guard: Guard) -> Iterator[str]:
+    """What has changed, in words; of several values by name those that differ."""
+    now = guard.read.value()
+    if guard.kind not in PARTED:
+        yield f"{guard.path} was {shown(guard.value)}, now {shown(now)}"
+        return
+    before, after = _entries(guard.value), _entries(now)
+    for name in (name for name in {**before, **after} if not same(before.get(name), after.get(name))):
+        was, is_now = (entries[name][1] if name in entries else ABSENT for entries in (before, after))
+        path = name if guard.kind == "type" else f"{guard.path}[{name!r}]" if guard.kind == "environment" else f"{guard.path}.{name}"
+        yield f"{path} was {shown(was)}, now {shown(is_now)}"
+
+
+def _exports(array: Any) -> bool:
+    """Whether an array shows its memory; NumPy's of dates and of objects do not."""
+    try:
+        return memoryview(array).nbytes >= 0 and not getattr(getattr(array, "dtype", None), "hasobject", False)
+    except (ValueError, TypeError, BufferError):
+        return False
 
 
 def _entries(items: Any) -> dict[Any, tuple[Any, Any]]:
@@ -193,5 +276,13 @@ def shown(value: Any) -> str:
     """A value for a message."""
     if isinstance(value, torch.nn.Module):
         return type(value).__name__
-    text = repr(value)
+    text = _text(value)
     return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _text(value: Any) -> str:
+    """All of a value in words, also where its own say nothing."""
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001 - it is of the user's own class
+        return f"a {type(value).__name__} ({described(error)})"

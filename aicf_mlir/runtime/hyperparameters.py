@@ -330,6 +330,10 @@ class Hyperparameters(MutableMapping[str, float]):
 
 def _entries(keys: Sequence[str], group: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a param group holds under these keys."""
+    if missing := [key for key in keys if key not in group]:
+        raise StateError(
+            f"a param group has no {', '.join(map(repr, missing))} any more, which the step was compiled with; put it back"
+        )
     return tuple(group[key] for key in keys)
 
 

@@ -140,9 +140,39 @@ class Watched:
         self._watch.add_class_attribute(owner, name)
         return self._added(handler)
 
-    def bytes(self, owner: Any, handler: Handler) -> int:
-        """The memory that an array exports."""
-        self._watch.add_bytes(owner, bytes(memoryview(owner).cast("B")))
+    def bytes(self, owner: Any, expected: bytes, handler: Handler) -> int:
+        """The memory that an array exports, in the order of its indices."""
+        self._watch.add_bytes(owner, expected)
+        return self._added(handler)
+
+    def word(self, function: Callable[..., object], argument: object, handler: Handler) -> int:
+        """What a function in C says, of `argument` where that is not None: an object, or an equal number or text."""
+        self._watch.add_word(function, argument)
+        return self._added(handler)
+
+    def torch_words(self, words: Sequence[int], handler: Handler) -> int:
+        """Words of torch's state by their numbers, of those that `runtime/torch_words.py` has found to be right."""
+        self._watch.add_torch_words(list(words))
+        return self._added(handler)
+
+    def functions(self, functions: Sequence[Any], handler: Handler) -> int:
+        """Code and defaults of Python functions."""
+        self._watch.add_functions(list(functions))
+        return self._added(handler)
+
+    def types(self, types: Sequence[type], handler: Handler) -> int:
+        """Classes: that no attribute of them or of a base has been set, whatever to."""
+        self._watch.add_types(list(types))
+        return self._added(handler)
+
+    def instances(self, objects: Sequence[object], handler: Handler) -> int:
+        """The class and the dictionary of objects, which may be exchanged."""
+        self._watch.add_instances(list(objects))
+        return self._added(handler)
+
+    def context(self, variable: object, handler: Handler) -> int:
+        """What a ContextVar holds in the context of the caller."""
+        self._watch.add_context(variable)
         return self._added(handler)
 
     def call(self, function: Callable[[], object], expected: object, handler: Handler) -> int:

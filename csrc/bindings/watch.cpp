@@ -152,6 +152,72 @@ int64_t add_call(Watch& w, const py::object& function, const py::object& expecte
   return w.add(std::move(entry));
 }
 
+int64_t add_word(Watch& w, const py::function& function, const py::object& argument) {
+  Entry entry = make_entry(Entry::Word, function);
+  if (!argument.is_none()) entry.key = Ref(argument);
+  const auto now = py::reinterpret_steal<py::object>(called(function.ptr(), entry.key.get()));
+  if (!now) throw py::error_already_set();
+  entry.expected = Ref(now);
+  return w.add(std::move(entry));
+}
+
+int64_t add_torch_words(Watch& w, const std::vector<size_t>& words) {
+  Entry entry = make_entry(Entry::TorchWords, py::none());
+  const TorchWords& torch = TorchWords::get();
+  for (const size_t word : words) {
+    require(torch.has(word), "expected words of torch that can be read");
+    entry.words.emplace_back(word, torch.read(word));
+  }
+  return w.add(std::move(entry));
+}
+
+// Every word of torch now, by its number; None for one that cannot be read.
+std::vector<py::object> torch_words() {
+  std::vector<py::object> found;
+  const TorchWords& torch = TorchWords::get();
+  for (size_t word = 0; word < TorchWords::kCount; ++word)
+    found.push_back(torch.has(word) ? py::int_(torch.read(word)) : py::object(py::none()));
+  return found;
+}
+
+int64_t add_functions(Watch& w, const py::list& functions) {
+  Entry entry = make_entry(Entry::Functions, py::none());
+  for (const py::handle function : functions) {
+    require(PyFunction_Check(function.ptr()), "expected functions of Python");
+    add_parts(entry.expected_members, function.ptr());
+  }
+  return w.add(std::move(entry));
+}
+
+int64_t add_types(Watch& w, const py::list& types) {
+  Entry entry = make_entry(Entry::Types, py::none());
+  for (const py::handle type : types) require(PyType_Check(type.ptr()), "expected classes");
+  entry.expected_members = references(types);
+  entry.versions = versions_of(entry.expected_members);
+  return w.add(std::move(entry));
+}
+
+int64_t add_instances(Watch& w, const py::list& objects) {
+  Entry entry = make_entry(Entry::Instances, py::none());
+  for (const py::handle object : objects) add_instance(entry.expected_members, object.ptr());
+  return w.add(std::move(entry));
+}
+
+int64_t add_context(Watch& w, const py::object& variable) {
+  require(PyContextVar_CheckExact(variable.ptr()), "expected a ContextVar");
+  Entry entry = make_entry(Entry::Context, variable);
+  entry.expected = Ref(py::reinterpret_steal<py::object>(in_context(variable.ptr())));
+  return w.add(std::move(entry));
+}
+
+// What of each group of `count` parts is watched, from now on with what it is made of now.
+void renew_parts(Entry& entry, size_t count, void (*add)(std::vector<Ref>&, PyObject*)) {
+  std::vector<Ref> parts;
+  for (size_t i = 0; i < entry.expected_members.size(); i += count)
+    add(parts, entry.expected_members[i].get());
+  entry.expected_members = std::move(parts);
+}
+
 int64_t add_watch(Watch& w, const py::object& other) {
   Entry entry = make_entry(Entry::Other, other);
   entry.watch = &other.cast<Watch&>();
@@ -211,13 +277,31 @@ void accept(Watch& w, size_t index) {
     case Entry::Empty:
       break;  // what they expect is said when they are added
     case Entry::Bytes:
-      entry.expected = Ref(py::bytes(py::reinterpret_steal<py::object>(PyBytes_FromObject(owner))));
+      entry.expected = Ref(py::reinterpret_steal<py::object>(PyBytes_FromObject(owner)));
       break;
     case Entry::Tensors:
       for (TensorPlace& place : entry.places) place.accept();
       break;
     case Entry::Call:
       entry.expected = Ref(py::reinterpret_steal<py::object>(PyObject_CallNoArgs(owner)));
+      break;
+    case Entry::Word:
+      entry.expected = Ref(py::reinterpret_steal<py::object>(called(owner, entry.key.get())));
+      break;
+    case Entry::TorchWords:
+      for (auto& [word, was] : entry.words) was = TorchWords::get().read(word);
+      break;
+    case Entry::Functions:
+      renew_parts(entry, kFunctionParts, add_parts);
+      break;
+    case Entry::Types:
+      entry.versions = versions_of(entry.expected_members);
+      break;
+    case Entry::Instances:
+      renew_parts(entry, kInstanceParts, add_instance);
+      break;
+    case Entry::Context:
+      entry.expected = Ref(py::reinterpret_steal<py::object>(in_context(owner)));
       break;
     case Entry::Other:
       break;  // it accepts its own
@@ -271,6 +355,13 @@ void bind_watch(py::module_& m) {
       .def("add_empty", &add_empty)
       .def("add_tensors", &add_tensors)
       .def("add_call", &add_call)
+      .def("add_word", &add_word, py::arg("function"), py::arg("argument"))
+      .def("add_torch_words", &add_torch_words)
+      .def_static("torch_words", &torch_words)
+      .def("add_functions", &add_functions)
+      .def("add_types", &add_types)
+      .def("add_instances", &add_instances)
+      .def("add_context", &add_context)
       .def("add_watch", &add_watch)
       .def("count_words", &count_words, py::arg("index"))
       .def_static("find_field", &find_field)

@@ -7,26 +7,10 @@
 
 #include "bindings/bindings.h"
 #include "bindings/tensor_place.h"
+#include "bindings/torch_words.h"
+#include "bindings/watch_objects.h"
 
 namespace aicf::bindings {
-
-// A strong reference that the cyclic collector can see through Watch.
-class Ref {
- public:
-  Ref() = default;
-  explicit Ref(PyObject* borrowed) : object_(borrowed) { Py_XINCREF(object_); }
-  explicit Ref(py::handle borrowed) : Ref(borrowed.ptr()) {}
-  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  Ref& operator=(Ref&& other) noexcept {
-    std::swap(object_, other.object_);
-    return *this;
-  }
-  ~Ref() { Py_XDECREF(object_); }
-  PyObject* get() const { return object_; }
-
- private:
-  PyObject* object_ = nullptr;
-};
 
 class Watch;
 
@@ -47,19 +31,28 @@ struct Entry {
     Bytes,
     Tensors,
     Call,
+    Word,        // what a built-in function says of the process or of this thread
+    TorchWords,  // the same of torch, without a call of Python
+    Functions,   // code and defaults of Python functions
+    Types,       // versions of classes
+    Instances,   // class and dictionary of objects
+    Context,     // a ContextVar
     Other
   } kind;
   Ref owner;
-  Ref key;       // of ClassAttribute, Attribute, Attributes and Trained
+  Ref key;       // of ClassAttribute, Attribute, Attributes and Trained; the argument of Word, or null
   Ref expected;  // null: an empty cell
-  // Of Namespace and Items: key, value, key, …, a null value for an absent one; else the members.
+  // Of Namespace and Items: key, value, key, …, a null value for an absent one. Of Functions and Instances:
+  // each with its parts. Else the members.
   std::vector<Ref> expected_members;
   std::vector<Ref> seen;  // of Namespace: the whole dictionary when it was last found right
   std::vector<TensorPlace> places;
   getter get = nullptr;  // of Attributes and Trained: torch's own getter, without the search for it
   void* closure = nullptr;
-  std::vector<Py_ssize_t> fields;  // of Fields: bytes from the start of each object
-  Watch* watch = nullptr;          // of Other
+  std::vector<Py_ssize_t> fields;                  // of Fields: bytes from the start of each object
+  std::vector<unsigned> versions;                  // of Types
+  std::vector<std::pair<size_t, uint64_t>> words;  // of TorchWords: which, and what it was
+  Watch* watch = nullptr;                          // of Other
 
   bool same();
   bool has_expected(PyObject* object) const;  // of Attributes and Trained
@@ -109,19 +102,6 @@ inline bool same_names(PyObject* dictionary, const std::vector<Ref>& expected, s
   return true;
 }
 
-// Whether the memory that `owner` exports holds the bytes of `expected`.
-inline bool same_bytes(PyObject* owner, PyObject* expected) {
-  Py_buffer now;
-  if (PyObject_GetBuffer(owner, &now, PyBUF_CONTIG_RO) != 0) {
-    PyErr_Clear();
-    return false;
-  }
-  const bool same = now.len == PyBytes_GET_SIZE(expected) &&
-                    !std::memcmp(now.buf, PyBytes_AS_STRING(expected), static_cast<size_t>(now.len));
-  PyBuffer_Release(&now);
-  return same;
-}
-
 // Whether a new reference is `expected`; an exception counts as a difference.
 inline bool same_result(PyObject* result, PyObject* expected) {
   const bool same = result == expected;
@@ -131,13 +111,6 @@ inline bool same_result(PyObject* result, PyObject* expected) {
 }
 
 inline bool unchanged(Watch& watch);
-
-// After a step little of what a watch looks at is in the cache: it is asked for so many objects ahead.
-constexpr size_t kAhead = 16;
-
-inline void prefetch(const void* object, Py_ssize_t offset = 0) {
-  __builtin_prefetch(static_cast<const char*>(object) + offset);
-}
 
 inline PyObject* pointer_at(PyObject* object, Py_ssize_t offset) {
   return read_at<PyObject*>(object, offset);
@@ -201,6 +174,22 @@ inline bool Entry::same() {
       return true;
     case Call:
       return same_result(PyObject_CallNoArgs(owner.get()), expected.get());
+    case Word:
+      return same_word(owner.get(), key.get(), expected.get());
+    case TorchWords: {
+      const bindings::TorchWords& torch = bindings::TorchWords::get();
+      for (const auto& [word, was] : words)
+        if (torch.read(word) != was) return false;
+      return true;
+    }
+    case Functions:
+      return same_functions(expected_members);
+    case Types:
+      return same_types(expected_members, versions);
+    case Instances:
+      return same_instances(expected_members);
+    case Context:
+      return same_context(owner.get(), expected.get());
     case Other:
       return unchanged(*watch);
   }

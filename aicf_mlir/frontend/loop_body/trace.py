@@ -31,7 +31,7 @@ from aicf_mlir.frontend.reads import Read, named_modules
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.frontend.traced_optimizer import OptimizerTrace, trace_optimizer
-from aicf_mlir.frontend.tracing import Traced, refuse_autocast, symbol
+from aicf_mlir.frontend.tracing import Traced, refuse_surroundings, symbol
 from aicf_mlir.frontend.unsupported import with_decompositions
 from aicf_mlir.ir.signature import steps
 
@@ -63,7 +63,7 @@ def trace_loop(
     """
     body.left = dict.fromkeys(body.model.parameters(), True)
     caller = source.of_function(body.function) or source.here()
-    refuse_autocast(caller)
+    refuse_surroundings(caller)
     modules = modules_of(body.model, body.function)
     names = {**tensor_names(modules), **host_values}
     refuse_hooks(modules, names)

@@ -1,0 +1,146 @@
+"""Where code looks things up in modules: `torch.tanh`, `F.relu`, `os.environ`, and what torch's own functions look up in turn.
+
+The user's code names few of the functions that a step calls: `nn.ReLU` calls `F.relu`, and that `torch.relu`. Each of them can be
+exchanged in its module after a step was compiled, or get other code. So torch's functions are followed as the user's are, along
+what their bytecode says and no further.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from aicf_mlir.frontend.source import is_users_file
+
+MACHINERY = (
+    "torch._",
+    "torch.autograd",
+    "torch.compiler",
+    "torch.cuda",
+    "torch.distributed",
+    "torch.export",
+    "torch.fx",
+    "torch.jit",
+    "torch.onnx",
+    "torch.overrides",
+    "torch.utils",
+)
+"""Modules of torch with what is around a computation: they are looked up in, not followed."""
+
+
+class Lookup(NamedTuple):
+    """One place that code looks in."""
+
+    owner: dict[str, Any]
+    """The dictionary of a module."""
+    name: str
+    path: str
+    """As the code has it."""
+    holder: types.ModuleType | None
+    """The module; None for a global name."""
+
+    def value(self) -> Any:
+        """What is there now; what a module computes when it is asked is not."""
+        return self.owner.get(self.name)
+
+
+def lookups(function: types.FunctionType) -> Iterator[Lookup]:
+    """Every global name that a function loads, and what it asks of a module by the names that follow, `torch.nn.functional.relu`."""
+    for code in _nested(function.__code__):
+        yield from _lookups_of(code, function)
+
+
+def _lookups_of(code: types.CodeType, function: types.FunctionType) -> Iterator[Lookup]:
+    own, cells = function.__globals__, dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
+    imported: dict[str, Any] = {}
+    current: Any = None
+    path = ""
+    for instruction in dis.get_instructions(code):
+        name: Any = instruction.argval
+        match instruction.opname:
+            case "LOAD_GLOBAL" | "LOAD_NAME":
+                owner = own if name in own else vars(builtins)
+                current, path = owner.get(name), name
+                yield Lookup(owner, name, name, None)
+            case "LOAD_DEREF" | "LOAD_CLASSDEREF" if name in cells:
+                current, path = _content(cells[name]), name
+            case "LOAD_FAST" | "LOAD_DEREF" if name in imported:
+                current, path = imported[name], name
+            case "IMPORT_NAME":
+                current, path = sys.modules.get(name), name
+            case "LOAD_ATTR" | "LOAD_METHOD" | "IMPORT_FROM" if isinstance(current, types.ModuleType):
+                found = Lookup(vars(current), name, f"{path}.{name}", current)
+                current, path = found.value(), found.path
+                yield found
+            case "STORE_FAST" | "STORE_DEREF" if current is not None:
+                imported[name], current = current, None
+            case "PUSH_NULL" | "PRECALL" | "CACHE" | "NOP" | "SWAP" | "POP_TOP" | "COPY":
+                pass  # between an import and what it is called
+            case _:
+                current = None
+
+
+def functions_in(function: types.FunctionType) -> Iterator[types.FunctionType]:
+    """The functions in the closure of a function: those that it wraps."""
+    for cell in function.__closure__ or ():
+        if isinstance(content := _content(cell), types.FunctionType):
+            yield content
+
+
+def is_followed(function: types.FunctionType) -> bool:
+    """Whether it is a function of torch that computes, and not machinery around it."""
+    module: str = getattr(function, "__module__", None) or ""
+    return module.partition(".")[0] == "torch" and not module.startswith(MACHINERY)
+
+
+def is_librarys(function: types.FunctionType) -> bool:
+    """Whether it is torch's or Python's own."""
+    return not is_users_file(function.__code__.co_filename)
+
+
+def getter_at(lookup: Lookup) -> Any:
+    """The function in C that says what a name of torch stands for, which its module holds as a property; or None."""
+    kind: type = type(lookup.holder)
+    found: Any = next((vars(c)[lookup.name] for c in kind.__mro__ if lookup.name in vars(c)), None)
+    getter = getattr(found, "getter", None) if lookup.holder is not None else None
+    return getter if isinstance(getter, types.BuiltinFunctionType) else None
+
+
+SETTINGS = ("get_", "_get_", "are_", "_are_", "is_", "_is_")
+"""How the names of functions begin that say a setting of torch."""
+
+OF_THE_STEP = ("grad", "autocast", "inference", "tracing", "compiling", "scripting", "exporting", "function_state")
+"""In the names of settings that a compiled step has in its own way, whatever the caller has."""
+
+
+def is_setting(value: Any) -> bool:
+    """Whether it is a function in C by which torch says a setting of the process or of the thread."""
+    if not isinstance(value, types.BuiltinFunctionType) or (value.__module__ or "torch").partition(".")[0] != "torch":
+        return False
+    name = value.__name__
+    if not name.startswith(SETTINGS) or any(word in name for word in OF_THE_STEP):
+        return False
+    try:
+        return isinstance(value(), (bool, int, float, str, torch.dtype, torch.device, types.NoneType))
+    except Exception:  # noqa: BLE001 - it needs arguments, so it is none
+        return False
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _nested(constant)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None

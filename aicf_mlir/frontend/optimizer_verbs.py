@@ -1,0 +1,28 @@
+"""The methods of an optimizer by which a loop drives it, seen through what torch itself puts around them."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from aicf_mlir.frontend.functions import class_attribute
+from aicf_mlir.frontend.library import is_librarys
+
+VERBS = ("step", "zero_grad")
+
+
+def verb_of(optimizer: torch.optim.Optimizer, name: str) -> Any:
+    """What runs when a method of an optimizer is called: torch wraps `step` for its profiler, and once more for schedulers."""
+    own = vars(optimizer).get(name)
+    return unwrapped(class_attribute(type(optimizer), name) if own is None else own)
+
+
+def unwrapped(method: Any) -> Any:
+    """A method or function without wrappers of torch's; wrappers of others are what they are."""
+    function = getattr(method, "__func__", method)
+    while isinstance(function, FunctionType) and is_librarys(function) and hasattr(function, "__wrapped__"):
+        inner: Any = function.__wrapped__
+        function = getattr(inner, "__func__", inner)
+    return function

@@ -1,0 +1,47 @@
+"""What is around a call of a step: modes, transforms and hooks of torch that act on every operation, and that no compiled step runs.
+
+A step looks at one word of each (`frontend/torch_state.py`), before anything changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aicf_mlir.errors import GuardError
+from aicf_mlir.frontend.torch_state import GLOBAL_HOOKS, SURROUNDINGS, global_hooks, surrounding
+from aicf_mlir.runtime.torch_words import watch_settings
+from aicf_mlir.runtime.watched import Watched
+
+
+class Around:
+    """The words of what may be around a call of one step; an error by name where something is."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self.watched = Watched()
+        words = {word: None for row in SURROUNDINGS for word in row.words}
+        watch_settings(self.watched, list(words), self._refuse)
+        empty: list[dict[Any, Any]] = []
+        for holder, names in GLOBAL_HOOKS:
+            self.watched.namespace(holder, names, self._refuse_hooks)
+            for hooks in (holder[name] for name in names):
+                if hooks:  # torch's own
+                    self.watched.items(hooks, self._refuse_hooks)
+                else:
+                    empty.append(hooks)
+        self.watched.empty(empty, self._refuse_hooks)
+
+    def _refuse(self) -> None:
+        if (found := surrounding()) is None:
+            return
+        row, what = found
+        raise GuardError(
+            f"{self._name}: called inside {row.what} ({what}), which a compiled step does not run; {row.instead}"
+        )
+
+    def _refuse_hooks(self) -> None:
+        for kind, hook in global_hooks():
+            raise GuardError(
+                f"{self._name}: torch has global {kind} now ({getattr(hook, '__name__', type(hook).__name__)}), which a compiled"
+                " step does not run; remove them"
+            )

@@ -1,0 +1,336 @@
+"""What is done after compiling to things that belong to nobody: torch, its classes and functions, the process, the thread.
+
+Each row is followed, guarded (an error that names it; `recompile()` then goes on with it) or refused (an error, and `recompile()` too).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import global_worlds
+import torch
+import torch.nn.functional as F
+from global_worlds import GAIN, LOCAL, MODE, Block, LargeBlock, LargeScale, Net, Scale, World
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.modules import module as modules
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from aicf_mlir import AicfError, GuardError
+from aicf_mlir.errors import BindError, StateError
+
+Change = Callable[[World], AbstractContextManager[Any]]
+Outcome = Literal["followed", "guarded", "refused"]
+
+
+@dataclass(frozen=True)
+class Case:
+    change: Change
+    outcome: Outcome
+    message: str = ""
+    error: type[AicfError] = GuardError
+    shared: bool = True
+    """Whether one change reaches both worlds; else it is made in each."""
+    undone: bool = True
+    """Whether the change ends where its context does."""
+    momentum: bool = False
+    eager_fails: bool = False
+    """Whether torch's own step raises then."""
+    in_loop: bool = True
+
+
+@contextlib.contextmanager
+def put(owner: Any, name: str, value: Any) -> Generator[None]:
+    """An attribute, or its absence, put back afterwards."""
+    held = vars(owner).get(name, contextlib)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        delattr(owner, name) if held is contextlib else setattr(owner, name, held)
+
+
+def setting(owner: Any, name: str, value: Any) -> Change:
+    return lambda _: put(owner, name, value)
+
+
+def entered(make: Callable[[], AbstractContextManager[Any]]) -> Change:
+    return lambda _: make()
+
+
+@contextlib.contextmanager
+def with_setter(setter: Callable[[Any], object], value: Any, before: Any) -> Generator[None]:
+    setter(value)
+    try:
+        yield
+    finally:
+        setter(before)
+
+
+def calls(setter: Callable[[Any], object], value: Any, before: Any) -> Change:
+    return lambda _: with_setter(setter, value, before)
+
+
+def of_world(path: str, value: Callable[[World], Any]) -> Change:
+    """An attribute behind a path from the world."""
+
+    def change(world: World) -> AbstractContextManager[None]:
+        owner: Any = world
+        *parts, last = path.split(".")
+        for part in parts:
+            owner = getattr(owner, part)
+        return exchanged(owner, last, value(world))
+
+    return change
+
+
+@contextlib.contextmanager
+def exchanged(owner: Any, name: str, value: Any) -> Generator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextlib.contextmanager
+def environment(key: str, value: str) -> Generator[None]:
+    os.environ[key] = value
+    try:
+        yield
+    finally:
+        del os.environ[key]
+
+
+@contextlib.contextmanager
+def context(value: float) -> Generator[None]:
+    token = GAIN.set(value)
+    try:
+        yield
+    finally:
+        GAIN.reset(token)
+
+
+@contextlib.contextmanager
+def hooked(register: Callable[..., Any], hook: Any) -> Generator[None]:
+    handle = register(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def doubled(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+    return output * 2.0
+
+
+def nothing(*_: Any) -> None:
+    pass
+
+
+class Doubled(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result * 2.0 if func is torch.tanh else result
+
+
+class Seen(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def packed(t: torch.Tensor) -> torch.Tensor:
+    return t * 1.0
+
+
+def relu_of(x: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    return torch.sigmoid(x)
+
+
+def wrapped_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return CALL(self, *args, **kwargs) * 0.5
+
+
+CALL = vars(nn.Module)["_call_impl"]
+TANH, MUL, ADAM_STEP = torch.tanh, torch.Tensor.mul, torch.optim.Adam.step
+
+
+def half_step(self: Any, closure: Any = None) -> Any:
+    for group in self.param_groups:
+        for p in group["params"]:
+            p.data.add_(p.grad, alpha=-0.001)
+
+
+def own_step(world: World) -> AbstractContextManager[None]:
+    return put(world.optimizer, "step", half_step.__get__(world.optimizer))
+
+
+def own_zero_grad(world: World) -> AbstractContextManager[None]:
+    return put(world.optimizer, "zero_grad", nothing)
+
+
+@contextlib.contextmanager
+def scheduled(world: World) -> Generator[None]:
+    torch.optim.lr_scheduler.ExponentialLR(world.optimizer, 0.5)
+    yield
+
+
+def swapped_dict(path: str, key: str, value: Any) -> Change:
+    def new(world: World) -> dict[str, Any]:
+        owner: Any = world
+        for part in path.split("."):
+            owner = getattr(owner, part)
+        return {**vars(owner), key: value}
+
+    return of_world(f"{path}.__dict__", new)
+
+
+@contextlib.contextmanager
+def shared_buffer(world: World) -> Generator[None]:
+    one, other = (world.optimizer.state[p] for p in (world.model.first.weight, world.model.block.inner.weight))
+    before, one["momentum_buffer"] = one["momentum_buffer"], other["momentum_buffer"]
+    try:
+        yield
+    finally:
+        one["momentum_buffer"] = before
+
+
+@contextlib.contextmanager
+def without_entry(world: World, key: str) -> Generator[None]:
+    group = world.optimizer.param_groups[0]
+    before = group.pop(key)
+    try:
+        yield
+    finally:
+        group[key] = before
+
+
+@contextlib.contextmanager
+def swapped(world: World) -> Generator[None]:
+    def swap() -> None:
+        world.model.first.weight.grad = None
+        torch.utils.swap_tensors(world.model.first.weight, other)
+
+    other = nn.Parameter(torch.ones(4, 4))
+    swap()
+    try:
+        yield
+    finally:
+        swap()
+
+
+@contextlib.contextmanager
+def same_again(world: World) -> Generator[None]:
+    """Everything is set to what it is."""
+    torch.tanh, nn.ReLU.forward, Net.forward = torch.tanh, nn.ReLU.forward, Net.forward  # type: ignore[method-assign]
+    Net.__call__ = Net.__call__  # type: ignore[method-assign]
+    torch.set_default_dtype(torch.get_default_dtype())
+    F.relu.__code__ = F.relu.__code__
+    yield
+    del Net.__call__
+
+
+def code_of(function: Any, other: Any) -> Change:
+    return setting_parts(function, "__code__", other.__code__)
+
+
+def setting_parts(function: Any, part: str, value: Any) -> Change:
+    return lambda _: exchanged(function, part, value)
+
+
+CASES: dict[str, Case] = {
+    # torch's state
+    "default dtype": Case(calls(torch.set_default_dtype, torch.float64, torch.float32), "guarded", r"torch\.get_default_dtype\(\) was torch.float32, now torch.float64"),
+    "default device": Case(entered(lambda: torch.device("cpu")), "followed"),
+    "default device meta": Case(entered(lambda: torch.device("meta")), "guarded", r"get_default_device", eager_fails=True),
+    "deterministic": Case(calls(torch.use_deterministic_algorithms, True, False), "guarded", r"deterministic"),
+    "threads": Case(calls(torch.set_num_threads, 3, 1), "guarded", r"torch\.get_num_threads\(\) was 1, now 3"),
+    "threads, no matter": Case(calls(torch.set_num_threads, 2, 1), "followed"),
+    "product precision": Case(calls(torch.set_float32_matmul_precision, "medium", "highest"), "guarded", "matmul_precision"),
+    "cudnn benchmark": Case(setting(torch.backends.cudnn, "benchmark_", True), "followed"),
+    # the process and the thread
+    "environment": Case(lambda _: environment(MODE, "large"), "guarded", r"os\.environ\['GLOBAL_WORLDS_MODE'\] was nothing, now 'large'"),
+    "environment, no matter": Case(lambda _: environment(MODE, "small"), "followed"),
+    "environment, another name": Case(lambda _: environment("GLOBAL_WORLDS_OTHER", "large"), "followed"),
+    "context": Case(lambda _: context(2.0), "guarded", r"GAIN was 1\.0, now 2\.0"),
+    "context, the same": Case(lambda _: context(1.0), "followed"),
+    "thread local": Case(setting(LOCAL, "gain", 2.0), "guarded", r"LOCAL\.gain was 1\.0, now 2\.0"),
+    # functions of the user's
+    "code of a function": Case(code_of(global_worlds.shifted, global_worlds.wide), "guarded", r"shifted\.__code__"),
+    "defaults": Case(setting_parts(global_worlds.shifted, "__defaults__", (3.0,)), "guarded", r"shifted\.__defaults__ was \(1\.0,\), now \(3\.0,\)"),
+    "defaults of keywords": Case(setting_parts(global_worlds.shifted, "__kwdefaults__", {"shift": 2.0}), "followed"),
+    "code of a method": Case(code_of(Scale.of, LargeScale.of), "guarded", r"of\.__code__"),
+    "code of forward": Case(code_of(Block.forward, LargeBlock.forward), "guarded", r"forward\.__code__"),
+    "code of the loss": Case(code_of(World.loss_fn, lambda model, batch: (model(batch["x"]) - batch["t"]).abs().mean()), "guarded", r"loss_fn\.__code__", in_loop=False),
+    "global function": Case(setting(global_worlds, "called", torch.sin), "guarded", "called"),
+    "function with the same result": Case(setting(global_worlds, "called", lambda x: torch.sinh(x)), "followed"),
+    # functions of torch
+    "F.relu": Case(setting(F, "relu", relu_of), "guarded", r"F\.relu"),
+    "F.softplus": Case(setting(F, "softplus", torch.sin), "guarded", r"F\.softplus"),
+    "F.linear": Case(setting(F, "linear", lambda x, w, b=None: x @ w.t()), "guarded", r"F\.linear"),
+    "F.mse_loss": Case(setting(F, "mse_loss", F.l1_loss), "guarded", r"F\.mse_loss"),
+    "code of F.relu": Case(code_of(F.relu, relu_of), "guarded", r"relu\.__code__"),
+    "defaults of F.mse_loss": Case(setting_parts(F.mse_loss, "__defaults__", (None, None, "sum", None)), "guarded", r"mse_loss\.__defaults__"),
+    "torch.tanh": Case(setting(torch, "tanh", torch.sigmoid), "guarded", r"torch\.tanh"),
+    "torch.tanh, equal": Case(setting(torch, "tanh", lambda x: TANH(x)), "followed"),
+    "torch.relu": Case(setting(torch, "relu", torch.sigmoid), "guarded", r"torch\.relu"),
+    "torch.ones": Case(setting(torch, "ones", torch.zeros), "guarded", r"torch\.ones"),
+    "os.environ.get": Case(setting(os, "environ", {MODE: "large"}), "guarded", r"os\.environ"),
+    # classes
+    "Tensor.mul": Case(setting(torch.Tensor, "mul", lambda a, b: MUL(a, b) * 2.0), "guarded", r"Tensor\.mul"),
+    "Tensor.__mul__": Case(setting(torch.Tensor, "__mul__", lambda a, b: MUL(a, b) * 2.0), "guarded", r"Tensor\.__mul__"),
+    "Tensor, no matter": Case(setting(torch.Tensor, "note_of_mine", 3), "followed"),
+    "Module._call_impl": Case(setting(nn.Module, "_call_impl", wrapped_forward), "guarded", r"Module\._call_impl"),
+    "Module.__call__": Case(setting(nn.Module, "__call__", wrapped_forward), "guarded", r"Module\.__call__"),
+    "Module, no matter": Case(setting(nn.Module, "note_of_mine", 3), "followed"),
+    "Linear.forward": Case(setting(nn.Linear, "forward", lambda self, x: F.linear(x, self.weight)), "guarded", r"Linear\.forward"),
+    "ReLU.__call__": Case(setting(nn.ReLU, "__call__", lambda self, x: torch.sigmoid(x)), "guarded", r"ReLU\.__call__"),
+    "Net.__getattr__": Case(setting(Block, "__call__", lambda self, x: self.inner(x)), "guarded", r"Block\.__call__"),
+    "method of a class": Case(setting(Block, "extra", lambda self, x: x * 3.0), "guarded", r"Block\.extra"),
+    "attribute of a class": Case(setting(Scale, "unit", 3.0), "guarded", r"Scale\.unit"),
+    "class of a module": Case(of_world("model.block.__class__", lambda _: LargeBlock), "guarded", r"model\.block\.__class__ was .*Block.*, now .*LargeBlock", shared=False),
+    "class of an object": Case(of_world("model.scale.__class__", lambda _: LargeScale), "guarded", r"scale\.__class__", shared=False),
+    "dictionary of an object": Case(swapped_dict("model.scale", "factor", 4.0), "guarded", r"scale\.__dict__", shared=False),
+    "dictionary of an object, equal": Case(swapped_dict("model.scale", "note", 4.0), "followed", shared=False),
+    "dictionary of a module": Case(swapped_dict("model", "scale", LargeScale()), "guarded", r"model\.__dict__", shared=False),
+    "dictionary of a module, equal": Case(swapped_dict("model.block", "note", 1), "followed", shared=False),
+    "all as it is": Case(same_again, "followed"),
+    # the optimizer
+    "step of one optimizer": Case(own_step, "refused", r"Adam\.step", shared=False),
+    "zero_grad of one optimizer": Case(own_zero_grad, "refused", r"Adam\.zero_grad", shared=False),
+    "Adam.step": Case(setting(torch.optim.Adam, "step", half_step), "guarded", r"Adam\.step"),
+    "Optimizer.zero_grad": Case(setting(torch.optim.Optimizer, "zero_grad", nothing), "refused", r"Adam\.zero_grad"),
+    "scheduler around step": Case(scheduled, "followed", shared=False, undone=False),
+    "class of the optimizer": Case(of_world("optimizer.__class__", lambda _: torch.optim.AdamW), "guarded", "optimizer's class was Adam, now AdamW", shared=False),
+    "dictionary of the optimizer": Case(of_world("optimizer.__dict__", lambda w: dict(vars(w.optimizer))), "guarded", "__dict__", shared=False),
+    "weight decay deleted": Case(lambda w: without_entry(w, "weight_decay"), "refused", "weight_decay", StateError, shared=False, eager_fails=True),
+    "lr deleted": Case(lambda w: without_entry(w, "lr"), "refused", "lr", StateError, shared=False, eager_fails=True),
+    "one buffer for two parameters": Case(shared_buffer, "refused", r"momentum_buffer.*first\.weight.*block\.inner\.weight|momentum_buffer.*block\.inner\.weight.*first\.weight", BindError, shared=False, momentum=True),
+    "parameter swapped": Case(swapped, "guarded", r"first\.weight", AicfError, shared=False),
+    # hooks
+    "global forward hook": Case(lambda _: hooked(modules.register_module_forward_hook, doubled), "refused", "global forward_hooks"),
+    "global forward pre-hook": Case(lambda _: hooked(modules.register_module_forward_pre_hook, nothing), "refused", "global forward_pre_hooks"),
+    "global backward hook": Case(lambda _: hooked(modules.register_module_full_backward_hook, nothing), "refused", "global backward_hooks"),
+    "global backward pre-hook": Case(lambda _: hooked(modules.register_module_full_backward_pre_hook, nothing), "refused", "global backward_pre_hooks"),
+    "global step pre-hook": Case(lambda _: hooked(register_optimizer_step_pre_hook, nothing), "refused", "global optimizer_pre_hooks"),
+    "global step post-hook": Case(lambda _: hooked(register_optimizer_step_post_hook, nothing), "refused", "global optimizer_post_hooks"),
+    # around
+    "function mode": Case(entered(Doubled), "refused", r"TorchFunctionMode \(Doubled\)"),
+    "dispatch mode": Case(entered(Seen), "refused", r"TorchDispatchMode \(Seen\)"),
+    "flop counter": Case(entered(lambda: FlopCounterMode(display=False)), "refused", "TorchDispatchMode"),
+    "fake tensors": Case(entered(FakeTensorMode), "refused", r"FakeTensorMode", eager_fails=True),
+    "hooks on saved tensors": Case(entered(lambda: saved_tensors_hooks(packed, packed)), "refused", "saved_tensors_hooks"),
+    "saved on the host": Case(entered(torch.autograd.graph.save_on_cpu), "refused", "saved_tensors_hooks"),
+    "anomaly detection": Case(lambda _: with_setter(lambda on: torch.set_anomaly_enabled(on), True, False), "refused", r"anomaly"),
+    "no_grad inside a mode that ended": Case(entered(lambda: contextlib.ExitStack()), "followed"),
+}

@@ -24,6 +24,7 @@ from aicf_mlir.runtime.further_sizes import FurtherSizes, is_further, with_furth
 from aicf_mlir.runtime.guards import Guard, Guards
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
 from aicf_mlir.runtime.micro_batches import StepBatch, joined, parted, parts_of
+from aicf_mlir.runtime.not_copied import NotCopied
 from aicf_mlir.runtime.optimizer_calls import OptimizerCalls
 from aicf_mlir.runtime.outputs import Outputs, expect_run
 from aicf_mlir.runtime.retrace import Retrace
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from aicf_mlir.compile import Request
 
 
-class BuiltStep:
+class BuiltStep(NotCopied):
     """What was compiled and bound: plans, memory, meta slots, guards; and reports on them."""
 
     def __init__(self, request: Request, built: Built, warmup_required: bool):
@@ -222,13 +223,6 @@ class BuiltStep:
     def stats(self) -> _C.ExecutorStats:
         """Launches, runs and replays so far; allocations and live bytes of the device."""
         return self._active.executor.stats()
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuses copy, deepcopy and pickle: a step is memory at fixed addresses, bound to one model."""
-        raise StateError(
-            f"{self.name}: a compiled step cannot be copied or pickled, since it holds the memory of its model; copy the model and"
-            " the optimizer and compile those, or use save() and load()"
-        )
 
     def __getattr__(self, name: str) -> Any:
         """What a closed step no longer has."""

@@ -14,6 +14,7 @@ import torch
 
 from aicf_mlir.frontend.alternatives import is_varied
 from aicf_mlir.frontend.functions import is_users_class
+from aicf_mlir.frontend.inspecting import inspection
 from aicf_mlir.frontend.reached import Walk, settled
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, Read, is_same, named_modules
 from aicf_mlir.frontend.recorder import tensors
@@ -64,6 +65,7 @@ Numbers = dict[Hashable, float]
 class Counters:
     """The numbers that a step `function(model, batch)` reaches: attributes of its modules, and what its code names."""
 
+    @inspection
     def __init__(self, model: torch.nn.Module, function: Callable[..., Any]):
         functions: dict[int, tuple[Callable[..., Any], str]] = {id(function): (function, "loss_fn")}
         modules = [*named_modules(model)]
@@ -115,6 +117,7 @@ class Counters:
         for read in self._reads:
             yield from _places_of(read)
 
+    @inspection
     def now(self) -> Numbers:
         """What is there now."""
         return self._plain(_is_number)
@@ -127,6 +130,7 @@ class Counters:
         """The places whose number is another one than at the beginning."""
         return differing(self._first, self.now())
 
+    @inspection
     def left(self) -> list[Left]:
         """
         What holds something else than at the beginning: containers, written to or others in their places, and records.
@@ -168,6 +172,7 @@ class Counters:
                 left.read.put_back(left.before)
             self.put_back()
 
+    @inspection
     def put_back(self) -> None:
         """All numbers as at the beginning."""
         first = {**self._flags, **self._first}
@@ -179,6 +184,7 @@ class Counters:
         """The numbers in `places`, so much larger than at the beginning."""
         return {place: self._first[place] + by for place in places}
 
+    @inspection
     def flags(self) -> dict[Hashable, Any]:
         """What else is another one than at the beginning: truth, text, or a number where there was None."""
         now = self._plain(_is_flag)
@@ -252,7 +258,7 @@ def _get(owner: Any, key: Any) -> Any:
     if isinstance(owner, list):
         return cast(list[Any], owner)[key]
     if isinstance(owner, ContextVar):
-        return cast(ContextVar[Any], owner).get(ABSENT)
+        return Read("", "context", owner).value()
     try:
         return getattr(owner, key, ABSENT)
     except ValueError:  # a cell without content

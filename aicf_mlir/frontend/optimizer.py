@@ -16,7 +16,7 @@ from aicf_mlir.dialects.optimizer_groups import Group
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend.group_values import hyperparameters, switches
 from aicf_mlir.frontend.library import is_librarys
-from aicf_mlir.frontend.optimizer_verbs import VERBS, unwrapped, verb_of
+from aicf_mlir.frontend.optimizer_verbs import VERBS, replaced, unwrapped, verb_of
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
 from aicf_mlir.optimizers import CLASSES
@@ -43,7 +43,9 @@ def describe(
         params = tuple(names[parameter] for parameter in group["params"] if parameter in names)
         try:
             hyperparameters(rule, group)
-            flags = {**switches(rule, group, torch_class.fixed), **torch_class.fixed}
+            said = {row.name for row in rule.FLAGS if row.key in group}  # by the group, which torch's step asks
+            fixed = {name: value for name, value in torch_class.fixed.items() if name not in said}
+            flags = {**switches(rule, group, fixed), **fixed}
             groups.append(Group(rule(**flags), params).to_attribute())
         except BindError as error:
             raise trace_error(f"param group {index}: {error}") from None
@@ -67,6 +69,15 @@ def rule_of(optimizer: torch.optim.Optimizer) -> tuple[TorchClass, type[UpdateRu
                 f"the optimizer has a {verb} of its own beside its class ({type(optimizer).__name__}), which a compiled step does"
                 " not call; define it in a subclass"
             )
+    if not is_librarys(unwrapped(type(optimizer).zero_grad)):
+        raise trace_error(
+            f"{type(optimizer).__name__}.zero_grad is not torch's, and a compiled step does not call it; leave gradients to torch's"
+        )
+    if (path := replaced(optimizer)) is not None:
+        raise trace_error(
+            f"{path}, which {type(optimizer).__name__} or backward() calls, is not torch's; put it back, or write it in a step of"
+            " the optimizer's own class"
+        )
     for base in type(optimizer).__mro__:
         for torch_class, rule in CLASSES:
             if base is (known := _loaded(torch_class)):

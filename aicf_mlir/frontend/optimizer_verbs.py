@@ -9,6 +9,8 @@ import torch
 
 from aicf_mlir.frontend.functions import class_attribute
 from aicf_mlir.frontend.library import is_librarys
+from aicf_mlir.frontend.reached import called_by
+from aicf_mlir.frontend.reads import Read
 
 VERBS = ("step", "zero_grad")
 
@@ -26,3 +28,19 @@ def unwrapped(method: Any) -> Any:
         inner: Any = function.__wrapped__
         function = getattr(inner, "__func__", inner)
     return function
+
+
+def behind(optimizer: torch.optim.Optimizer) -> list[Read]:
+    """The places of torch's code that a step of torch would run behind `loss.backward()` and the verbs."""
+    verbs = {f"{type(optimizer).__name__}.{verb}": verb_of(optimizer, verb) for verb in VERBS}
+    verbs |= {"Tensor.backward": vars(torch.Tensor)["backward"]}
+    return called_by({path: verb for path, verb in verbs.items() if isinstance(verb, FunctionType) and is_librarys(verb)})
+
+
+def replaced(optimizer: torch.optim.Optimizer) -> str | None:
+    """The first function in a module of torch behind the verbs that is the user's, as torch's code calls it."""
+    for read in behind(optimizer):
+        value = read.value()
+        if read.kind == "item" and isinstance(value, FunctionType) and not is_librarys(value):
+            return read.path
+    return None

@@ -147,6 +147,14 @@ def collect_object(value: Any, names: Iterable[str], path: str, others: Iterable
     return settled(follow).all
 
 
+def called_by(functions: Mapping[str, Any]) -> list[Read]:
+    """The places of torch's code behind functions of torch, by what they are called."""
+    walk = Walk(set())
+    for path, function in functions.items():
+        walk.visit(function, path)
+    return walk.code
+
+
 def modules_behind(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
     """The modules that a loss function finds in its closure, its globals or its object, by their names there."""
     return walk_from(function, "loss_fn").modules
@@ -200,9 +208,9 @@ class Walk:
         self._visited_functions: dict[int, FunctionType] = {}
         self._mentioned_by: set[Code] = set()
 
-    def add(self, path: str, kind: Kind, owner: Any, key: str = "") -> None:
+    def add(self, path: str, kind: Kind, owner: Any, key: str = "", *, may_be_meta: bool = True) -> None:
         """Record a place, once."""
-        read = Read(path, kind, owner, key, self.mentioned)
+        read = Read(path, kind, owner, key, self.mentioned, may_be_meta)
         if read.place in self._places:
             return
         if len(self.reads) == MOST_READS:
@@ -267,7 +275,12 @@ class Walk:
 
     def visit(self, value: Any, path: str) -> None:
         """What a value is made of; the place that holds it is recorded already."""
-        if isinstance(value, (*PLAIN, torch.Tensor)) or id(value) in self._visited:
+        if isinstance(value, torch.Tensor) or id(value) in self._visited:
+            return
+        if isinstance(value, PLAIN):
+            if is_users_class(kind := value.__class__):  # an enumeration, or a number with methods
+                self._visited[id(value)] = value
+                self._object(value, path)
             return
         if isinstance(value, torch.nn.Module):
             self.modules.setdefault(path, value)
@@ -305,17 +318,17 @@ class Walk:
             self.add(path, "environment", value)
         elif isinstance(value, ContextVar):
             self.add(path, "context", value)
-            self.visit(value.get(None), path)
+            self.visit(Read(path, "context", value).value(), path)
         elif isinstance(value, threading.local):
             self._local(value, path)
         elif isinstance(value, types.ModuleType):
             self._module(value, path)
         elif isinstance(value, type):
             self._class(value, path)
-        elif hasattr(kind := value.__class__, "__next__") or self._is_taken_from(value):
+        elif hasattr(value.__class__, "__next__") or self._is_taken_from(value):
             if not self.refuses:
                 return
-            what = "an iterator" if hasattr(kind, "__next__") else "a queue"
+            what, kind = "an iterator" if hasattr(value.__class__, "__next__") else "a queue", value.__class__
             raise trace_error(
                 f"the step reads {path!r}, {what} ({kind.__name__}); a compiled step would repeat what it"
                 " gave first; read from it outside the loss and pass the value in the batch"
@@ -323,13 +336,14 @@ class Walk:
         elif isinstance(value, SOURCES):
             if not self.refuses:
                 return
+            kind = value.__class__
             raise trace_error(f"the step reads {path!r}, a random generator ({kind.__name__}); {REPEATED}")
         elif isinstance(value, queue.Queue):
             self.visit(cast(Any, value).queue, f"{path}.queue")
         elif isinstance(value, HOLDERS):
             self.add(f"{path}.data", "item", vars(value), "data")
             self.visit(cast(Any, value).data, path)
-        elif is_users_class(kind):
+        if is_users_class(kind := value.__class__) and not isinstance(value, (type, types.ModuleType)):
             self._object(value, path)
 
     def _is_taken_from(self, value: Any) -> bool:
@@ -350,7 +364,7 @@ class Walk:
         if lookup.holder is not None or is_library(value):
             self.hide(lookup.path, "item", lookup.owner, lookup.name)
         if (getter := value if is_setting(value) else getter_at(lookup)) is not None:
-            self.add(path, "setting", getter)
+            self.add(f"{path}()" if getter is value else path, "setting", getter, may_be_meta=False)
         elif isinstance(value, FunctionType) and is_librarys(value):
             self._library(value, path, depth)
         elif isinstance(value, (ENVIRONMENT, ContextVar)):

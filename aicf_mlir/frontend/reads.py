@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Literal, cast
@@ -126,7 +127,7 @@ class Read:
             case "file":
                 return self.owner
             case "context":
-                return self.owner.get(ABSENT)
+                return _in_context(self.owner)
             case "environment":
                 return tuple(self.owner.items())
             case "setting":
@@ -193,6 +194,14 @@ def _attributes(kind: type) -> Iterator[tuple[str, Any]]:
 
 def _is_ours(value: object) -> bool:
     return isinstance(value, FunctionType) and value.__module__.startswith("aicf_mlir.frontend")
+
+
+def _in_context(variable: ContextVar[Any]) -> Any:
+    """Its default counts, and is found only without another one."""
+    try:
+        return variable.get()
+    except LookupError:
+        return ABSENT
 
 
 def _has_objects(owner: Any) -> bool:

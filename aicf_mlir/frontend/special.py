@@ -16,7 +16,7 @@ PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 TRACED = (FakeTensor, FunctionalTensor)
 """Types of the tensors that torch.export computes with."""
 
-_HARMLESS = frozenset(
+HARMLESS = frozenset(
     {
         *(
             "__module__",
@@ -63,7 +63,7 @@ def redefined(kind: type[torch.Tensor]) -> str | None:
     for cls in kind.__mro__:
         if cls in PLAIN:
             return None
-        own = (name for name in vars(cls) if name not in _HARMLESS and hasattr(torch.Tensor, name))
+        own = (name for name in vars(cls) if name not in HARMLESS and hasattr(torch.Tensor, name))
         if (name := next(own, None)) is not None:
             return name
     return None

@@ -37,7 +37,7 @@ from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.structure import Structure
 from aicf_mlir.frontend.traced_optimizer import trace_optimizer
-from aicf_mlir.frontend.tracing import check_loss, refuse_autocast, specs_of_sizes, trace
+from aicf_mlir.frontend.tracing import check_loss, refuse_surroundings, specs_of_sizes, trace
 from aicf_mlir.frontend.unsupported import NO_FORM, op_name
 from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.ir.locations import SourceLocation
@@ -194,7 +194,7 @@ class _Surveyor:
         modules = modules_of(model, function)
         names = tensor_names(modules)
         with self.noted("autocast", ends=False):
-            refuse_autocast(caller)
+            refuse_surroundings(caller)
         with self.noted("hooks", ends=False):
             refuse_hooks(modules, names)
         trained = trained_parameters(None, names)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.overrides import TorchFunctionMode
@@ -38,8 +39,8 @@ def default_device() -> torch.device | None:
 def read_by_every_step() -> list[Read]:
     """What code in C reads of it, so that no name in the user's code says so."""
     return [
-        Read("torch.get_default_dtype()", "setting", torch.get_default_dtype),
-        Read("torch.get_default_device()", "setting", default_device),
+        Read("torch.get_default_dtype()", "setting", torch.get_default_dtype, may_be_meta=False),
+        Read("torch.get_default_device()", "setting", default_device, may_be_meta=False),
     ]
 
 
@@ -51,7 +52,9 @@ class Surrounding:
     """As a message calls it."""
     found: Callable[[], str | None]
     """What there is of it, by name; None for nothing."""
-    words: Sequence[Word]
+    words: Sequence[Word] = ()
+    names: Sequence[tuple[dict[str, Any], str]] = ()
+    """Or the names in modules of torch that say so."""
     instead: str = "call it outside of it"
 
 
@@ -72,6 +75,10 @@ def _saved_tensors_hooks() -> str | None:
     return None if _C._autograd._top_saved_tensors_default_hooks(False) is None else "saved_tensors_hooks"
 
 
+def _dual_level() -> str | None:
+    return "dual_level" if vars(forward_ad)["_current_level"] >= 0 else None
+
+
 def _anomaly() -> str | None:
     return "torch.autograd.detect_anomaly" if torch.is_anomaly_enabled() else None
 
@@ -85,11 +92,12 @@ SURROUNDINGS = (
         _saved_tensors_hooks,
         [(_C._autograd._top_saved_tensors_default_hooks, False)],
     ),
+    Surrounding("forward-mode differentiation", _dual_level, names=[(vars(forward_ad), "_current_level")]),
     Surrounding(
         "anomaly detection",
         _anomaly,
         [(torch.is_anomaly_enabled, None)],
-        "check_finite=True names the op that makes the first inf or NaN",
+        instead="check_finite=True names the op that makes the first inf or NaN",
     ),
 )
 

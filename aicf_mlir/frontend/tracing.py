@@ -27,6 +27,7 @@ from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hooks, tensor_names, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
+from aicf_mlir.frontend.patched import refuse_patched
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.reached import collect
@@ -157,7 +158,8 @@ def trace(
 
 
 def refuse_surroundings(caller: SourceLocation | None) -> None:
-    """Raise TraceError under `torch.autocast`, and inside modes, transforms and hooks that a step would not run."""
+    """Raise TraceError under `torch.autocast`, inside what a step would not run, and where torch's own methods are others."""
+    refuse_patched(caller)
     if (found := surrounding()) is not None:
         row, what = found
         raise trace_error(

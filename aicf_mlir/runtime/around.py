@@ -21,6 +21,8 @@ class Around:
         self.watched = Watched()
         words = {word: None for row in SURROUNDINGS for word in row.words}
         watch_settings(self.watched, list(words), self._refuse)
+        for holder, name in (place for row in SURROUNDINGS for place in row.names):
+            self.watched.namespace(holder, [name], self._refuse)
         empty: list[dict[Any, Any]] = []
         for holder, names in GLOBAL_HOOKS:
             self.watched.namespace(holder, names, self._refuse_hooks)

@@ -22,6 +22,7 @@ from aicf_mlir.optimizers import CORRECTIONS, SWITCHES
 from aicf_mlir.optimizers.advance import Correction
 from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 from aicf_mlir.runtime.host_values import HostValue
+from aicf_mlir.runtime.not_copied import NotCopied
 from aicf_mlir.runtime.program import Slot
 from aicf_mlir.runtime.step_numbers import StepNumber
 from aicf_mlir.runtime.store import Store
@@ -36,7 +37,7 @@ def _same(values: tuple[Any, ...], seen: tuple[Any, ...] | None) -> bool:
     return seen is not None and _is_immutable(values) and values == seen
 
 
-class Hyperparameters(MutableMapping[str, float]):
+class Hyperparameters(NotCopied, MutableMapping[str, float]):
     """The named meta slots of one compiled step, read and written as a mapping.
 
     Writing `lr`, `beta1`, … also writes the param group, so that torch and the device agree. Writing `bc1_inv` or `bc2_inv`

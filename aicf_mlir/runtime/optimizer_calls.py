@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from aicf_mlir.errors import GuardError
-from aicf_mlir.frontend.optimizer_verbs import VERBS, verb_of
-from aicf_mlir.frontend.reads import PARTS_OF_A_FUNCTION
+from aicf_mlir.frontend.optimizer_verbs import VERBS, behind, verb_of
+from aicf_mlir.frontend.reads import PARTS_OF_A_FUNCTION, is_same
 from aicf_mlir.runtime.watched import Watched
 
 
@@ -24,7 +24,15 @@ class OptimizerCalls:
             for optimizer in optimizers
         ]
         self.watched = Watched()
-        functions: list[Any] = []
+        reads = {read.place: read for optimizer in optimizers for read in behind(optimizer)}.values()
+        self._behind = [(read, read.value()) for read in reads]
+        functions: list[Any] = [read.owner for read in reads if read.kind == "code"]
+        names: dict[int, tuple[dict[str, Any], list[str]]] = {}
+        for read in reads:
+            if read.kind == "item":
+                names.setdefault(id(read.owner), (read.owner, []))[1].append(read.key)
+        for owner, keys in names.values():
+            self.watched.namespace(owner, keys, self._refuse)
         for optimizer, kind, own, _ in self._expected:
             self.watched.namespace(own, VERBS, self._refuse)
             for verb in VERBS:
@@ -45,6 +53,10 @@ class OptimizerCalls:
                     self._error(
                         f"{title}.{verb} is another method than the one that was compiled, and is not called"
                     )
+
+        for read, before in self._behind:
+            if not is_same(read.value(), before):
+                self._error(f"{read.path}, which a step of torch calls, is not what was compiled")
 
     def _error(self, what: str) -> None:
         raise GuardError(f"{self._name}: {what}; put it back, or call recompile() to go on with what is there now")

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -132,11 +133,30 @@ class OptimizerState:
             if counted and STEP in saved:
                 _check_count(bound.name, saved[STEP])
                 _check_numbers(bound, saved)
+        self._check_apart()
         for bound, counted in self._bound:
             self._adopt(bound, counted, state.get(bound.parameter) or {})
         if (on_adopt := self._on_adopt()) is not None:
             on_adopt()
         self._rewatch()
+
+    def _check_apart(self) -> None:
+        """Raise BindError for states that share memory: torch would update it once for each of them."""
+        state = self._optimizer.state
+        found: list[tuple[int, int, str, str]] = []
+        for bound, _ in self._bound:
+            saved: Mapping[str, Any] = state.get(bound.parameter) or {}
+            for key in bound.slots:
+                if isinstance(value := saved.get(key), torch.Tensor) and value.numel() and not value.is_meta:
+                    start = value.data_ptr()
+                    found.append((start, start + value.nbytes, key, bound.name))
+        found.sort()
+        for (_, end, key, name), (start, _, other_key, other) in pairwise(found):
+            if start < end:
+                raise BindError(
+                    f"optimizer state {key!r} of parameter {name!r} and {other_key!r} of {other!r} share memory, which a compiled"
+                    " step keeps apart; give each a tensor of its own"
+                )
 
     def _adopt(self, bound: BoundParameter, counted: bool, saved: dict[str, Any]) -> None:
         """Copy in what is foreign, put the view in its place; the beginning where there is nothing."""

@@ -216,20 +216,6 @@ def without_entry(world: World, key: str) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def swapped(world: World) -> Generator[None]:
-    def swap() -> None:
-        world.model.first.weight.grad = None
-        torch.utils.swap_tensors(world.model.first.weight, other)
-
-    other = nn.Parameter(torch.ones(4, 4))
-    swap()
-    try:
-        yield
-    finally:
-        swap()
-
-
-@contextlib.contextmanager
 def same_again(world: World) -> Generator[None]:
     """Everything is set to what it is."""
     torch.tanh, nn.ReLU.forward, Net.forward = torch.tanh, nn.ReLU.forward, Net.forward  # type: ignore[method-assign]
@@ -271,7 +257,7 @@ CASES: dict[str, Case] = {
     "defaults of keywords": Case(setting_parts(global_worlds.shifted, "__kwdefaults__", {"shift": 2.0}), "followed"),
     "code of a method": Case(code_of(Scale.of, LargeScale.of), "guarded", r"of\.__code__"),
     "code of forward": Case(code_of(Block.forward, LargeBlock.forward), "guarded", r"forward\.__code__"),
-    "code of the loss": Case(code_of(World.loss_fn, lambda model, batch: (model(batch["x"]) - batch["t"]).abs().mean()), "guarded", r"loss_fn\.__code__", in_loop=False),
+    "code of the loss": Case(code_of(World.loss_fn, lambda model, batch: (model(batch["x"]) - batch["t"]).abs().mean()), "guarded", r"loss_fn\.__code__"),
     "global function": Case(setting(global_worlds, "called", torch.sin), "guarded", "called"),
     "function with the same result": Case(setting(global_worlds, "called", lambda x: torch.sinh(x)), "followed"),
     # functions of torch
@@ -287,11 +273,11 @@ CASES: dict[str, Case] = {
     "torch.ones": Case(setting(torch, "ones", torch.zeros), "guarded", r"torch\.ones"),
     "os.environ.get": Case(setting(os, "environ", {MODE: "large"}), "guarded", r"os\.environ"),
     # classes
-    "Tensor.mul": Case(setting(torch.Tensor, "mul", lambda a, b: MUL(a, b) * 2.0), "guarded", r"Tensor\.mul"),
-    "Tensor.__mul__": Case(setting(torch.Tensor, "__mul__", lambda a, b: MUL(a, b) * 2.0), "guarded", r"Tensor\.__mul__"),
+    "Tensor.mul": Case(setting(torch.Tensor, "mul", lambda a, b: MUL(MUL(a, b), 2.0)), "refused", r"Tensor\.mul"),
+    "Tensor.__mul__": Case(setting(torch.Tensor, "__mul__", lambda a, b: MUL(MUL(a, b), 2.0)), "refused", r"Tensor\.__mul__"),
     "Tensor, no matter": Case(setting(torch.Tensor, "note_of_mine", 3), "followed"),
-    "Module._call_impl": Case(setting(nn.Module, "_call_impl", wrapped_forward), "guarded", r"Module\._call_impl"),
-    "Module.__call__": Case(setting(nn.Module, "__call__", wrapped_forward), "guarded", r"Module\.__call__"),
+    "Module._call_impl": Case(setting(nn.Module, "_call_impl", wrapped_forward), "refused", r"Module\._call_impl"),
+    "Module.__call__": Case(setting(nn.Module, "__call__", wrapped_forward), "refused", r"Module\.__call__"),
     "Module, no matter": Case(setting(nn.Module, "note_of_mine", 3), "followed"),
     "Linear.forward": Case(setting(nn.Linear, "forward", lambda self, x: F.linear(x, self.weight)), "guarded", r"Linear\.forward"),
     "ReLU.__call__": Case(setting(nn.ReLU, "__call__", lambda self, x: torch.sigmoid(x)), "guarded", r"ReLU\.__call__"),
@@ -316,7 +302,6 @@ CASES: dict[str, Case] = {
     "weight decay deleted": Case(lambda w: without_entry(w, "weight_decay"), "refused", "weight_decay", StateError, shared=False, eager_fails=True),
     "lr deleted": Case(lambda w: without_entry(w, "lr"), "refused", "lr", StateError, shared=False, eager_fails=True),
     "one buffer for two parameters": Case(shared_buffer, "refused", r"momentum_buffer.*first\.weight.*block\.inner\.weight|momentum_buffer.*block\.inner\.weight.*first\.weight", BindError, shared=False, momentum=True),
-    "parameter swapped": Case(swapped, "guarded", r"first\.weight", AicfError, shared=False),
     # hooks
     "global forward hook": Case(lambda _: hooked(modules.register_module_forward_hook, doubled), "refused", "global forward_hooks"),
     "global forward pre-hook": Case(lambda _: hooked(modules.register_module_forward_pre_hook, nothing), "refused", "global forward_pre_hooks"),

@@ -74,7 +74,7 @@ class Net(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.block(self.act(self.first(x)))
-        h = h + torch.ones(4).mul(0.25)  # of the default dtype
+        h = (h + torch.ones(4).mul(0.1)).float()  # a tensor of the default dtype
         if torch.are_deterministic_algorithms_enabled():
             h = h * 0.5
         if torch.get_num_threads() > 2:
@@ -107,7 +107,7 @@ class World:
 
     def body(self, batch: Any) -> torch.Tensor:
         self.optimizer.zero_grad()
-        loss = F.mse_loss(self.model(batch["x"]), batch["t"])
+        loss = self.loss_fn(self.model, batch)
         loss.backward()
         self.optimizer.step()
         return loss

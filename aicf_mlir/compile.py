@@ -21,13 +21,14 @@ from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.dialects.optimizer_groups import OPTIMIZER, Group, parse_groups
 from aicf_mlir.errors import BindError
 from aicf_mlir.eval_step import CompiledEvalStep
-from aicf_mlir.frontend import LossFunction, Traced, trace
+from aicf_mlir.frontend import LossFunction, Traced, source, trace
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.precision import Precision, PrecisionName
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.structure import Batch, expect_one, several, shapes_of
+from aicf_mlir.frontend.tracing import refuse_surroundings
 from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.ir.signature import result_labels, steps
 from aicf_mlir.loss_scaling import LossScale, LossScaling
@@ -129,6 +130,7 @@ def compile_train_step(
     Raises TraceError for what cannot be expressed, SelectionError when a kernel is missing for the device, BindError for tensors
     that do not fit, VerifyError with file, line and column for a plan that breaks a rule.
     """
+    refuse_surroundings(source.here())
     count = checked_count(accumulate, further_sizes)
     request = Request(
         model,
@@ -183,6 +185,7 @@ def compile_eval_step(
 
     The arguments are those of `compile_train_step`. The model's mode counts: call `model.eval()` first, and before each call.
     """
+    refuse_surroundings(source.here())
     request = Request(
         model,
         (),

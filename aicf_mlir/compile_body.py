@@ -12,12 +12,13 @@ import torch
 
 from aicf_mlir.compile import Request
 from aicf_mlir.errors import BindError, StateError
-from aicf_mlir.frontend import Traced
+from aicf_mlir.frontend import Traced, source
 from aicf_mlir.frontend.loop_body import LoopBody, trace_loop
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.precision import Precision, PrecisionName
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.structure import Batch, shapes_of
+from aicf_mlir.frontend.tracing import refuse_surroundings
 from aicf_mlir.loop_step import CompiledLoopStep
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
 from aicf_mlir.runtime.plan_file import PlanFile
@@ -96,6 +97,7 @@ def compile_step(
 
     Raises TraceError for what cannot be expressed, with the user's line.
     """
+    refuse_surroundings(source.here())
     traced = LoopBody(body)
     request = LoopRequest(
         traced.model,

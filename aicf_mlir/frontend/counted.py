@@ -269,7 +269,7 @@ def _put(owner: Any, key: Any, value: float) -> None:
     if isinstance(owner, (dict, list)):
         owner[key] = value
     elif isinstance(owner, ContextVar):
-        owner.set(value)
+        cast(ContextVar[Any], owner).set(value)
     else:
         setattr(owner, key, value)
 

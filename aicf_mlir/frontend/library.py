@@ -51,7 +51,7 @@ class Lookup(NamedTuple):
 
 
 def lookups(function: types.FunctionType) -> Iterator[Lookup]:
-    """Every global name that a function loads, and what it asks of a module by the names that follow, `torch.nn.functional.relu`."""
+    """Every global name that a function loads, and what it asks of a module by the names that follow, `torch.relu`."""
     for code in _nested(function.__code__):
         yield from _lookups_of(code, function)
 
@@ -65,7 +65,7 @@ def _lookups_of(code: types.CodeType, function: types.FunctionType) -> Iterator[
         name: Any = instruction.argval
         match instruction.opname:
             case "LOAD_GLOBAL" | "LOAD_NAME":
-                owner = own if name in own else vars(builtins)
+                owner = own if name in own else builtins.__dict__
                 current, path = owner.get(name), name
                 yield Lookup(owner, name, name, None)
             case "LOAD_DEREF" | "LOAD_CLASSDEREF" if name in cells:
@@ -75,7 +75,7 @@ def _lookups_of(code: types.CodeType, function: types.FunctionType) -> Iterator[
             case "IMPORT_NAME":
                 current, path = sys.modules.get(name), name
             case "LOAD_ATTR" | "LOAD_METHOD" | "IMPORT_FROM" if isinstance(current, types.ModuleType):
-                found = Lookup(vars(current), name, f"{path}.{name}", current)
+                found = Lookup(current.__dict__, name, f"{path}.{name}", current)
                 current, path = found.value(), found.path
                 yield found
             case "STORE_FAST" | "STORE_DEREF" if current is not None:
@@ -115,13 +115,25 @@ def getter_at(lookup: Lookup) -> Any:
 SETTINGS = ("get_", "_get_", "are_", "_are_", "is_", "_is_")
 """How the names of functions begin that say a setting of torch."""
 
-OF_THE_STEP = ("grad", "autocast", "inference", "tracing", "compiling", "scripting", "exporting", "function_state")
+OF_THE_STEP = (
+    "grad",
+    "autocast",
+    "inference",
+    "tracing",
+    "compiling",
+    "scripting",
+    "exporting",
+    "function_state",
+)
 """In the names of settings that a compiled step has in its own way, whatever the caller has."""
 
 
 def is_setting(value: Any) -> bool:
     """Whether it is a function in C by which torch says a setting of the process or of the thread."""
-    if not isinstance(value, types.BuiltinFunctionType) or (value.__module__ or "torch").partition(".")[0] != "torch":
+    if (
+        not isinstance(value, types.BuiltinFunctionType)
+        or (value.__module__ or "torch").partition(".")[0] != "torch"
+    ):
         return False
     name = value.__name__
     if not name.startswith(SETTINGS) or any(word in name for word in OF_THE_STEP):

@@ -43,7 +43,9 @@ def describe(
         params = tuple(names[parameter] for parameter in group["params"] if parameter in names)
         try:
             hyperparameters(rule, group)
-            said = {row.name for row in rule.FLAGS if row.key in group}  # by the group, which torch's step asks
+            said = {
+                row.name for row in rule.FLAGS if row.key in group
+            }  # by the group, which torch's step asks
             fixed = {name: value for name, value in torch_class.fixed.items() if name not in said}
             flags = {**switches(rule, group, fixed), **fixed}
             groups.append(Group(rule(**flags), params).to_attribute())
@@ -71,7 +73,7 @@ def rule_of(optimizer: torch.optim.Optimizer) -> tuple[TorchClass, type[UpdateRu
             )
     if not is_librarys(unwrapped(type(optimizer).zero_grad)):
         raise trace_error(
-            f"{type(optimizer).__name__}.zero_grad is not torch's, and a compiled step does not call it; leave gradients to torch's"
+            f"{type(optimizer).__name__}.zero_grad is not torch's, and a compiled step does not call it; use torch's"
         )
     if (path := replaced(optimizer)) is not None:
         raise trace_error(

@@ -14,6 +14,9 @@ from aicf_mlir.frontend.reads import Read
 
 VERBS = ("step", "zero_grad")
 
+WRAPPED = "__wrapped__"
+"""Where functools.wraps keeps what it wraps."""
+
 
 def verb_of(optimizer: torch.optim.Optimizer, name: str) -> Any:
     """What runs when a method of an optimizer is called: torch wraps `step` for its profiler, and once more for schedulers."""
@@ -24,8 +27,8 @@ def verb_of(optimizer: torch.optim.Optimizer, name: str) -> Any:
 def unwrapped(method: Any) -> Any:
     """A method or function without wrappers of torch's; wrappers of others are what they are."""
     function = getattr(method, "__func__", method)
-    while isinstance(function, FunctionType) and is_librarys(function) and hasattr(function, "__wrapped__"):
-        inner: Any = function.__wrapped__
+    while isinstance(function, FunctionType) and is_librarys(function) and hasattr(function, WRAPPED):
+        inner: Any = getattr(function, WRAPPED)
         function = getattr(inner, "__func__", inner)
     return function
 
@@ -34,7 +37,9 @@ def behind(optimizer: torch.optim.Optimizer) -> list[Read]:
     """The places of torch's code that a step of torch would run behind `loss.backward()` and the verbs."""
     verbs = {f"{type(optimizer).__name__}.{verb}": verb_of(optimizer, verb) for verb in VERBS}
     verbs |= {"Tensor.backward": vars(torch.Tensor)["backward"]}
-    return called_by({path: verb for path, verb in verbs.items() if isinstance(verb, FunctionType) and is_librarys(verb)})
+    return called_by(
+        {path: verb for path, verb in verbs.items() if isinstance(verb, FunctionType) and is_librarys(verb)}
+    )
 
 
 def replaced(optimizer: torch.optim.Optimizer) -> str | None:

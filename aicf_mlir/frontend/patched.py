@@ -1,7 +1,7 @@
 """Methods of torch.Tensor and torch.nn.Module that somebody has replaced: torch's tracer computes with them, too.
 
-A function in a module, `torch.tanh` or `F.relu`, may be replaced before a step is compiled: the step then has what it does. But the
-tracer and its decompositions call the methods of every tensor and of every module themselves, and would have the change twice.
+A function in a module, `torch.tanh` or `F.relu`, may be replaced before a step is compiled: the step then has what it does. But
+the tracer and its decompositions call the methods of every tensor and of every module themselves: it would happen twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ CALLS = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__", "__setat
 """The methods of a module that every call of it runs."""
 
 METHODS: Mapping[type, frozenset[str]] = {
-    torch.Tensor: frozenset(name for name in dir(torch.Tensor) if name not in HARMLESS and name != "__format__"),
+    torch.Tensor: frozenset(
+        name for name in dir(torch.Tensor) if name not in HARMLESS and name != "__format__"
+    ),
     torch.nn.Module: frozenset(CALLS),
 }
 """By class: the methods that torch has. Further ones that somebody adds are nobody's but theirs."""
@@ -32,7 +34,7 @@ def refuse_patched(caller: SourceLocation | None) -> None:
         for name, value in vars(kind).items():
             if name in names and isinstance(value, FunctionType) and not is_librarys(value):
                 raise trace_error(
-                    f"{kind.__name__}.{name} was replaced by {value.__qualname__!r}, which torch's tracer would run in its own code"
-                    " as well; put it back, and call that function where it is meant",
+                    f"{kind.__name__}.{name} was replaced by {value.__qualname__!r}, which torch's tracer would run in its own"
+                    " code as well; put it back, and call that function where it is meant",
                     caller,
                 )

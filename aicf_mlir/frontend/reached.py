@@ -278,7 +278,7 @@ class Walk:
         if isinstance(value, torch.Tensor) or id(value) in self._visited:
             return
         if isinstance(value, PLAIN):
-            if is_users_class(kind := value.__class__):  # an enumeration, or a number with methods
+            if is_users_class(_class_of(cast(Any, value))):  # an enumeration, or a number with methods
                 self._visited[id(value)] = value
                 self._object(value, path)
             return
@@ -343,7 +343,7 @@ class Walk:
         elif isinstance(value, HOLDERS):
             self.add(f"{path}.data", "item", vars(value), "data")
             self.visit(cast(Any, value).data, path)
-        if is_users_class(kind := value.__class__) and not isinstance(value, (type, types.ModuleType)):
+        if is_users_class(_class_of(value)) and not isinstance(value, (type, types.ModuleType)):
             self._object(value, path)
 
     def _is_taken_from(self, value: Any) -> bool:
@@ -367,9 +367,12 @@ class Walk:
             self.add(f"{path}()" if getter is value else path, "setting", getter, may_be_meta=False)
         elif isinstance(value, FunctionType) and is_librarys(value):
             self._library(value, path, depth)
-        elif isinstance(value, (ENVIRONMENT, ContextVar)):
-            self.visit(value, path)
-        elif depth and lookup.holder is not None and _is_of_values(value) and not is_users_module(lookup.holder):
+        elif isinstance(value, (ENVIRONMENT, ContextVar)) or (
+            depth
+            and lookup.holder is not None
+            and _is_of_values(value)
+            and not is_users_module(lookup.holder)
+        ):
             self.visit(value, path)
 
     def _library(self, function: FunctionType, path: str, depth: int) -> None:
@@ -466,3 +469,7 @@ def _is_of_values(value: object) -> bool:
     if isinstance(value, dict):
         return all(isinstance(each, PLAIN) for each in cast(dict[Any, Any], value).values())
     return isinstance(value, (list, set)) and all(isinstance(e, PLAIN) for e in cast(list[Any], value))
+
+
+def _class_of(value: Any) -> type:
+    return value.__class__

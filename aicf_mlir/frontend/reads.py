@@ -62,7 +62,15 @@ PARTED = ("environment", "code", "type", "object")
 """Kinds of places with several values by name, of which a message names those that differ."""
 
 NOT_COMPARED = frozenset(
-    {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__", "_abc_impl"}
+    {
+        "__dict__",
+        "__weakref__",
+        "__doc__",
+        "__module__",
+        "__annotations__",
+        "__abstractmethods__",
+        "_abc_impl",
+    }
 )
 """Attributes of a class that no step computes with, and those that Python itself sets."""
 

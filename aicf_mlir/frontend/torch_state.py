@@ -1,18 +1,19 @@
 """Torch's state of the process and the thread: what a step reads of it, and what around a call no compiled step runs.
 
-Each row says how it is read, and by which functions in C it is seen that nothing has changed; see `runtime/around.py` and `runtime/torch_words.py`.
+Each row says how it is read, and by which functions in C it is seen that nothing has changed: see `runtime/around.py` and
+`runtime/torch_words.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 from torch.nn.modules import module as modules
-from torch.optim import optimizer as optimizers
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack  # pyright: ignore[reportPrivateUsage]
@@ -92,7 +93,7 @@ SURROUNDINGS = (
         _saved_tensors_hooks,
         [(_C._autograd._top_saved_tensors_default_hooks, False)],
     ),
-    Surrounding("forward-mode differentiation", _dual_level, names=[(vars(forward_ad), "_current_level")]),
+    Surrounding("forward-mode differentiation", _dual_level, names=[(forward_ad.__dict__, "_current_level")]),
     Surrounding(
         "anomaly detection",
         _anomaly,
@@ -107,7 +108,7 @@ def surrounding() -> tuple[Surrounding, str] | None:
     return next(((row, name) for row in SURROUNDINGS if (name := row.found()) is not None), None)
 
 
-HOLDERS: tuple[dict[str, Any], ...] = (vars(modules), vars(optimizers))
+HOLDERS: tuple[dict[str, Any], ...] = (modules.__dict__, import_module("torch.optim.optimizer").__dict__)
 """The modules of torch that keep hooks for every module and every optimizer."""
 
 
@@ -123,8 +124,7 @@ REGISTRATIONS = "_registration_hooks"
 """In the names of hooks that run where a module gets a parameter, and not in a step."""
 
 GLOBAL_HOOKS: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = tuple(
-    (holder, tuple(name for name in _names(holder) if not name.endswith(REGISTRATIONS)))
-    for holder in HOLDERS
+    (holder, tuple(name for name in _names(holder) if not name.endswith(REGISTRATIONS))) for holder in HOLDERS
 )
 """Where torch keeps hooks that run in every step, by the names of its dictionaries."""
 

@@ -163,7 +163,8 @@ def refuse_surroundings(caller: SourceLocation | None) -> None:
     if (found := surrounding()) is not None:
         row, what = found
         raise trace_error(
-            f"the step is compiled inside {row.what} ({what}), which it would not run; compile outside of it", caller
+            f"the step is compiled inside {row.what} ({what}), which it would not run; compile outside of it",
+            caller,
         )
     if any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")):
         raise trace_error(

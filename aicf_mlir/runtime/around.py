@@ -1,6 +1,6 @@
-"""What is around a call of a step: modes, transforms and hooks of torch that act on every operation, and that no compiled step runs.
+"""What is around a call of a step: modes, transforms and hooks of torch that act on every operation.
 
-A step looks at one word of each (`frontend/torch_state.py`), before anything changes.
+No compiled step runs them. It looks at one word of each (`frontend/torch_state.py`) before anything changes.
 """
 
 from __future__ import annotations

@@ -55,8 +55,10 @@ class BoundPlan:
             raise PlanError("the plan has no output named 'loss'")
         self.loss = self.outputs.pop("loss")
         self.losses = FreshTensors(self.loss)
-        self.differentiates = any(slot.role == "param" for slot in program.slots.values())
-        """Whether the step has gradients: an evaluation has parameters that are only read."""
+        self.differentiates = any(
+            arena == "param" for each in program.launches for arena, *_ in each["outputs"]
+        )
+        """Whether the step updates parameters by gradients: an evaluation only reads them."""
         self.bound = self.placement(program)
         """The program with the addresses that it really has."""
         for launch in self.bound.launches:

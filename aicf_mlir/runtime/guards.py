@@ -7,17 +7,17 @@ the error names the values that changed, before anything else has.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import eq
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from aicf_mlir.errors import AicfError, GuardError
-from aicf_mlir.frontend.reached import PLAIN
 from aicf_mlir.frontend.inspecting import described
+from aicf_mlir.frontend.reached import PLAIN
 from aicf_mlir.frontend.reads import ABSENT, PARTED, Kind, Read
 from aicf_mlir.runtime.store import moved_error
 from aicf_mlir.runtime.torch_words import watch_settings, words_of
@@ -76,16 +76,17 @@ class Guards:
             if read.is_code:
                 code.append(read)
                 continue
+            guard = Guard(read.path, read.kind, read.value(), read)
             if (follow := self._live.get(read.place)) is not None:
-                self._add(read, follow)
+                self._add(guard, follow)
                 continue
-            self.guards.append(Guard(read.path, read.kind, read.value(), read))
+            self.guards.append(guard)
             if read.kind == "items" and not read.owner:
                 empty.append(read.owner)
             elif read.kind == "item":
                 names.setdefault(id(read.owner), (read.owner, []))[1].append(read.key)
             else:
-                self._add(read, self._follow)
+                self._add(guard, self._follow)
         for owner, keys in names.values():
             self.watched.namespace(owner, keys, self._follow)
         self.watched.empty(empty, self._follow)
@@ -110,7 +111,8 @@ class Guards:
         self._code.types(owners("type"), self._follow)
         self._code.instances(owners("object"), self._follow)
 
-    def _add(self, read: Read, handler: Callable[[], None]) -> None:
+    def _add(self, guard: Guard, handler: Callable[[], None]) -> None:
+        read = guard.read
         match read.kind:
             case "item":
                 self.watched.namespace(read.owner, [read.key], handler)
@@ -124,16 +126,18 @@ class Guards:
                 self.watched.class_attribute(read.owner, read.key, handler)
             case "slot":
                 self.watched.attribute(read.owner, read.key, read.value(), handler)
-            case "bytes" if isinstance(expected := read.value(), bytes) and _exports(read.owner):
-                self.watched.bytes(read.owner, expected, handler)
             case "bytes":
-                self.watched.call(lambda: same(read.value(), expected), True, handler)
+                expected = read.value()
+                if isinstance(expected, bytes) and _exports(read.owner):
+                    self.watched.bytes(read.owner, expected, handler)
+                else:
+                    self.watched.call(partial(_holds, guard), True, handler)
             case "equal":
-                self.watched.call(partial(eq, read.owner, read.value()), True, handler)
+                self.watched.call(partial(_holds, guard), True, handler)
             case "context":
                 self.watched.context(read.owner, handler)
             case "environment":
-                self.watched.items(vars(read.owner)["_data"], handler)
+                self.watched.items(cast(Any, vars(read.owner))["_data"], handler)
             case "setting":
                 watch_settings(self.watched, words_of(read.owner), handler)
             case "code" | "type" | "object":
@@ -240,14 +244,27 @@ def _differences(guard: Guard) -> Iterator[str]:
     before, after = _entries(guard.value), _entries(now)
     for name in (name for name in {**before, **after} if not same(before.get(name), after.get(name))):
         was, is_now = (entries[name][1] if name in entries else ABSENT for entries in (before, after))
-        path = name if guard.kind == "type" else f"{guard.path}[{name!r}]" if guard.kind == "environment" else f"{guard.path}.{name}"
+        path = (
+            name
+            if guard.kind == "type"
+            else f"{guard.path}[{name!r}]"
+            if guard.kind == "environment"
+            else f"{guard.path}.{name}"
+        )
         yield f"{path} was {shown(was)}, now {shown(is_now)}"
+
+
+def _holds(guard: Guard) -> bool:
+    """Whether a place holds what was last accepted there."""
+    return same(guard.value, guard.read.value())
 
 
 def _exports(array: Any) -> bool:
     """Whether an array shows its memory; NumPy's of dates and of objects do not."""
     try:
-        return memoryview(array).nbytes >= 0 and not getattr(getattr(array, "dtype", None), "hasobject", False)
+        return memoryview(array).nbytes >= 0 and not getattr(
+            getattr(array, "dtype", None), "hasobject", False
+        )
     except (ValueError, TypeError, BufferError):
         return False
 
@@ -268,7 +285,7 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, float):
         return struct.pack("d", a) == struct.pack("d", b)
     if a is ABSENT or not isinstance(a, PLAIN):
-        return isinstance(a, (set, frozenset)) and a == b
+        return isinstance(a, (set, frozenset, deque)) and a == b
     return bool(a == b)
 
 

@@ -14,6 +14,6 @@ class NotCopied:
         """Raises StateError."""
         what = getattr(self, "name", type(self).__name__)
         raise StateError(
-            f"{what}: a compiled step, and what belongs to it, cannot be copied or pickled, since it is bound to the memory of its"
-            " model; copy model and optimizer and compile those, or use save() and load()"
+            f"{what}: a compiled step, and what belongs to it, cannot be copied or pickled, since it is bound to the memory of"
+            " its model; copy model and optimizer and compile those, or use save() and load()"
         )

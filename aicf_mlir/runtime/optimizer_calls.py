@@ -59,7 +59,9 @@ class OptimizerCalls:
                 self._error(f"{read.path}, which a step of torch calls, is not what was compiled")
 
     def _error(self, what: str) -> None:
-        raise GuardError(f"{self._name}: {what}; put it back, or call recompile() to go on with what is there now")
+        raise GuardError(
+            f"{self._name}: {what}; put it back, or call recompile() to go on with what is there now"
+        )
 
 
 def _parts(optimizer: torch.optim.Optimizer, verb: str) -> list[Any]:

@@ -12,8 +12,8 @@ from aicf_mlir.errors import BindError, PlanError
 from aicf_mlir.frontend.shared_memory import warn_of_aliases
 from aicf_mlir.ir.roles import STATUS
 from aicf_mlir.runtime.homes import Home, home_of, is_only_user, register, use
-from aicf_mlir.runtime.placement import Key, shared_slots
 from aicf_mlir.runtime.not_copied import NotCopied
+from aicf_mlir.runtime.placement import Key, shared_slots
 from aicf_mlir.runtime.program import Program, Slot
 from aicf_mlir.runtime.tensors import DTYPE_NAMES, view
 from aicf_mlir.runtime.watched import HOOKS, Watched

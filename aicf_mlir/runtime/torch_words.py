@@ -97,7 +97,9 @@ SEEN = frozenset(function for function in STANDS_FOR if _is_seen(function))
 
 def watch_settings(watched: Watched, settings: Sequence[Word], handler: Handler) -> None:
     """Have it noticed when a function of torch says something else: by words of torch where they are right."""
-    words = dict.fromkeys(number for function, _ in settings if function in SEEN for number in STANDS_FOR[function])
+    words = dict.fromkeys(
+        number for function, _ in settings if function in SEEN for number in STANDS_FOR[function]
+    )
     if words:
         watched.torch_words(list(words), handler)
     for function, argument in settings:
@@ -110,4 +112,7 @@ def words_of(setting: Callable[[], object]) -> list[Word]:
     if setting is not default_device:
         return [(setting, None)]
     count: int = _torch._len_torch_function_stack()
-    return [(_torch._len_torch_function_stack, None), *((_torch._get_function_stack_at, i) for i in range(count))]
+    return [
+        (_torch._len_torch_function_stack, None),
+        *((_torch._get_function_stack_at, i) for i in range(count)),
+    ]

@@ -1,4 +1,4 @@
-"""A model and a loss that read what is no attribute of theirs: torch's state, the environment, a context, functions and classes."""
+"""A model and a loss that read what is not theirs: torch's state, the environment, a context, functions and classes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,10 @@ class World:
 
     def batch(self, seed: int) -> dict[str, torch.Tensor]:
         draw = torch.Generator().manual_seed(seed)
-        x, t = torch.randn(3, 4, generator=draw, dtype=torch.float32), torch.randn(3, 2, generator=draw, dtype=torch.float32)
+        x, t = (
+            torch.randn(3, 4, generator=draw, dtype=torch.float32),
+            torch.randn(3, 2, generator=draw, dtype=torch.float32),
+        )
         return {"x": x, "t": t}
 
     def eager(self, batch: Any) -> torch.Tensor:

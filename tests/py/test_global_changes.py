@@ -6,7 +6,6 @@ In a refusal, every byte of the step is as before; put back, the step goes on; c
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -16,7 +15,6 @@ from global_changes import CASES, Case
 from global_worlds import World
 
 from aicf_mlir import AicfError, compile_step, compile_train_step
-from aicf_mlir.errors import TraceError
 
 MODES = ("train_step", "replay", "loop")
 
@@ -32,7 +30,12 @@ class Pair:
             self.step: Any = compile_step(self.ours.body, example=example, device="cpu", name="world")
         else:
             self.step = compile_train_step(
-                self.ours.model, self.ours.optimizer, loss_fn=World.loss_fn, example=example, device="cpu", name="world"
+                self.ours.model,
+                self.ours.optimizer,
+                loss_fn=World.loss_fn,
+                example=example,
+                device="cpu",
+                name="world",
             )
         self.train(1, mode="train_step")
         self.step.capture(self.ours.batch(2))
@@ -41,7 +44,9 @@ class Pair:
     def train(self, seed: int, mode: str = "") -> None:
         """One step of each, which must agree."""
         batch = self.ours.batch(seed)
-        loss = self.step.replay(inputs=batch) if (mode or self.mode) == "replay" else self.step.train_step(batch)
+        loss = (
+            self.step.replay(inputs=batch) if (mode or self.mode) == "replay" else self.step.train_step(batch)
+        )
         close(loss, self.theirs.eager(batch))
         for name, value in self.ours.values().items():
             close(value, self.theirs.values()[name])
@@ -113,7 +118,7 @@ def test_what_fails_in_torch(name: str) -> None:
     world = World(CASES[name].momentum)
     batch = world.batch(0)
     world.eager(batch)
-    with CASES[name].change(world), pytest.raises(Exception):
+    with CASES[name].change(world), pytest.raises((RuntimeError, KeyError, AttributeError, AssertionError)):
         world.eager(batch)
 
 

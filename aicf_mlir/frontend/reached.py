@@ -278,9 +278,10 @@ class Walk:
         if isinstance(value, torch.Tensor) or id(value) in self._visited:
             return
         if isinstance(value, PLAIN):
-            if is_users_class(_class_of(cast(Any, value))):  # an enumeration, or a number with methods
-                self._visited[id(value)] = value
-                self._object(value, path)
+            plain: Any = cast(Any, value)
+            if is_users_class(_class_of(plain)):  # an enumeration, or a number with methods
+                self._visited[id(plain)] = plain
+                self._object(plain, path)
             return
         if isinstance(value, torch.nn.Module):
             self.modules.setdefault(path, value)
@@ -361,7 +362,7 @@ class Walk:
     def _looked_up(self, lookup: Lookup, path: str, depth: int) -> None:
         """A place in which code looks; `path`: as the user's code has it."""
         value = lookup.value()
-        if lookup.holder is not None or is_library(value):
+        if lookup.holder is not None or not depth or is_library(value):  # in torch's code any name
             self.hide(lookup.path, "item", lookup.owner, lookup.name)
         if (getter := value if is_setting(value) else getter_at(lookup)) is not None:
             self.add(f"{path}()" if getter is value else path, "setting", getter, may_be_meta=False)

@@ -374,7 +374,7 @@ CASES: dict[str, Case] = {
     "Tensor.backward": Case(setting(torch.Tensor, "backward", nothing), "refused", r"Tensor\.backward"),
     "code of Adam.step": Case(
         setting_parts(inspect.unwrap(torch.optim.Adam.step), "__code__", half_step.__code__),
-        "refused",
+        "guarded",
         r"Adam\.step",
     ),
     "scheduler around step": Case(scheduled, "followed", shared=False, undone=False),

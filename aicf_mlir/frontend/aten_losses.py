@@ -11,7 +11,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.reductions import REDUCTIONS as REDUCED
 from aicf_mlir.frontend.aten_indexing import gathered
-from aicf_mlir.frontend.call import Call, Row
+from aicf_mlir.frontend.call import Call, Row, Value
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.ir.tensor_op import shape_of
 
@@ -55,6 +55,36 @@ def cross_entropy(call: Call) -> SSAValue:
     return loss
 
 
+def nll_loss(call: Call) -> Value:
+    """Minus the element of each target, times the weight of its class; and the sum of these weights.
+
+    A target has its own weight alone: in torch's decomposition the weights of all classes reach the gradient, times 0.
+    """
+    dtype = call.result_dtype
+    wide = call.wide(dtype)
+    x, target = call.value("self"), call.value("target")
+    dim, shape = min(1, len(shape_of(x)) - 1), shape_of(target)
+    none, places = call.of(0.0, wide), [*shape_of(x)]
+    places[dim] = 1
+    counts = _apply(call, "ne", target, call.of(call["ignore_index"], torch.int64))
+    inside = _apply(call, "where", counts, target, call.of(0, torch.int64))
+    found = gathered(call, x, call.emit.reshape(inside, places), dim)
+    found = call.emit.cast(call.emit.reshape(found, shape), wide)
+    weight = call.of(1.0, wide)
+    if call["weight"] is not None:
+        flat = call.emit.reshape(inside, (math.prod(shape),))
+        weight = gathered(call, call.operand("weight", wide), flat, 0)
+        weight = call.emit.reshape(weight, shape)
+    weight = call.emit.broadcast(_apply(call, "where", counts, weight, none), shape)
+    loss = _apply(call, "where", counts, _apply(call, "neg", _apply(call, "mul", found, weight)), none)
+    weights = call.emit.insert(nn.SumOp(weight))
+    if call["reduction"]:
+        loss = call.emit.insert(nn.SumOp(loss))
+    if REDUCTIONS[call["reduction"]] == "mean":
+        loss = _apply(call, "div", loss, weights)
+    return call.emit.cast(loss, dtype), call.emit.cast(weights, dtype)
+
+
 def binary_cross_entropy(call: Call) -> SSAValue:
     """Weighted element by element, then averaged or summed."""
     x, target = (call.of(call[each], call.expected.dtype) for each in ("self", "target"))
@@ -88,13 +118,15 @@ def multi_margin(call: Call) -> SSAValue:
     target = call.emit.reshape(call.value("target"), (shape_of(scores)[0], 1))
     own = call.emit.broadcast(gathered(call, scores, target, 1), shape_of(scores))
     z = _shortfall(call, scores, own, call["margin"])
-    counts = _both(call, _above_zero(call, z), _apply(call, "ne", target, _numbers(call, classes)))
-    z = _apply(call, "where", counts, z, call.of(0.0, call.wide_dtype))
+    z = short = _positive(call, z, _apply(call, "ne", target, _numbers(call, classes)))
     z = _apply(call, "mul", z, z) if call["p"] == 2 else z
     if call["weight"] is not None:
         weight = call.emit.reshape(call.operand("weight", call.wide_dtype), (1, classes))
         weights = call.emit.broadcast(weight, shape_of(scores))
-        z = _apply(call, "mul", z, gathered(call, weights, target, 1))
+        none = call.of(0.0, call.wide_dtype)
+        counts = _apply(call, "gt", short, none)
+        weights = call.emit.broadcast(gathered(call, weights, target, 1), shape_of(scores))
+        z = _apply(call, "mul", z, _apply(call, "where", counts, weights, none))
     return _over_classes(call, call.emit.insert(nn.SumOp(z, [1])), classes)
 
 
@@ -118,8 +150,7 @@ def multilabel_margin(call: Call) -> SSAValue:
     is_target = call.emit.insert(REDUCED["any"](_both(call, hit, columns), [1], True))
     own = call.emit.reshape(call.emit.insert(nn.GatherOp(scores, listed, 1)), (rows, classes, 1))
     z = _shortfall(call, call.emit.reshape(scores, (rows, 1, classes)), own, 1.0)
-    counts = _both(call, _above_zero(call, z), _both(call, columns, _apply(call, "bitwise_not", is_target)))
-    z = _apply(call, "where", counts, z, call.of(0.0, call.wide_dtype))
+    z = _positive(call, z, _both(call, columns, _apply(call, "bitwise_not", is_target)))
     return _over_classes(call, call.emit.insert(nn.SumOp(z, [1, 2])), classes)
 
 
@@ -142,8 +173,9 @@ def _both(call: Call, x: SSAValue, y: SSAValue) -> SSAValue:
     return _apply(call, "bitwise_and", x, y)
 
 
-def _above_zero(call: Call, z: SSAValue) -> SSAValue:
-    return _apply(call, "gt", z, call.of(0.0, call.wide_dtype))
+def _positive(call: Call, z: SSAValue, counts: SSAValue) -> SSAValue:
+    """What is above 0 and counts, else 0."""
+    return _apply(call, "hinge", _apply(call, "where", counts, z, call.of(0.0, call.wide_dtype)))
 
 
 def _shortfall(call: Call, scores: SSAValue, own: SSAValue, margin: float) -> SSAValue:

@@ -129,11 +129,10 @@ def bounded(call: Call) -> SSAValue:
 
 def clamped(call: Call) -> SSAValue:
     """Between two tensors or numbers; each may be absent."""
-    x: Any = call["self"]
-    for name, bound in (("clamp_min", call.arguments.get("min")), ("clamp_max", call.arguments.get("max"))):
-        if bound is not None:
-            x = applied(call, name, [x, bound])
-    return x
+    x, low, high = call["self"], call.arguments.get("min"), call.arguments.get("max")
+    if low is not None and high is not None:
+        return applied(call, "clamp_between", [x, low, high])
+    return applied(call, "clamp_max" if low is None else "clamp_min", [x, high if low is None else low])
 
 
 def logical(name: str) -> Row:

@@ -65,6 +65,32 @@ def norm(call: Call) -> SSAValue:
     return call.emit.insert(op)
 
 
+def nansum(call: Call) -> SSAValue:
+    """The sum of all that is no NaN."""
+    x = call.of(call["self"], call.expected.dtype)
+    if call.expected.dtype.is_floating_point:
+        x = call.emit.insert(CLASSES["zero_nan"](x))
+    return call.emit.insert(nn.SumOp(x, dims_of(call, x), keeps(call)))
+
+
+def renorm(call: Call) -> SSAValue:
+    """Slices along `dim` of a norm that is not larger than `maxnorm`; through the norm of one that was not, no gradient flows."""
+    wide = call.wide_dtype
+    x, axis = call.of(call["self"], wide), call["dim"] % len(call.shape)
+    dims = [dim for dim in range(len(call.shape)) if dim != axis]
+    most, one = call.of(float(call["maxnorm"]), wide), call.of(1.0, wide)
+
+    def norm_of(x: SSAValue) -> SSAValue:
+        return call.emit.insert(REDUCTIONS["vector_norm"](x, dims, True, ord=float(call["p"])))
+
+    large = call.emit.insert(CLASSES["gt"](norm_of(call.emit.insert(nn.DetachOp(x))), most))
+    norm = norm_of(call.emit.insert(CLASSES["where"](large, x, call.of(0.0, wide))))
+    norm = call.emit.insert(CLASSES["add"](norm, call.of(1e-7, wide)))
+    factor = call.emit.insert(CLASSES["where"](large, call.emit.insert(CLASSES["div"](most, norm)), one))
+    factor = call.of(call.emit.cast(factor, call.dtype), wide)
+    return call.emit.cast(call.emit.insert(CLASSES["mul"](x, factor)), call.dtype)
+
+
 def distances(call: Call) -> SSAValue:
     """The p-norm of every row of x1 minus every row of x2."""
     dtype = call.expected.dtype

@@ -88,7 +88,9 @@ class Reduction:
     parameters: Mapping[str, float] = field(default_factory=dict[str, float])
     indexed: bool = False
     of_one: bool = True
-    """Whether the result of one element is that element."""
+    """Whether of one element the result is that element, and its cotangent that of the element: of a NaN, and an infinity, too."""
+    of_single: Formula | None = None
+    """What it is of one element, where `formula` of it may overflow."""
 
 
 def logsumexp(x: Scalar) -> Scalar:
@@ -124,14 +126,14 @@ def vector_norm_gradient(g: Scalar, x: Scalar, y: Scalar, ord: float) -> Scalar:
         case 1.0:
             return g * sign(x)
         case 2.0:
-            return select(y.equal(0.0), 0.0, g * (x / y))
+            return g * select(y.equal(0.0), 0.0, x / y)
         case _ if math.isinf(ord):
             nan = x.is_nan() & y.is_nan()
             chosen = select(absolute(x).equal(y) | nan, x.of(1.0), 0.0)
             return sign(x) * chosen * (g / row_sum(chosen))
         case _:
-            slope = power(absolute(x), ord - 1.0) / power(y, ord - 1.0)
-            return select(x.equal(0.0) | y.equal(0.0), 0.0, g * (sign(x) * slope))
+            slope = select(x.equal(0.0), 0.0, sign(x) * power(absolute(x), ord - 1.0))
+            return slope * select(y.equal(0.0), 0.0, g / power(y, ord - 1.0))
 
 
 def shared(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
@@ -140,12 +142,20 @@ def shared(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
     return g * chosen / row_sum(chosen)
 
 
+def shared_of_all(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    """In even parts to all elements that are the result, NaNs too, and nothing to the others."""
+    chosen = x.equal(y) | (x.is_nan() & y.is_nan())
+    return select(chosen, g / row_sum(select(chosen, x.of(1.0), 0.0)), 0.0)
+
+
 def product_gradient(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    """The product of all others, also where one of them is 0."""
-    zero = x.equal(0.0)
+    """The product of all others, also where one of them is 0: that times a NaN or an infinity is a NaN."""
+    zero, endless = x.equal(0.0), (x - x).differs(0.0)
     zeros = row_sum(select(zero, x.of(1.0), 0.0))
+    many = row_sum(select(endless, x.of(1.0), 0.0))
     others = row_prod(select(zero, 1.0, x))
-    return select(zeros.equal(0.0), g * (y / x), select(zero & zeros.equal(1.0), g * others, 0.0))
+    none = select(many > select(endless, x.of(1.0), 0.0), math.nan, x.of(0.0))
+    return select(zeros.equal(0.0), g * (y / x), g * select(zero & zeros.equal(1.0), others, none))
 
 
 def first(chosen: Scalar, dim: int) -> Scalar:
@@ -171,13 +181,16 @@ def extreme(x: Scalar, y: Scalar) -> Scalar:
 
 ROWS = (
     Reduction("prod", "The product.", row_prod, product_gradient, takes=NUMBERS),
-    Reduction("amax", "The largest; a NaN where there is one.", row_max, shared, takes=ALL),
-    Reduction("amin", "The smallest; a NaN where there is one.", row_min, shared, takes=ALL),
+    Reduction("amax", "The largest; a NaN where there is one.", row_max, shared, takes=ALL, of_one=False),
+    Reduction("amin", "The smallest; a NaN where there is one.", row_min, shared, takes=ALL, of_one=False),
+    Reduction("max", "As `amax`, with a gradient where that is a NaN.", row_max, shared_of_all, takes=ALL),
+    Reduction("min", "As `amin`, with a gradient where that is a NaN.", row_min, shared_of_all, takes=ALL),
     Reduction(
         "logsumexp",
         "The logarithm of the sum of exp(x).",
         logsumexp,
         lambda g, x, y: g * exp(x - y),
+        of_one=False,
     ),
     Reduction(
         "vector_norm",
@@ -186,6 +199,7 @@ ROWS = (
         vector_norm_gradient,
         parameters={"ord": 2.0},
         of_one=False,
+        of_single=lambda x, ord: vector_norm(x, math.inf if ord else 0.0),
     ),
     Reduction("any", "Whether one is true.", row_max, takes=frozenset({"i1"})),
     Reduction("all", "Whether all are true.", row_min, takes=frozenset({"i1"})),
@@ -242,7 +256,8 @@ class TableReductionOp(ReductionOp, abc.ABC):
     def formula(self, x: Scalar) -> Scalar:
         row = self.row()
         dims = self.reduced_dims[:1] if row.indexed else ()
-        formula: Callable[..., Scalar] = row.formula
+        single = self.reduced_count() == 1 and row.of_single is not None
+        formula: Callable[..., Scalar] = row.of_single if single and row.of_single else row.formula
         return formula(x, *dims, **self.parameters)
 
     @classmethod

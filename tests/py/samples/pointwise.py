@@ -94,6 +94,15 @@ def smooth_l1(x: Any, beta: float = 1.0) -> Any:
     return F.smooth_l1_loss(x, torch.zeros_like(x), reduction="none", beta=beta)
 
 
+def hinge(x: Any) -> Any:
+    """The loss of two classes whose difference is x, for the first of them, in torch."""
+    flat = x.reshape(-1)
+    scores = torch.stack([torch.zeros_like(flat), flat], 1)
+    target = torch.zeros(len(flat), dtype=torch.int64)
+    loss = F.multi_margin_loss(scores, target, margin=0.0, reduction="none")
+    return loss.reshape(x.shape) * 2
+
+
 def deviation(x: Any) -> Any:
     """The root in torch.std, with its gradient of 0 at 0."""
     return torch.where(x == 0, x.detach(), torch.where(x == 0, 1.0, x).sqrt())
@@ -112,6 +121,7 @@ CASES: Mapping[str, Sequence[Case]] = {
     "minimum": [Case(torch.minimum)],
     "clamp_min": [Case(lambda x, y: torch.clamp(x, min=y))],
     "clamp_max": [Case(lambda x, y: torch.clamp(x, max=y))],
+    "clamp_between": [Case(torch.clamp)],
     "clamp": [
         Case(lambda x, min, max: torch.clamp(x, min, max), parameters={"min": -0.5, "max": 0.75}),
         Case(lambda x, min: torch.clamp(x, min), parameters={"min": 0.0}),
@@ -174,6 +184,8 @@ CASES: Mapping[str, Sequence[Case]] = {
     "round": [Case(torch.round)],
     "trunc": [Case(torch.trunc)],
     "copysign": [Case(torch.copysign)],
+    "zero_nan": [Case(lambda x: torch.nansum(x[..., None], -1))],
+    "entr": [Case(torch.special.entr, (positive,))],
     "sinc": [
         Case(
             torch.sinc,
@@ -184,6 +196,7 @@ CASES: Mapping[str, Sequence[Case]] = {
         )
     ],
     "relu": [Case(torch.relu, saved=lambda g, y: aten.threshold_backward(g, y, 0))],
+    "hinge": [Case(hinge)],
     "gelu": [Case(gelu, units=20), Case(gelu, parameters={"approximate": "tanh"}, units=20, in_range=False)],
     "silu": [Case(F.silu)],
     "tanh": [Case(torch.tanh, saved=aten.tanh_backward)],

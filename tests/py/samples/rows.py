@@ -31,6 +31,19 @@ def many(function: Callable[..., Any]) -> Callable[..., Any]:
     return over
 
 
+def of_each(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of whole tensors, of each slice over several dimensions."""
+
+    def over(x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+        dims = tuple(dim % max(x.ndim, 1) for dim in dims)
+        kept = [dim for dim in range(x.ndim) if dim not in dims]
+        shape = [1 if dim in dims else size for dim, size in enumerate(x.shape) if keepdim or dim in kept]
+        slices = x.permute(*kept, *dims).reshape(math.prod(x.shape[dim] for dim in kept), -1)
+        return torch.stack([function(each) for each in slices]).reshape(shape)
+
+    return over
+
+
 def norm(ord: float) -> Callable[..., Any]:
     """torch.linalg.vector_norm."""
     return lambda x, dims, keepdim: torch.linalg.vector_norm(x, ord, dims, keepdim)
@@ -40,6 +53,8 @@ TABLE: Mapping[str, tuple[Callable[..., Any], str]] = {
     "prod": (many(torch.prod), "f32"),
     "amax": (torch.amax, "f32"),
     "amin": (torch.amin, "f32"),
+    "max": (of_each(torch.max), "f32"),
+    "min": (of_each(torch.min), "f32"),
     "logsumexp": (torch.logsumexp, "f32"),
     "any": (many(torch.any), "i1"),
     "all": (many(torch.all), "i1"),
@@ -130,6 +145,8 @@ def gradients() -> list[Sample]:
     samples = [
         of("amax", "ties", lambda x: x.amax(1, True), ties),
         of("amin", "ties", lambda x: x.amin(1, True), low),
+        of("max", "ties", lambda x: of_each(torch.max)(x, (1,), True), ties),
+        of("min", "ties", lambda x: of_each(torch.min)(x, (1,), True), low),
         of("prod", "zeros", lambda x: x.prod(1, True), {1: zeros, 2: product_of_zeros}),
         of("vector_norm", "2", lambda x: torch.linalg.vector_norm(x, 2, 1, True), {**ties, 2: value(size)}),
         of(

@@ -134,6 +134,12 @@ ROWS = (
         gradient=lambda g, x, y: select(y <= 0, 0, g),
     ),
     Row(
+        "hinge",
+        "x where it is positive, else 0, at a NaN too.",
+        lambda x: select(x > 0.0, x, 0.0),
+        gradient=lambda g, x, y: g * select(x > 0.0, x.of(1.0), 0.0),
+    ),
+    Row(
         "gelu",
         "x * Phi(x) by the error function, or torch's tanh approximation of it.",
         gelu,

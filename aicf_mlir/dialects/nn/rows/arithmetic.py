@@ -127,6 +127,15 @@ def within(g: Scalar, x: Scalar, y: Scalar, min: float, max: float) -> Scalar:
     return select((x >= min) & (x <= max), g, 0.0)
 
 
+def between(g: Scalar, x: Scalar, min: Scalar, max: Scalar, y: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+    """To x at the bounds too; where they are equal and x is below, to none; a NaN among x passes to a `max` below `min`."""
+    return (
+        select((x >= min) & (x <= max), g, 0.0),
+        select((min < max) & (x < min), g, 0.0),
+        select((x > max) | (max < min), g, 0.0),
+    )
+
+
 def xlogy(x: Scalar, y: Scalar) -> Scalar:
     """0 where x is 0, unless y is a NaN."""
     return select(x.equal(0.0) & ~y.is_nan(), 0.0, x * log(y))
@@ -177,6 +186,14 @@ ROWS = (
         ("x", "max"),
         takes=NUMBERS,
         gradient=lambda g, x, max, y: (select(x <= max, g, 0.0), select(x > max, g, 0.0)),
+    ),
+    Row(
+        "clamp_between",
+        "x, but at least `min` and then at most `max`: its gradient is not that of one bound after the other.",
+        lambda x, min, max: minimum(maximum(x, min), max),
+        ("x", "min", "max"),
+        takes=NUMBERS,
+        gradient=between,
     ),
     Row(
         "clamp",

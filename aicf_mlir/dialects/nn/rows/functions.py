@@ -63,5 +63,17 @@ ROWS = (
     Row("round", "The nearest whole number, halves to the even one.", f.roundeven),
     Row("trunc", "The whole number towards zero.", f.trunc),
     Row("copysign", "|x| with the sign of y.", f.copysign, ("x", "y")),
+    Row(
+        "zero_nan",
+        "x, and 0 at a NaN.",
+        lambda x: select(x.is_nan(), 0.0, x),
+        gradient=lambda g, x, y: g * select(x.is_nan(), x.of(0.0), 1.0),
+    ),
+    Row(
+        "entr",
+        "-x * log(x), 0 at 0, -infinity below.",
+        lambda x: select(x > 0.0, -x * f.log(x), select(x.equal(0.0), 0.0, select(x.is_nan(), x, -math.inf))),
+        gradient=lambda g, x, y: g * (-1.0 - f.log(x)),
+    ),
     Row("sinc", "sin(πx) / (πx), and 1 at 0.", sinc, gradient=sinc_gradient),
 )

@@ -1,0 +1,44 @@
+"""Gradients of torch's ops at special operands and cotangents: those of torch's own step, whatever rule traces the op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from special_surface import faults
+from test_opinfo import NAMES, UNDEFINED
+
+IN_LANES = "at a NaN torch's CPU kernels differ between what fills a vector register and the rest; ours is as the rest"
+ANY_ORDER = "equal numbers may stand in any order"
+OF_OTHERS = (
+    "torch has three formulas, by how many zeros the whole tensor has; ours is the product of all others"
+)
+ATTENTION = "what a mask hides is left out here, where torch multiplies it by 0"
+
+OTHERWISE: Mapping[str, tuple[str, frozenset[str]]] = {
+    **dict.fromkeys(("kthvalue", "msort", "sort", "topk", "argsort"), (ANY_ORDER, frozenset())),
+    **{
+        f"nn.functional.{name}": (IN_LANES, frozenset({"nan"}))
+        for name in ("celu", "elu", "selu", "hardshrink", "softshrink", "hardswish", "hardtanh", "relu6")
+    },
+    "logit": (IN_LANES, frozenset({"nan"})),
+    "prod": (OF_OTHERS, frozenset({"nan", "inf", "cotangents"})),
+    "masked.prod": (OF_OTHERS, frozenset({"nan", "inf", "cotangents"})),
+    "nn.functional.scaled_dot_product_attention": (ATTENTION, frozenset({"nan", "inf", "far", "cotangents"})),
+}
+"""Ops that are otherwise than torch, why, and in which patterns; in all where none is named."""
+
+OPS = sorted(set(NAMES) - set(UNDEFINED))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=["f64", "bf16"])
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.sample(24)
+def test_gradients_are_torchs(name: str, dtype: torch.dtype, request: pytest.FixtureRequest) -> None:
+    count = 6 if request.config.getoption("--campaign") else 1
+    _, where = OTHERWISE.get(name, ("", frozenset[str]()))
+    found = [fault for fault in faults(name, count, dtype) if fault.pattern not in where]
+    if name in OTHERWISE and not where:
+        return
+    assert not found, "\n".join(map(str, found))

@@ -88,6 +88,8 @@ def nll_loss(call: Call) -> Value:
 def binary_cross_entropy(call: Call) -> SSAValue:
     """Weighted element by element, then averaged or summed."""
     x, target = (call.of(call[each], call.expected.dtype) for each in ("self", "target"))
+    for each in (x, target):
+        call.emit.check_value(each, "probability", "binary_cross_entropy")
     loss = call.emit.insert(CLASSES["binary_cross_entropy"](x, target))
     if call["weight"] is not None:
         weight = call.of(call["weight"], call.expected.dtype)

@@ -11,12 +11,15 @@ from xdsl.ir import SSAValue
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.rows import ROWS
 from aicf_mlir.frontend.call import Call, Row, Value
-from aicf_mlir.frontend.refused import Refused
+from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.types import element_of, is_supported
 from aicf_mlir.ir.tensor_op import shape_of
 
 ARGUMENTS = (("self",), ("self", "other"), ("condition", "self", "other"))
 """What torch calls the operands of an op that has one, two or three."""
+
+DIVIDING = ("floor_divide", "trunc_divide", "fmod", "remainder")
+"""Ops of two whole numbers that torch refuses where the second is 0."""
 
 SELU = {"alpha": 1.6732632423543772848170429916717, "scale": 1.0507009873554804934193349852946}
 
@@ -40,6 +43,15 @@ def pointwise(name: str, *arguments: str, **parameters: str | float) -> Row:
     return row
 
 
+def check_divisor(call: Call, name: str, given: Any, divisor: SSAValue) -> None:
+    """A step that divides a whole number by 0 shall update nothing; one that always would is none."""
+    if isinstance(given, (bool, int, float)):
+        if not given:
+            raise Forbidden(f"{name} of whole numbers by 0")
+    elif math.prod(call.shape):
+        call.emit.check_value(divisor, "divisor", name)
+
+
 def applied(call: Call, name: str, operands: list[Any], widely: bool = False, **parameters: Any) -> SSAValue:
     """`nn.<name>` of tensors and numbers, in the type in which torch computes it; `widely` before it rounds."""
     row = ROWS[name]
@@ -58,6 +70,8 @@ def applied(call: Call, name: str, operands: list[Any], widely: bool = False, **
         call.of(value, torch.bool if each in row.masks else wide)
         for value, each in zip(operands, row.operands, strict=True)
     ]
+    if name in DIVIDING and not dtype.is_floating_point:
+        check_divisor(call, name, operands[1], values[1])
     made = call.emit.insert(CLASSES[name](*values, **parameters))
     return made if row.result else call.emit.cast(made, dtype)
 

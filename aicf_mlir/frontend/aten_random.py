@@ -114,6 +114,8 @@ def normal(call: Call) -> SSAValue:
         call.of(each, call.dtype) if isinstance(each, SSAValue) else float(each)
         for each in (call.arguments.get("mean", 0.0), call.arguments.get("std", 1.0))
     )
+    if isinstance(deviation, SSAValue):
+        call.emit.check_value(deviation, "deviation", "normal")
     return moved(call, made, mean, deviation)
 
 
@@ -129,6 +131,8 @@ def bernoulli(call: Call) -> SSAValue:
     number = call.arguments.get("p")
     drawn = draw(call, "uniform", call.shape, torch.float32)
     limit = call.of(call["self"], torch.float32) if number is None else call.of(number, torch.float32)
+    if number is None or isinstance(number, SSAValue):
+        call.emit.check_value(call.value("self" if number is None else "p"), "probability", "bernoulli")
     return below(call, drawn, limit, call.expected.dtype)
 
 

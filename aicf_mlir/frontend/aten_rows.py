@@ -148,6 +148,13 @@ def full_like(value: float | None = None, key: str = "fill_value") -> Row:
     return row
 
 
+def asserted(call: Call) -> Value:
+    """A condition that must hold, else the step trains nothing."""
+    holds = call.of(call["self"], torch.bool)
+    call.emit.check_value(holds, "condition", str(call.arguments.get("assert_msg", "")))
+    return None
+
+
 def nothing(call: Call) -> Value:
     """A check that tracing has already made."""
     return None

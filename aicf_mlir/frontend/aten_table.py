@@ -22,6 +22,7 @@ from aicf_mlir.frontend.aten_indexing import refused
 from aicf_mlir.frontend.aten_pointwise import SELU, logical, pointwise, scaled, whole, with_product
 from aicf_mlir.frontend.aten_reductions import along_dim, index_of, reduction, total, var_mean, with_index
 from aicf_mlir.frontend.aten_rows import (
+    asserted,
     bilinear,
     broadcast,
     broadcast_tensors,
@@ -130,8 +131,8 @@ REDUCTIONS: dict[str, Row] = {
     **rows(with_index(nn.MinWithIndexOp), "min.dim"),
     **rows(index_of("argmax"), "argmax.default"),
     **rows(index_of("argmin"), "argmin.default"),
-    **rows(reduction("any", torch.bool), "any.default", "any.dim", "any.dims"),
-    **rows(reduction("all", torch.bool), "all.default", "all.dim", "all.dims"),
+    **rows(reduction("any", torch.bool), "any.default", "any.dim", "any.dims", "_is_any_true.default"),
+    **rows(reduction("all", torch.bool), "all.default", "all.dim", "all.dims", "_is_all_true.default"),
     **rows(reduction("logsumexp"), "logsumexp.default"),
     **rows(aten_reductions.norm, "linalg_vector_norm.default"),
     **rows(aten_reductions.nansum, "nansum.default"),
@@ -262,4 +263,5 @@ TABLE: dict[str, Row] = {
     **rows(full_like(), "full_like.default", "new_full.default"),
     **rows(full_like(key="value"), "fill.Scalar"),
     **rows(nothing, "_assert_tensor_metadata.default"),
+    **rows(asserted, "_assert_async.default", "_assert_async.msg"),
 }

@@ -81,6 +81,14 @@ class Emitter:
         before = self._first_status() if self.status is None else self.status
         self.status = self.insert(nn.CheckIndexOp(before, target, classes, self._checks, ignore_index))
 
+    def check_value(self, x: SSAValue, rule: str, of: str) -> None:
+        """A step in which `rule` refuses an element of x shall update nothing; `of` is the user's function that says so."""
+        if not math.prod(shape_of(x)):
+            return
+        self._checks += 1
+        before = self._first_status() if self.status is None else self.status
+        self.status = self.insert(nn.CheckValueOp(before, x, rule, of, self._checks))
+
     def draw(self) -> tuple[SSAValue, int]:
         """What a random op takes: [seed, steps taken], and a site of its own."""
         if self.random is None:

@@ -18,6 +18,9 @@ from aicf_mlir.frontend.recorder import Recorder
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
+ASSERTIONS = ("aten._assert_async.default", "aten._assert_async.msg")
+"""Ops that are there for what they refuse: nothing reads their results."""
+
 UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 """Outputs that are the new value of a tensor of the model."""
 
@@ -115,8 +118,9 @@ class ExportedStep:
 
     @cached_property
     def live(self) -> set[Node]:
-        """The nodes that the loss, the outputs and the updates depend on."""
+        """The nodes that the loss, the outputs and the updates depend on, and the assertions."""
         live, pending = set[Node](), list(self._returned)
+        pending += [node for node in self.program.graph.nodes if str(node.target) in ASSERTIONS]
         pending += [node for update in self.updates for node in (update.placeholder, update.value)]
         while pending:
             node = pending.pop()

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.assertions import WRITTEN, passed
 from aicf_mlir.frontend.drawn import refuse_generator
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
@@ -92,6 +94,9 @@ class Recorder(TorchFunctionMode):
         location = source.here()
         for each in (*args, *(kwargs or {}).values()):
             refuse_generator(each, location)
+        if (written := WRITTEN.get(func)) is not None:
+            with self:
+                return written(*args, **(kwargs or {}))
         operands = list(tensors((args, kwargs or {})))
         self.captured.update({id(operand): operand for operand in operands if type(operand) in PLAIN})
         refuse_special(operands, location)
@@ -99,6 +104,8 @@ class Recorder(TorchFunctionMode):
             raise trace_error(f"the step {TRANSFORMS.format(line=quoted(location))}", location)
         name = function_name(func)
         if name in READS_VALUES and operands:
+            if (side := passed(sys._getframe(1), name, operands[0], location)) is not None:
+                return side
             raise value_read(READS_VALUES[name], location)
         carries_gradient = any(operand.requires_grad for operand in operands)
         replaces_data = name == "data" and len(args) > 1

@@ -9,7 +9,7 @@ from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.launches import attributes_of, launch_of, operands_of
-from aicf_mlir.interpreters import kernel
+from aicf_mlir.interpreters import checks, kernel
 from aicf_mlir.interpreters.generated import generated
 from aicf_mlir.interpreters.kernel import Call
 from aicf_mlir.interpreters.numerics import Array, pairwise_sum
@@ -50,6 +50,15 @@ def var_mean(op: nn.VarMeanOp, operands: Operands) -> tuple[Array, Array]:
     centre = np.divide(pairwise_sum(x, dims, keepdims=True), prod(x.shape[dim] for dim in dims))
     total = pairwise_sum(np.square(x - centre), dims, keepdims=keepdim)
     return np.divide(total, op.divisor), centre.reshape(shape_of(op.mean))
+
+
+def check_value(op: nn.CheckValueOp, operands: Operands) -> Array:
+    """The first element that the rule refuses, by its position."""
+    status, x = operands
+    refused = nn.RefusedOp(op.x, op.rule.data)
+    (found,) = generated(refused, (x,))
+    refused.erase()  # it stands nowhere, and must not stay among the readers of x
+    return checks.check_index(status, found.astype(np.int64), 1, None, op.code.value.data)
 
 
 def constant(op: nn.ConstantOp, operands: Operands) -> Array:
@@ -112,6 +121,7 @@ MEANINGS: dict[type[Operation], Meaning] = {
     nn.SplitOp: split,
     nn.ConcatOp: concat,
     nn.VarMeanOp: var_mean,
+    nn.CheckValueOp: check_value,
 }
 """A row for each op of the dialect that is not a launch as it stands."""
 

@@ -14,6 +14,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.dialects.nn.value_rules import RULES
 from aicf_mlir.errors import DataError, NonFiniteError, OutOfRangeError
 from aicf_mlir.frontend.source import quoted
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
@@ -67,6 +68,8 @@ def data_error(name: str, plan: BoundPlan, modules: Sequence[ModuleOp], done: st
     if isinstance(check, nn.CheckFiniteOp):
         index = failure.code - check.codes[0]
         return NonFiniteError(f"{name}: {_not_finite(plan, gradients, index, failure)}. {done}")
+    if isinstance(check, nn.CheckValueOp):
+        return DataError(f"{name}: {_refused(plan, step, check, failure)}. {done}")
     return DataError(
         f"{name}: a check failed with code {failure.code}, which this step does not have. {done}"
     )
@@ -87,6 +90,27 @@ def _out_of_range(check: nn.CheckIndexOp, failure: Failure) -> str:
         f"{_at(check)}{'Target' if of_loss else 'Index'} {value} is out of bounds for {_op(reader)}: expected"
         f" {wanted}, got {value} at {_element(target, failure.position)}"
     )
+
+
+def _refused(plan: BoundPlan, module: ModuleOp, check: nn.CheckValueOp, failure: Failure) -> str:
+    value = check.x
+    if check.rule.data == "condition":
+        return f"{_at(check)}a condition of the step does not hold{': ' * bool(check.of.data)}{check.of.data}"
+    found = _number(plan, module, value, failure.position)
+    got = "" if found is None else f"{found} "
+    wanted = RULES[check.rule.data].wanted
+    return f"{_at(check)}{check.of.data}: expected {wanted}, got {got}at {_element(value, failure.position)}"
+
+
+def _number(plan: BoundPlan, module: ModuleOp, value: SSAValue, position: int) -> str | None:
+    """What stands there, of an argument of the step; None where that is not known."""
+    while isinstance(value.owner, nn.ReshapeOp):
+        value = value.owner.x
+    if not isinstance(value, BlockArgument):
+        return None
+    function = next(op for op in module.ops if isinstance(op, func.FuncOp))
+    numbers = _read(plan, argument_labels(function)[value.index])
+    return str(numbers.flat[position].item())
 
 
 def _before_wrapping(index: SSAValue) -> SSAValue | None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, TensorType, i64
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, StringAttr, TensorType, i1, i64
+from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, traits_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.ir.expect import Value, expect_float, expect_type
-from aicf_mlir.ir.interfaces import NotDifferentiable
+from aicf_mlir.dialects.nn.value_rules import RULES, ValueRule
+from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.expect import Value, expect_element, expect_float, expect_type
+from aicf_mlir.ir.formula import trace
+from aicf_mlir.ir.generated import GeneratedInterface
+from aicf_mlir.ir.interfaces import DecomposableInterface, NotDifferentiable
 from aicf_mlir.ir.signature import STATUS_TYPE
-from aicf_mlir.ir.tensor_op import AnyTensor, element_type, tensor_type
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
-__all__ = ["CheckFiniteOp", "CheckIndexOp", "CheckOp"]
+__all__ = ["CheckFiniteOp", "CheckIndexOp", "CheckOp", "CheckValueOp", "RefusedOp"]
 
 
 class CheckOp(ValueOp, abc.ABC):
@@ -48,7 +55,10 @@ class CheckOp(ValueOp, abc.ABC):
 
 @irdl_op_definition
 class CheckIndexOp(CheckOp):
-    """Fails at an index that is neither in 0..classes-1 nor `ignore_index`; the status has its value."""
+    """Fails at an index that is neither in 0..classes-1 nor `ignore_index`; the status has its value.
+
+    A target of booleans is what others have found: with one class, it fails at the first that is true.
+    """
 
     name = "nn.check_index"
 
@@ -71,9 +81,9 @@ class CheckIndexOp(CheckOp):
         )
 
     def expect_checked(self) -> None:
-        if element_type(self.target) not in (i64, IntegerType(32)):
+        if element_type(self.target) not in (i64, IntegerType(32), i1):
             raise VerifyException(
-                f"expected target of element type i64 or i32, got {tensor_type(self.target)}"
+                f"expected target of element type i64, i32 or i1, got {tensor_type(self.target)}"
             )
         if self.classes.value.data < 1:
             raise VerifyException(f"expected classes of 1 or more, got {self.classes.value.data}")
@@ -109,3 +119,68 @@ class CheckFiniteOp(CheckOp):
             raise VerifyException("expected one value or more to check, got none")
         for index, value in enumerate(self.x):
             expect_float(f"value {index}", value)
+
+
+def rule_of(op: CheckValueOp | RefusedOp) -> ValueRule:
+    """The row of the table; refuses a name that is in none, and elements that it is not about."""
+    if (rule := RULES.get(op.rule.data)) is None:
+        raise VerifyException(f"expected a rule, one of {', '.join(RULES)}, got {op.rule.data!r}")
+    expect_element("x", op.x, rule.takes)
+    return rule
+
+
+@irdl_op_definition
+class RefusedOp(ValueOp, GeneratedInterface):
+    """Which elements of x a rule of `value_rules` refuses."""
+
+    name = "nn.refused"
+
+    x = operand_def(TensorType)
+    rule = prop_def(StringAttr)
+
+    traits = traits_def(NotDifferentiable("it is a check, not a value"))
+
+    def __init__(self, x: Value, rule: str):
+        super().__init__(
+            operands=[x],
+            properties={"rule": StringAttr(rule)},
+            result_types=[TensorType(i1, tensor_type(x).get_shape())],
+        )
+
+    def inferred_type(self) -> AnyTensor:
+        rule_of(self)
+        return TensorType(i1, shape_of(self.x))
+
+    def body(self) -> Body:
+        return trace(self.compute_types, rule_of(self).refuses)
+
+
+@irdl_op_definition
+class CheckValueOp(CheckOp, DecomposableInterface):
+    """Fails at an element of x that the rule refuses; `of` is the function of the user's that asks for it."""
+
+    name = "nn.check_value"
+
+    status = operand_def(TensorType)
+    x = operand_def(TensorType)
+    rule = prop_def(StringAttr)
+    of = prop_def(StringAttr)
+
+    def __init__(self, status: Value, x: Value, rule: str, of: str, code: int):
+        super().__init__(
+            operands=[status, x],
+            properties={
+                "rule": StringAttr(rule),
+                "of": StringAttr(of),
+                "code": IntegerAttr(code, i64),
+            },
+            result_types=[STATUS_TYPE],
+        )
+
+    def expect_checked(self) -> None:
+        rule_of(self)
+
+    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+        """Of booleans that are true where an element is refused, the first."""
+        refused = builder.insert(RefusedOp(self.x, self.rule.data)).result
+        return [builder.insert(CheckIndexOp(self.status, refused, 1, self.code.value.data)).result]

@@ -88,7 +88,7 @@ class Reduction:
     parameters: Mapping[str, float] = field(default_factory=dict[str, float])
     indexed: bool = False
     of_one: bool = True
-    """Whether of one element the result is that element, and its cotangent that of the element: of a NaN, and an infinity, too."""
+    """Whether of one element the result is that element, and its cotangent that of the element, at a NaN too."""
     of_single: Formula | None = None
     """What it is of one element, where `formula` of it may overflow."""
 

@@ -33,6 +33,13 @@ int64_t first_refused(const IndexBounds& bounds, const T* target, int64_t n) {
   return std::find_if(target, target + n, [&](T index) { return bounds.refuses(index); }) - target;
 }
 
+template <class T>
+Status write_first_refused(const OpDesc& op, const IndexBounds& bounds, const TensorDesc& target) {
+  const T* indices = elements<T>(target);
+  const int64_t n = target.numel(), at = first_refused(bounds, indices, n);
+  return at == n ? write_status(op, 0, 0, 0) : write_status(op, op.attrs.get(kCode), at, indices[at]);
+}
+
 template <class Bits>
 int64_t first_not_finite(const FloatBits& format, const Bits* x, int64_t n) {
   const Bits exponent = static_cast<Bits>(format.exponent);
@@ -55,13 +62,14 @@ Status check_index_cpu(const OpDesc& op, const LaunchContext&) {
   if (failed_before(op)) return Status::ok();
   const IndexBounds bounds(op);
   const TensorDesc& target = op.in("target");
-  const bool wide = target.dtype == DType::I64;
-  const int64_t n = target.numel();
-  const int64_t at = wide ? first_refused(bounds, elements<int64_t>(target), n)
-                          : first_refused(bounds, elements<int32_t>(target), n);
-  if (at == n) return write_status(op, 0, 0, 0);
-  const int64_t index = wide ? elements<int64_t>(target)[at] : elements<int32_t>(target)[at];
-  return write_status(op, op.attrs.get(kCode), at, index);
+  switch (target.dtype) {
+    case DType::I64:
+      return write_first_refused<int64_t>(op, bounds, target);
+    case DType::I32:
+      return write_first_refused<int32_t>(op, bounds, target);
+    default:  // i1
+      return write_first_refused<uint8_t>(op, bounds, target);
+  }
 }
 
 Status check_finite_cpu(const OpDesc& op, const LaunchContext&) {

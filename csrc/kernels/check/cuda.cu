@@ -63,6 +63,34 @@ __global__ void __launch_bounds__(kIndexThreads)
   }
 }
 
+// The same of booleans, 16 of them at a time where they lie so.
+__global__ void __launch_bounds__(kIndexThreads)
+    check_mask_kernel(StatusPlaces status, const uint8_t* target, int64_t n,
+                      const __grid_constant__ IndexBounds bounds, int64_t code) {
+  dependency_wait();
+  const int64_t vectors = reinterpret_cast<uintptr_t>(target) % 16 == 0 ? n / 16 : 0;
+  const auto* words = reinterpret_cast<const uint4*>(target);
+  int64_t at = kNowhere;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < vectors; i += kIndexThreads) {
+    const uint4 four = words[i];
+    if ((four.x | four.y | four.z | four.w) != 0 && at == kNowhere)
+      for (int64_t j = 16 * i + 15; j >= 16 * i; --j)
+        if (bounds.refuses(target[j])) at = j;
+  }
+  for (int64_t i = 16 * vectors + threadIdx.x; i < n; i += kIndexThreads)
+    if (bounds.refuses(target[i]) && i < at) at = i;
+  at = reduce_group<Least, kIndexThreads>(at);
+  if (threadIdx.x != 0) return;
+  if (status.before[0] != 0) {
+    status.hand_on();
+  } else if (at == kNowhere) {
+    status.write(0, 0, 0);
+  } else {
+    status.write(code, at, static_cast<int64_t>(target[at]));
+  }
+}
+
 struct CheckedTensor {
   const void* data;
   int64_t numel;
@@ -169,6 +197,9 @@ Status check_index_cuda(const OpDesc& op, const LaunchContext& ctx) {
   if (target.dtype == DType::I64)
     return launch(ctx, 1, kIndexThreads, 0, check_index_kernel<int64_t>, status, target.ptr<const int64_t>(),
                   n, bounds, code);
+  if (target.dtype == DType::I1)
+    return launch(ctx, 1, kIndexThreads, 0, check_mask_kernel, status, target.ptr<const uint8_t>(), n, bounds,
+                  code);
   return launch(ctx, 1, kIndexThreads, 0, check_index_kernel<int32_t>, status, target.ptr<const int32_t>(), n,
                 bounds, code);
 }

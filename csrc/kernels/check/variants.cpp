@@ -17,12 +17,12 @@ Status check_status(const OpDesc& op) {
   return code > 0 ? Status::ok() : refuse(op, "code: expected 1 or more, got ", code);
 }
 
-// (status, target) -> (status'); target of i64 or i32, any shape.
+// (status, target) -> (status'); target of i64, i32 or i1, any shape.
 Status check_check_index(const OpDesc& op) {
   AICF_TRY(check_status(op));
   const TensorDesc& target = op.in("target");
-  if (target.dtype != DType::I64 && target.dtype != DType::I32)
-    return refuse(op, "target: expected i64 or i32, got ", target.str());
+  if (target.dtype != DType::I64 && target.dtype != DType::I32 && target.dtype != DType::I1)
+    return refuse(op, "target: expected i64, i32 or i1, got ", target.str());
   const int64_t classes = op.attrs.get(kClasses);
   return classes > 0 ? Status::ok() : refuse(op, "classes: expected 1 or more, got ", classes);
 }

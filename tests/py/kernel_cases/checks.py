@@ -29,6 +29,14 @@ def check_index(make: Maker) -> Iterator[Case]:
             yield Case(f"{count} {index} at {at}", [FINE, wrong], [STATUS], attrs)
             yield Case(f"{count} {index} at {at} ignoring", [FINE, wrong], [STATUS], ignoring)
             yield Case(f"{count} {index} at {at}, failed before", [FAILED, wrong], [STATUS], attrs)
+    for count in (*COUNTS, 16, 47, 16 * 1024 + 5):
+        found = np.zeros(count, np.bool_)
+        yield Case(f"{count} nothing found", [FINE, found], [STATUS], {"classes": 1, "code": 7})
+        for at in {0, count // 2, count - 1}:
+            found = np.zeros(count, np.bool_)
+            found[at:] = True
+            yield Case(f"{count} found at {at}", [FINE, found], [STATUS], {"classes": 1, "code": 7})
+            yield Case(f"{count} found at {at} after", [FAILED, found], [STATUS], {"classes": 1, "code": 7})
     shaped = np.array([[3, 4], [2**40, -5]])
     yield Case("matrix", [FINE, shaped], [STATUS], {"classes": 5, "code": 1})
     yield Case("none", [FINE, np.zeros(0, np.int64)], [STATUS], {"classes": 5, "code": 1})

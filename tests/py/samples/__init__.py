@@ -44,6 +44,7 @@ NN_SAMPLES: Sequence[Sample] = (
     *losses.cross_entropy(),
     *checks.check_index(),
     *checks.check_finite(),
+    *checks.check_value(),
 )
 
 OPTIM_SAMPLES: Sequence[Sample] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -96,3 +97,48 @@ def check_finite() -> list[Sample]:
     ]
     again = {0: numbers(*FAILED_BEFORE), 1: numbers(float("nan"))}
     return [*samples, Sample("failed before", operands, build, check, again, smooth=False)]
+
+
+VALUES: dict[str, tuple[str, tuple[float, ...], tuple[float, ...]]] = {
+    "probability": ("f32", (0.0, -0.0, 1.0, 0.25), (0.5, 1.5, float("nan"), -0.25)),
+    "deviation": ("f32", (0.0, -0.0, 1e-40, float("inf")), (1.0, float("nan"), -1.0)),
+    "divisor": ("i64", (1, -3, 2**40), (1, 0, 0)),
+    "condition": ("i1", (1, 1), (1, 0, 1)),
+}
+"""By rule: an element type, what is taken, and what is refused somewhere."""
+
+REFUSES: dict[str, Callable[[Any], Any]] = {
+    "probability": lambda x: ~((x >= 0) & (x <= 1)),
+    "deviation": lambda x: ~(x >= 0),
+    "divisor": lambda x: x == 0,
+    "condition": lambda x: x == 0,
+}
+
+
+def check_value() -> list[Sample]:
+    """Each rule on what it takes and on what it refuses, and a status that has failed before."""
+    samples: list[Sample] = []
+    for rule, (element, *both) in VALUES.items():
+
+        def build(status: Any, x: Any, rule: str = rule) -> Operation:
+            return nn.CheckValueOp(status, x, rule, "a function", 3)
+
+        def check(status: Any, x: Any, rule: str = rule) -> Any:
+            failed = REFUSES[rule](x)
+            return status_of(status, 3, failed, failed)
+
+        def refused(x: Any, rule: str = rule) -> Operation:
+            return nn.RefusedOp(x, rule)
+
+        types = ("3xi64", f"2x3x{element}")
+        fills = {name: numbers(*values) for name, values in zip(("taken", "refused"), both, strict=True)}
+        for name, fill in fills.items():
+            samples.append(
+                Sample(f"{rule} {name}", types, build, check, {0: value(0.0), 1: fill}, smooth=False)
+            )
+            samples.append(
+                Sample(f"{rule} {name}", types[1:], refused, REFUSES[rule], {0: fill}, smooth=False)
+            )
+        before = {0: numbers(*FAILED_BEFORE), 1: fills["refused"]}
+        samples.append(Sample(f"{rule} before", types, build, check, before, smooth=False))
+    return samples

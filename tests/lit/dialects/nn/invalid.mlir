@@ -360,7 +360,7 @@
 // -----
 
 %s, %x = "test.op"() : () -> (tensor<3xi64>, tensor<4xf32>)
-// expected-error@below {{expected target of element type i64 or i32, got tensor<4xf32>}}
+// expected-error@below {{expected target of element type i64, i32 or i1, got tensor<4xf32>}}
 %t = nn.check_index %s, %x {code = 1, classes = 2} : (tensor<3xi64>, tensor<4xf32>) -> tensor<3xi64>
 
 // -----
@@ -464,3 +464,15 @@
 %x = "test.op"() : () -> tensor<4x4xf64>
 // expected-error@below {{allow_tf32: expected operands of f32, got tensor<4x4xf64>}}
 %y = nn.linear %x, %x {allow_tf32 = true} : (tensor<4x4xf64>, tensor<4x4xf64>) -> tensor<4x4xf64>
+
+// -----
+
+%s, %x = "test.op"() : () -> (tensor<3xi64>, tensor<4xf32>)
+// expected-error@below {{expected a rule, one of probability, deviation, divisor, condition, got 'odd'}}
+%t = nn.check_value %s, %x {rule = "odd", of = "f", code = 1} : (tensor<3xi64>, tensor<4xf32>) -> tensor<3xi64>
+
+// -----
+
+%x = "test.op"() : () -> tensor<4xf32>
+// expected-error@below {{expected x of element type i32 or i64, got tensor<4xf32>}}
+%t = nn.refused %x {rule = "divisor"} : (tensor<4xf32>) -> tensor<4xi1>

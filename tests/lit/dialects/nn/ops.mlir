@@ -137,6 +137,11 @@
 // CHECK-NEXT: : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 // GENERIC: %index = "nn.check_index"(%status, %i) <{classes = 2 : i64, ignore_index = -100 : i64, code = 1 : i64}> : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 %index = nn.check_index %status, %i {code = 1, classes = 2, ignore_index = -100} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
+// CHECK: %probable = nn.check_value %index, %x {rule = "probability", of = "bernoulli", code = 4}
+// CHECK-NEXT: : (tensor<3xi64>, tensor<4x8xf32>) -> tensor<3xi64>
+%probable = nn.check_value %index, %x {rule = "probability", of = "bernoulli", code = 4} : (tensor<3xi64>, tensor<4x8xf32>) -> tensor<3xi64>
+// CHECK: %refused = nn.refused %i {rule = "divisor"} : (tensor<4xi64>) -> tensor<4xi1>
+%refused = nn.refused %i {rule = "divisor"} : (tensor<4xi64>) -> tensor<4xi1>
 // CHECK: %bare = nn.check_index %index, %i {classes = 2, code = 2} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 %bare = nn.check_index %index, %i {code = 2, classes = 2} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 // CHECK: %finite = nn.check_finite %bare, %s, %x {code = 3} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>

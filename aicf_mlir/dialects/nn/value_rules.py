@@ -1,0 +1,35 @@
+"""THE table of what torch asks of values while it runs: a step with one that is refused fails as a whole.
+
+A row is data: which numbers are refused, as a formula of one element. One op checks them all, by one generated launch that says
+of each element whether it is refused and one that looks for the first. Indices have a check of their own, with bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aicf_mlir.dialects.nn.rows.row import BOOLEANS, FLOATS, INTEGERS
+from aicf_mlir.ir.formula import Scalar
+
+
+@dataclass(frozen=True)
+class ValueRule:
+    """What is expected of each element, in words, and what is not that."""
+
+    name: str
+    wanted: str
+    refuses: Callable[[Scalar], Scalar]
+    takes: frozenset[str] = FLOATS
+
+
+RULES = {
+    rule.name: rule
+    for rule in (
+        ValueRule("probability", "a number from 0 to 1", lambda x: ~((x >= 0.0) & (x <= 1.0))),
+        ValueRule("deviation", "a number that is not negative", lambda x: ~(x >= 0.0)),
+        ValueRule("divisor", "a whole number that is not 0", lambda x: x.equal(0), INTEGERS),
+        ValueRule("condition", "it to hold", lambda x: ~x, BOOLEANS),
+    )
+}
+"""By name. A NaN is refused where torch refuses it: by all rows of floats here."""

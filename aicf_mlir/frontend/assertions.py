@@ -1,0 +1,135 @@
+"""Branches on the value of a tensor of which one side raises: `if torch.any(var < 0): raise …`, `assert x.isfinite().all()`.
+
+Such a branch is a check of values and no control flow: the step takes the other side, and a check that fails takes its place. The
+bytecode says which side that is. It must lead to `raise` without another branch, and nobody may catch what is raised.
+"""
+
+from __future__ import annotations
+
+import dis
+import linecache
+import math
+from bisect import bisect_right
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from aicf_mlir.frontend import source
+from aicf_mlir.ir.locations import SourceLocation
+
+ON_TRUE, ON_FALSE = "IF_TRUE", "IF_FALSE"
+STEP = Path(__file__).with_name("step_module.py")
+"""Whose frame calls the step: what catches something further out catches errors of the step too."""
+CATCHES = ("CHECK_EXC_MATCH", "POP_EXCEPT")
+
+
+def passed(
+    frame: FrameType | None, function: str, condition: torch.Tensor, location: SourceLocation | None
+) -> bool | None:
+    """The value that a branch of the running code must see in order not to raise, and a check that it is that; None for others.
+
+    `frame` is where torch was called, `function` what was called there on `condition`.
+    """
+    if function != "__bool__" or frame is None or condition.numel() != 1:
+        return None
+    found = raising_side(frame)
+    if found is None or is_caught(frame):
+        return None
+    raises, line = found
+    holds = condition != 0
+    wanted = holds.logical_not() if raises else holds
+    text = linecache.getline(frame.f_code.co_filename, line).strip()
+    where = f"{Path(frame.f_code.co_filename).name}:{line}"
+    source.call_at(location, torch._assert_async, wanted.reshape(()), f"`{text}` ({where})")
+    return not raises
+
+
+def gaussian_nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    var: torch.Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Torch's loss of that name, whose variance is held above `eps` without a change of its gradient."""
+    spread = torch.full_like(input, var) if isinstance(var, (int, float)) else var
+    if spread.shape == input.shape[:-1] != input.shape:
+        spread = spread.unsqueeze(-1)
+    if spread.shape not in (input.shape, (*input.shape[:-1], 1)):
+        raise ValueError("var is of incorrect size")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not valid")
+    if torch.any(spread < 0):
+        raise ValueError("var has negative entry/entries")
+    spread = torch.where(spread < eps, spread - spread.detach() + eps, spread)
+    loss = 0.5 * (torch.log(spread) + (input - target) ** 2 / spread)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+
+
+WRITTEN: dict[Any, Any] = {torch.nn.functional.gaussian_nll_loss: gaussian_nll_loss}
+"""Functions of torch that look at values in Python where nobody sees it, written so that it is seen."""
+
+
+def raising_side(frame: FrameType) -> tuple[bool, int] | None:
+    """For which truth of what is tested now the code comes to `raise`, and the line of that; None where for neither or both."""
+    code = list(dis.get_instructions(frame.f_code))
+    offsets = [each.offset for each in code]
+    at, negated = bisect_right(offsets, frame.f_lasti) - 1, False
+    while code[at].opname in ("UNARY_NOT", "TO_BOOL", "CACHE", "COPY", "NOP"):
+        negated ^= code[at].opname == "UNARY_NOT"
+        at += 1
+    name, target = code[at].opname, code[at].argval
+    jumps_on = name.endswith(ON_TRUE)
+    if not name.startswith("POP_JUMP") or not (jumps_on or name.endswith(ON_FALSE)):
+        return None
+    sides = {jumps_on: raise_at(code, offsets.index(target)), not jumps_on: raise_at(code, at + 1)}
+    found = [(side ^ negated, line) for side, line in sides.items() if line is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def raise_at(code: list[dis.Instruction], at: int) -> int | None:
+    """The line of the `raise` that the code comes to from here on, with no branch on the way."""
+    line = next((each.positions.lineno for each in code[at:] if each.positions), None)
+    for each in code[at:]:
+        if each.opname == "RAISE_VARARGS" and each.arg:
+            return line
+        if each.opcode in JUMPS or each.opname.startswith(("RETURN", "YIELD", "STORE", "DELETE", "RERAISE")):
+            return None
+    return None
+
+
+JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
+
+
+def is_caught(frame: FrameType | None) -> bool:
+    """Whether the code of the step that runs now stands in a `try` with an `except`."""
+    first = True
+    while frame is not None and Path(frame.f_code.co_filename) != STEP:
+        if (first or source.is_users_frame(frame)) and has_handler(frame.f_code, frame.f_lasti):
+            return True
+        frame, first = frame.f_back, False
+    return False
+
+
+def has_handler(code: CodeType, at: int) -> bool:
+    """Whether an `except` belongs to the instruction at `at`; a `with` or a `finally` raises again."""
+    entries: Any = dis.Bytecode(code).exception_entries
+    targets = [entry.target for entry in entries if entry.start <= at < entry.end]
+    return any(catches(code, target) for target in targets)
+
+
+def catches(code: CodeType, target: int) -> bool:
+    """Whether a handler looks at what was raised, or goes on behind it."""
+    for each in dis.get_instructions(code):
+        if each.offset <= target:
+            continue
+        if each.opname in ("WITH_EXCEPT_START", "RERAISE"):
+            return False
+        if each.opname in CATCHES:
+            return True
+    return False

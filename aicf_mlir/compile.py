@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -34,6 +33,7 @@ from aicf_mlir.ir.signature import result_labels, steps
 from aicf_mlir.loss_scaling import LossScale, LossScaling
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.devices import usable_device
+from aicf_mlir.runtime.eager_steps import belongs_to
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
 from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_of_numbers
 from aicf_mlir.runtime.micro_batches import StepBatch, checked_count, each_step, shapes_of_parts
@@ -85,7 +85,8 @@ def compile_train_step(
     (one batch size or several) and `D` (features of "x"; "t" has the shape of the model's output). Parameters become views into
     memory of their own on `device` (default: CUDA where usable, else the CPU) and keep their values; the model and the optimizer
     stay ordinary torch objects.
-    `warmup_inputs` warms up at once, `warmup_runs` times each. `keep_gradients` keeps every gradient readable after a step.
+    `warmup_inputs` warms up at once, `warmup_runs` times each. `keep_gradients` keeps every gradient readable after a step:
+    as `step.gradients`, and as `p.grad`, a copy, which an optimizer or `clip_grad_norm_` called by hand then finds.
     A class index out of range skips the whole step and raises `OutOfRangeError`; with `check_finite` so does a loss or a gradient
     that is NaN or infinite, with `NonFiniteError`. On CUDA the error comes with the next call that sees it, and nothing trains
     in between.
@@ -157,7 +158,7 @@ def compile_train_step(
         locked=Locked.of(lock, plan),
     )
     step = CompiledTrainStep(request, request.build(), warmup_required)
-    vars(optimizer)["_aicf_step"] = weakref.ref(step)
+    belongs_to(optimizer, step)
     for batch in each_step(warmup_inputs, count):
         step.warmup(batch, warmup_runs)
     return step

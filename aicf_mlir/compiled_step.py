@@ -26,8 +26,10 @@ from aicf_mlir.runtime.aside import kept_aside
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_request
 from aicf_mlir.runtime.checkpoint_load import prepare
+from aicf_mlir.runtime.eager_steps import let_go
 from aicf_mlir.runtime.micro_batches import StepBatch
 from aicf_mlir.runtime.program import load_program
+from aicf_mlir.runtime.published_gradients import publish
 from aicf_mlir.runtime.ranges import RECORDER, named_range
 from aicf_mlir.runtime.release import release_tensors
 from aicf_mlir.runtime.snapshot import Snapshot, copied, put_back
@@ -64,7 +66,10 @@ class CompiledTrainStep(BuiltStep):
                 failed = self._advance(plan, partial(plan.executor.run, self._stream, addresses))
             if failed:
                 raise self._data_error(plan, SKIPPED)
-            return plan.loss.clone()
+            loss = plan.loss.clone()
+            if plan.gradients:
+                self._publish_gradients(plan)
+            return loss
 
     def warmup(self, batch: StepBatch, runs: int = 1) -> None:
         """Run the step `runs` times and put everything back: parameters and optimizer state stay exactly as they were."""
@@ -190,14 +195,23 @@ class CompiledTrainStep(BuiltStep):
             run = plan.executor.replay if steady else partial(self._replay_first, plan)
             failed = run(n, self._stream, addresses, loss)
         except KeyboardInterrupt as interrupt:
-            interrupt.add_note(
-                f"{self.name}: {self._session.steps - steps} of {n} replays were done, each whole"
-            )
+            done = self._session.steps - steps
+            interrupt.add_note(f"{self.name}: {done} of {n} replays were done, each whole")
+            if plan.gradients and done:
+                self._publish_gradients(plan)
             raise
         if failed:
             whole = self._session.steps - steps
             done = f"The step was skipped whole; {whole} of {n} before it are done" if n > 1 else SKIPPED
             raise self._data_error(plan, done)
+        if plan.gradients:
+            self._publish_gradients(plan)
+
+    def _publish_gradients(self, plan: BoundPlan) -> None:
+        """As `p.grad`, of the last step; on CUDA once its checks are known: nobody shall train on one that has failed."""
+        if plan.program.status is not None:
+            self._synchronize()
+        publish(plan.gradients, self._built.traces[self._plans.index(plan)].parameters)
 
     def _replay_first(
         self, plan: BoundPlan, n: int, stream: int, addresses: tuple[int, ...], loss: int
@@ -320,8 +334,7 @@ class CompiledTrainStep(BuiltStep):
                 self._optimizer_state.close(arenas)
             release_tensors([bound.tensor for bound in self._store.bound], optimizers, arenas)
             for optimizer in optimizers:
-                if (reference := vars(optimizer).get("_aicf_step")) is not None and reference() is self:
-                    del vars(optimizer)["_aicf_step"]
+                let_go(optimizer, self)
             name = self.name
             vars(self).clear()
             self.name, self._state = name, "closed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +15,7 @@ from aicf_mlir.frontend.outcome import LOSS
 from aicf_mlir.interrupts import held
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.eager_steps import belongs_to
 from aicf_mlir.runtime.schedulers import put_states, states_of
 from aicf_mlir.runtime.snapshot import Snapshot
 
@@ -65,7 +65,7 @@ class CompiledLoopStep(CompiledTrainStep):
         super()._adopt(built)
         self._has_schedulers = bool(self._all_schedulers)
         for optimizer in built.optimizers:
-            vars(optimizer)["_aicf_step"] = weakref.ref(self)
+            belongs_to(optimizer, self)
 
     def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
         if not (schedulers := self._traced(plan).stepped):

@@ -19,6 +19,8 @@ import torch
 from aicf_mlir.frontend import source
 from aicf_mlir.ir.locations import SourceLocation
 
+ASSERT: Any = torch._assert_async  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+"""Which torch exports as an op; there is no public name for it."""
 ON_TRUE, ON_FALSE = "IF_TRUE", "IF_FALSE"
 STEP = Path(__file__).with_name("step_module.py")
 """Whose frame calls the step: what catches something further out catches errors of the step too."""
@@ -30,8 +32,10 @@ def passed(
 ) -> bool | None:
     """The value that a branch of the running code must see in order not to raise, and a check that it is that; None for others.
 
-    `frame` is where torch was called, `function` what was called there on `condition`.
+    `frame` is the running one, of what torch calls in place of `function` on `condition`.
     """
+    while frame is not None and frame.f_code.co_name == "__torch_function__":
+        frame = frame.f_back
     if function != "__bool__" or frame is None or condition.numel() != 1:
         return None
     found = raising_side(frame)
@@ -42,7 +46,7 @@ def passed(
     wanted = holds.logical_not() if raises else holds
     text = linecache.getline(frame.f_code.co_filename, line).strip()
     where = f"{Path(frame.f_code.co_filename).name}:{line}"
-    source.call_at(location, torch._assert_async, wanted.reshape(()), f"`{text}` ({where})")
+    source.call_at(location, ASSERT, wanted.reshape(()), f"`{text}` ({where})")
     return not raises
 
 
@@ -118,8 +122,9 @@ def is_caught(frame: FrameType | None) -> bool:
 
 def has_handler(code: CodeType, at: int) -> bool:
     """Whether an `except` belongs to the instruction at `at`; a `with` or a `finally` raises again."""
-    entries: Any = dis.Bytecode(code).exception_entries
-    targets = [entry.target for entry in entries if entry.start <= at < entry.end]
+    bytecode: Any = dis.Bytecode(code)
+    entries: list[Any] = bytecode.exception_entries
+    targets: list[int] = [entry.target for entry in entries if entry.start <= at < entry.end]
     return any(catches(code, target) for target in targets)
 
 

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-import sys
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -104,7 +104,7 @@ class Recorder(TorchFunctionMode):
             raise trace_error(f"the step {TRANSFORMS.format(line=quoted(location))}", location)
         name = function_name(func)
         if name in READS_VALUES and operands:
-            if (side := passed(sys._getframe(1), name, operands[0], location)) is not None:
+            if (side := passed(inspect.currentframe(), name, operands[0], location)) is not None:
                 return side
             raise value_read(READS_VALUES[name], location)
         carries_gradient = any(operand.requires_grad for operand in operands)

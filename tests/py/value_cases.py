@@ -51,7 +51,7 @@ def raising(m: Net, b: Mapping[str, Tensor]) -> Tensor:
 
 
 def asserting(m: Net, b: Mapping[str, Tensor]) -> Tensor:
-    torch._assert_async((b["v"] >= 0).all(), "negative")
+    torch._assert_async((b["v"] >= 0).all(), "negative")  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
     return (m.w * b["v"]).sum()
 
 

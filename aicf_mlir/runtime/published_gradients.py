@@ -1,0 +1,21 @@
+"""The gradients of a step as `p.grad`, as `loss.backward()` leaves them: of the last step alone, in memory of their own.
+
+They are copies. `p.grad` of torch is a new tensor after each `zero_grad()`, so that one that somebody has kept stays as it was;
+and what is done to it in place must not reach the memory of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from aicf_mlir.interrupts import held
+
+
+def publish(gradients: Mapping[str, torch.Tensor], parameters: Mapping[str, torch.nn.Parameter]) -> None:
+    """All or none: where there is no memory for the copies, every `p.grad` is as before."""
+    copies = {name: gradient.clone() for name, gradient in gradients.items()}
+    with held():
+        for name, copy in copies.items():
+            parameters[name].grad = copy

@@ -16,19 +16,15 @@ from typing import Literal, overload
 
 import torch
 
-from aicf_mlir.built_step import BuiltStep
 from aicf_mlir.errors import BindError, DataError, GuardError, StateError
+from aicf_mlir.examined_step import SKIPPED, ExaminedStep
 from aicf_mlir.interrupts import held
-from aicf_mlir.profiling import Profile
-from aicf_mlir.profiling.measuring import Measured, expect_runs, profiled
 from aicf_mlir.runtime import checkpoint
-from aicf_mlir.runtime.aside import kept_aside
 from aicf_mlir.runtime.bound_plan import BoundPlan
-from aicf_mlir.runtime.certificate import Certificate, Subject, certify, check_request
+from aicf_mlir.runtime.certificate import Certificate, check_request
 from aicf_mlir.runtime.checkpoint_load import prepare
 from aicf_mlir.runtime.eager_steps import let_go
 from aicf_mlir.runtime.micro_batches import StepBatch
-from aicf_mlir.runtime.program import load_program
 from aicf_mlir.runtime.published_gradients import publish
 from aicf_mlir.runtime.ranges import RECORDER, named_range
 from aicf_mlir.runtime.release import release_tensors
@@ -37,10 +33,7 @@ from aicf_mlir.runtime.status import data_error
 
 log = logging.getLogger("aicf")
 
-SKIPPED = "The step was skipped whole: nothing has changed"
-
-
-class CompiledTrainStep(BuiltStep):
+class CompiledTrainStep(ExaminedStep):
     """One whole train step (forward, loss, backward, optimizer) at fixed addresses.
 
     Made by `aicf_mlir.compile_train_step` or `model.compile(optimizer=…)`. Several batch shapes share parameters and optimizer
@@ -95,32 +88,6 @@ class CompiledTrainStep(BuiltStep):
                 self._restore(before)
             if self._state in ("created", "reset"):
                 self._state = "warmed"
-
-    def profile(self, n: int = 20, batch: StepBatch | None = None) -> Profile:
-        """Measure each launch over `n` steps with `batch`, without it with what was loaded last.
-
-        Everything is put back: parameters, optimizer state, counters, the batch, what the last step returned. Raises as
-        `train_step`, StateError without inputs and for a batch size that has no plan yet, BindError for an `n` below 1.
-        """
-        expect_runs(self.name, n)
-        with self._session:
-            if batch is None and self._session.active < 0:
-                raise StateError(f"{self.name}: profile() has no inputs yet; pass a batch")
-            plan, entries = (self._active, None) if batch is None else self._select(batch, look=True)
-            self._refuse_autocast()
-            self._prepare()
-            addresses, _owners = plan.stage(entries) if entries is not None else ((), [])
-            measured = Measured(plan.executor, self._stream)
-            while len(measured.steps) < n:  # a signal that waits is heard between two steps
-                with held() as waiting, self._range("profile"), kept_aside(plan.arenas, self._stream):
-                    before = self._snapshot()
-                    again = partial(put_back, self._store, before, self._stream)
-                    try:
-                        if not measured.run(n, again, addresses, waiting):
-                            raise self._data_error(plan, SKIPPED)
-                    finally:
-                        self._restore(before)
-            return profiled(self.name, self._plan_of(plan), self._store.device, measured)
 
     @overload
     def capture(self, batch: StepBatch | None = None) -> None: ...
@@ -338,16 +305,6 @@ class CompiledTrainStep(BuiltStep):
             name = self.name
             vars(self).clear()
             self.name, self._state = name, "closed"
-
-    def _certify(self, plan: BoundPlan, steps: int) -> Certificate:
-        stages = self._built.stages[self._plans.index(plan)]
-        modules = {name: stages[name] for name in stages}
-        text = plan.placement(load_program(modules["plan"]))
-        arenas, device, stream = plan.arenas, self._store.device, self._stream
-        file = self._built.plan_file
-        return certify(
-            Subject(self.name, plan.bound, text, modules, arenas, plan.executor, device, stream, file), steps
-        )
 
     @property
     def _is_steady(self) -> bool:

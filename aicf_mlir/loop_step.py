@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.eager.live import Live
+from aicf_mlir.eager.torch_step import Results, TorchStep
 from aicf_mlir.errors import StateError
 from aicf_mlir.frontend.loop_body import LoopTraced
 from aicf_mlir.frontend.outcome import LOSS
@@ -84,6 +87,25 @@ class CompiledLoopStep(CompiledTrainStep):
         for traced in self._built.traces:
             found |= {id(scheduler): scheduler for scheduler in cast(LoopTraced, traced).stepped}
         return list(found.values())
+
+    def _one_step(self, plan: BoundPlan) -> Results:
+        results = super()._one_step(plan)
+        for scheduler in self._traced(plan).stepped:
+            scheduler.step()
+        return results
+
+    @property
+    def _function(self) -> Callable[..., Any]:
+        return self._request.body.function
+
+    def _torch_step(self, plan: BoundPlan, live: Live) -> TorchStep:
+        names, body, precision = self._traced(plan).returned, self._request.body, self._request.precision_here
+
+        def run(batch: Any) -> Results:
+            with torch.enable_grad(), precision.autocast():
+                return names.results(body.call(batch))
+
+        return run
 
     def _snapshot(self, on_host: bool = False) -> LoopSnapshot:
         plain = super()._snapshot(on_host)

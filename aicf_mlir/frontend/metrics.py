@@ -34,6 +34,11 @@ class Metrics:
             self._count = torch.zeros((), dtype=torch.int64, device=device)
         return self._count
 
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The accumulators and the count, as far as they are made."""
+        return [*self._tensors.values(), *([] if self._count is None else [self._count])]
+
     def accumulator(
         self, name: str, output: torch.Tensor, device: torch.device, location: SourceLocation | None
     ) -> torch.Tensor:

@@ -37,6 +37,15 @@ class Returned:
         return next(iter(found.values()), None)
 
 
+    def results(self, value: Any) -> dict[str, torch.Tensor]:
+        """The tensors in what the body has returned, copies by the names of outputs; the inverse of `rebuilt`."""
+        if self.structure is None:
+            found = {place: value for place in self.names}
+        else:
+            found = named(value)[0]
+        return {self.names[place]: tensor.detach().clone() for place, tensor in found.items()}
+
+
 class LoopBody:
     """A function of a batch that calls `opt.zero_grad()`, `loss.backward()`, `opt.step()` and `scheduler.step()` as it likes."""
 

@@ -6,6 +6,8 @@ param group is touched. Ctrl-C is obeyed when all memory is back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aicf_mlir.errors import BindError
 from aicf_mlir.interrupts import held
 from aicf_mlir.runtime.certificate.binding import check_binding, check_plan
@@ -25,9 +27,12 @@ def check_request(verify: object, steps: object) -> None:
         raise BindError(f"capture(steps=…) needs a positive integer, got {steps!r}")
 
 
-def certify(subject: Subject, steps: int) -> Certificate:
-    """Run every check on a captured step whose inputs are loaded; its memory ends as it began."""
-    findings = [*check_plan(subject), *check_binding(subject)]
+def certify(subject: Subject, steps: int, found: Sequence[Finding] = ()) -> Certificate:
+    """Run every check on a captured step whose inputs are loaded; its memory ends as it began.
+
+    `found` is what the comparison with torch has found, which needs the user's objects and comes first.
+    """
+    findings = [*found, *check_plan(subject), *check_binding(subject)]
     with held():
         start = subject.save()
         try:

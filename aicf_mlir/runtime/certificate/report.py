@@ -12,6 +12,7 @@ CHECKS: dict[str, str] = {
     "kernels": "the kernels that ran are those that were planned",
     "memory": "a step writes nothing but what its launches name",
     "reference": "a step computes what the model says, with values of the hyperparameters that it has not seen",
+    "torch": "a step changes what torch's own eager step changes, and by as much",
 }
 """What is checked, in this order."""
 

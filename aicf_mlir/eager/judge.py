@@ -1,0 +1,89 @@
+"""Whether a tensor is torch's up to rounding.
+
+Torch runs again from parameters and inputs that are moved by a unit in the last place. A tensor may be three times as far from
+torch as the worst of those runs, plus a few units in the last place of its scale. Two rules hold together: for the root mean
+square over all elements, and, with more room, for each element, so that one wrong row of a large table shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+FACTOR = 3.0
+UNITS_IN_LAST_PLACE = 25.0
+OWN_SPREAD, COMMON_SPREAD = 12.0, 4.0
+"""One element may miss by so many times what its own runs differ by, and those of the tensor on average."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How far a tensor is from torch's."""
+
+    error: float
+    allowed: float
+    why: str = ""
+
+
+def judge(
+    ours: torch.Tensor,
+    truth: torch.Tensor,
+    runs: Sequence[torch.Tensor],
+    unit: float,
+    slack: torch.Tensor | float = 0.0,
+    decided: torch.Tensor | None = None,
+) -> Judged:
+    """`ours` beside `truth`, both in f64 on the host; `unit` is the relative size of a unit in the last place.
+
+    `slack` is allowed for each element beside that. Elements that are not `decided` are left out: rounding alone chooses them.
+    """
+    if ours.shape != truth.shape:
+        return Judged(torch.inf, 0.0, f"has shape {list(ours.shape)}, torch's has {list(truth.shape)}")
+    finite = truth.isfinite()
+    sure = torch.ones_like(finite)
+    for run in runs:
+        sure &= (run == truth) | (run.isnan() & truth.isnan()) | (run.isfinite() & finite)
+        finite = finite & run.isfinite()
+    special = sure & ~truth.isfinite()
+    same = (ours == truth) | (ours.isnan() & truth.isnan())
+    if bool((special & ~same).any()) or bool((finite & ~ours.isfinite()).any()):
+        return Judged(torch.inf, 0.0, "NaN or infinity at other places")
+    if decided is not None:
+        finite = finite & decided
+    if not finite.any():
+        return Judged(0.0, 0.0)
+    error = (ours - truth)[finite].abs()
+    zero = torch.zeros_like(error)
+    spread = torch.stack([zero, *((run - truth)[finite].abs() for run in runs)]).amax(0)
+    scale = _rms(truth[finite])
+    own = slack[finite] if isinstance(slack, torch.Tensor) else zero + slack
+    floor = UNITS_IN_LAST_PLACE * unit * scale
+    allowed = FACTOR * _rms(spread) + floor + _rms(own)
+    found = Judged(_rms(error), allowed)
+    if found.error > allowed:
+        return Judged(found.error, allowed, f"error {found.error:.3g}, allowed {allowed:.3g} at scale {scale:.3g}")
+    limit = OWN_SPREAD * spread + COMMON_SPREAD * (_rms(spread) + floor) + 4 * own
+    if bool((error > limit).any()):
+        at = int((error - limit).argmax())
+        place = int(finite.flatten().nonzero()[at])
+        why = f"element {place} misses by {float(error[at]):.3g}, allowed {float(limit[at]):.3g} at scale {scale:.3g}"
+        return Judged(found.error, allowed, why)
+    return found
+
+
+def decided_by(gradient: torch.Tensor, runs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Where a gradient is more than rounding: an optimizer that divides by its size makes full steps of the noise elsewhere."""
+    if not runs:
+        return torch.ones_like(gradient, dtype=torch.bool)
+    noise = torch.stack([(run - gradient).abs() for run in runs]).amax(0)
+    is_noise = (gradient.abs() <= torch.maximum(8 * noise, torch.as_tensor(_rms(noise)))) & ((noise > 0) | (gradient != 0))
+    return ~is_noise
+
+
+def _rms(values: torch.Tensor) -> float:
+    if not values.numel():
+        return 0.0
+    largest = float(values.abs().max())
+    return largest * float((values / largest).square().mean().sqrt()) if 0 < largest < torch.inf else largest

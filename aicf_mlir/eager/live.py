@@ -1,0 +1,137 @@
+"""What a step of torch on live objects can change: looked at by name, and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aicf_mlir.frontend.model import tensor_names
+
+
+@dataclass(frozen=True, eq=False)
+class Live:
+    """The modules and optimizers of a step, and the tensors that it has in common with torch."""
+
+    modules: Mapping[str, torch.nn.Module]
+    """By the name that their tensors' names begin with; the model is ""."""
+    trained: Mapping[str, torch.nn.Parameter]
+    """By name."""
+    others: Mapping[str, torch.Tensor]
+    """By name: what else of the user's the step reads or updates."""
+    optimizers: Sequence[torch.optim.Optimizer]
+    batch: Any
+    """In the form in which the step takes it; a list where it accumulates."""
+
+    def observed(self) -> dict[str, torch.Tensor]:
+        """Copies, by what they are called in a report, of all that a step may change."""
+        found = {f"parameter {name!r}": parameter for name, parameter in self.trained.items()}
+        found |= {f"buffer {name!r}": tensor for tensor, name in tensor_names(self.modules).items()}
+        found |= {f"buffer {name!r}": tensor for name, tensor in self.others.items()}
+        for name in self.trained:
+            found.pop(f"buffer {name!r}", None)
+        for name, parameter in self.trained.items():
+            for key, value in self.state_of(parameter).items():
+                found[f"state {key!r} of {name!r}"] = torch.as_tensor(value)
+        return {name: on_host(tensor) for name, tensor in found.items()}
+
+    def state_of(self, parameter: torch.nn.Parameter) -> dict[str, Any]:
+        """The tensors and numbers that an optimizer keeps of a parameter; None of SGD is no state."""
+        entries = [optimizer.state.get(parameter) or {} for optimizer in self.optimizers]
+        return {
+            key: value
+            for each in entries
+            for key, value in each.items()
+            if isinstance(value, (torch.Tensor, int, float))
+        }
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """Copies of what torch has left in `.grad`, by the parameter's name in a report."""
+        held = {name: parameter.grad for name, parameter in self.trained.items()}
+        return {f"parameter {name!r}": on_host(grad) for name, grad in held.items() if grad is not None}
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """All whose `.grad` a step may write."""
+        found = {id(p): p for module in self.modules.values() for p in module.parameters()}
+        found |= {id(p): p for p in self.trained.values()}
+        return list(found.values())
+
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """Put back, after the block, gradients, attributes of modules, values of tensors, and the states of torch's generators."""
+        with self._attributes(), self._gradients(), self._values(), _generators_kept():
+            yield
+
+    @contextmanager
+    def _attributes(self) -> Generator[None]:
+        owners = {id(part): part for module in self.modules.values() for part in module.modules()}.values()
+        saved = [(vars(part), dict(vars(part))) for part in owners]
+        inner = [
+            (held, dict(held))
+            for own, _ in saved
+            for key in ("_parameters", "_buffers", "_modules")
+            if isinstance(held := own.get(key), dict)
+        ]
+        try:
+            yield
+        finally:
+            for now, before in (*saved, *inner):
+                if list(now.items()) != list(before.items()) or any(now[k] is not v for k, v in before.items()):
+                    now.clear()
+                    now.update(before)
+
+    @contextmanager
+    def _gradients(self) -> Generator[None]:
+        saved = [(parameter, parameter.grad) for parameter in self.parameters]
+        for parameter, _ in saved:
+            parameter.grad = None
+        try:
+            yield
+        finally:
+            for parameter, gradient in saved:
+                parameter.grad = gradient
+
+    @contextmanager
+    def _values(self) -> Generator[None]:
+        tensors = {id(t): t for t in (*tensor_names(self.modules), *self.trained.values(), *self.others.values())}
+        saved = [(tensor, tensor.detach().clone()) for tensor in tensors.values()]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for tensor, before in saved:
+                    tensor.detach().copy_(before)
+
+
+@contextmanager
+def _generators_kept() -> Generator[None]:
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices):
+        yield
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in f64 on the host; integers too, which f64 holds up to 2^53."""
+    return tensor.detach().to("cpu", torch.float64, copy=True)
+
+
+def moved(tensors: Iterable[torch.Tensor], unit: float, generator: torch.Generator) -> None:
+    """Move each floating element in place by up to `unit`, relatively; whole numbers in a tensor of nothing else stay."""
+    with torch.no_grad():
+        for tensor in tensors:
+            if not tensor.is_floating_point() or not tensor.numel():
+                continue
+            noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1
+            value = tensor.detach().to("cpu", torch.float64)
+            other = (value * (1 + unit * noise)).to(tensor.dtype)
+            kept = torch.where(other.isfinite(), other.double(), value)
+            tensor.detach().copy_(kept)
+
+
+def is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has only whole numbers, as class indices and masks have: those are exact."""
+    return not tensor.is_floating_point() or bool((tensor == tensor.round()).all())

@@ -38,6 +38,7 @@ from aicf_mlir.errors import (
     SettingError,
     StateError,
     TraceError,
+    UncomparedError,
     VerifyError,
 )
 from aicf_mlir.op_call import OpKind, op_call
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from aicf_mlir.compile import compile_eval_step, compile_train_step
     from aicf_mlir.compile_body import compile_step, train_step
     from aicf_mlir.compiled_step import CompiledTrainStep
+    from aicf_mlir.eager import Comparison
     from aicf_mlir.eval_step import CompiledEvalStep
     from aicf_mlir.frontend import trace
     from aicf_mlir.frontend.surveying import Survey, survey
@@ -63,6 +65,7 @@ __all__ = [
     "CaptureError",
     "CheckpointError",
     "ClipGradNorm",
+    "Comparison",
     "CompiledEvalStep",
     "CompiledLoopStep",
     "CompiledTrainStep",
@@ -81,6 +84,7 @@ __all__ = [
     "StateError",
     "Survey",
     "TraceError",
+    "UncomparedError",
     "VerifyError",
     "compile_eval_step",
     "compile_step",
@@ -108,6 +112,7 @@ _LAZY = {
     "CompiledLoopStep": ("aicf_mlir.loop_step", "CompiledLoopStep"),
     "CompiledEvalStep": ("aicf_mlir.eval_step", "CompiledEvalStep"),
     "CompiledTrainStep": ("aicf_mlir.compiled_step", "CompiledTrainStep"),
+    "Comparison": ("aicf_mlir.eager", "Comparison"),
     "progress": ("aicf_mlir.loop.progress", "progress"),
     "Survey": ("aicf_mlir.frontend.surveying", "Survey"),
     "survey": ("aicf_mlir.frontend.surveying", "survey"),

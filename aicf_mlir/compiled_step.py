@@ -33,6 +33,7 @@ from aicf_mlir.runtime.status import data_error
 
 log = logging.getLogger("aicf")
 
+
 class CompiledTrainStep(ExaminedStep):
     """One whole train step (forward, loss, backward, optimizer) at fixed addresses.
 

@@ -59,6 +59,10 @@ class StateError(AicfError):
     """A call in the wrong state; says which call is missing."""
 
 
+class UncomparedError(AicfError):
+    """A step cannot be compared with torch: torch's own step fails, or draws other random numbers; says why."""
+
+
 class KernelError(AicfError):
     """A kernel call with wrong arguments, or one that the device refused."""
 

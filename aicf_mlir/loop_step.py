@@ -102,7 +102,7 @@ class CompiledLoopStep(CompiledTrainStep):
         names, body, precision = self._traced(plan).returned, self._request.body, self._request.precision_here
 
         def run(batch: Any) -> Results:
-            with torch.enable_grad(), precision.autocast():
+            with torch.enable_grad(), self._drawn(plan), precision.autocast():
                 return names.results(body.call(batch))
 
         return run

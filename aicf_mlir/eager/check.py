@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 
-from aicf_mlir.eager.judge import decided_by, judge
+from aicf_mlir.eager.judge import decided_by, judge, rms
 from aicf_mlir.eager.layers import LayerOutputs
 from aicf_mlir.eager.live import Live, is_whole, moved, on_host
 from aicf_mlir.eager.report import Comparison, Difference
 from aicf_mlir.eager.torch_step import Results, TorchStep
+from aicf_mlir.errors import AicfError, UncomparedError
 from aicf_mlir.frontend.structure import mapped
 
 RUNS = 4
 """Runs of torch from a moved state: what rounding does to this very step."""
+
+
+UNITS_IN_LAST_PLACE = 25.0
+"""Always allowed, of a tensor's own type."""
+LOW_UNITS = 2.0
+"""The same of the type that products compute in: rounding of intermediate values that no moved parameter stands for."""
+NOISE = 0.05
+"""Of a state's element: if it misses by more, though the state as a whole is right, an update may divide noise by noise."""
+
+
+GRADIENT = "gradient of "
+"""What the names of gradients begin with, in front of the parameter's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +40,8 @@ class Contender:
     device: str
     run: Callable[[], Results]
     """One step further."""
+    gradients: Callable[[], Mapping[str, torch.Tensor]]
+    """Those of the last step by parameter name, if the step keeps them."""
     keep: Callable[[], object]
     put_back: Callable[[object], None]
     """What `keep` has given."""
@@ -47,6 +62,8 @@ class Seen:
         """What is compared: the movement of parameters and buffers, everything else as it is."""
         if name in self.results:
             return self.results[name]
+        if name.startswith(GRADIENT):
+            return self.gradients.get(name.removeprefix(GRADIENT))
         if (now := self.after.get(name)) is None:
             return None
         before = self.before.get(name)
@@ -59,9 +76,18 @@ def is_moved(name: str) -> bool:
 
 
 def beside_torch(
-    contender: Contender, live: Live, torch_step: TorchStep, steps: int, unit: float
+    contender: Contender,
+    live: Live,
+    torch_step: TorchStep,
+    steps: int,
+    unit: float,
+    exact: Callable[[], tuple[Live, TorchStep]] | None = None,
 ) -> Comparison:
-    """Compare `steps` steps, each from the contender's own state; the state afterwards is the caller's to put back."""
+    """Compare `steps` steps, each from the contender's own state; the state afterwards is the caller's to put back.
+
+    With `exact`, which makes the same step in f64 of the live objects as they are, that is the truth, and the step may be three
+    times as far from it as torch.
+    """
     rows: list[Difference] = []
     layer: str | None = None
     for number in range(1, steps + 1):
@@ -70,13 +96,16 @@ def beside_torch(
             truth = _torch(live, torch_step, None, unit)
         contender.put_back(start)
         runs: list[Seen] = []
+        if exact is not None:
+            runs, truth = [truth], _torch(*exact(), None, unit)
         for seed in range(RUNS):
             runs.append(_torch(live, torch_step, seed, unit))
             contender.put_back(start)
         before = live.observed()
         results = _named(contender.run())
-        ours = Seen(results, before, live.observed(), {})
-        found = _differences(number, ours, truth, runs, live)
+        gradients = {f"parameter {name!r}": on_host(value) for name, value in contender.gradients().items()}
+        ours = Seen(results, before, live.observed(), gradients)
+        found = _differences(number, ours, truth, runs, live, unit, exact is not None)
         rows += found
         wrong = [row.name for row in found if row.why]
         if wrong and layer is None:
@@ -85,7 +114,7 @@ def beside_torch(
             with suppress(KeyError):
                 layer = contender.layer(outputs, wrong)
             contender.put_back(after)
-    return Comparison(contender.name, contender.device, steps, tuple(rows), layer)
+    return Comparison(contender.name, contender.device, steps, tuple(rows), layer, exact is not None)
 
 
 def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> Seen:
@@ -100,7 +129,13 @@ def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> 
             mapped(entries.append, batch)
             moved([entry for entry in entries if not is_whole(entry)], unit, generator)
         before = live.observed()
-        results = _named(torch_step(batch))
+        try:
+            results = _named(torch_step(batch))
+        except AicfError:
+            raise
+        except Exception as error:
+            reason = str(error).strip().splitlines()[:1] or [""]
+            raise UncomparedError(f"torch's own step fails: {type(error).__name__}: {reason[0]}") from error
         return Seen(results, before, live.observed(), live.gradients())
 
 
@@ -108,27 +143,47 @@ def _named(results: Results) -> dict[str, torch.Tensor]:
     return {name if name == "loss" else f"output {name!r}": on_host(value) for name, value in results.items()}
 
 
-def _differences(number: int, ours: Seen, truth: Seen, runs: Sequence[Seen], live: Live) -> list[Difference]:
+def _differences(
+    number: int, ours: Seen, truth: Seen, runs: Sequence[Seen], live: Live, unit: float, is_exact: bool
+) -> list[Difference]:
+    """A row for every tensor. States come first: where one is right and small, its parameter's movement may be noise."""
     decided = {
         name: decided_by(gradient, [run.gradients[name] for run in runs if name in run.gradients])
         for name, gradient in truth.gradients.items()
     }
+    gradients = [GRADIENT + name for name in ours.gradients]
+    names = dict.fromkeys((*truth.results, *gradients, *truth.after, *(() if is_exact else ours.after)))
+    rows: dict[str, Difference] = {}
     units = _units(live)
-    rows: list[Difference] = []
-    for name in dict.fromkeys((*truth.results, *truth.after, *ours.after)):
+    kinds: dict[str, float] = {}
+    for name in names:
+        if (wanted := truth.value(name)) is not None and (kind := _kind(name)):
+            kinds[kind] = max(kinds.get(kind, 0.0), rms(wanted[wanted.isfinite()]))
+    for name in sorted(names, key=lambda name: not name.startswith("state ")):
         wanted, got = truth.value(name), ours.value(name)
         if wanted is None or got is None:
             who = "torch" if got is None else "the compiled step"
-            rows.append(Difference(number, name, torch.inf, 0.0, f"only {who} has it"))
+            rows[name] = Difference(number, name, torch.inf, 0.0, f"only {who} has it")
             continue
         others = [value for run in runs if (value := run.value(name)) is not None]
-        unit = units.get(name, units[""])
-        slack = unit * truth.before[name].abs() if is_moved(name) and name in truth.before else 0.0
+        own = units.get(name, units[""])
+        slack = own * truth.before[name].abs() if is_moved(name) and name in truth.before else 0.0
         owner = _owner(name)
-        mask = decided.get(owner) if owner in decided and decided[owner].shape == wanted.shape else None
-        judged = judge(got, wanted, others, unit, slack, mask)
-        rows.append(Difference(number, name, judged.error, judged.allowed, judged.why))
-    return rows
+        mask = decided.get(owner)
+        mask = mask if mask is not None and mask.shape == wanted.shape else None
+        floor = max(UNITS_IN_LAST_PLACE * own, LOW_UNITS * unit)
+        judged = judge(got, wanted, others, floor, slack, kinds.get(_kind(name), 0.0), mask)
+        rows[name] = Difference(number, name, judged.error, judged.allowed, judged.why)
+        if name.startswith("state ") and not judged.why and mask is not None:
+            decided[owner] = mask & ~((got - wanted).abs() > NOISE * wanted.abs())
+    return [rows[name] for name in names]
+
+
+def _kind(name: str) -> str:
+    """The kind of a tensor that follows from gradients: parameters move alike, and a state is as large as its namesakes."""
+    if name.startswith("state "):
+        return name.partition(" of ")[0]
+    return name.partition("'")[0] if name.startswith((GRADIENT, "parameter ")) else ""
 
 
 def _owner(name: str) -> str:
@@ -141,4 +196,7 @@ def _owner(name: str) -> str:
 def _units(live: Live) -> dict[str, float]:
     """A unit in the last place of 1, by the name of each parameter; under "" that of everything else."""
     floats = {name: torch.finfo(p.dtype).eps for name, p in live.trained.items() if p.is_floating_point()}
-    return {"": max(floats.values(), default=2.0**-23), **{f"parameter {n!r}": eps for n, eps in floats.items()}}
+    return {
+        "": max(floats.values(), default=2.0**-23),
+        **{f"parameter {n!r}": eps for n, eps in floats.items()},
+    }

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 
 FACTOR = 3.0
-UNITS_IN_LAST_PLACE = 25.0
 OWN_SPREAD, COMMON_SPREAD = 12.0, 4.0
 """One element may miss by so many times what its own runs differ by, and those of the tensor on average."""
 
@@ -31,12 +30,14 @@ def judge(
     ours: torch.Tensor,
     truth: torch.Tensor,
     runs: Sequence[torch.Tensor],
-    unit: float,
+    relative: float,
     slack: torch.Tensor | float = 0.0,
+    kindred: float = 0.0,
     decided: torch.Tensor | None = None,
 ) -> Judged:
-    """`ours` beside `truth`, both in f64 on the host; `unit` is the relative size of a unit in the last place.
+    """`ours` beside `truth`, both in f64 on the host; `relative` to its scale an error is always allowed.
 
+    `kindred` is the largest scale among tensors of its kind: what cancels to nothing is as exact as what it is made of.
     `slack` is allowed for each element beside that. Elements that are not `decided` are left out: rounding alone chooses them.
     """
     if ours.shape != truth.shape:
@@ -57,14 +58,16 @@ def judge(
     error = (ours - truth)[finite].abs()
     zero = torch.zeros_like(error)
     spread = torch.stack([zero, *((run - truth)[finite].abs() for run in runs)]).amax(0)
-    scale = _rms(truth[finite])
+    scale = rms(truth[finite])
     own = slack[finite] if isinstance(slack, torch.Tensor) else zero + slack
-    floor = UNITS_IN_LAST_PLACE * unit * scale
-    allowed = FACTOR * _rms(spread) + floor + _rms(own)
-    found = Judged(_rms(error), allowed)
+    floor = relative * max(scale, kindred)
+    allowed = FACTOR * rms(spread) + floor + rms(own)
+    found = Judged(rms(error), allowed)
     if found.error > allowed:
-        return Judged(found.error, allowed, f"error {found.error:.3g}, allowed {allowed:.3g} at scale {scale:.3g}")
-    limit = OWN_SPREAD * spread + COMMON_SPREAD * (_rms(spread) + floor) + 4 * own
+        return Judged(
+            found.error, allowed, f"error {found.error:.3g}, allowed {allowed:.3g} at scale {scale:.3g}"
+        )
+    limit = OWN_SPREAD * spread + COMMON_SPREAD * (rms(spread) + floor) + 4 * own
     if bool((error > limit).any()):
         at = int((error - limit).argmax())
         place = int(finite.flatten().nonzero()[at])
@@ -78,11 +81,14 @@ def decided_by(gradient: torch.Tensor, runs: Sequence[torch.Tensor]) -> torch.Te
     if not runs:
         return torch.ones_like(gradient, dtype=torch.bool)
     noise = torch.stack([(run - gradient).abs() for run in runs]).amax(0)
-    is_noise = (gradient.abs() <= torch.maximum(8 * noise, torch.as_tensor(_rms(noise)))) & ((noise > 0) | (gradient != 0))
+    is_noise = (gradient.abs() <= torch.maximum(8 * noise, torch.as_tensor(rms(noise)))) & (
+        (noise > 0) | (gradient != 0)
+    )
     return ~is_noise
 
 
-def _rms(values: torch.Tensor) -> float:
+def rms(values: torch.Tensor) -> float:
+    """Root mean square, without overflow; of finite numbers."""
     if not values.numel():
         return 0.0
     largest = float(values.abs().max())

@@ -26,16 +26,19 @@ class LayerOutputs:
     @staticmethod
     def of(model: torch.nn.Module) -> LayerOutputs:
         """Those of `model`."""
+        parts: list[tuple[str, torch.nn.Module]] = [*model.named_modules()]
         return LayerOutputs(
             {
                 f"{path}: {type(layer).__name__}" if path else type(layer).__name__: layer
-                for path, layer in model.named_modules()
-                if not any(True for _ in layer.children())
+                for path, layer in parts
+                if not list(layer.children())
             }
         )
 
     def __enter__(self) -> LayerOutputs:
-        self._handles = [layer.register_forward_hook(self._note(name)) for name, layer in self._layers.items()]
+        self._handles = [
+            layer.register_forward_hook(self._note(name)) for name, layer in self._layers.items()
+        ]
         return self
 
     def _note(self, name: str) -> Callable[[Any, Any, Any], None]:
@@ -79,12 +82,17 @@ class LayerOutputs:
         return None
 
 
-def agreement(expected: Mapping[SSAValue, Array], runs: Sequence[Mapping[SSAValue, Array]]) -> Callable[[SSAValue, Array], bool]:
+def agreement(
+    expected: Mapping[SSAValue, Array], runs: Sequence[Mapping[SSAValue, Array]]
+) -> Callable[[SSAValue, Array], bool]:
     """Whether what torch gave is a value of the trace, up to a hundred times what rounding does to it."""
 
     def agrees(value: SSAValue, given: Array) -> bool:
         truth = np.asarray(expected[value], np.float64)
-        spread = max((float(np.abs(np.asarray(run[value], np.float64) - truth).max(initial=0)) for run in runs), default=0.0)
+        spread = max(
+            (float(np.abs(np.asarray(run[value], np.float64) - truth).max(initial=0)) for run in runs),
+            default=0.0,
+        )
         scale = float(np.abs(truth[np.isfinite(truth)]).max(initial=0))
         with np.errstate(invalid="ignore"):
             error = np.abs(given - truth)

@@ -29,18 +29,21 @@ class Live:
     def observed(self) -> dict[str, torch.Tensor]:
         """Copies, by what they are called in a report, of all that a step may change."""
         found = {f"parameter {name!r}": parameter for name, parameter in self.trained.items()}
-        found |= {f"buffer {name!r}": tensor for tensor, name in tensor_names(self.modules).items()}
-        found |= {f"buffer {name!r}": tensor for name, tensor in self.others.items()}
-        for name in self.trained:
-            found.pop(f"buffer {name!r}", None)
+        others = {**self.others, **self.buffers}  # a buffer may be another tensor by now
+        found |= {f"buffer {name!r}": tensor for name, tensor in others.items() if name not in self.trained}
         for name, parameter in self.trained.items():
             for key, value in self.state_of(parameter).items():
                 found[f"state {key!r} of {name!r}"] = torch.as_tensor(value)
         return {name: on_host(tensor) for name, tensor in found.items()}
 
+    @property
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Every parameter and buffer of the modules as they are now, by name."""
+        return {name: tensor for tensor, name in tensor_names(self.modules).items()}
+
     def state_of(self, parameter: torch.nn.Parameter) -> dict[str, Any]:
         """The tensors and numbers that an optimizer keeps of a parameter; None of SGD is no state."""
-        entries = [optimizer.state.get(parameter) or {} for optimizer in self.optimizers]
+        entries: list[dict[str, Any]] = [each.state.get(parameter, {}) for each in self.optimizers]
         return {
             key: value
             for each in entries
@@ -62,27 +65,25 @@ class Live:
 
     @contextmanager
     def kept(self) -> Generator[None]:
-        """Put back, after the block, gradients, attributes of modules, values of tensors, and the states of torch's generators."""
+        """Put back, after the block, gradients, attributes of modules, values of tensors, states of torch's generators."""
         with self._attributes(), self._gradients(), self._values(), _generators_kept():
             yield
 
     @contextmanager
     def _attributes(self) -> Generator[None]:
-        owners = {id(part): part for module in self.modules.values() for part in module.modules()}.values()
-        saved = [(vars(part), dict(vars(part))) for part in owners]
-        inner = [
-            (held, dict(held))
-            for own, _ in saved
-            for key in ("_parameters", "_buffers", "_modules")
-            if isinstance(held := own.get(key), dict)
-        ]
+        parts = {id(part): part for module in self.modules.values() for part in module.modules()}.values()
+        owners: list[dict[str, Any]] = []
+        for part in parts:
+            own: dict[str, Any] = vars(part)
+            owners += [own, own["_parameters"], own["_buffers"], own["_modules"]]
+        saved = [(own, dict(own)) for own in owners]
         try:
             yield
         finally:
-            for now, before in (*saved, *inner):
-                if list(now.items()) != list(before.items()) or any(now[k] is not v for k, v in before.items()):
-                    now.clear()
-                    now.update(before)
+            for own, before in saved:
+                if [(key, id(each)) for key, each in own.items()] != [(k, id(e)) for k, e in before.items()]:
+                    own.clear()
+                    own.update(before)
 
     @contextmanager
     def _gradients(self) -> Generator[None]:
@@ -97,7 +98,9 @@ class Live:
 
     @contextmanager
     def _values(self) -> Generator[None]:
-        tensors = {id(t): t for t in (*tensor_names(self.modules), *self.trained.values(), *self.others.values())}
+        tensors = {
+            id(t): t for t in (*tensor_names(self.modules), *self.trained.values(), *self.others.values())
+        }
         saved = [(tensor, tensor.detach().clone()) for tensor in tensors.values()]
         try:
             yield
@@ -109,8 +112,8 @@ class Live:
 
 @contextmanager
 def _generators_kept() -> Generator[None]:
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    with torch.random.fork_rng(devices):
+    devices = [*range(torch.cuda.device_count())] if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices):  # pyright: ignore[reportUnknownMemberType]
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +15,11 @@ from aicf_mlir.frontend.example import LossFunction
 from aicf_mlir.frontend.outcome import LOSS, outcome
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.loss_scaling import LossScaling
+from aicf_mlir.optimizers.slots import OptimizerSlot
 from aicf_mlir.passes.autodiff import SCALE
 from aicf_mlir.passes.average_weights import AVERAGE, COUNT
 from aicf_mlir.passes.clip_gradients import MAX_NORM, MAX_VALUE
 from aicf_mlir.passes.scale_loss import GROWTH, SKIPPED
-from aicf_mlir.optimizers.slots import OptimizerSlot
 
 Results = dict[str, torch.Tensor]
 """What a step returns: "loss", and its outputs by name."""
@@ -42,30 +43,42 @@ class TrainingLoop:
     """Of the moving average."""
     own: Mapping[str, torch.Tensor]
     """The tensors of the step itself, by name: averages, the scale of the loss and its counts."""
+    drawn: Callable[[], AbstractContextManager[Callable[[], None]]]
+    """Around the forward of all parts: torch draws what the compiled step draws; called between two parts."""
 
     def __call__(self, batch: Any) -> Results:
+        results = self.forward_and_backward(batch)
+        if self.live.optimizers:
+            self.update()
+        return results
+
+    def forward_and_backward(self, batch: Any) -> Results:
+        """Loss and outputs; `.grad` has the gradients of the loss, scaled where that was asked for."""
         parts: Sequence[Any] = [batch] if self.accumulate is None else batch
         total: Results = {}
-        with torch.set_grad_enabled(bool(self.live.optimizers)):
+        with torch.set_grad_enabled(bool(self.live.optimizers)), self.drawn() as next_part:
             for number, part in enumerate(parts):
+                if number:
+                    next_part()
                 with self.precision.autocast():
                     loss, outputs = outcome(self.function(self.model, part), None)
                 if self.live.optimizers:
-                    self._scaled(loss / len(parts) if len(parts) > 1 else loss).backward()
+                    torch.autograd.backward(self._scaled(loss / len(parts) if len(parts) > 1 else loss))
                 ending = "" if self.accumulate is None else f".{number}"
                 total |= {f"{name}{ending}": value.detach().clone() for name, value in outputs.items()}
                 share = loss.detach() / len(parts)
                 total[LOSS] = total[LOSS] + share if number else share.clone()
-        if self.live.optimizers:
-            self._update()
         return total
 
     def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
         return loss if self.scaling.asked is None else loss * self.own[SCALE]
 
-    def _update(self) -> None:
+    def update(self) -> None:
+        """What follows from the gradients: limits, the optimizer, the average."""
         (optimizer,) = self.live.optimizers
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [
+            p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
+        ]
         if self._unscaled(gradients):
             self._clip(optimizer)
             optimizer.step()
@@ -78,12 +91,14 @@ class TrainingLoop:
             return True
         scale, growth = self.own[SCALE], self.own[GROWTH]
         for gradient in gradients:
-            gradient.copy_(gradient.to(torch.promote_types(gradient.dtype, torch.float32)) * scale.reciprocal())
+            gradient.copy_(
+                gradient.to(torch.promote_types(gradient.dtype, torch.float32)) * scale.reciprocal()
+            )
         overflow = not all(bool(gradient.isfinite().all()) for gradient in gradients)
         found = torch.full((1,), float(overflow), device=scale.device)
         counted = growth.to(torch.int32)
         factors = (asked.growth_factor, asked.backoff_factor, asked.growth_interval)
-        torch._amp_update_scale_(scale, counted, found, *factors)  # pyright: ignore[reportPrivateUsage]
+        torch._amp_update_scale_(scale, counted, found, *factors)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
         growth.copy_(counted)
         self.own[SKIPPED].add_(int(overflow))
         return not overflow

@@ -28,9 +28,6 @@ COMPUTED_IN: Mapping[str, torch.dtype] = {
 ALLOWS_TF32 = ("tf32",)
 """Of these the products of f32 operands may round them to TF32."""
 
-TF32_UNIT = 2.0**-10
-"""That of TF32, which torch has no type for."""
-
 SCALED = ("f16",)
 """Of these the small gradients are zero unless the loss is scaled."""
 
@@ -66,13 +63,6 @@ class Precision:
     def is_low(self) -> bool:
         """Whether less than f32 is computed in."""
         return self.name is not None and COMPUTED_IN[self.name].itemsize < torch.float32.itemsize
-
-    @property
-    def unit(self) -> float:
-        """The relative size of a unit in the last place of what products compute in; f64 models are no less exact than that."""
-        if self.name in ALLOWS_TF32 and self.device is not None and self.device.type == "cuda":
-            return TF32_UNIT
-        return torch.finfo(torch.float32 if self.name is None else COMPUTED_IN[self.name]).eps
 
     @property
     def loss_scale(self) -> str | None:

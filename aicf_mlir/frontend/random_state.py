@@ -31,6 +31,11 @@ class RandomState:
         return self._tensor
 
     @property
+    def tensor(self) -> torch.Tensor | None:
+        """The tensor, where the step draws."""
+        return self._tensor
+
+    @property
     def is_drawn_from(self) -> bool:
         """Whether the step has random numbers."""
         return self._tensor is not None

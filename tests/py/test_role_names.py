@@ -210,7 +210,7 @@ def user_file(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(("function", "rows"), [("named", 23), ("loss_module", 5)])
+@pytest.mark.parametrize(("function", "rows"), [("named", 59), ("loss_module", 5)])
 def test_aicf_check(user_file: str, function: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert aicf_check.main([f"{user_file}:{function}", "--device", "cpu"]) == 0
     assert f"PASS: {rows} quantities agree with torch" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import DenseArrayBase, FloatAttr, IntegerAttr, StringAttr, TensorType, f64, i64
@@ -75,6 +76,12 @@ class RandomizedOp(ValueOp, GeneratedInterface, abc.ABC):
     @property
     def domain(self) -> tuple[int, ...]:
         return shape_of(self.results[0])
+
+    @property
+    def place(self) -> int:
+        """The site: which of the draws of a step it is."""
+        site: Any = self.properties["site"]
+        return int(site.value.data)
 
     @property
     @abc.abstractmethod

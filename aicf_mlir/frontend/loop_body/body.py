@@ -36,13 +36,11 @@ class Returned:
             return self.structure.rebuilt(found)
         return next(iter(found.values()), None)
 
-
     def results(self, value: Any) -> dict[str, torch.Tensor]:
         """The tensors in what the body has returned, copies by the names of outputs; the inverse of `rebuilt`."""
-        if self.structure is None:
-            found = {place: value for place in self.names}
-        else:
-            found = named(value)[0]
+        found: dict[str, Any] = (
+            dict.fromkeys(self.names, value) if self.structure is None else named(value)[0]
+        )
         return {self.names[place]: tensor.detach().clone() for place, tensor in found.items()}
 
 

@@ -27,10 +27,13 @@ def check_request(verify: object, steps: object) -> None:
         raise BindError(f"capture(steps=…) needs a positive integer, got {steps!r}")
 
 
-def certify(subject: Subject, steps: int, found: Sequence[Finding] = ()) -> Certificate:
+def certify(
+    subject: Subject, steps: int, found: Sequence[Finding] = (), uncompared: str | None = None
+) -> Certificate:
     """Run every check on a captured step whose inputs are loaded; its memory ends as it began.
 
-    `found` is what the comparison with torch has found, which needs the user's objects and comes first.
+    `found` is what the comparison with torch has found, which needs the user's objects and comes first;
+    `uncompared` is why there was no such comparison.
     """
     findings = [*found, *check_plan(subject), *check_binding(subject)]
     with held():
@@ -50,4 +53,5 @@ def certify(subject: Subject, steps: int, found: Sequence[Finding] = ()) -> Cert
         sum(nbytes for _, _, nbytes in subject.compared()),
         tuple(sorted(findings, key=lambda finding: order.index(finding.check))),
         None if subject.plan_file is None else subject.plan_file.told,
+        uncompared,
     )

@@ -58,6 +58,8 @@ class Certificate:
     findings: tuple[Finding, ...]
     plan: str | None = None
     """Of which file the plan is, and in what it differs from the step's own; None for the step's own."""
+    uncompared: str | None = None
+    """Why the check "torch" was not made; None where it was."""
 
     @property
     def equal(self) -> bool:
@@ -82,12 +84,15 @@ class Certificate:
         lines += [] if self.plan is None else [f"  {self.plan}"]
         for check, meaning in CHECKS.items():
             found = self.of(check)
-            lines.append(f"  {'FAILS' if found else 'ok':<6}{check:<10} {meaning}")
+            is_left_out = check == "torch" and self.uncompared is not None
+            verdict = "FAILS" if found else "-" if is_left_out else "ok"
+            lines.append(f"  {verdict:<6}{check:<10} {meaning}")
+            lines += [f"      not compared: {self.uncompared}"] if is_left_out else []
             lines += [f"      {finding}" for finding in found]
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """The same as JSON: {name, device, launches, steps, compared_bytes, equal, plan, findings}.
+        """The same as JSON: {name, device, launches, steps, compared_bytes, equal, plan, uncompared, findings}.
 
         A finding is {check, message, culprit}; `plan` is null where the plan is the step's own.
         """

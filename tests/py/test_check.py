@@ -136,7 +136,7 @@ def plain_step(layer: nn.Module) -> Any:
 def mistaken_step(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The front end takes tanh's GELU for that of the model: trace, interpreters and kernels agree with each other."""
     monkeypatch.setitem(
-        TABLE, "gelu.default", lambda call: applied(call, "gelu", [call["self"]], approximate="tanh")
+        TABLE, "aten.gelu.default", lambda call: applied(call, "gelu", [call["self"]], approximate="tanh")
     )
     return plain_step(nn.GELU())
 

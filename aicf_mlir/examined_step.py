@@ -135,9 +135,10 @@ class ExaminedStep(BuiltStep, abc.ABC):
     def _one_step(self, plan: BoundPlan) -> Results:
         """A step of the plan on what is loaded; its state is published, the state machine stays."""
         self._prepare()
+        skipped = self._request.scaling.skipped
         if plan.executor.run(self._stream, ()):
             raise self._data_error(plan, SKIPPED)
-        if self._optimizer_state is not None:
+        if self._optimizer_state is not None and self._request.scaling.skipped == skipped:
             self._optimizer_state.publish()
         return {LOSS: plan.loss.clone(), **{name: value.clone() for name, value in plan.outputs.items()}}
 
@@ -180,12 +181,12 @@ class ExaminedStep(BuiltStep, abc.ABC):
             partial(self._drawn, plan),
         )
 
-    def _in_double(self, live: Live, torch_step: TorchStep) -> tuple[Live, TorchStep]:
+    def _in_double(self, live: Live, torch_step: TorchStep, is_skipped: bool) -> tuple[Live, TorchStep]:
         if not isinstance(torch_step, TrainingLoop):
             raise BindError(
                 f"{self.name}: check(exact=True) is not for loop bodies, which step live optimizers; leave it out"
             )
-        return in_double(live, torch_step)
+        return in_double(live, torch_step, is_skipped)
 
     def _drawn(self, plan: BoundPlan) -> AbstractContextManager[Callable[[], None]]:
         """Around a step of torch, which draws what the next step of the plan draws."""

@@ -20,10 +20,10 @@ RUNS = 4
 """Runs of torch from a moved state: what rounding does to this very step."""
 
 
-UNITS_IN_LAST_PLACE = 25.0
-"""Always allowed, of a tensor's own type."""
+FLOOR = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
+"""Always allowed, relative to the scale of a tensor, by the type of a parameter."""
 LOW_UNITS = 2.0
-"""The same of the type that products compute in: rounding of intermediate values that no moved parameter stands for."""
+"""Units in the last place of what products compute in: rounding of intermediate values that no moved parameter stands for."""
 NOISE = 0.05
 """Of a state's element: if it misses by more, though the state as a whole is right, an update may divide noise by noise."""
 
@@ -81,11 +81,11 @@ def beside_torch(
     torch_step: TorchStep,
     steps: int,
     unit: float,
-    exact: Callable[[], tuple[Live, TorchStep]] | None = None,
+    exact: Callable[[bool], tuple[Live, TorchStep]] | None = None,
 ) -> Comparison:
     """Compare `steps` steps, each from the contender's own state; the state afterwards is the caller's to put back.
 
-    With `exact`, which makes the same step in f64 of the live objects as they are, that is the truth, and the step may be three
+    With `exact`, which makes the same step in f64 of the live objects as they are, without its update if asked, that is the truth, and the step may be three
     times as far from it as torch.
     """
     rows: list[Difference] = []
@@ -97,7 +97,8 @@ def beside_torch(
         contender.put_back(start)
         runs: list[Seen] = []
         if exact is not None:
-            runs, truth = [truth], _torch(*exact(), None, unit)
+            overflow = truth.value("buffer 'loss_scale.skipped'")
+            runs, truth = [truth], _torch(*exact(overflow is not None and bool(overflow)), None, unit)
         for seed in range(RUNS):
             runs.append(_torch(live, torch_step, seed, unit))
             contender.put_back(start)
@@ -154,7 +155,8 @@ def _differences(
     gradients = [GRADIENT + name for name in ours.gradients]
     names = dict.fromkeys((*truth.results, *gradients, *truth.after, *(() if is_exact else ours.after)))
     rows: dict[str, Difference] = {}
-    units = _units(live)
+    units = _by_parameter(live, {dtype: torch.finfo(dtype).eps for dtype in FLOOR})
+    floors = _by_parameter(live, FLOOR)
     kinds: dict[str, float] = {}
     for name in names:
         if (wanted := truth.value(name)) is not None and (kind := _kind(name)):
@@ -171,7 +173,7 @@ def _differences(
         owner = _owner(name)
         mask = decided.get(owner)
         mask = mask if mask is not None and mask.shape == wanted.shape else None
-        floor = max(UNITS_IN_LAST_PLACE * own, LOW_UNITS * unit)
+        floor = max(floors.get(owner, floors[""]), LOW_UNITS * unit)
         judged = judge(got, wanted, others, floor, slack, kinds.get(_kind(name), 0.0), mask)
         rows[name] = Difference(number, name, judged.error, judged.allowed, judged.why)
         if name.startswith("state ") and not judged.why and mask is not None:
@@ -193,10 +195,8 @@ def _owner(name: str) -> str:
     return name.replace("buffer 'ema.", "parameter '")
 
 
-def _units(live: Live) -> dict[str, float]:
-    """A unit in the last place of 1, by the name of each parameter; under "" that of everything else."""
-    floats = {name: torch.finfo(p.dtype).eps for name, p in live.trained.items() if p.is_floating_point()}
-    return {
-        "": max(floats.values(), default=2.0**-23),
-        **{f"parameter {n!r}": eps for n, eps in floats.items()},
-    }
+def _by_parameter(live: Live, values: Mapping[torch.dtype, float]) -> dict[str, float]:
+    """By the name of each parameter in a report, what belongs to its type; under "" the largest, for everything else."""
+    found = {name: values[p.dtype] for name, p in live.trained.items() if p.dtype in values}
+    rest = max(found.values(), default=values[torch.float32])
+    return {"": rest, **{f"parameter {name!r}": value for name, value in found.items()}}

@@ -84,8 +84,11 @@ class InDouble(TorchFunctionMode):
         return value
 
 
-def in_double(live: Live, loop: TrainingLoop) -> tuple[Live, Callable[[Any], Results]]:
-    """The objects of a step in float64, and the step on them. Loss scaling is left out: nothing overflows."""
+def in_double(live: Live, loop: TrainingLoop, is_skipped: bool) -> tuple[Live, Callable[[Any], Results]]:
+    """The objects of a step in float64, and the step on them; `is_skipped`, by an overflow in another type: without its update.
+
+    Loss scaling is left out: nothing overflows here.
+    """
     mode = InDouble()
 
     def named(tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +113,7 @@ def in_double(live: Live, loop: TrainingLoop) -> tuple[Live, Callable[[Any], Res
 
     def whole(batch: Any) -> Results:
         results = run(batch)
-        if optimizers:
+        if optimizers and not is_skipped:
             step.update()
         return results
 

@@ -101,12 +101,14 @@ class Live:
         tensors = {
             id(t): t for t in (*tensor_names(self.modules), *self.trained.values(), *self.others.values())
         }
-        saved = [(tensor, tensor.detach().clone()) for tensor in tensors.values()]
+        saved = [(tensor, tensor.data, tensor.detach().clone()) for tensor in tensors.values()]
         try:
             yield
         finally:
             with torch.no_grad():
-                for tensor, before in saved:
+                for tensor, memory, before in saved:
+                    if tensor.data_ptr() != memory.data_ptr():  # by `.data = …`, which some optimizers do
+                        tensor.data = memory
                     tensor.detach().copy_(before)
 
 

@@ -30,6 +30,8 @@ def check_train_step(case: Program, device: str) -> None:
     levels = LEVELS[case.seed // STEPS_EACH % len(LEVELS)] if device == "cpu" else ()
     ours = Compiled(case, device)
     start, arguments = ours.step.snapshot(), ours.arguments()
+    found = ours.step.check(ours.given[0], steps=1 + case.seed % 2, exact=case.seed % 4 < 2)
+    assert found.equal, str(found)
 
     eager = [ours.train(number) for number in (0, 1)]
     with tempfile.TemporaryDirectory() as folder:

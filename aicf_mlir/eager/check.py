@@ -149,7 +149,7 @@ def _differences(
 ) -> list[Difference]:
     """A row for every tensor. States come first: where one is right and small, its parameter's movement may be noise."""
     decided = {
-        name: decided_by(gradient, [run.gradients[name] for run in runs if name in run.gradients])
+        name: decided_by(gradient, [run.gradients[name] for run in runs if name in run.gradients], unit)
         for name, gradient in truth.gradients.items()
     }
     gradients = [GRADIENT + name for name in ours.gradients]

@@ -76,14 +76,14 @@ def judge(
     return found
 
 
-def decided_by(gradient: torch.Tensor, runs: Sequence[torch.Tensor]) -> torch.Tensor:
+def decided_by(gradient: torch.Tensor, runs: Sequence[torch.Tensor], unit: float) -> torch.Tensor:
     """Where a gradient is more than rounding: an optimizer that divides by its size makes full steps of the noise elsewhere."""
     if not runs:
         return torch.ones_like(gradient, dtype=torch.bool)
     noise = torch.stack([(run - gradient).abs() for run in runs]).amax(0)
-    is_noise = (gradient.abs() <= torch.maximum(8 * noise, torch.as_tensor(rms(noise)))) & (
-        (noise > 0) | (gradient != 0)
-    )
+    is_noise = (
+        gradient.abs() <= torch.maximum(8 * noise, torch.as_tensor(max(rms(noise), 2 * unit * rms(gradient))))
+    ) & ((noise > 0) | (gradient != 0))
     return ~is_noise
 
 

@@ -17,13 +17,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 
 from aicf_mlir.errors import AicfError
-from aicf_mlir.frontend import kept, source
+from aicf_mlir.frontend import grad_modes, kept, source
 from aicf_mlir.frontend.alternatives import FURTHER, alternatives
 from aicf_mlir.frontend.calls import Calls, first_difference
 from aicf_mlir.frontend.composites import seen_by_autocast, typed_by_autocast
 from aicf_mlir.frontend.counted import Counters, Left, differing
+from aicf_mlir.frontend.effects import has_effect
 from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.gradient_cuts import cut_as_torch
 from aicf_mlir.frontend.mask_hints import without_mask_hints
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.quiet import quiet
@@ -84,9 +86,10 @@ def export(
         for named in (step.named_parameters, step.named_buffers)
         for path, tensor in named(remove_duplicate=False)
     }
-    return ExportedStep(
+    exported = ExportedStep(
         program, tuple(specs), tuple(step.outputs), tensors, step.recorder, step.reads, fallback
     )
+    return cut_as_torch(exported)
 
 
 def _refuse_what_goes_on(
@@ -196,6 +199,7 @@ def _program(
             quiet(),
             without_mask_hints(),
             typed_by_autocast(),
+            grad_modes.noted(),
             _attributes_restored(step),
             step.held.once(),
             torch.enable_grad(),
@@ -318,14 +322,9 @@ def _without_graph(
 
 def is_functional(program: ExportedProgram) -> bool:
     """Whether the graph of `program` has plain ops only: none that writes to a tensor, none with a graph inside."""
-    targets: list[Any] = [node.target for node in program.graph.nodes if node.op == "call_function"]
-    ops = [target for target in targets if target.__module__ not in PYTHON]
-    return all(isinstance(op, OpOverload) and not schema_of(op).is_mutable for op in ops)
-
-
-def schema_of(op: Any) -> Any:
-    """The schema of an op: its arguments, and whether it writes to any; torch has no public name for it."""
-    return op._schema
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    ops = [node for node in calls if node.target.__module__ not in PYTHON]
+    return all(isinstance(node.target, OpOverload) and not has_effect(node) for node in ops)
 
 
 def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> ExportedProgram:

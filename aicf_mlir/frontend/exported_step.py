@@ -13,8 +13,9 @@ from torch.export.graph_signature import InputKind, OutputKind, OutputSpec
 from torch.fx import Node
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.cut import CUT
 from aicf_mlir.frontend.reads import ModuleReads
-from aicf_mlir.frontend.recorder import Recorder
+from aicf_mlir.frontend.recorder import Recorder, memory_of
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -62,6 +63,10 @@ class ExportedStep:
     """Attributes of modules that the step read."""
     fallback: SourceLocation | None
     """The line that asked for the trace: where an op has no line of its own."""
+    trained: frozenset[str] = frozenset()
+    """The placeholders that torch gives a gradient of the loss, by name; of a loop body none."""
+    written: frozenset[str] = frozenset()
+    """The placeholders that an op writes to whose own schema does not say so, by name."""
 
     def with_program(self, program: ExportedProgram) -> Self:
         """The same step as another graph."""
@@ -99,6 +104,29 @@ class ExportedStep:
         }
         found = {by_target[str(spec.target)]: node for spec, node in self._outputs if spec.kind in UPDATES}
         return [Update(node, found[node]) for node in placeholders.values() if node in found]
+
+    def expect_all(self) -> None:
+        """Raise TraceError where the functional graph has lost a gradient that torch takes, or a write."""
+        reached, pending = set[Node](), [self.result]
+        while pending:
+            node = pending.pop()
+            if node not in reached and node.target is not CUT:
+                reached.add(node)
+                pending += node.all_input_nodes
+        updated = {update.placeholder.name for update in self.updates}
+        lost = {
+            "has lost the gradient of": self.trained - {node.name for node in reached},
+            "does not write to": self.written - updated - self.inputs.keys(),
+        }
+        for how, names in lost.items():
+            if names:
+                paths = self.placeholders
+                what = ", ".join(repr(paths[name].path if name in paths else name) for name in sorted(names))
+                raise trace_error(
+                    f"the graph that torch {torch.__version__} makes of the step {how} {what}, and torch's own step does not:"
+                    " a fault of its tracing or of AICF's; please report it",
+                    self.fallback,
+                )
 
     @property
     def _outputs(self) -> list[tuple[OutputSpec, Node]]:
@@ -145,6 +173,17 @@ class ExportedStep:
             if isinstance(tensor, torch.Tensor):
                 found[str(spec.arg.name)] = Placeholder(path.removeprefix("model."), tensor, captured)
         return found
+
+    @property
+    def requiring_gradient(self) -> set[str]:
+        """The placeholders whose tensors require a gradient, by name; torch.export hands over aliases of captured ones."""
+        memories = {memory_of(tensor) for tensor in self.recorder.captured.values() if tensor.requires_grad}
+        return {
+            name
+            for name, placeholder in self.placeholders.items()
+            if placeholder.tensor.requires_grad
+            or (placeholder.is_captured and memory_of(placeholder.tensor) in memories)
+        }
 
     def location(self, node: Node) -> SourceLocation | None:
         """The user's line and layer of `node`; torch.export loses the line inside `no_grad`, where the recorder has it."""

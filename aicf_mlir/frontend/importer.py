@@ -98,6 +98,7 @@ class Importer(NodeImporter):
 
     def run(self) -> ModuleOp:
         """The module with the function; UnsupportedNode at the first node that has no form in nn."""
+        self._exported.expect_all()
         self._import_nodes()
         loss = self._value(self._exported.result)
         loss.name_hint = "loss"

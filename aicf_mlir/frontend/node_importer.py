@@ -13,8 +13,10 @@ from torch.fx.node import map_arg
 from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.frontend.aten_rows import detach
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.call import Call, Value
+from aicf_mlir.frontend.cut import CUT
 from aicf_mlir.frontend.emitter import Emitter
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.source import trace_error
@@ -22,7 +24,7 @@ from aicf_mlir.frontend.unsupported import UnsupportedNode, is_random, op_name
 from aicf_mlir.ir.locations import SourceLocation
 from aicf_mlir.ir.tensor_op import shape_of
 
-CUTS = ("aten.detach.default",)
+CUTS = ("aten.detach.default", str(CUT))
 """Ops that no gradient flows through."""
 
 CUT_RESULTS = {"aten._native_batch_norm_legit_functional.default": (1, 2, 3, 4)}
@@ -52,7 +54,7 @@ class NodeImporter(abc.ABC):
         """Import one call."""
         self._emit.location = self._graph.location(node)
         self._values[node] = self._import(node)
-        if self._carries_gradient(node) and op_name(node) not in CUTS:
+        if self._carries_gradient(node) and op_name(node) not in CUTS and not is_integer(node):
             self._carriers.add(node)
 
     def _value(self, node: Node) -> SSAValue:
@@ -88,7 +90,8 @@ class NodeImporter(abc.ABC):
         try:
             if is_known(node, call.arguments):
                 return self._evaluate(node)
-            if (row := TABLE.get(op_name(node))) is None:
+            row = detach if node.target is CUT else TABLE.get(op_name(node))
+            if row is None:
                 raise Refused
             return self._checked(node, row(call))
         except (Refused, VerifyException) as refused:
@@ -120,6 +123,12 @@ class NodeImporter(abc.ABC):
                 return target(*args, **kwargs)
         except RuntimeError as error:
             raise trace_error(f"torch refuses {op_name(node)}: {error}", self._emit.location) from error
+
+
+def is_integer(node: Node) -> bool:
+    """Whether the one result of `node` is a tensor that can have no gradient."""
+    made = node.meta.get("val")
+    return isinstance(made, torch.Tensor) and not (made.is_floating_point() or made.is_complex())
 
 
 def with_values(node: Node, values: Mapping[Node, Value]) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -65,8 +66,8 @@ BESIDE_THE_GRAPH = {
 }
 """Functions, by name, that change gradients without leaving a trace in the graph."""
 
-IN_PLACE = frozenset({"__setitem__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "pow"))})
-"""Functions, by name, that change their first operand, beside those that end in `_`."""
+LITERALS = ("tensor", "new_tensor")
+"""Functions, by name, that make a tensor of numbers of Python."""
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Types of real tensors; what the tracer makes is of its own type."""
@@ -81,6 +82,10 @@ class Recorder(TorchFunctionMode):
         """The lines under `no_grad` that cut a gradient; torch.export loses the lines of all ops there."""
         self.captured: dict[int, torch.Tensor] = {}
         """By id: the user's own tensors that the step reads beside its parameters, buffers and batch."""
+        self.recorded: list[Counter[str]] = []
+        """What torch's autograd has recorded behind each loss."""
+        self.leaves: dict[int, torch.Tensor] = {}
+        """By id: what the step itself has made a leaf, as by `requires_grad_()`."""
         self._carriers: dict[object, torch.Tensor] = {}
         """By memory: the tensors with a gradient that the step has met."""
 
@@ -114,7 +119,10 @@ class Recorder(TorchFunctionMode):
         if name == "data" and operands:  # a fake tensor has it outside of the graph
             return source.call_at(location, torch.Tensor.detach, operands[0])
         versions = [(operand, operand._version) for operand in operands if self._is_detached(operand)]
+        without = [operand for operand in operands if not operand.requires_grad]
         result = self._run(location, func, name, args, kwargs or {})
+        made = without if carries_gradient else [*without, *tensors(result)]
+        self.leaves.update({id(tensor): tensor for tensor in made if tensor.requires_grad and tensor.is_leaf})
         if any(operand._version != version for operand, version in versions):
             raise beside_the_graph(
                 "changes a detached tensor in place, and the one with a gradient too", location
@@ -134,24 +142,22 @@ class Recorder(TorchFunctionMode):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        """What the call gives, detached where torch has cut off the gradient."""
+        """What the call gives; lines where torch records no gradient are noted."""
         operands = list(tensors((args, kwargs)))
-        carries_gradient = any(operand.requires_grad for operand in operands)
-        if carries_gradient and not torch.is_grad_enabled() and changes_a_constant(name, args):
-            args = (args[0], *(detached_operand(location, each) for each in args[1:]))
-            kwargs = {key: detached_operand(location, each) for key, each in kwargs.items()}
-            return source.call_at(location, func, *args, **kwargs)
+        carriers = [operand for operand in operands if operand.requires_grad]
+        versions = [operand._version for operand in carriers]
         result = source.call_at(location, func, *args, **kwargs)
         if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
             raise value_read(UNKNOWN_SHAPES.get(name, UNKNOWN_SHAPE), location)
-        if not carries_gradient:
-            return result
-        if not torch.is_grad_enabled() and any(result is operand for operand in operands):
-            raise beside_the_graph("changes a tensor in place under `no_grad`", location)
-        if any(is_cut_off(tensor) for tensor in tensors(result)):
-            if not torch.is_grad_enabled():
+        if carriers and not torch.is_grad_enabled():
+            if [operand._version for operand in carriers] != versions:
+                raise beside_the_graph("changes a tensor in place under `no_grad`", location)
+            if any(is_cut_off(tensor) for tensor in tensors(result)):
                 self.without_gradient.append(location)
-            return source.call_at(location, detached, result)
+        if name in LITERALS and isinstance(
+            result, torch.Tensor
+        ):  # the graph's own, which nothing may write to
+            return source.call_at(location, torch.clone, result)
         return result
 
 
@@ -176,18 +182,6 @@ def memory_of(tensor: torch.Tensor) -> object:
     return storage._cdata
 
 
-def changes_a_constant(name: str, args: Sequence[Any]) -> bool:
-    """Whether a call changes its first operand in place, and that is a tensor without a gradient: a buffer, say."""
-    in_place = (name.endswith("_") and not name.endswith("__")) or name in IN_PLACE
-    return in_place and isinstance(args[0], torch.Tensor) and not args[0].requires_grad
-
-
-def detached_operand(location: SourceLocation | None, operand: Any) -> Any:
-    """`operand`, with `detach` appended where it is a tensor that has a gradient."""
-    has_gradient = isinstance(operand, torch.Tensor) and operand.requires_grad
-    return source.call_at(location, torch.Tensor.detach, operand) if has_gradient else operand
-
-
 def tensors(tree: object) -> Iterator[torch.Tensor]:
     """Every tensor in nested tuples, lists and dictionaries."""
     if isinstance(tree, torch.Tensor):
@@ -203,15 +197,6 @@ def tensors(tree: object) -> Iterator[torch.Tensor]:
 def is_cut_off(tensor: torch.Tensor) -> bool:
     """Whether a result of differentiable operands could have a gradient but has none."""
     return tensor.is_floating_point() and not tensor.requires_grad
-
-
-def detached(result: Any) -> Any:
-    """`result` with `detach` appended to each tensor that has no gradient."""
-    if isinstance(result, torch.Tensor):
-        return result.detach() if is_cut_off(result) else result
-    if type(result) in (list, tuple):
-        return type(result)(detached(item) for item in result)
-    return result
 
 
 def value_read(what: str, location: SourceLocation | None) -> TraceError:

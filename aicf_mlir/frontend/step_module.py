@@ -10,6 +10,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from aicf_mlir.frontend import drawn, kept, source
+from aicf_mlir.frontend.autograd_graph import nodes_behind, recorded
 from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.counted import Counters, Left
 from aicf_mlir.frontend.outcome import outcome
@@ -102,6 +103,7 @@ class StepModule(torch.nn.Module):
         structure, precision = self.structure, self.precision  # what is read while reads are recorded is kept
         counters, moved, flags, left = self.counters, self.moved, self.flags, self.left
         found = self.found
+        self.recorder.recorded.clear()
         held = kept.attributes(model)
         forward = source.of_function(type(model).forward)
         with (
@@ -121,6 +123,7 @@ class StepModule(torch.nn.Module):
             found[:] = [each for each in counters.left() if not each.is_traced]  # as parameters are, here
         loss, outputs = outcome(result, source.of_function(function))
         refuse_custom_backward(loss)
+        self.recorder.recorded.append(recorded(loss, self.recorder.leaves))
         self.outputs[:] = outputs
         return loss, *outputs.values()
 
@@ -139,16 +142,10 @@ def forgetting(caches: Sequence[Any]) -> Generator[None]:
 
 def refuse_custom_backward(result: torch.Tensor) -> None:
     """Raise TraceError if an autograd.Function leads to `result`: the graph has its forward only."""
-    pending, seen = [result.grad_fn], set[object]()
-    while pending:
-        node = pending.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
+    for node in nodes_behind(result):
         if isinstance(node, BackwardCFunction):
             function: Any = vars(type(node))["_forward_cls"]
             raise trace_error(
                 f"the autograd function {function.__name__!r} has its own backward, which is not supported",
                 source.of_function(function.forward),
             )
-        pending += [before for before, _ in node.next_functions]

@@ -14,6 +14,7 @@ from torch.fx import Node
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.advice import advice_for
 from aicf_mlir.frontend.aten_table import TABLE
+from aicf_mlir.frontend.effects import EFFECT
 from aicf_mlir.frontend.export import decompose, is_functional
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.types import describe
@@ -83,7 +84,7 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
     """
     is_whole, refused = is_functional(exported.program), list[UnsupportedNode]()
     if not is_whole:
-        exported = exported.with_program(decompose(exported.program, {}))
+        exported = exported.with_program(decompose(exported.program, with_effects(exported.program)))
     while True:
         try:
             return build(exported)
@@ -99,6 +100,13 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
         else:
             raise explain(refused)
         is_whole = False
+
+
+def with_effects(program: ExportedProgram) -> dict[Any, Any]:
+    """The rules for ops that write to an operand and do not say so: torch would keep them whole, and drop them if unused."""
+    rules = decompositions()
+    targets = [node.target for node in program.graph.nodes if node.meta.get(EFFECT)]
+    return {target: rules[target] for target in targets if target in rules}
 
 
 def decompositions(wanted: Any = None) -> dict[Any, Any]:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.autograd_graph import leaves_of, recorded
 from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE
 from aicf_mlir.frontend.recorder import Recorder, function_name
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
@@ -166,6 +167,7 @@ class GradientRecorder(Recorder):
         if not wrt:
             raise trace_error(f"the loss depends on no parameter{quoted(location)}", location)
         self.loss = loss
+        self.recorded.append(recorded(loss, self.leaves))
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             gradients = source.call_at(location, BACKWARD, loss, wrt)
             self._given.update(map(id, wrt))
@@ -177,15 +179,7 @@ class GradientRecorder(Recorder):
 
     def _reached(self, loss: torch.Tensor) -> list[torch.Tensor]:
         """The parameters that torch would accumulate a gradient in, in their order."""
-        found, pending, seen = set[int](), [loss.grad_fn], set[object]()
-        while pending:
-            node: Any = pending.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            if (leaf := getattr(node, "variable", None)) is not None:
-                found.add(id(leaf))
-            pending += [before for before, _ in node.next_functions]
+        found = set(map(id, leaves_of(loss)))
         return [traced for traced in self._twins.values() if id(traced) in found]
 
     def _traced(self, tree: Any) -> Any:

@@ -14,7 +14,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from aicf_mlir.frontend.export import schema_of
+from aicf_mlir.frontend.effects import schema_of
 
 aten: Any = torch.ops.aten
 

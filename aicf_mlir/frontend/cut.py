@@ -1,0 +1,20 @@
+"""The op in an exported graph that no gradient flows through: `aten.detach` for a value, not for memory.
+
+`detach` is a view. Where its memory is written to later, torch makes the graph functional by a second detach, of what was
+written: a gradient that torch lets through would be cut there. The result of this op has memory of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_library: Any = torch.library.Library("aicf", "DEF")
+_library.define("cut(Tensor self) -> Tensor")
+_library.impl("cut", torch.clone, "CompositeExplicitAutograd")
+
+_ops: Any = torch.ops.aicf
+
+CUT: Any = _ops.cut.default
+"""A copy of a tensor, without its gradient."""

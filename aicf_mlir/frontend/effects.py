@@ -1,0 +1,60 @@
+"""What an op writes to, by torch's own schemas: its arguments that are annotated, and those of the ops that it is made of.
+
+`batch_norm` and `instance_norm` have no annotation, and update running statistics: the ops that torch makes of them say so.
+Whoever drops code that nothing reads asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aicf_mlir.frontend.recorder import memory_of, tensors
+
+EFFECT = "aicf_effect"
+"""The entry of a node's `meta` that is true where its op writes to an operand and its own schema does not say so."""
+
+
+def schema_of(op: Any) -> Any:
+    """The schema of an op: its arguments, and whether it writes to any; torch has no public name for it."""
+    return op._schema
+
+
+def has_effect(node: Node) -> bool:
+    """Whether the op of `node` writes to an operand."""
+    op = node.target
+    is_mutable = isinstance(op, OpOverload) and schema_of(op).is_mutable
+    return is_mutable or bool(node.meta.get(EFFECT))
+
+
+def written_operands(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    """The tensors among the arguments of a call that the schema of `op` says are written to."""
+    for number, argument in enumerate(schema_of(op).arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from tensors(args[number] if number < len(args) else kwargs.get(argument.name))
+
+
+class Writes(TorchDispatchMode):
+    """The memory that ops write to while it is entered, those inside of other ops included."""
+
+    def __init__(self) -> None:
+        start: Any = super().__init__
+        start()
+        self.memory = set[object]()
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        op: Any = func
+        if isinstance(op, OpOverload):
+            self.memory.update(memory_of(tensor) for tensor in written_operands(func, args, kwargs or {}))
+        return op(*args, **(kwargs or {}))

@@ -1,0 +1,88 @@
+"""In which grad mode each op of a step was called: noted while it is traced, since an export does not keep all of it.
+
+An export has a block for `no_grad` and `enable_grad`, but for those inside of `torch.autocast`; and none for `inference_mode`.
+Once each node says how it was called, the blocks become plain nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from operator import getitem
+from typing import Any, cast
+
+import torch
+from torch.fx import GraphModule, Node, traceback
+from torch.fx.node import map_arg
+
+BLOCK: Any = torch.ops.higher_order.wrap_with_set_grad_enabled
+"""What an export makes of a block: whether gradients are recorded, the graph inside, and its operands."""
+
+MODE = "aicf_records_gradients"
+"""The entry among the annotations of a node that says whether torch records gradients there."""
+
+
+class _Annotations(dict[str, Any]):
+    """What torch copies to each node that it makes, and back from a copy where it has noted something of its own."""
+
+    def __copy__(self) -> _Annotations:
+        enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        return _Annotations({**self, MODE: enabled})
+
+
+@contextmanager
+def noted() -> Generator[None]:
+    """A step is traced inside: each of its nodes says in which mode it was called."""
+    meta = traceback.current_meta
+    with traceback.preserve_node_meta(), traceback.annotate({}):
+        meta["custom"] = _Annotations(meta["custom"])
+        yield
+
+
+def records_gradients(node: Node) -> bool:
+    """Whether torch records gradients where `node` was called."""
+    return bool(cast(dict[str, Any], node.meta.get("custom") or {}).get(MODE, True))
+
+
+def inline_grad_modes(module: GraphModule) -> None:
+    """Put the nodes of each such block in the place of the block, in `module` and in the graphs inside it."""
+    for inner in list(module.children()):
+        if isinstance(inner, GraphModule):
+            inline_grad_modes(inner)
+    for node in module.graph.find_nodes(op="call_function", target=BLOCK):
+        _inline(module, node)
+    module.recompile()
+
+
+def _inline(module: GraphModule, block: Node) -> None:
+    _, inside, *operands = cast(tuple[bool, Node, *tuple[Node, ...]], block.args)
+    body = cast(GraphModule, getattr(module, str(inside.target)))
+    values: dict[Node, Any] = dict(zip(body.graph.find_nodes(op="placeholder"), operands, strict=True))
+    returned: Any = ()
+    with module.graph.inserting_before(block):
+        for node in body.graph.nodes:
+            if node.op == "output":
+                returned = map_arg(node.args[0], cast(Any, values.__getitem__))
+            elif node.op != "placeholder":
+                values[node] = copied = module.graph.node_copy(node, values.__getitem__)
+                if node.op == "get_attr":
+                    copied.target = _moved(module, getattr(body, str(node.target)), str(node.target))
+    for user in list(block.users):
+        if user.target is not getitem:
+            raise TypeError(f"expected the results of {block} one by one, got {user.format_node()}")
+        user.replace_all_uses_with(returned[cast(int, user.args[1])])
+        module.graph.erase_node(user)
+    module.graph.erase_node(block)
+    if not inside.users:
+        module.graph.erase_node(inside)
+
+
+def _moved(module: GraphModule, value: Any, name: str) -> str:
+    """A name under which `module` has `value` from now on."""
+    free = next(
+        each
+        for number in range(len(dir(module)) + 1)
+        if not hasattr(module, each := f"{name}_of_block{number or ''}")
+    )
+    setattr(module, free, value)
+    return free

@@ -1,0 +1,321 @@
+"""The gradients of an exported graph are those of torch: it runs once under autograd, and each value without one is cut.
+
+torch.export keeps what is computed, and not what torch records of it: `no_grad` is lost once the graph is functional, and
+`detach` becomes a view that is made again after each write to its memory. So the graph, before it is functional, runs on
+tensors without values, by torch's own autograd. Whether a tensor has a gradient is read there, at each op:
+
+- what an op makes of differentiable operands, and torch gives no gradient, is cut where it is made (`no_grad`, a statistic);
+- a tensor without a gradient is cut where it is read, if its memory may carry one (a detached view, say, or its base);
+- `detach` is a plain view from then on.
+
+A write that changes the value of a tensor with a gradient, and that torch does not record, is refused: a functional graph
+would differentiate it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export.graph_signature import TensorArgument
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from aicf_mlir.errors import AicfError
+from aicf_mlir.frontend.autograd_graph import leaves_of, recorded
+from aicf_mlir.frontend.composites import BLOCK as AUTOCAST
+from aicf_mlir.frontend.composites import typed_by_autocast
+from aicf_mlir.frontend.cut import CUT
+from aicf_mlir.frontend.effects import EFFECT, Writes, written_operands
+from aicf_mlir.frontend.exported_step import ExportedStep
+from aicf_mlir.frontend.grad_modes import inline_grad_modes, records_gradients
+from aicf_mlir.frontend.quiet import quiet
+from aicf_mlir.frontend.recorder import beside_the_graph, memory_of, tensors
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.torch_errors import explained
+
+aten: Any = torch.ops.aten
+
+OURS = "aicf_train"
+"""The namespace of ops for what torch does beside the graph: their results are leaves."""
+
+BACKWARD = f"{OURS}.backward.default"
+"""Of these, the one whose first operand is a loss."""
+
+UPDATE = f"{OURS}.update.default"
+"""Of these, the one whose results become the values of parameters."""
+
+
+def cut_as_torch(exported: ExportedStep) -> ExportedStep:
+    """
+    Put a cut at each value of a graph that is not functional yet, in place, that has no gradient in torch.
+
+    Each node whose op writes to an operand without saying so is marked. The result knows what its functional graph must have.
+    Raises TraceError for a write that torch does not record.
+    """
+    module = exported.program.graph_module
+    inline_grad_modes(module)
+    placeholders = module.graph.find_nodes(op="placeholder")
+    given = [node.meta["val"] for node in placeholders]
+    fake_mode: Any = next(value.fake_mode for value in given if isinstance(value, FakeTensor))
+    required = exported.requiring_gradient
+    run = _Run(exported)
+    with ExitStack() as stack:
+        managers: tuple[Any, ...] = (quiet(), typed_by_autocast(), enable_python_dispatcher(), fake_mode)
+        for manager in managers:
+            stack.enter_context(manager)
+        values = [
+            value.detach().requires_grad_(node.name in required) if isinstance(value, torch.Tensor) else value
+            for node, value in zip(placeholders, given, strict=True)
+        ]
+        returned = cast(Sequence[Node], run.graph(module, values))
+    run.losses.append(recorded(run.values[returned[0]]))
+    _expect_same(exported, run.losses)
+    _cut_loss(exported, run, returned[0])
+    leaves = leaves_of(run.values[returned[0]]) if len(run.losses) == 1 else ()
+    return replace(
+        exported,
+        trained=frozenset(
+            node.name for node in placeholders if any(run.values[node] is leaf for leaf in leaves)
+        ),
+        written=frozenset(node.name for node in placeholders if run.hidden & {memory_of(run.values[node])}),
+    )
+
+
+def _expect_same(exported: ExportedStep, losses: Sequence[Counter[str]]) -> None:
+    """Raise TraceError where a loss has other gradients in the graph than it had in the user's code."""
+    if any(tensor.grad_fn is not None for tensor in exported.recorder.captured.values()):
+        return  # computed outside of the step, which is refused
+    for ours, theirs in zip(losses, exported.recorder.recorded, strict=True):
+        if ours != theirs:
+            lost, more = (
+                ", ".join(one - other) or "nothing" for one, other in ((theirs, ours), (ours, theirs))
+            )
+            raise trace_error(
+                f"the gradients of the graph that torch {torch.__version__} makes of the step are not those of the step: its"
+                f" autograd has recorded {lost} that the graph lacks, and the graph has {more} besides; leave out no_grad,"
+                " enable_grad or detach inside of torch's own functions",
+                exported.fallback,
+            )
+
+
+def _cut_loss(exported: ExportedStep, run: _Run, loss: Node) -> None:
+    """Cut the loss where torch gives it no gradient; and have the signature name the results as they are now."""
+    output = exported.program.graph.output_node()
+    if not run.values[loss].requires_grad and (cut := run.without_gradient(output, loss)) is not loss:
+        output.replace_input_with(loss, cut)
+        exported.program.graph_module.recompile()
+    results = cast(Sequence[Any], output.args[0])
+    for spec, result in zip(exported.program.graph_signature.output_specs, results, strict=True):
+        if isinstance(result, Node):
+            spec.arg = TensorArgument(result.name)
+
+
+@dataclass
+class _Run:
+    """One run of a graph by autograd, on tensors without values."""
+
+    exported: ExportedStep
+    values: dict[Node, Any] = field(default_factory=dict[Node, Any])
+    """All of them stay, so that no memory is used twice."""
+    held: dict[object, list[torch.Tensor]] = field(default_factory=dict[object, list[torch.Tensor]])
+    """By memory: the tensors with a gradient. Memory that is here may carry one in a functional graph."""
+    writes: dict[object, int] = field(default_factory=dict[object, int])
+    """By memory: how often it was written to so far."""
+    made: dict[Node, int] = field(default_factory=dict[Node, int])
+    """By node: how often its memory had been written to when it was made."""
+    cuts: dict[tuple[Node, int], Node] = field(default_factory=dict[tuple[Node, int], Node])
+    """The cut of a node, as long as its memory is written to so often."""
+    fresh: set[int] = field(default_factory=set[int])
+    """By id: results that are to be cut once a node stands for them."""
+    losses: list[Counter[str]] = field(default_factory=list[Counter[str]])
+    """What autograd has recorded behind each loss."""
+    hidden: set[object] = field(default_factory=set[object])
+    """The memory that ops have written to whose own schema does not say so."""
+    updated: set[object] = field(default_factory=set[object])
+    """The memory of new values of parameters."""
+
+    def graph(self, module: GraphModule, given: Sequence[Any]) -> Any:
+        """Run the graph of `module`, and return its results' nodes."""
+        placeholders = iter(given)
+        for node in list(module.graph.nodes):
+            if node.op == "output":
+                module.recompile()
+                return node.args[0]
+            if node.op == "placeholder":
+                self.define(node, next(placeholders))
+            elif node.op == "get_attr":
+                self.define(node, getattr(module, str(node.target)))
+            elif node.target is aten.detach_.default:  # of a constant, whose views would be cut by it
+                self._erase(node)
+            else:
+                with torch.set_grad_enabled(records_gradients(node)):
+                    self.define(node, self._call(node))
+                self._cut_result(node)
+        raise TypeError("a graph without an output")
+
+    def define(self, node: Node, value: Any) -> None:
+        """The value of a node, as it is now."""
+        self.values[node] = value
+        if isinstance(value, torch.Tensor):
+            memory = memory_of(value)
+            self.made[node] = self.writes.get(memory, 0)
+            if value.requires_grad:
+                held = self.held.setdefault(memory, [])
+                if not any(value is other for other in held):
+                    held.append(value)
+
+    def _call(self, node: Node) -> Any:
+        args, kwargs = cast(Any, map_arg((node.args, node.kwargs), self.values.__getitem__))
+        if node.target is AUTOCAST:
+            device, dtype, enabled, _, inside, *operands = args
+            with torch.autocast(device, dtype, enabled, cache_enabled=False):
+                returned = self.graph(inside, operands)
+            return map_arg(returned, self.values.__getitem__)
+        op: Any = node.target
+        if not isinstance(op, OpOverload):
+            return self._other(node, args, kwargs)
+        try:
+            if op.namespace == OURS:
+                return self._ours(op, args, kwargs)
+            return self._op(node, op, args, kwargs)
+        except AicfError:
+            raise
+        except Exception as error:
+            raise explained(error, self.exported.location(node)) from error
+
+    def _other(self, node: Node, args: Any, kwargs: Any) -> Any:
+        """A function of Python, or an op with a graph inside, which no step can have: the importer says so."""
+        if not isinstance(node.target, HigherOrderOperator):
+            return cast(Any, node.target)(*args, **kwargs)
+        carries = any(operand.requires_grad for operand in tensors((args, kwargs)))
+        return like(node.meta.get("val"), carries)
+
+    def _ours(self, op: Any, args: Any, kwargs: Any) -> Any:
+        made = op(*args, **kwargs)
+        if str(op) == BACKWARD:
+            self.losses.append(recorded(args[0]))
+        if str(op) == UPDATE:
+            self.updated.update(map(memory_of, tensors(made)))
+        return made
+
+    def _op(self, node: Node, op: Any, args: Any, kwargs: Any) -> Any:
+        operands = list(tensors((args, kwargs)))
+        written = list(written_operands(op, args, kwargs))
+        own = {memory_of(tensor) for tensor in written}
+        had_gradient = {id(operand): operand.requires_grad for operand in operands}
+        before = [(t, t._version, t.grad_fn) for memory in own for t in self.held.get(memory, ())]
+        with Writes() as seen:
+            made = without_loose_ends(op(*args, **kwargs), operands)
+        memories = {memory_of(operand) for operand in operands}
+        if hidden := (seen.memory & memories) - own:
+            node.meta[EFFECT] = True
+        for memory in own | hidden:
+            self.writes[memory] = self.writes.get(memory, 0) + 1
+        if not memories & self.updated:
+            self._expect_recorded(node, before)
+        results = [t for t in tensors(made) if memory_of(t) not in memories]
+        if any(t.requires_grad for t in (*tensors(made), *written)):
+            kept = own | hidden | {memory_of(t) for t in tensors(made)}
+            self._cut_operands(node, kept, [t for t in operands if not had_gradient[id(t)]])
+            self.fresh.update(id(t) for t in results if has_none(t))
+        elif written:
+            self._cut_operands(node, own | hidden, operands)
+        elif any(memory_of(t) in self.held for t in operands if t.is_floating_point()):
+            self.fresh.update(id(t) for t in results if has_none(t))
+        if op is aten.detach.default:
+            node.target = aten.alias.default
+        for tensor in written:
+            if tensor.requires_grad:
+                self.held.setdefault(memory_of(tensor), []).append(tensor)
+        self.hidden |= hidden
+        for memory in hidden:
+            self.held.setdefault(memory, [])
+        return made
+
+    def _expect_recorded(self, node: Node, before: Sequence[tuple[torch.Tensor, int, Any]]) -> None:
+        """Raise TraceError where a tensor with a gradient has another value, by a write that its gradient does not know."""
+        if any(
+            t._version != version and t.requires_grad and t.grad_fn is known for t, version, known in before
+        ):
+            how = "a detached tensor in place, and the one with a gradient too"
+            how = how if torch.is_grad_enabled() else "a tensor in place under `no_grad`"
+            raise beside_the_graph(f"changes {how}", self.exported.location(node))
+
+    def _cut_operands(self, node: Node, kept: set[object], operands: Sequence[torch.Tensor]) -> None:
+        """Have an op read cuts of these operands, but for memory that it writes to or its results share."""
+        cut = {id(operand) for operand in operands if memory_of(operand) not in kept}
+        for operand in node.all_input_nodes:
+            if id(self.values[operand]) not in cut:
+                continue
+            if (read := self.without_gradient(node, operand)) is not operand:
+                node.replace_input_with(operand, read)
+
+    def without_gradient(self, reader: Node, node: Node) -> Node:
+        """A cut of `node` as it is before `reader`; `node` itself where it carries no gradient."""
+        value = self.values[node]
+        memory = memory_of(value)
+        if not value.is_floating_point() or memory not in self.held:
+            return node
+        writes = self.writes.get(memory, 0)
+        if (node, writes) not in self.cuts:
+            place = following(node) if self.made[node] == writes else reader
+            self.cuts[node, writes] = self._insert(place, node)
+        return self.cuts[node, writes]
+
+    def _cut_result(self, node: Node) -> None:
+        """Have whoever reads a result read a cut of it, if it is one without a gradient."""
+        value = self.values[node]
+        if isinstance(value, torch.Tensor) and id(value) in self.fresh:
+            cut = self._insert(following(node), node)
+            node.replace_all_uses_with(cut, lambda user: user is not cut)
+            self.fresh.remove(id(value))
+            self.define(cut, value)
+
+    def _insert(self, before: Node, node: Node) -> Node:
+        with node.graph.inserting_before(before):
+            cut = node.graph.call_function(CUT, (node,))
+        cut.meta = {key: value for key, value in node.meta.items() if key != EFFECT}
+        return cut
+
+    def _erase(self, node: Node) -> None:
+        operand = cast(Node, node.args[0])
+        node.replace_all_uses_with(operand)
+        node.graph.erase_node(node)
+
+
+def following(node: Node) -> Node:
+    """The node that stands behind a new value: behind all placeholders, if `node` is one."""
+    after = node.next
+    while node.op == "placeholder" and after.op == "placeholder":
+        after = after.next
+    return after
+
+
+def has_none(tensor: torch.Tensor) -> bool:
+    """Whether a tensor could have a gradient and has none."""
+    return tensor.is_floating_point() and not tensor.requires_grad
+
+
+def without_loose_ends(made: Any, operands: Sequence[torch.Tensor]) -> Any:
+    """Results of an op. Of a tensor with a gradient a view made under `no_grad` says that it has one too: it leads nowhere."""
+    if isinstance(made, (list, tuple)):
+        return [without_loose_ends(each, operands) for each in cast(Sequence[Any], made)]
+    is_new = isinstance(made, torch.Tensor) and not any(made is operand for operand in operands)
+    return made.detach() if is_new and made.requires_grad and made.grad_fn is None else made
+
+
+def like(made: object, carries_gradient: bool) -> Any:
+    """Results as the tracer describes them, each with a gradient or none."""
+    if isinstance(made, torch.Tensor):
+        return made.detach().requires_grad_(carries_gradient and made.is_floating_point())
+    if isinstance(made, (list, tuple)):
+        return [like(each, carries_gradient) for each in cast(Sequence[object], made)]
+    return made

@@ -16,8 +16,10 @@ from aicf_mlir.codegen import build
 
 
 def mappings() -> int:
+    """Of machine code that is in no file: each loaded object has one, beside those of its data."""
     gc.collect()
-    return Path("/proc/self/maps").read_text().count("\n")
+    rows = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    return sum("x" in row[1] and len(row) == 5 for row in rows)
 
 
 def made(width: int, device: str = "cpu") -> tuple[Any, dict[str, torch.Tensor]]:
@@ -48,7 +50,7 @@ def test_each_new_shape_leaves_nothing(ends: str, request: pytest.FixtureRequest
             step.close()
         del step
         counts.append(mappings())
-    assert counts[-1] <= counts[1] + 2, counts  # a thread or an arena of malloc may come once
+    assert counts[-1] <= counts[1], counts
 
 
 def test_code_stays_while_another_step_runs_it() -> None:

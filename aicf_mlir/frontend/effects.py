@@ -7,7 +7,7 @@ Whoever drops code that nothing reads asks here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
@@ -43,8 +43,7 @@ class Writes(TorchDispatchMode):
     """The memory that ops write to while it is entered, those inside of other ops included."""
 
     def __init__(self) -> None:
-        start: Any = super().__init__
-        start()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.memory = set[object]()
 
     def __torch_dispatch__(
@@ -54,7 +53,7 @@ class Writes(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        op: Any = func
-        if isinstance(op, OpOverload):
+        if isinstance(func, OpOverload):
             self.memory.update(memory_of(tensor) for tensor in written_operands(func, args, kwargs or {}))
-        return op(*args, **(kwargs or {}))
+        result: Any = cast(Any, func)(*args, **(kwargs or {}))
+        return result

@@ -14,7 +14,6 @@ would differentiate it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -27,9 +26,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import TensorArgument
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+from torch.fx.passes.shape_prop import TensorMetadata
 
 from aicf_mlir.errors import AicfError
-from aicf_mlir.frontend.autograd_graph import leaves_of, recorded
+from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.composites import BLOCK as AUTOCAST
 from aicf_mlir.frontend.composites import typed_by_autocast
 from aicf_mlir.frontend.cut import CUT
@@ -76,10 +76,8 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
             for node, value in zip(placeholders, given, strict=True)
         ]
         returned = cast(Sequence[Node], run.graph(module, values))
-    run.losses.append(recorded(run.values[returned[0]]))
-    _expect_same(exported, run.losses)
     _cut_loss(exported, run, returned[0])
-    leaves = leaves_of(run.values[returned[0]]) if len(run.losses) == 1 else ()
+    leaves = leaves_of(run.values[returned[0]]) if not run.asks else ()
     return replace(
         exported,
         trained=frozenset(
@@ -87,23 +85,6 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
         ),
         written=frozenset(node.name for node in placeholders if run.hidden & {memory_of(run.values[node])}),
     )
-
-
-def _expect_same(exported: ExportedStep, losses: Sequence[Counter[str]]) -> None:
-    """Raise TraceError where a loss has other gradients in the graph than it had in the user's code."""
-    if any(tensor.grad_fn is not None for tensor in exported.recorder.captured.values()):
-        return  # computed outside of the step, which is refused
-    for ours, theirs in zip(losses, exported.recorder.recorded, strict=True):
-        if ours != theirs:
-            lost, more = (
-                ", ".join(one - other) or "nothing" for one, other in ((theirs, ours), (ours, theirs))
-            )
-            raise trace_error(
-                f"the gradients of the graph that torch {torch.__version__} makes of the step are not those of the step: its"
-                f" autograd has recorded {lost} that the graph lacks, and the graph has {more} besides; leave out no_grad,"
-                " enable_grad or detach inside of torch's own functions",
-                exported.fallback,
-            )
 
 
 def _cut_loss(exported: ExportedStep, run: _Run, loss: Node) -> None:
@@ -135,8 +116,10 @@ class _Run:
     """The cut of a node, as long as its memory is written to so often."""
     fresh: set[int] = field(default_factory=set[int])
     """By id: results that are to be cut once a node stands for them."""
-    losses: list[Counter[str]] = field(default_factory=list[Counter[str]])
-    """What autograd has recorded behind each loss."""
+    loose: set[int] = field(default_factory=set[int])
+    """By id: views made under `no_grad`, and what follows from these alone: torch says that they have a gradient."""
+    asks: bool = False
+    """Whether the graph asks for gradients itself, as a loop body does."""
     hidden: set[object] = field(default_factory=set[object])
     """The memory that ops have written to whose own schema does not say so."""
     updated: set[object] = field(default_factory=set[object])
@@ -158,6 +141,7 @@ class _Run:
             else:
                 with torch.set_grad_enabled(records_gradients(node)):
                     self.define(node, self._call(node))
+                self._expect_same(node)
                 self._cut_result(node)
         raise TypeError("a graph without an output")
 
@@ -201,7 +185,7 @@ class _Run:
     def _ours(self, op: Any, args: Any, kwargs: Any) -> Any:
         made = op(*args, **kwargs)
         if str(op) == BACKWARD:
-            self.losses.append(recorded(args[0]))
+            self.asks = True
         if str(op) == UPDATE:
             self.updated.update(map(memory_of, tensors(made)))
         return made
@@ -213,7 +197,7 @@ class _Run:
         had_gradient = {id(operand): operand.requires_grad for operand in operands}
         before = [(t, t._version, t.grad_fn) for memory in own for t in self.held.get(memory, ())]
         with Writes() as seen:
-            made = without_loose_ends(op(*args, **kwargs), operands)
+            made = self._without_loose_ends(op(*args, **kwargs), operands)
         memories = {memory_of(operand) for operand in operands}
         if hidden := (seen.memory & memories) - own:
             node.meta[EFFECT] = True
@@ -239,6 +223,37 @@ class _Run:
         for memory in hidden:
             self.held.setdefault(memory, [])
         return made
+
+    def _without_loose_ends(self, made: Any, operands: Sequence[torch.Tensor]) -> Any:
+        """Results of an op. A view made under `no_grad` of a tensor with a gradient says that it has one: it leads nowhere."""
+        if isinstance(made, (list, tuple)):
+            return [self._without_loose_ends(each, operands) for each in cast(Sequence[Any], made)]
+        is_new = isinstance(made, torch.Tensor) and not any(made is operand for operand in operands)
+        if not is_new or not made.requires_grad or made.grad_fn is not None:
+            return made
+        made = made.detach()
+        self.loose.add(id(made))
+        return made
+
+    def _expect_same(self, node: Node) -> None:
+        """Raise TraceError where a tensor has a gradient here and had none in the user's code, or the other way round."""
+        value, traced = self.values[node], node.meta.get("tensor_meta")
+        if not isinstance(value, torch.Tensor) or not isinstance(traced, TensorMetadata):
+            return
+        if traced.requires_grad == value.requires_grad:
+            return
+        if traced.requires_grad:
+            if any(id(self.values[operand]) in self.loose for operand in (node, *node.all_input_nodes)):
+                self.loose.add(id(value))
+                return
+            if self.exported.recorder.leaves:
+                return  # it is of a leaf of the step's own, which is no parameter
+        had, has = ("a", "none") if traced.requires_grad else ("no", "one")
+        raise trace_error(
+            f"the result of {node.target} had {had} gradient in the step, and has {has} in the graph that torch"
+            f" {torch.__version__} makes of it: a fault of its tracing; leave out no_grad, enable_grad or detach around it",
+            self.exported.location(node),
+        )
 
     def _expect_recorded(self, node: Node, before: Sequence[tuple[torch.Tensor, int, Any]]) -> None:
         """Raise TraceError where a tensor with a gradient has another value, by a write that its gradient does not know."""
@@ -302,14 +317,6 @@ def following(node: Node) -> Node:
 def has_none(tensor: torch.Tensor) -> bool:
     """Whether a tensor could have a gradient and has none."""
     return tensor.is_floating_point() and not tensor.requires_grad
-
-
-def without_loose_ends(made: Any, operands: Sequence[torch.Tensor]) -> Any:
-    """Results of an op. Of a tensor with a gradient a view made under `no_grad` says that it has one too: it leads nowhere."""
-    if isinstance(made, (list, tuple)):
-        return [without_loose_ends(each, operands) for each in cast(Sequence[Any], made)]
-    is_new = isinstance(made, torch.Tensor) and not any(made is operand for operand in operands)
-    return made.detach() if is_new and made.requires_grad and made.grad_fn is None else made
 
 
 def like(made: object, carries_gradient: bool) -> Any:

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -82,8 +81,6 @@ class Recorder(TorchFunctionMode):
         """The lines under `no_grad` that cut a gradient; torch.export loses the lines of all ops there."""
         self.captured: dict[int, torch.Tensor] = {}
         """By id: the user's own tensors that the step reads beside its parameters, buffers and batch."""
-        self.recorded: list[Counter[str]] = []
-        """What torch's autograd has recorded behind each loss."""
         self.leaves: dict[int, torch.Tensor] = {}
         """By id: what the step itself has made a leaf, as by `requires_grad_()`."""
         self._carriers: dict[object, torch.Tensor] = {}

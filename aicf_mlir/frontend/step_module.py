@@ -10,7 +10,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from aicf_mlir.frontend import drawn, kept, source
-from aicf_mlir.frontend.autograd_graph import nodes_behind, recorded
+from aicf_mlir.frontend.autograd_graph import nodes_behind
 from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.counted import Counters, Left
 from aicf_mlir.frontend.outcome import outcome
@@ -103,7 +103,6 @@ class StepModule(torch.nn.Module):
         structure, precision = self.structure, self.precision  # what is read while reads are recorded is kept
         counters, moved, flags, left = self.counters, self.moved, self.flags, self.left
         found = self.found
-        self.recorder.recorded.clear()
         held = kept.attributes(model)
         forward = source.of_function(type(model).forward)
         with (
@@ -123,7 +122,6 @@ class StepModule(torch.nn.Module):
             found[:] = [each for each in counters.left() if not each.is_traced]  # as parameters are, here
         loss, outputs = outcome(result, source.of_function(function))
         refuse_custom_backward(loss)
-        self.recorder.recorded.append(recorded(loss, self.recorder.leaves))
         self.outputs[:] = outputs
         return loss, *outputs.values()
 

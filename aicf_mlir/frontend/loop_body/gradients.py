@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.autograd_graph import leaves_of, recorded
+from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE
 from aicf_mlir.frontend.recorder import Recorder, function_name
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
@@ -167,7 +167,6 @@ class GradientRecorder(Recorder):
         if not wrt:
             raise trace_error(f"the loss depends on no parameter{quoted(location)}", location)
         self.loss = loss
-        self.recorded.append(recorded(loss, self.leaves))
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             gradients = source.call_at(location, BACKWARD, loss, wrt)
             self._given.update(map(id, wrt))

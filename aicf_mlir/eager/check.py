@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aicf_mlir.eager.judge import decided_by, judge, rms
 from aicf_mlir.eager.layers import LayerOutputs
@@ -85,8 +86,8 @@ def beside_torch(
 ) -> Comparison:
     """Compare `steps` steps, each from the contender's own state; the state afterwards is the caller's to put back.
 
-    With `exact`, which makes the same step in f64 of the live objects as they are, without its update if asked, that is the truth, and the step may be three
-    times as far from it as torch.
+    `exact` makes the same step in f64 of the live objects as they are, without its update if asked. With it that step is the
+    truth, and the compiled step may be three times as far from it as torch.
     """
     rows: list[Difference] = []
     layer: str | None = None
@@ -119,7 +120,11 @@ def beside_torch(
 
 
 def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> Seen:
-    """One step of torch; with a `seed`, from parameters and inputs that are moved by up to `unit`. Its caller puts back."""
+    """One step of torch; with a `seed`, from parameters and inputs that are moved by up to `unit`. Its caller puts back.
+
+    Attention is computed as torch defines it: its fused CPU kernel is wrong where all scores of a row are huge, in f64 too,
+    and fused kernels draw their dropout inside of themselves.
+    """
     with live.kept():
         batch = live.batch
         if seed is not None:
@@ -131,7 +136,8 @@ def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> 
             moved([entry for entry in entries if not is_whole(entry)], unit, generator)
         before = live.observed()
         try:
-            results = _named(torch_step(batch))
+            with sdpa_kernel(SDPBackend.MATH):
+                results = _named(torch_step(batch))
         except AicfError:
             raise
         except Exception as error:

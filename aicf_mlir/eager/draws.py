@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aicf_mlir.dialects.nn.randomness import DropoutOp, RandomizedOp, RandomOp
@@ -29,7 +28,7 @@ def drawn_as(ops: Sequence[RandomizedOp], random: torch.Tensor | None) -> Genera
         yield lambda: None
         return
     draws = Draws(sorted(ops, key=lambda op: op.place), random.cpu().numpy().copy())
-    with draws, sdpa_kernel(SDPBackend.MATH):  # the others drop inside of themselves
+    with draws:
         yield draws.next_step
     draws.expect_end()
 

@@ -15,8 +15,8 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.reached import PLAIN as IMMUTABLE
 from aicf_mlir.frontend.recorder import PLAIN, function_name, tensors
+from aicf_mlir.frontend.walk import PLAIN as IMMUTABLE
 from aicf_mlir.ir.locations import SourceLocation
 
 VALUES = (*IMMUTABLE, torch.layout, torch.memory_format, slice)

@@ -15,11 +15,12 @@ import torch
 from aicf_mlir.frontend.alternatives import is_varied
 from aicf_mlir.frontend.functions import is_users_class
 from aicf_mlir.frontend.inspecting import inspection
-from aicf_mlir.frontend.reached import Walk, settled
+from aicf_mlir.frontend.reached import settled
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Kind, Read, is_same, named_modules
 from aicf_mlir.frontend.recorder import tensors
 from aicf_mlir.frontend.source import is_users_file, of_function, trace_error
 from aicf_mlir.frontend.special import TRACED
+from aicf_mlir.frontend.walk import Walk
 from aicf_mlir.ir.locations import SourceLocation
 
 Place = tuple[str, Any, Any]

@@ -84,7 +84,8 @@ def rule_of(optimizer: torch.optim.Optimizer) -> tuple[TorchClass, type[UpdateRu
         for torch_class, rule in CLASSES:
             if base is (known := _loaded(torch_class)):
                 step = unwrapped(type(optimizer).step)
-                is_own = step is not unwrapped(known.step) or not is_librarys(step)
+                is_known = is_librarys(step) or step.__module__ == torch_class.module
+                is_own = step is not unwrapped(known.step) or not is_known
                 return None if is_own else (torch_class, rule)
     return None
 

@@ -201,7 +201,7 @@ def _attributes(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _is_ours(value: object) -> bool:
-    return isinstance(value, FunctionType) and value.__module__.startswith("aicf_mlir.frontend")
+    return isinstance(value, FunctionType) and (value.__module__ or "").startswith("aicf_mlir.frontend")
 
 
 def _in_context(variable: ContextVar[Any]) -> Any:

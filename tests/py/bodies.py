@@ -13,6 +13,7 @@ from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.ir.body import COMPUTE, is_table, table_type
 from aicf_mlir.ir.formula import trace
 from aicf_mlir.ir.layouts import dense_strides
+from aicf_mlir.ir.roundings import written
 
 TOLERANCE = {"f32": 4e-6, "f64": 1e-13, "f16": 1.1e-3, "bf16": 8.5e-3}
 """Relative: a few roundings of the type, or one of the narrow types."""
@@ -39,7 +40,9 @@ def kernel_of(
         for number, t in enumerate(operands)
     ]
     shape = tuple(domain) if domain is not None else operands[0].shape
-    made = Kernel(kind, "cpu", trace(types, formula), shape, reduced, tuple(operands), tuple(results))
+    elements = [t.element for t in operands], [t.element for t in results]
+    body = written(trace(types, formula), *elements)
+    made = Kernel(kind, "cpu", body, shape, reduced, tuple(operands), tuple(results))
     made.verify()
     return made
 

@@ -197,7 +197,8 @@ def test_an_edited_body_is_trained_as_it_says_and_differs_from_the_model(device:
     for ours, theirs in zip(history(trained, step), history(other, other.compiled()), strict=True):
         assert_same_bits(ours, theirs)
     certificate = certified(trained, step)
-    (finding,) = certificate.findings
+    finding, beside_torch = certificate.findings
+    assert beside_torch.check == "torch" and "step 1 is not what torch does" in beside_torch.message
     assert finding.check == "reference" and "is not what the model says: output 'loss'" in finding.message
     assert "the plan is that of" in finding.message and finding.culprit is not None
     assert re.search(r"edited.mlir:\d+$", finding.culprit.source), finding.culprit

@@ -29,12 +29,21 @@ LAYERS = (
     ("frontend", "profiling", "pictures"),
     ("runtime",),
     ("clipping", "loss_scaling", "averaging", "branching"),
-    ("built_step", "compiled_step", "eval_step", "loop_step", "compile", "compile_body"),
+    ("eager",),
+    ("built_step", "examined_step", "compiled_step", "eval_step", "loop_step", "compile", "compile_body"),
     ("nn", "optim", "loop"),
     ("tools",),
 )
 """Folders and files of the package, lowest first; those of one row do not import each other."""
-TOGETHER = {"built_step", "compiled_step", "eval_step", "loop_step", "compile", "compile_body"}
+TOGETHER = {
+    "built_step",
+    "examined_step",
+    "compiled_step",
+    "eval_step",
+    "loop_step",
+    "compile",
+    "compile_body",
+}
 """These know each other: a step can be compiled anew."""
 
 NATIVE = (("op",), ("device",), ("kernels",), ("runtime",), ("bindings", "cpu_level"))

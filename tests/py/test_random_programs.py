@@ -66,7 +66,7 @@ def test_programs_are_of_many_kinds() -> None:
     programs = [nn_program(seed) for seed in range(25)]
     assert len({name for each in programs for name in each.ops}) > 60
     assert {each.element for each in programs} == {"f64", "f32", "f16", "bf16"}
-    assert sum(role == "grad" for each in programs for role, _ in each.expected) > 40
+    assert sum(role == "grad" for each in programs for role, _ in each.expected) > 30
 
 
 def test_what_is_wrong_is_found() -> None:

@@ -237,7 +237,7 @@ def test_a_step_put_into_the_object_is_refused() -> None:
     model = mlp(8, 17, 8)
     optimizer = RIGHT["lion"](model.parameters())
     vars(optimizer)["step"] = lambda: None
-    with pytest.raises(TraceError, match="step of its own in the object"):
+    with pytest.raises(TraceError, match="step of its own beside its class"):
         compile_train_step(model, optimizer, loss_fn=mse, example=regression(), device="cpu")
 
 

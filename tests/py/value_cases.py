@@ -112,7 +112,10 @@ CASES: dict[str, Case] = {
         sampled(lambda v: torch.distributions.Normal(torch.zeros(3), v)), (1.0,), (0.0, -1.0, NAN), FLOATS[:1]
     ),
     "Bernoulli": Case(
-        lambda m, b: torch.distributions.Bernoulli(b["v"]).log_prob(b["half"].round()).sum() * m.w.sum(),
+        lambda m, b: (
+            torch.distributions.Bernoulli(b["v"], validate_args=True).log_prob(b["half"].round()).sum()
+            * m.w.sum()
+        ),
         (0.25, 0.5),
         (1.5, NAN),
         FLOATS[:1],

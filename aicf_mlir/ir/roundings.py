@@ -49,7 +49,8 @@ def read_unrounded(body: Body, operands: Sequence[str], results: Sequence[str]) 
         return None
     reads = _Reads(body, results)
     for number, (value, element) in enumerate(zip(body.results, results, strict=True)):
-        exact = element not in NARROW or is_exact(body, operands, value, element)
+        is_wide = bool(reads.given[value] - set(NARROW))  # a cast of what is a value of more digits by itself
+        exact = element not in NARROW or is_wide or is_exact(body, operands, value, element)
         if not exact and not reads.lines_round(value, element):
             return number
     return None

@@ -9,6 +9,7 @@ from generated_cases import GeneratedCase, dense, make
 
 from aicf_mlir.codegen.kernel import Kernel, Tensor
 from aicf_mlir.ir import formula as F
+from aicf_mlir.ir.roundings import written
 
 
 def layer_norm(x: F.Scalar, residual: F.Scalar, gamma: F.Scalar, beta: F.Scalar, n: int) -> list[F.Scalar]:
@@ -97,7 +98,8 @@ def model_kernel(name: str, element: str, rows: int, columns: int, target: str =
         ),
     }[name]
     reduced = 0 if kind == "map" else 1
-    return Kernel(kind, target, body(), shape, reduced, operands, results)
+    rounded = written(body(), [t.element for t in operands], [t.element for t in results])
+    return Kernel(kind, target, rounded, shape, reduced, operands, results)
 
 
 MODEL = (

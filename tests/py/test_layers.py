@@ -13,7 +13,17 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "aicf_mlir"
 
 LAYERS = (
-    ("errors", "_C", "processor", "garbage", "interrupts", "atomic_file", "dtypes", "tool_process"),
+    (
+        "errors",
+        "_C",
+        "processor",
+        "garbage",
+        "interrupts",
+        "atomic_file",
+        "trusted_file",
+        "dtypes",
+        "tool_process",
+    ),
     ("environment",),
     ("cpu_kernels", "op_call"),
     ("machine",),

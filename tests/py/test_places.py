@@ -241,7 +241,9 @@ def known_of_optimizers(module: str) -> set[str]:
 def test_no_other_module_knows_an_optimizer() -> None:
     package = ROOT / "aicf_mlir"
     own = [package / "optim" / "lion.py"]  # a class as torch's own are, which its rule describes
-    own += [package / "runtime" / f"{name}.py" for name in ("description", "scheduler_states")]  # of LR schedulers
+    own += [
+        package / "runtime" / f"{name}.py" for name in ("description", "scheduler_states")
+    ]  # of LR schedulers
     paths = [p for p in (ROOT / "aicf_mlir").rglob("*.py") if p.parent.name != "optimizers" and p not in own]
     found = {path.name: known_of_optimizers(path.read_text()) for path in paths}
     assert not {name: known for name, known in found.items() if known}

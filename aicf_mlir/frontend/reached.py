@@ -18,6 +18,7 @@ from aicf_mlir.frontend.torch_state import read_by_every_step
 from aicf_mlir.frontend.walk import CALLS, TRACERS, Walk
 
 
+@inspection
 def collect(
     model: torch.nn.Module, function: Callable[..., Any], recorded: ModuleReads, names: Mapping[int, str]
 ) -> list[Read]:

@@ -30,7 +30,6 @@ from aicf_mlir.frontend.functions import (
     loads,
     nested,
 )
-from aicf_mlir.frontend.inspecting import inspection
 from aicf_mlir.frontend.library import (
     Lookup,
     functions_in,
@@ -84,7 +83,6 @@ TRACERS = ("torch.fx", "torch.export", "torch._")
 """Where torch.export has modules of its own, which are read while it traces."""
 
 
-@inspection
 class Walk:
     """Follows values from the functions of a step; each place and each container once."""
 

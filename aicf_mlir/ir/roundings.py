@@ -49,7 +49,10 @@ def read_unrounded(body: Body, operands: Sequence[str], results: Sequence[str]) 
         return None
     reads = _Reads(body, results)
     for number, (value, element) in enumerate(zip(body.results, results, strict=True)):
-        is_wide = bool(reads.given[value] - set(NARROW))  # a cast of what is a value of more digits by itself
+        of_operand = value < len(operands) and operands[value] not in ("", *NARROW)
+        is_wide = of_operand or bool(
+            reads.given[value] - set(NARROW)
+        )  # a cast of what has more digits by itself
         exact = element not in NARROW or is_wide or is_exact(body, operands, value, element)
         if not exact and not reads.lines_round(value, element):
             return number

@@ -79,12 +79,14 @@ def test_an_honest_step_is_equal_and_everything_stays(
     step.train_step(given)
     model, optimizer = step._request.model, step._request.optimizers[0]
     before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    published = [p.grad if p.grad is None else p.grad.clone() for p in model.parameters()]
+    assert ("keep_gradients" in options) == all(gradient is not None for gradient in published)
     drawn = torch.get_rng_state()
     found = step.check(steps=2, exact=exact)
     assert found.equal, str(found)
     assert torch.equal(torch.get_rng_state(), drawn)
     torch.testing.assert_close((model.state_dict(), optimizer.state_dict()), before, rtol=0, atol=0)
-    assert all(p.grad is None for p in model.parameters())
+    torch.testing.assert_close([p.grad for p in model.parameters()], published, rtol=0, atol=0)
     names = {row.name for row in found.rows}
     assert {"loss", "parameter 'first.weight'", "state 'exp_avg' of 'first.weight'"} <= names
     assert ("gradient of parameter 'first.weight'" in names) == ("keep_gradients" in options)

@@ -49,7 +49,6 @@ def test_it_is_obeyed_on_another_start_with_the_same_bits(
     lock = Lock.read(path)
     first, second = (started(device, precision, "--lock", path) for _ in range(2))
     assert first == second
-    assert first["equal"]
     assert set(first["kernels"]) <= {row.kernel for row in lock.rows.values()} | lock.generated
     torch.testing.assert_close(first["loss"], unlocked["loss"], rtol=1e-2, atol=1e-3)
 

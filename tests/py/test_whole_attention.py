@@ -76,7 +76,11 @@ def batch(length: int = LENGTH) -> dict[str, torch.Tensor]:
 def loss(model: Any, batch: Any) -> torch.Tensor:
     """Weighs each element."""
     y = model(batch)
-    return (y * torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype).reshape(y.shape)).square().mean()
+    return (
+        (y * torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype, device=y.device).reshape(y.shape))
+        .square()
+        .mean()
+    )
 
 
 def causal(query: Any, key: Any, value: Any, model: Any) -> Any:
@@ -86,7 +90,7 @@ def causal(query: Any, key: Any, value: Any, model: Any) -> Any:
 
 def slopes(query: Any, key: Any, value: Any, model: Any) -> Any:
     """With a mask that is learned: a slope for each head."""
-    distance = torch.arange(query.shape[-2], dtype=query.dtype)
+    distance = torch.arange(query.shape[-2], dtype=query.dtype, device=query.device)
     return sdpa(query, key, value, attn_mask=model.bias * distance)
 
 

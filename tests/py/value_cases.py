@@ -65,7 +65,7 @@ def dividing(function: Callable[[Tensor, Tensor], Tensor]) -> Case:
     """Of whole numbers."""
 
     def loss(m: Net, b: Mapping[str, Tensor]) -> Tensor:
-        return (m.w * function(torch.arange(3, dtype=b["v"].dtype), b["v"])).sum()
+        return (m.w * function(torch.arange(3, dtype=b["v"].dtype, device=b["v"].device), b["v"])).sum()
 
     return Case(loss, *DIVISORS, WHOLE, "divisor")
 
@@ -109,7 +109,10 @@ CASES: dict[str, Case] = {
     "a raise": Case(raising, (1.0, -INF, NAN), (11.0, INF)),
     "_assert_async": Case(asserting, (0.0, INF), (-1.0, NAN)),
     "Normal": Case(
-        sampled(lambda v: torch.distributions.Normal(torch.zeros(3), v)), (1.0,), (0.0, -1.0, NAN), FLOATS[:1]
+        sampled(lambda v: torch.distributions.Normal(torch.zeros_like(v), v)),
+        (1.0,),
+        (0.0, -1.0, NAN),
+        FLOATS[:1],
     ),
     "Bernoulli": Case(
         lambda m, b: (

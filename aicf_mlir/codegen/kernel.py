@@ -31,7 +31,7 @@ from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.ir.body import COLUMN_SUM, COMPUTE, REDUCTIONS, Body, is_table, table_type
 from aicf_mlir.ir.roundings import check_read
 
-GENERATOR = 14
+GENERATOR = 15
 """Counts up whenever the code of a kernel may change: ids and the cache depend on it, and tests/py/generated_texts.txt."""
 
 MAPS = ("map", "gemm_map")

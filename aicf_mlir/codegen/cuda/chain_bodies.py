@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 from aicf_mlir.codegen.chain import ChainKernel, Link, Yield
@@ -94,8 +95,10 @@ class BodyWriter:
                 elements[argument] = f"x{argument}[e]"
                 self._elements(argument, operand)
         first = kernel.first_value(number)
+        summed = {i: result for i, result in enumerate(link.body.results) if self._is_sum_only(first + i)}
         for i in range(len(link.yields)):
-            text.add(f"float w{first + i}[2];")
+            if i not in summed:
+                text.add(f"float w{first + i}[2];")
         with text.each("e", 2):
             for argument, take in enumerate(link.takes, 1):
                 flags = self.plan.flag(take[1], number, argument) if take[0] == "y" else None
@@ -107,11 +110,27 @@ class BodyWriter:
                     known[line] = f"b{line}"
             scope = Scope(text, _map(kernel, link.body), elements.__getitem__, str)
             scope.names.update(known)
-            scope.need(link.body.results)
-            for i, result in enumerate(link.body.results):
+            others = {i: result for i, result in enumerate(link.body.results) if i not in summed}
+            scope.need(others.values())
+            for i, result in others.items():
                 text.add(f"w{first + i}[e] = {scope[result]};")
-        for i, made in enumerate(link.yields):
-            self._keep(first + i, made, link.n)
+            with text.block(self._inside) if summed else contextlib.nullcontext():
+                for i, result in summed.items():
+                    total = f"c{first + i}[p / 2 * 2 + e]"
+                    text.add(f"{total} = {scope.added(total, result)};")
+        for i in others:
+            self._keep(first + i, link.yields[i], link.n)
+
+    @property
+    def _inside(self) -> str:
+        """The condition that this thread's row is there."""
+        return "if (lane / 4 + p % 2 * 8 < rows)" if self.ragged else ""
+
+    def _is_sum_only(self, value: int) -> bool:
+        """Whether nothing but the sum over all rows takes a value."""
+        made, plan = self.kernel.values[value][1], self.plan
+        is_read = value in plan.kept or any(flags.value == value for flags in plan.flags)
+        return made.element == "f32" and made.column_sum is not None and made.wide is None and not is_read
 
     def _elements(self, argument: int, operand: int) -> None:
         """Two neighbours of an operand that lies anyhow, straight from memory; none of rows that are not there."""
@@ -127,7 +146,6 @@ class BodyWriter:
     def _keep(self, value: int, made: Yield, n: int) -> None:
         """Round two neighbours of a value; keep, write and add them."""
         text, plan = self.text, self.plan
-        inside = "if (lane / 4 + p % 2 * 8 < rows)" if self.ragged else ""
         if made.element in NARROW:
             packed = f"{format_of(made.element)}::pack(w{value}[0], w{value}[1])"
             if self.ragged and value in self.kernel.multiplied:  # rows that are not there add nothing
@@ -136,7 +154,7 @@ class BodyWriter:
         else:
             if value in plan.kept:
                 text.add(f"y{value}[2 * p] = w{value}[0], y{value}[2 * p + 1] = w{value}[1];")
-            with text.block(inside):
+            with text.block(self._inside):
                 if made.wide is not None:
                     at = f"{result_of(self.kernel, value)} + (row0 + lane / 4 + p % 2 * 8) * {n} + column"
                     text.add(f"*reinterpret_cast<float2*>({at}) = make_float2(w{value}[0], w{value}[1]);")

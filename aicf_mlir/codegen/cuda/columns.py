@@ -289,7 +289,7 @@ class ColumnWriter:
                     scope.names[value] = f"h{value}[j]"
             for value in self.reductions:
                 of = reduction(kernel, value)
-                text.add(f"s{value}[j] = {of.combine}{{}}(s{value}[j], {scope[of.argument]});")
+                text.add(f"s{value}[j] = {scope.added(f's{value}[j]', of.argument, of.combine)};")
             for number in self.whole:
                 value = scope[kernel.body.results[number]]
                 text.add(f"y{number}.at[j] = {stored(kernel.results[number].element, value)};")

@@ -296,7 +296,7 @@ class RowWriter:
                 text.add(f"h{value}[k][j] = {scope[value]};")
             for value in item.reductions:
                 of = reduction(kernel, value)
-                text.add(f"s{value} = {of.combine}{{}}(s{value}, {scope[of.argument]});")
+                text.add(f"s{value} = {scope.added(f's{value}', of.argument, of.combine)};")
             self._feed(item.fed, scope)
             for result in item.written:
                 value = scope[kernel.body.results[result]]

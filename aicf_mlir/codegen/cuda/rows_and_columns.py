@@ -234,7 +234,7 @@ class WalkWriter(RowWriter):
     def _feed(self, values: tuple[int, ...], scope: Scope) -> None:
         for (number, of), value in zip(self._sums(), self.both.fed, strict=True):
             if value in values:
-                added = f"{of.combine}{{}}(t{number}[k][j], {scope[value]})"
+                added = scope.added(f"t{number}[k][j]", value, of.combine)
                 self.text.add(
                     f"t{number}[k][j] = {f'live ? {added} : t{number}[k][j]' if self.live else added};"
                 )

@@ -108,9 +108,8 @@ def _elements(text: Text, one: Kernel, place: Place, count: int, outer: Scope) -
             fetch(text, one, place, number, count, f"x{number}")
     with text.each("j", count):
         scope = Scope(text, one, lambda operand: f"element_of(x{operand}, j)", _no_index, outer)
-        scope.need(arguments)
         for value, argument in zip(values, arguments, strict=True):
-            text.add(f"s{value} = {reduction(one, value).combine}{{}}(s{value}, {scope[argument]});")
+            text.add(f"s{value} = {scope.added(f's{value}', argument, reduction(one, value).combine)};")
 
 
 def _row(text: Text, kernel: RowEachKernel) -> None:

@@ -113,6 +113,16 @@ class Scope:
             self.need([value])
         return self.names[value]
 
+    def added(self, total: str, value: int, combine: str = "Sum") -> str:
+        """`total` and one value more; a product that nothing else takes is added without being rounded before."""
+        line = line_of(self.kernel, value)
+        if combine == "Sum" and line is not None and line.op == "arith.mulf" and value not in self.names:
+            body = self.kernel.body
+            takers = [*body.results, *(arg for each in body.lines for arg in each.args)]
+            if takers.count(value) == 1:
+                return f"fma({', '.join(self[arg] for arg in line.args)}, {total})"
+        return f"{combine}{{}}({total}, {self[value]})"
+
     def _define(self, value: int) -> str:
         kernel, line = self.kernel, line_of(self.kernel, value)
         if line is None:

@@ -41,20 +41,17 @@ def written(body: Body, operands: Sequence[str], results: Sequence[str]) -> Body
 
 
 def read_unrounded(body: Body, operands: Sequence[str], results: Sequence[str]) -> int | None:
-    """The number of the first result that the body reads on without its rounding; None where it holds to the rule.
+    """The number of the first result that the body takes on without its rounding; None where it holds to the rule.
 
-    A value may be given as f32 as well: the new value of a parameter and the copy that products read.
+    A result of another element takes a value as it is, like a line: an f32 beside the bf16 that it is cast to, or the
+    other way round, is the same value only where the text says so.
     """
     if not any(element in NARROW for element in results):
         return None
     reads = _Reads(body, results)
     for number, (value, element) in enumerate(zip(body.results, results, strict=True)):
-        of_operand = value < len(operands) and operands[value] not in ("", *NARROW)
-        is_wide = of_operand or bool(
-            reads.given[value] - set(NARROW)
-        )  # a cast of what has more digits by itself
-        exact = element not in NARROW or is_wide or is_exact(body, operands, value, element)
-        if not exact and not reads.lines_round(value, element):
+        exact = element not in NARROW or is_exact(body, operands, value, element)
+        if not exact and not reads.are_rounded(value, element):
             return number
     return None
 

@@ -28,6 +28,7 @@ from aicf_mlir.dialects.plan.kernels import use_of
 from aicf_mlir.dialects.plan.memory import slot_type
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.attributes import Symbol
+from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.roles import CAST_ROLES
 from aicf_mlir.passes.fuse import drop_unread_bodies
 from aicf_mlir.tuning.lock import Lock
@@ -142,13 +143,18 @@ class Keeper:
         return self.made(update, update.symbol, update.ins, outs, values)
 
     def of_body(self, update: LaunchOp, by_source: Mapping[str, str]) -> LaunchOp | None:
-        """Of a generated one, whose body gives the value of a result once more; of each segment alike."""
+        """Of a generated one, whose body gives the value of a result once more, rounded; of each segment alike."""
         (symbol,) = update.bodies
-        parts = results_of(update, self.bodies)
-        more = [
-            [*part, *((by_source[slot], value) for slot, value in part if slot in by_source)]
-            for part in parts
-        ]
+        body = self.bodies[symbol]
+        builder = Builder(body.args)
+        value_of = dict(zip(body.results, builder.inline(body, range(len(body.args))), strict=True))
+        more = [[(slot, value_of[value]) for slot, value in part] for part in results_of(update, self.bodies)]
+        for part in more:
+            part += [
+                (copy, builder.scalar(value).rounded(self.slots[copy].spec[0]).value)
+                for slot, value in part
+                if (copy := by_source.get(slot)) is not None
+            ]
         values, changed = [[value for _, value in part] for part in more], {**update.values}
         if update.op.data == "map_each":
             types = {self.slots[result].spec[0] for result in by_source.values()}
@@ -159,7 +165,7 @@ class Keeper:
             members = members_of(str(update.values["members"]))
             given = zip(members, more, strict=True)
             changed["members"] = text_of(replace(member, results=len(part)) for member, part in given)
-        body = replace(self.bodies[symbol], results=tuple(value for part in values for value in part))
+        body = builder.finish(value for part in values for value in part)
         changed["body"] = Symbol(self.bodies.symbol(body, f"{symbol}_copied"))
         outs = {"y": [slot for part in more for slot, _ in part]}
         return self.made(update, update.symbol, update.ins, outs, changed)

@@ -243,7 +243,7 @@ plan.program @step target "cpu" {
         (
             " copy(@w16)\n    {copied = array<i64: 0>, ",
             "\n    {",
-            "@k2 writes @w: expected the same value in its copy @w16",
+            "@k2 writes @w: expected the same value, rounded, in its copy @w16",
         ),
         (
             "copy x(@w) -> y(@w16)",

@@ -20,6 +20,7 @@ from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.dialects.scalar import Bodies, bodies_of
 from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.roles import CAST_ROLES
 
 COPY = "copy"
@@ -65,22 +66,26 @@ def is_cast(body: Body, narrow: str) -> bool:
     )
 
 
-def twins_of(launch: LaunchOp, bodies: Bodies) -> dict[str, str]:
-    """The slots where a launch writes a value that it also writes, as f32, to another one: that one by each."""
+def twins_of(launch: LaunchOp, slots: Mapping[str, SlotOp], bodies: Bodies) -> set[Cast]:
+    """The pairs of slots that a launch writes of which one gets the rounding, to f16 or bf16, of the f32 that the other gets."""
     if "copied" in launch.values and launch.outs.get(COPY):
         copied, p = launch.values["copied"], launch.outs["p"]
         assert isinstance(copied, Sequence)
-        return {
-            slot: p[number]
-            for slot, number in zip(launch.outs[COPY], copied, strict=True)
-            if isinstance(number, int)
-        }
-    found: dict[str, str] = {}
-    for own in results_of(launch, bodies):
-        for slot, value in own:
-            others = [other for other, same in own if same == value and other != slot]
-            if others:
-                found[slot] = others[0]
+        given = zip(launch.outs[COPY], copied, strict=True)
+        return {Cast(p[number], slot) for slot, number in given if isinstance(number, int)}
+    parts = results_of(launch, bodies)
+    if not parts:
+        return set()
+    (symbol,) = launch.bodies
+    body = bodies[symbol]
+    builder = Builder(body.args)
+    value_of = dict(zip(body.results, builder.inline(body, range(len(body.args))), strict=True))
+    found: set[Cast] = set()
+    for part in parts:
+        wide = [(slot, builder.scalar(value_of[value])) for slot, value in part if _element(slots, slot) == "f32"]
+        for slot, value in part:
+            if (element := _element(slots, slot)) in NARROW:
+                found.update(Cast(own, slot) for own, x in wide if x.rounded(element).value == value_of[value])
     return found
 
 
@@ -111,6 +116,7 @@ def check_copies(program: ProgramOp) -> None:
     slots, launches = program.slots, program.launches
     copies = [slot for slot in slots.values() if slot.role.data == COPY and slot.alias is None]
     bodies = bodies_of(program) if copies else None
+    twins: dict[LaunchOp, set[Cast]] = {}
     for slot in copies:
         assert bodies is not None
         writers = [launch for launch in launches if slot.symbol in roots(launch.writes, slots)]
@@ -127,11 +133,13 @@ def check_copies(program: ProgramOp) -> None:
             )
         updates = [launch for launch in launches if slots[source].root in roots(launch.writes, slots)]
         for launch in updates:
-            twins = {slots[a].root: slots[b].root for a, b in twins_of(launch, bodies).items()}
-            if twins.get(slot.symbol) != slots[source].root:
+            if launch not in twins:
+                pairs = twins_of(launch, slots, bodies)
+                twins[launch] = {Cast(slots[own].root, slots[copy].root) for own, copy in pairs}
+            if Cast(slots[source].root, slot.symbol) not in twins[launch]:
                 refuse(
                     launch,
-                    f"@{launch.symbol} writes @{source}: expected the same value in its {COPY} @{slot.symbol}",
+                    f"@{launch.symbol} writes @{source}: expected the same value, rounded, in its {COPY} @{slot.symbol}",
                 )
         for launch in later:
             if launch not in updates:
@@ -144,6 +152,10 @@ def check_copies(program: ProgramOp) -> None:
 def roots(names: Sequence[str], slots: Mapping[str, SlotOp]) -> set[str]:
     """The owners of the memory of some slots."""
     return {slots[name].root for name in names}
+
+
+def _element(slots: Mapping[str, SlotOp], name: str) -> str:
+    return slots[name].spec[0]
 
 
 def _reversed(casts: Sequence[Cast]) -> list[tuple[str, str]]:

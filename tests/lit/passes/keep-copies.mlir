@@ -42,10 +42,12 @@ func.func @apart(
 
 // -----
 
-// An update that is generated gives its value once more.
+// An update that is generated gives its value once more, rounded.
 // CHECK-LABEL: scalar.body @moved_copied(%0: f32, %1: f32) -> (f32, f32) {
 // CHECK-NEXT:    %2 = arith.subf %0, %1 : f32
-// CHECK-NEXT:    scalar.yield %2, %2 : f32, f32
+// CHECK-NEXT:    %3 = arith.truncf %2 : f32 to f16
+// CHECK-NEXT:    %4 = arith.extf %3 : f16 to f32
+// CHECK-NEXT:    scalar.yield %2, %4 : f32, f32
 // CHECK-LABEL: plan.program @generated
 // CHECK:         plan.slot @w16 : memref<4x4xf16> copy
 // CHECK:         map x(@w, @g) -> y(@w, @w16) {body = @moved_copied, shape = array<i64: 4, 4>}

@@ -21,6 +21,12 @@ ARGUMENTS = (("self",), ("self", "other"), ("condition", "self", "other"))
 DIVIDING = ("floor_divide", "trunc_divide", "fmod", "remainder")
 """Ops of two whole numbers that torch refuses where the second is 0."""
 
+AS_TENSORS = ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder", "xlogy", "xlog1py")
+"""Ops that take a number as an element of the other operand's type: torch rounds it on each device.
+
+What others do with it differs by device; where the type does not hold the number they are computed in float32.
+"""
+
 SELU = {"alpha": 1.6732632423543772848170429916717, "scale": 1.0507009873554804934193349852946}
 
 
@@ -64,7 +70,9 @@ def applied(call: Call, name: str, operands: list[Any], widely: bool = False, **
             raise Refused(f"{name} of {call.named(dtype)}")
         dtype = torch.float32
     half = dtype.is_floating_point and dtype.itemsize == 2
-    exact = not half or not (widely or any(not call.holds(value, dtype) for value in own))
+    exact = (
+        not half or name in AS_TENSORS or not (widely or any(not call.holds(value, dtype) for value in own))
+    )
     wide = dtype if exact else torch.float32
     values = [
         call.of(value, torch.bool if each in row.masks else wide)

@@ -147,6 +147,12 @@ class Scalar:
         """A number as a scalar of this one's type; a scalar as it is."""
         return other if isinstance(other, Scalar) else self.builder.constant(other, self.type)
 
+    def number(self, value: float) -> Scalar:
+        """A number as an element of the tensor that this argument is read from has it."""
+        elements = self.builder.elements
+        element = elements[self.value] if self.value < len(elements) else self.type
+        return self.of(rounded(value, element) if is_float(element) else value)
+
     def apply(self, op: str, *others: Scalar | Number, type_: str | None = None, attr: Attr = None) -> Scalar:
         """The operation `op` on this one and `others`."""
         values = [self.value, *(self.of(other).value for other in others)]

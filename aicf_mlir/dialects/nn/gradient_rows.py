@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from aicf_mlir.dialects.nn.rows.row import FLOATS, Parameter, Partials, Row
 from aicf_mlir.ir.body import Body, is_float
 from aicf_mlir.ir.body_derivative import derivative
-from aicf_mlir.ir.formula import Builder, Scalar, trace
+from aicf_mlir.ir.formula import Builder, Scalar
 
 ZERO, PASSES = "zero", "passes"
 """A cotangent that is 0 everywhere, and one that is that of the result."""
@@ -22,20 +22,23 @@ def frozen(parameters: Mapping[str, Parameter]) -> Frozen:
 
 
 @lru_cache(maxsize=4096)
-def body_of(row: Row, types: tuple[str, ...], parameters: Frozen) -> Body:
-    """The body of a row on operands of these compute types."""
-    return trace(types, row.formula, **dict(parameters))
+def body_of(row: Row, types: tuple[str, ...], elements: tuple[str, ...], parameters: Frozen) -> Body:
+    """The body of a row on operands of these compute types and element types."""
+    builder = Builder(types, elements)
+    formula: Callable[..., Scalar] = row.formula
+    made = formula(*(builder.scalar(number) for number in range(len(types))), **dict(parameters))
+    return builder.finish([made.value])
 
 
 @lru_cache(maxsize=4096)
-def cotangents(row: Row, types: tuple[str, ...], parameters: Frozen) -> Body:
+def cotangents(row: Row, types: tuple[str, ...], elements: tuple[str, ...], parameters: Frozen) -> Body:
     """The body from (dy, operands of `types`, y) to the cotangents of all operands; zero for masks."""
-    element = next(type_ for type_ in types if is_float(type_))
-    builder = Builder((element, *types, element))
+    element, own = next(each for each in zip(types, elements, strict=True) if is_float(each[0]))
+    builder = Builder((element, *types, element), (own, *elements, own))
     given = [builder.scalar(number) for number in range(len(types) + 2)]
     zero = builder.constant(0.0, element)
     if row.gradient is None:
-        backward = derivative(body_of(row, types, parameters))
+        backward = derivative(body_of(row, types, elements, parameters))
         found = iter(builder.inline(backward, range(len(types) + 1)))
         return builder.finish(next(found) if is_float(type_) else zero.value for type_ in types)
     gradient: Callable[..., Partials] = row.gradient
@@ -69,7 +72,7 @@ def gradients(row: Row) -> tuple[Row | str, ...]:
     The row takes what the gradient needs of dy, the operands and y, by these names.
     """
     types = tuple("i1" if name in row.masks else "f32" for name in row.operands)
-    whole = cotangents(row, types, frozen(row.parameters))
+    whole = cotangents(row, types, types, frozen(row.parameters))
     several = len(row.operands) - len(row.masks) > 1
     return tuple(_gradient(row, whole, operand, several) for operand in range(len(row.operands)))
 
@@ -85,10 +88,13 @@ def _gradient(row: Row, whole: Body, operand: int, several: bool) -> Row | str:
     kept = tuple(names[number] for number in needed)
 
     def formula(*scalars: Scalar, **parameters: Parameter) -> Scalar:
-        element = next(scalar.type for scalar in scalars if scalar.is_float)
-        types = tuple("i1" if name in row.masks else element for name in row.operands)
-        one, reads = only(cotangents(row, types, frozen(parameters)), operand)
         builder = scalars[0].builder
+        known = next(scalar for scalar in scalars if scalar.is_float)
+        types, elements = (
+            tuple("i1" if name in row.masks else each for name in row.operands)
+            for each in (known.type, builder.elements[known.value])
+        )
+        one, reads = only(cotangents(row, types, elements, frozen(parameters)), operand)
         by_number = {number: scalar.value for number, scalar in zip(needed, scalars, strict=True)}
         return builder.scalar(builder.inline(one, [by_number[number] for number in reads])[0])
 

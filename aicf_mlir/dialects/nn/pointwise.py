@@ -27,11 +27,11 @@ from aicf_mlir.dialects.nn.rows import ROWS, Row
 from aicf_mlir.dialects.nn.rows.row import Parameter
 from aicf_mlir.dialects.nn.shape import ConstantOp
 from aicf_mlir.ir.body import Body
-from aicf_mlir.ir.dtypes import ELEMENT_TYPES
+from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.expect import Value, broadcast_shapes, expect_element, expect_one_of
 from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
-from aicf_mlir.ir.tensor_op import AnyTensor, shape_of, tensor_type
+from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
 
 def pointwise_type(row: Row, operands: Sequence[Value]) -> AnyTensor:
@@ -76,7 +76,8 @@ class PointwiseOp(ValueOp, GeneratedInterface, HasCanonicalizationPatternsInterf
         return pointwise_type(row, self.operands)
 
     def body(self) -> Body:
-        return body_of(self.row(), self.compute_types, tuple(self.parameters.items()))
+        elements = tuple(element_name(element_type(operand)) for operand in self.operands)
+        return body_of(self.row(), self.compute_types, elements, tuple(self.parameters.items()))
 
     @classmethod
     def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:

@@ -82,10 +82,14 @@ def twins_of(launch: LaunchOp, slots: Mapping[str, SlotOp], bodies: Bodies) -> s
     value_of = dict(zip(body.results, builder.inline(body, range(len(body.args))), strict=True))
     found: set[Cast] = set()
     for part in parts:
-        wide = [(slot, builder.scalar(value_of[value])) for slot, value in part if _element(slots, slot) == "f32"]
+        wide = [
+            (slot, builder.scalar(value_of[value])) for slot, value in part if _element(slots, slot) == "f32"
+        ]
         for slot, value in part:
             if (element := _element(slots, slot)) in NARROW:
-                found.update(Cast(own, slot) for own, x in wide if x.rounded(element).value == value_of[value])
+                found.update(
+                    Cast(own, slot) for own, x in wide if x.rounded(element).value == value_of[value]
+                )
     return found
 
 

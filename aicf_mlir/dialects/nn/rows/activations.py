@@ -110,6 +110,12 @@ def logit_gradient(g: Scalar, x: Scalar, y: Scalar, eps: float) -> Scalar:
     return select(outside, math.nan if eps < 0 else 0.0, g / (x * (1.0 - x)))
 
 
+def shrinks(x: Scalar, lambd: float) -> Scalar:
+    """Whether x is between -lambd and lambd, which torch compares as a number of x's type."""
+    bound = x.number(lambd)
+    return (x >= -bound) & (x <= bound)
+
+
 def beyond(inner: Scalar, x: Scalar, bound: float, outer: Scalar) -> Scalar:
     """`outer` with the sign of x where x is beyond the bound."""
     return select(x > bound, outer, select(x < -bound, -outer, inner))
@@ -214,16 +220,16 @@ ROWS = (
     Row(
         "hardshrink",
         "x, and 0 between -lambd and lambd.",
-        lambda x, lambd: select((x >= -lambd) & (x <= lambd), 0.0, x),
+        lambda x, lambd: select(shrinks(x, lambd), 0.0, x),
         parameters={"lambd": 0.5},
-        gradient=lambda g, x, y, lambd: select((x >= -lambd) & (x <= lambd), 0.0, g),
+        gradient=lambda g, x, y, lambd: select(shrinks(x, lambd), 0.0, g),
     ),
     Row(
         "softshrink",
         "x nearer to 0 by lambd, and 0 between -lambd and lambd.",
         lambda x, lambd: select(x > lambd, x - lambd, select(x < -lambd, x + lambd, x * 0.0)),
         parameters={"lambd": 0.5},
-        gradient=lambda g, x, y, lambd: select((x >= -lambd) & (x <= lambd), 0.0, g),
+        gradient=lambda g, x, y, lambd: select(shrinks(x, lambd), 0.0, g),
     ),
     Row(
         "threshold",

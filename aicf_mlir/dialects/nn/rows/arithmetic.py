@@ -96,10 +96,10 @@ SPECIAL_POWERS: dict[float, Callable[[Scalar], Scalar]] = {
 
 
 def power_of(x: Scalar, exponent: float) -> Scalar:
-    """Of integers: whole exponents from 0 on."""
+    """Of integers: whole exponents from 0 on. Another exponent is a number of x's type, as in torch."""
     if exponent in SPECIAL_POWERS and (x.is_float or (exponent >= 0 and exponent != 0.5)):
         return SPECIAL_POWERS[exponent](x)
-    return power(x, exponent) if x.is_float else whole_power(x, int(exponent))
+    return power(x, x.number(exponent)) if x.is_float else whole_power(x, int(exponent))
 
 
 def power_of_gradient(g: Scalar, x: Scalar, y: Scalar, exponent: float) -> Scalar:
@@ -123,8 +123,8 @@ def clamp(x: Scalar, min: float, max: float) -> Scalar:
 
 
 def within(g: Scalar, x: Scalar, y: Scalar, min: float, max: float) -> Scalar:
-    """It passes at the bounds."""
-    return select((x >= min) & (x <= max), g, 0.0)
+    """It passes at the bounds, which are numbers of x's type, as the result is there."""
+    return select((x >= x.number(min)) & (x <= x.number(max)), g, 0.0)
 
 
 def between(g: Scalar, x: Scalar, min: Scalar, max: Scalar, y: Scalar) -> tuple[Scalar, Scalar, Scalar]:
@@ -239,8 +239,8 @@ ROWS = (
     ),
     Row(
         "scalar_pow",
-        "A number to the power of x.",
-        lambda x, base: power(x.of(base), x),
+        "A number, of the type of x, to the power of x.",
+        lambda x, base: power(x.number(base), x),
         parameters={"base": 2.0},
         gradient=exponential_gradient,
     ),

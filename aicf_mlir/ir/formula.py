@@ -143,15 +143,19 @@ class Scalar:
         """Whether it is of floating point."""
         return is_float(self.type)
 
+    @property
+    def element(self) -> str:
+        """Of an argument, the element type of the tensor that it is read from; its own type where that is not known."""
+        elements = self.builder.elements
+        return elements[self.value] if self.value < len(elements) else self.type
+
     def of(self, other: Scalar | Number) -> Scalar:
         """A number as a scalar of this one's type; a scalar as it is."""
         return other if isinstance(other, Scalar) else self.builder.constant(other, self.type)
 
     def number(self, value: float) -> Scalar:
         """A number as an element of the tensor that this argument is read from has it."""
-        elements = self.builder.elements
-        element = elements[self.value] if self.value < len(elements) else self.type
-        return self.of(rounded(value, element) if is_float(element) else value)
+        return self.of(rounded(value, self.element) if self.is_float else value)
 
     def apply(self, op: str, *others: Scalar | Number, type_: str | None = None, attr: Attr = None) -> Scalar:
         """The operation `op` on this one and `others`."""

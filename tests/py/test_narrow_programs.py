@@ -66,6 +66,8 @@ def faults(program: NarrowProgram, device: str, stages: Sequence[str] = STAGES) 
     runs: dict[str, Ends] = {device: {name: value.cpu() for name, value in step.outputs.items()}}
     given: dict[Key, Array] = {("input", name): to_array(value) for name, value in batch.items()}
     given |= {("param", "w"): to_array(model.w), ("status", "failed"): np.zeros(3, np.int64)}
+    store = step._store  # pyright: ignore[reportPrivateUsage]
+    given |= {("buffer", name): to_array(store.view("buffer", name)) for name in store.of_role("buffer")}
     for stage in stages if device == "cpu" else ():
         made = of_text(step.ir(stage), stage, given)
         runs[stage] = {name: to_tensor(value) for (_, name), value in made.items()}

@@ -92,7 +92,7 @@ def _gradient(row: Row, whole: Body, operand: int, several: bool) -> Row | str:
         known = next(scalar for scalar in scalars if scalar.is_float)
         types, elements = (
             tuple("i1" if name in row.masks else each for name in row.operands)
-            for each in (known.type, builder.elements[known.value])
+            for each in (known.type, known.element)
         )
         one, reads = only(cotangents(row, types, elements, frozen(parameters)), operand)
         by_number = {number: scalar.value for number, scalar in zip(needed, scalars, strict=True)}

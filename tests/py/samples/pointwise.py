@@ -95,12 +95,12 @@ def smooth_l1(x: Any, beta: float = 1.0) -> Any:
 
 
 def hinge(x: Any) -> Any:
-    """The loss of two classes whose difference is x, for the first of them, in torch."""
-    flat = x.reshape(-1)
+    """The loss of two classes whose difference is x, for the first of them, in torch, whose CPU kernel takes no 16 bits."""
+    flat = x.reshape(-1).to(torch.promote_types(x.dtype, torch.float32))
     scores = torch.stack([torch.zeros_like(flat), flat], 1)
-    target = torch.zeros(len(flat), dtype=torch.int64)
+    target = torch.zeros_like(flat, dtype=torch.int64)
     loss = F.multi_margin_loss(scores, target, margin=0.0, reduction="none")
-    return loss.reshape(x.shape) * 2
+    return (loss.reshape(x.shape) * 2).to(x.dtype)
 
 
 def deviation(x: Any) -> Any:

@@ -14,6 +14,7 @@ from aicf_mlir.eager.judge import decided_by, judge, rms
 from aicf_mlir.eager.layers import LayerOutputs
 from aicf_mlir.eager.live import Live, is_whole, moved, on_host
 from aicf_mlir.eager.report import Comparison, Difference
+from aicf_mlir.eager.ties import FirstOfEqual
 from aicf_mlir.eager.torch_step import Results, TorchStep
 from aicf_mlir.errors import AicfError, UncomparedError
 from aicf_mlir.frontend.structure import mapped
@@ -131,7 +132,7 @@ def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> 
     """One step of torch; with a `seed`, from parameters and inputs that are moved by up to `unit`. Its caller puts back.
 
     Attention is computed as torch defines it: its fused CPU kernel is wrong where all scores of a row are huge, in f64 too,
-    and fused kernels draw their dropout inside of themselves.
+    and fused kernels draw their dropout inside of themselves. Of equal elements the first comes first, which torch leaves open.
     """
     with live.kept():
         batch = live.batch
@@ -144,7 +145,7 @@ def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> 
             moved([entry for entry in entries if not is_whole(entry)], unit, generator)
         before = live.observed()
         try:
-            with sdpa_kernel(SDPBackend.MATH):
+            with sdpa_kernel(SDPBackend.MATH), FirstOfEqual():
                 results = _named(torch_step(batch))
         except AicfError:
             raise

@@ -1,0 +1,52 @@
+"""Torch with one order of equal elements: it leaves open which of them stands first, and a compiled step takes the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+aten: Any = torch.ops.aten
+
+
+class FirstOfEqual(TorchDispatchMode):
+    """While active, `sort`, `topk` and `kthvalue` keep the order of equal elements. Values are those that torch gives anyhow."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return RULES.get(func, func)(*args, **(kwargs or {}))
+
+
+def _sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Sequence[torch.Tensor]:
+    return aten.sort.stable(x, stable=True, dim=dim, descending=descending)
+
+
+def _topk(
+    x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Sequence[torch.Tensor]:
+    """`sorted` says that the order matters; where it does not, any is right."""
+    found = _sort(x, dim, largest)
+    return [each.narrow(dim, 0, k).contiguous() for each in found] if x.dim() else found
+
+
+def _kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Sequence[torch.Tensor]:
+    found = [each.narrow(dim, k - 1, 1) if x.dim() else each for each in _sort(x, dim)]
+    return [each.contiguous() if keepdim or not x.dim() else each.squeeze(dim).clone() for each in found]
+
+
+RULES: Mapping[Any, Callable[..., Any]] = {
+    aten.sort.default: _sort,
+    aten.topk.default: _topk,
+    aten.kthvalue.default: _kthvalue,
+}
+"""By op: the same by a stable sort."""

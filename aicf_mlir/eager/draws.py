@@ -1,7 +1,8 @@
 """Torch with the random numbers of a compiled step: each op of torch that draws gets what the trace draws in its place.
 
 A compiled step draws at sites, numbered in the order in which the forward meets them; torch draws in the same order. So the n-th
-draw of torch gets the numbers of the n-th site, of the step at hand, and dropout keeps the same elements in both.
+draw of torch gets the numbers of the n-th site, of the step at hand, and dropout keeps the same elements in both. A draw from a
+state of torch's generator that there was before is that draw again.
 """
 
 from __future__ import annotations
@@ -41,12 +42,15 @@ class Draws(TorchDispatchMode):
         self._ops = ops
         self._random = random
         self._next = 0
+        self._taken: dict[bytes, RandomizedOp] = {}
+        """By the state of torch's generator: a checkpoint puts it back in front of what it computes again."""
 
     def next_step(self) -> None:
         """Go on with the next micro-batch: the same sites of a further step."""
         self.expect_end()
         self._random = self._random + np.array([0, 1])
         self._next = 0
+        self._taken.clear()
 
     def expect_end(self) -> None:
         """Raise UncomparedError unless torch has drawn at all sites."""
@@ -104,10 +108,17 @@ class Draws(TorchDispatchMode):
         return torch.asarray(self._value(op, [])).reshape(tuple(shape))
 
     def _take(self) -> RandomizedOp:
-        if self._next == len(self._ops):
-            raise UncomparedError(f"torch draws more often than the compiled step, {len(self._ops)} times")
-        self._next += 1
-        return self._ops[self._next - 1]
+        """The op of this draw, and torch's generator goes on."""
+        state = torch.get_rng_state().numpy().tobytes()
+        if state not in self._taken:
+            if self._next == len(self._ops):
+                raise UncomparedError(
+                    f"torch draws more often than the compiled step, {len(self._ops)} times"
+                )
+            self._taken[state] = self._ops[self._next]
+            self._next += 1
+        torch.rand((), device="cpu")
+        return self._taken[state]
 
     def _value(self, op: RandomizedOp, operands: Sequence[Array]) -> Array:
         (value,) = generated(op, [*operands, self._random])

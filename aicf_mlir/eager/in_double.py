@@ -18,6 +18,7 @@ from aicf_mlir.eager.live import Live
 from aicf_mlir.eager.torch_step import Results, TrainingLoop
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.loss_scaling import LossScaling
+from aicf_mlir.runtime.eager_steps import AFTER
 
 HOST = torch.device("cpu")
 NARROWING = ("float", "half", "bfloat16")
@@ -121,10 +122,10 @@ def in_double(live: Live, loop: TrainingLoop, is_skipped: bool) -> tuple[Live, C
 
 
 def _optimizer_of(mode: InDouble, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The same optimizer over stand-ins, without its hooks."""
+    """The same optimizer over stand-ins, without its hooks and what a scheduler or a compiled step has put around its `step`."""
     made: Any = object.__new__(type(optimizer))
     for key, value in vars(optimizer).items():
-        if key != "step":  # which a scheduler wraps
+        if key not in ("step", AFTER):
             setattr(made, key, OrderedDict[int, Any]() if key.endswith("_hooks") else value)
 
     def wide(value: Any) -> Any:

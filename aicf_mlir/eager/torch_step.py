@@ -63,7 +63,7 @@ class TrainingLoop:
                 with self.precision.autocast():
                     loss, outputs = outcome(self.function(self.model, part), None)
                 if self.live.optimizers:
-                    torch.autograd.backward(self._scaled(loss / len(parts) if len(parts) > 1 else loss))
+                    _backward(self._scaled(loss / len(parts) if len(parts) > 1 else loss))
                 ending = "" if self.accumulate is None else f".{number}"
                 total |= {f"{name}{ending}": value.detach().clone() for name, value in outputs.items()}
                 share = loss.detach() / len(parts)
@@ -123,3 +123,12 @@ class TrainingLoop:
             average = self.own[AVERAGE + name]
             average.lerp_(parameter.to(average.dtype), 1 - self.decay) if count else average.copy_(parameter)
         count += 1
+
+
+def _backward(loss: torch.Tensor) -> None:
+    """`loss.backward()`, with function modes active: layers that a checkpoint computes again in here see them too.
+
+    Given the tensor itself torch hands the call to the mode, which is off while it goes on.
+    """
+    edge = torch.autograd.graph.get_gradient_edge(loss)
+    torch.autograd.backward([edge], [torch.ones_like(loss)])

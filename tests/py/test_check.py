@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import pytest
@@ -233,6 +234,16 @@ def test_other_draws_than_those_of_the_trace_are_said(draw: Any, why: str) -> No
     live = step._live(step._active)
     with pytest.raises(UncomparedError, match=why):
         step._torch_step(step._active, live)(live.batch)
+
+
+def test_stand_ins_that_are_stepped_are_no_steps_by_hand() -> None:
+    """The warning of a step by hand is for the user's own optimizer, once."""
+    step = plain_step(nn.Tanh())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert step.check(batch_of("cpu"), exact=True)
+    with pytest.warns(UserWarning, match="found no gradient and did nothing"):
+        step._request.optimizers[0].step()
 
 
 def test_a_call_without_inputs_or_with_a_wrong_count() -> None:

@@ -172,6 +172,7 @@ def _differences(
     rows: dict[str, Difference] = {}
     units = _by_parameter(live, {dtype: torch.finfo(dtype).eps for dtype in FLOOR})
     floors = _by_parameter(live, FLOOR)
+    normal = _by_parameter(live, {dtype: torch.finfo(dtype).smallest_normal for dtype in FLOOR})
     kinds: dict[str, float] = {}
     for name in names:
         if (wanted := truth.value(name)) is not None and (kind := _kind(name)):
@@ -189,7 +190,10 @@ def _differences(
         mask = decided.get(owner)
         mask = mask if mask is not None and mask.shape == wanted.shape else None
         floor = max(floors.get(owner, floors[""]), LOW_UNITS * unit)
-        judged = judge(got, wanted, others, floor, slack, kinds.get(_kind(name), 0.0), mask)
+        kindred = max(
+            kinds.get(_kind(name), 0.0), normal.get(owner, normal[""])
+        )  # below, units are all as large
+        judged = judge(got, wanted, others, floor, slack, kindred, mask)
         rows[name] = Difference(number, name, judged.error, judged.allowed, judged.why)
         if name.startswith("state ") and not judged.why and mask is not None:
             decided[owner] = mask & ~((got - wanted).abs() > NOISE * wanted.abs())

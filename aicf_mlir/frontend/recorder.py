@@ -1,11 +1,10 @@
-"""What torch.export does not keep: precise lines, blocked gradients, and values that Python reads.
+"""What torch.export does not keep: precise lines, and values that Python reads.
 
 `Recorder` sees every torch function that the user's code calls while the step is exported. It
 
 - runs the function under a frame that carries the user's file and line: torch.export keeps only frames of
   functions called `forward`, and so would lose the lines of a loss function or a helper;
-- appends `detach` to a result that torch itself has cut off from the gradient (`no_grad`): the graph shows
-  it then;
+- notes the lines under `no_grad` that cut a gradient;
 - refuses what reads the values of a tensor in Python, since the compiled step could not follow them.
 """
 

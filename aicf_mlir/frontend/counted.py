@@ -255,7 +255,7 @@ def _places_of(read: Read) -> Iterator[Place]:
 
 def _get(owner: Any, key: Any) -> Any:
     if isinstance(owner, dict):
-        return cast(dict[Any, Any], owner).get(key, ABSENT)
+        return dict.get(cast(dict[Any, Any], owner), key, ABSENT)
     if isinstance(owner, list):
         return cast(list[Any], owner)[key]
     if isinstance(owner, ContextVar):

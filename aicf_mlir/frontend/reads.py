@@ -112,9 +112,9 @@ class Read:
         """What is there now."""
         match self.kind:
             case "item":
-                return self.owner.get(self.key, ABSENT)
+                return dict.get(self.owner, self.key, ABSENT)
             case "items":
-                return tuple(self.owner.items())
+                return tuple(dict.items(self.owner))
             case "members":
                 return tuple(self.owner)
             case "cell":

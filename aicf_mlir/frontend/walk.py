@@ -319,7 +319,7 @@ class Walk:
 
     def _dictionary(self, value: dict[Any, Any], path: str) -> None:
         self.add(path, "items", value)
-        for key, member in value.items():
+        for key, member in dict.items(value):
             self.visit(member, f"{path}[{key!r}]")
 
     def _module(self, value: types.ModuleType, path: str) -> None:

@@ -215,6 +215,21 @@ def test_objects_that_do_not_let_one_look(name: str) -> None:
         pass  # by name; nothing else is raised
 
 
+class Registry(dict[str, float]):
+    """A dictionary whose methods are its own."""
+
+    def get(self, key: str) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return unwilling(key)
+
+    items = unwilling  # pyright: ignore[reportAssignmentType]
+
+
+def test_a_dictionary_with_methods_of_its_own_is_looked_at_by_pythons() -> None:
+    registry = Registry(factor=2.0)
+    pair = Pair(lambda: registry["factor"])
+    pair.sees(lambda: registry.update(factor=3.0))
+
+
 def test_a_list_that_is_too_deep_is_refused() -> None:
     deep: list[Any] = []
     for _ in range(5000):

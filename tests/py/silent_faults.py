@@ -58,7 +58,7 @@ class Fault:
 
 
 def detached_results(patch: pytest.MonkeyPatch) -> None:
-    run = Recorder._run
+    run = Recorder._run  # pyright: ignore[reportPrivateUsage]
 
     def detached(result: Any) -> Any:
         if type(result) in (list, tuple):
@@ -112,7 +112,7 @@ def values_rounded_by_casts_alone(patch: pytest.MonkeyPatch) -> None:
         if before == after:
             return None
         body = trace([COMPUTE[before]], lambda x: x.rounded(before).cast(COMPUTE[after]))
-        return members._map(op, body, [members.resolve(op.operands[0])])
+        return members._map(op, body, [members.resolve(op.operands[0])])  # pyright: ignore[reportPrivateUsage]
 
     unrounded_values(patch)
     patch.setattr(members, "_cast", cast)

@@ -329,9 +329,14 @@ def copysign(x: Scalar, sign: Scalar | Number) -> Scalar:
 SQRT_HALF = math.sqrt(0.5)
 
 
-def trace(args: Sequence[str], formula: Callable[..., Any], **parameters: Any) -> Body:
-    """The body of `formula`, which takes a scalar for each of the types `args` and gives one or a sequence of them."""
-    builder = Builder(args)
+def trace(
+    args: Sequence[str], formula: Callable[..., Any], *, elements: Sequence[str] = (), **parameters: Any
+) -> Body:
+    """The body of `formula`, which takes a scalar for each of the types `args` and gives one or a sequence of them.
+
+    `elements` are those of the tensors that the arguments are read from, as far as they are known.
+    """
+    builder = Builder(args, elements)
     made = formula(*(builder.scalar(number) for number in range(len(args))), **parameters)
     results = [made] if isinstance(made, Scalar) else list(made)
     return builder.finish(result.value for result in results)

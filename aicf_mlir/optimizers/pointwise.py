@@ -100,9 +100,10 @@ def scalar_body(rule: PointwiseRule, element: str) -> tuple[Body, tuple[str, ...
 
 
 @lru_cache(maxsize=256)
-def update_body(rule: PointwiseRule, tensor: str, scalar: str) -> Body:
-    """Of p, g, states and scalars: the new p and states; computed in the type of the tensors."""
+def update_body(rule: PointwiseRule, element: str, scalar: str) -> Body:
+    """Of p, g and states of an element type, and of scalars: the new p and states."""
     names = (PARAMETER, GRADIENT, *rule.states)
+    tensor = COMPUTE[element]
 
     def body(*values: Scalar) -> list[Scalar]:
         tensors = dict(zip(names, values, strict=False))
@@ -112,7 +113,8 @@ def update_body(rule: PointwiseRule, tensor: str, scalar: str) -> Body:
         )
         return [made[name] for name in (PARAMETER, *rule.states)]
 
-    return trace([tensor] * len(names) + [scalar] * len(rule.scalars), body)
+    types = [tensor] * len(names) + [scalar] * len(rule.scalars)
+    return trace(types, body, elements=[element] * len(names))
 
 
 class PointwiseOp(OptimOp, GeneratedInterface, abc.ABC):
@@ -271,4 +273,4 @@ class UpdateOp(PointwiseOp):
     def body(self) -> Body:
         rule = self.update_rule()
         scalar = element_name(element_type(self.operands[-1])) if rule.scalars else "f32"
-        return update_body(rule, COMPUTE[element_name(element_type(self.p))], scalar)
+        return update_body(rule, element_name(element_type(self.p)), scalar)

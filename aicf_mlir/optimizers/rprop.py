@@ -41,9 +41,12 @@ def updated(
     *,
     maximize: bool,
 ) -> dict[str, Scalar]:
-    """A step of one element: where the gradient has turned there is none, and the next one counts as not turned."""
-    g = -g if maximize else g
-    product = g * prev
+    """A step of one element: where the gradient has turned there is none, and the next one counts as not turned.
+
+    What tells is the product in the type of the tensors, as in torch: of f16 it is 0 where both are small.
+    """
+    product = (g * prev).rounded(g.element)
+    g, product = (-g, -product) if maximize else (g, product)
     eta = select(product > 0.0, eta_plus, select(product < 0.0, eta_minus, 1.0))
     size = select(first.is_nan(), step_size, first) * eta
     size = minimum(maximum(size, step_size_min), step_size_max)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from models import OPTIMIZERS, Batch, OptimizerConfig, mlp, mse, regression, to_device, values
 from oracle import assert_same_bits
+from torch import nn
 
 from aicf_mlir import compile_train_step
 from aicf_mlir.errors import BindError, DataError
@@ -263,3 +264,33 @@ def test_groups_of_one_parameter_are_those_of_torch(config: OptimizerConfig, dev
     theirs.in_torch(given)
     for name, value in theirs.values().items():
         torch.testing.assert_close(ours.values()[name], value, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_whether_a_gradient_has_turned_is_said_by_the_product_in_its_own_type(
+    maximize: bool, device: str
+) -> None:
+    """Of two gradients of f16 below 2e-4 it is 0, so that a Rprop's step size stays as it is."""
+    gradients = torch.tensor([1e-5, -1e-4, 3e-4, 1e-2, -0.5, 0.0], dtype=torch.float16, device=device)
+
+    def made() -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = nn.Linear(6, 1, bias=False, device=device, dtype=torch.float16)
+        nn.init.zeros_(model.weight)
+        return model, torch.optim.Rprop(model.parameters(), maximize=maximize)
+
+    def loss(model: Any, batch: Batch) -> torch.Tensor:
+        return (model.weight * batch["x"]).float().sum()
+
+    (ours, optimizer), (theirs, reference) = made(), made()
+    batch = {"x": gradients[None]}
+    step = compile_train_step(ours, optimizer, loss_fn=loss, example=batch, device=device)
+    for sign in (1, 1, -1, -1, 1):
+        given = {"x": batch["x"] * sign}
+        step.train_step(given)
+        reference.zero_grad()
+        loss(theirs, given).backward()
+        reference.step()
+    (own,), (wanted,) = (each.state.values() for each in (optimizer, reference))
+    assert len(wanted["step_size"].unique()) == 2
+    for name in ("step_size", "prev"):
+        torch.testing.assert_close(own[name], wanted[name], rtol=2e-3, atol=0.0)

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from aicf_mlir.dialects.nn.rows.row import FLOATS, Parameter, Partials, Row
 from aicf_mlir.ir.body import Body, is_float
 from aicf_mlir.ir.body_derivative import derivative
-from aicf_mlir.ir.formula import Builder, Scalar
+from aicf_mlir.ir.formula import Builder, Scalar, trace
 
 ZERO, PASSES = "zero", "passes"
 """A cotangent that is 0 everywhere, and one that is that of the result."""
@@ -24,10 +24,7 @@ def frozen(parameters: Mapping[str, Parameter]) -> Frozen:
 @lru_cache(maxsize=4096)
 def body_of(row: Row, types: tuple[str, ...], elements: tuple[str, ...], parameters: Frozen) -> Body:
     """The body of a row on operands of these compute types and element types."""
-    builder = Builder(types, elements)
-    formula: Callable[..., Scalar] = row.formula
-    made = formula(*(builder.scalar(number) for number in range(len(types))), **dict(parameters))
-    return builder.finish([made.value])
+    return trace(types, row.formula, elements=elements, **dict(parameters))
 
 
 @lru_cache(maxsize=4096)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -267,6 +268,52 @@ def test_plans_in_which_a_copy_would_not_last_are_refused(old: str, new: str, me
         edited = edited.replace("@k1\n}", "@k1, @k3\n}")
     with pytest.raises(VerifyError, match=message):
         parse_module(edited).verify()
+
+
+GENERATED = """\
+scalar.body @moved(%0: f32, %1: f32) -> (f32, f32) {
+  %2 = arith.subf %0, %1 : f32
+  %3 = arith.truncf %2 : f32 to bf16
+  %4 = arith.extf %3 : bf16 to f32
+  scalar.yield %2, %4 : f32, f32
+}
+plan.program @step target "cpu" {
+  plan.slot @w : memref<4xf32> param "w"
+  plan.slot @w16 : memref<4xbf16> copy
+  plan.slot @g : memref<4xbf16> temp
+  plan.launch @k0 "copy_cpu" copy x(@w) -> y(@w16)
+  plan.launch @k1 "relu_cpu" relu x(@w16) -> y(@g) after @k0
+  plan.launch @k2 "ID" map x(@w, @g) -> y(@w, @w16) {body = @moved, shape = array<i64: 4>} after @k1
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("truncf %2 : f32 to bf16", "truncf %1 : f32 to bf16"),
+        (
+            "%3 = arith.truncf %2 : f32 to bf16\n  %4 = arith.extf %3 : bf16",
+            "%3 = arith.truncf %2 : f32 to f16\n  %4 = arith.extf %3 : f16",
+        ),
+    ],
+)
+def test_a_generated_update_writes_the_rounding_of_its_new_value(old: str, new: str) -> None:
+    """Of another value, or to another type, it would be another number than that of the cast."""
+
+    def planned_with(text: str) -> None:
+        with pytest.raises(VerifyError) as told:
+            parse_module(text).verify()
+        wanted = re.search(r"that is '(gen_map_\w+)'", str(told.value))
+        assert wanted is not None
+        parse_module(text.replace("ID", wanted[1])).verify()
+
+    planned_with(GENERATED)
+    assert old in GENERATED
+    with pytest.raises(
+        VerifyError, match="@k2 writes @w: expected the same value, rounded, in its copy @w16"
+    ):
+        planned_with(GENERATED.replace(old, new))
 
 
 def test_large_tensors_of_any_size(device: str) -> None:

@@ -169,7 +169,10 @@ def run_stages(
     held = Held()
     verifier = Verifier() if verifier is None else verifier
     verifier(module)
-    for stage in stage_range(until, first):
+    stages = stage_range(until, first)
+    for stage in stages:
+        if stage is stages[-1]:
+            verifier.forget()  # what comes out has been verified as a whole
         passes = held.hand_on(parse_passes(stage.pass_list(target, options)))
         run_passes(context, module, passes, verifier=verifier)
         check_legal(module, stage)

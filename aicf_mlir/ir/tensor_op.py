@@ -50,6 +50,10 @@ class TensorOp(IRDLOperation):
     SUFFIXES: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Optional properties printed after the attributes as ` keyword value`: pairs (property, keyword)."""
 
+    def is_verified_by_form(self) -> bool:
+        """Whether `verify_` looks at the class, the types, the properties and the attributes only: at no other op and no use."""
+        return True
+
     @classmethod
     def default_properties(cls) -> dict[str, Attribute]:
         """Properties of this op that have a default value."""

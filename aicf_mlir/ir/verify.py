@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from time import perf_counter
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.traits import IsolatedFromAbove
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.signature import verify_signature
+from aicf_mlir.ir.tensor_op import TensorOp
 
 
 def verify_module(module: ModuleOp) -> None:
@@ -23,46 +26,122 @@ def verify_module(module: ModuleOp) -> None:
     verify_dominance(module)
     for op in module.walk():
         if isinstance(op, func.FuncOp):
-            try:
-                verify_signature(op)
-            except VerifyException as error:
-                op.emit_error(str(error), error)
+            verify_labels(op)
+
+
+def verify_labels(function: func.FuncOp) -> None:
+    """As `verify_signature`, with the function marked."""
+    try:
+        verify_signature(function)
+    except VerifyException as error:
+        function.emit_error(str(error), error)
+
+
+Parts = tuple[object, ...]
+"""What verification looks at of one op: ops, blocks and values by identity, types and attributes by value."""
 
 
 class Verifier:
-    """Verifies a module between passes: again only where a pass has changed it."""
+    """
+    Verifies a module between passes: the ops that have changed since this last found nothing to refuse.
 
-    def __init__(self) -> None:
+    Verified again are each op with other parts than before, each op around it, and the ops that may look at others, such as a
+    terminator, where the module has changed at all. Where only the form of an op counts (`TensorOp.is_verified_by_form`), one op
+    of each form is verified. Uses are always compared with definitions. The first call begins with nothing known.
+    """
+
+    WHOLE: ClassVar[bool] = False
+    """Whether verifiers look at every op of a changed module. The tests do: no fault of a pass depends on the rule above."""
+
+    def __init__(self, whole: bool | None = None) -> None:
+        """`whole` is `WHOLE` where it is not given."""
         self.seconds = 0.0
         """Wall time of all calls."""
-        self._verified: list[object] = []
+        self._whole = self.WHOLE if whole is None else whole
+        self._parts: dict[int, Parts] = {}
+        self._forms: set[Parts] = set()
+
+    def forget(self) -> None:
+        """Begin with nothing known: the next call verifies all that there is."""
+        self._parts.clear()
+        self._forms.clear()
 
     def __call__(self, module: ModuleOp) -> None:
-        """As `verify_module`, unless all that it looks at is as it was when this last found nothing to refuse."""
+        """Raise as `verify_module` does."""
         start = perf_counter()
         try:
-            now = parts_of(module)
-            if now != self._verified:
+            now = {id(op): parts_of(op) for op in module.walk()}  # the parts keep the op, and its id, alive
+            touched = self._touched(module, now)
+            if touched and self._whole:
                 verify_module(module)
-                self._verified = now
+            elif touched:
+                self._verify(module, touched)
+                verify_dominance(module)
+            self._parts = now
         finally:
             self.seconds += perf_counter() - start
 
+    def _touched(self, module: ModuleOp, now: Mapping[int, Parts]) -> set[int]:
+        """The ids of the ops that have changed, and of those around them."""
+        touched: set[int] = set()
+        for op in module.walk():
+            if self._parts.get(id(op)) == now[id(op)]:
+                continue
+            around: Operation | None = op
+            while around is not None and id(around) not in touched:
+                touched.add(id(around))
+                around = around.parent_op()
+        return touched
 
-def parts_of(module: ModuleOp) -> list[object]:
-    """All that verification looks at, in the order of the text; two lists that are equal verify alike.
-
-    Ops, blocks and values are compared by identity, types and attributes by value. Names and locations are left out.
-    """
-    parts: list[object] = []
-    for op in module.walk():
-        parts += (op, len(op.operands), *op.operands, len(op.results), *op.results, *op.result_types)
-        parts += (len(op.properties), *op.properties.items(), len(op.attributes), *op.attributes.items())
-        parts += (*op.successors, len(op.regions))
+    def _verify(self, op: Operation, touched: Collection[int]) -> None:
+        """Verify `op` and what it holds, as far as that is needed."""
+        changed = id(op) in touched
+        if not changed and op.regions and op.has_trait(IsolatedFromAbove):
+            return
         for region in op.regions:
-            parts.append(len(region.blocks))
             for block in region.blocks:
-                parts += (block, len(block.args), *block.args, *block.arg_types, block.last_op)
+                if block.parent is not region or block.first_op is None:
+                    region.verify()
+                for inner in block.ops:
+                    if inner.parent is not block:
+                        block.verify()
+                    self._verify(inner, touched)
+        if is_verified_by_form(op) and op.next_op is not None:
+            if changed and (form := form_of(op)) not in self._forms:
+                op.verify(verify_nested_ops=False)
+                self._forms.add(form)
+        elif changed or op.operands or op.results or op.next_op is None:
+            op.verify(verify_nested_ops=False)
+            if changed and isinstance(op, func.FuncOp):
+                verify_labels(op)
+
+
+def is_verified_by_form(op: Operation) -> bool:
+    """Whether verification of `op` looks at nothing but its form."""
+    return isinstance(op, TensorOp) and op.is_verified_by_form()
+
+
+def form_of(op: Operation) -> Parts:
+    """What `op` says, whichever values it has: class, types, properties and attributes."""
+    texts = (*op.properties.items(), None, *op.attributes.items())
+    return (type(op), tuple(op.operand_types), tuple(op.result_types), *texts)
+
+
+def parts_of(op: Operation) -> Parts:
+    """Ops with equal parts verify alike among the same ops. Names and locations are left out."""
+    texts = (*op.properties.items(), None, *op.attributes.items())
+    parts: Parts = (
+        op,
+        *op.operands,
+        *op.operand_types,
+        *op.results,
+        *op.result_types,
+        *texts,
+        *op.successors,
+    )
+    for region in op.regions:
+        for block in region.blocks:
+            parts = (*parts, region, block, *block.args, *block.arg_types, *block.ops)
     return parts
 
 

@@ -21,6 +21,7 @@ import torch
 
 from aicf_mlir import _C
 from aicf_mlir.codegen import nvrtc
+from aicf_mlir.ir.verify import Verifier
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, counts in COUNTS.items():
         if config.getoption(name) is None:
             setattr(config.option, name, counts[campaign])
+    Verifier.WHOLE = True
     torch.set_num_threads(1)  # the models are tiny, and the tests run in parallel
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # in child processes too
     config.addinivalue_line("markers", "gpu: needs a CUDA device and a build with CUDA")

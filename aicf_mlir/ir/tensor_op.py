@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
 from xdsl.dialects.builtin import FunctionType, IntegerAttr, TensorType, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
@@ -26,10 +26,14 @@ SEGMENT_SIZES = ("operandSegmentSizes", "resultSegmentSizes")
 """Properties that follow from how the operands are written."""
 
 
+VALUES = (OpResult, BlockArgument)
+"""All classes of values."""
+
+
 def tensor_type(value: SSAValue | Operation) -> AnyTensor:
     """The type of `value`, narrowed: operands are only known as attributes. ValueError for any other type."""
-    if isinstance(value, SSAValue) and isinstance(type_ := value.type, TensorType):
-        # As below, without the general check of a type hint: nothing is asked more often.
+    if isinstance(value, VALUES) and isinstance(type_ := value.type, TensorType):
+        # As below, without the general check of a type hint and by exact classes: nothing is asked more often.
         return type_  # pyright: ignore[reportUnknownVariableType]
     return SSAValue.get(value, type=TensorType).type
 

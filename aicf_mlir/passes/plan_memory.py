@@ -9,8 +9,10 @@ where that order is a new one, as long as the peak stays within a limit.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from xdsl.context import Context
@@ -70,27 +72,32 @@ def lower_bound(blocks: Sequence[Block]) -> int:
 
 
 Meets = Callable[[Block, Block], bool]
-"""Whether two blocks may not share bytes."""
+"""Whether two blocks may not share bytes, where it is more than `Block.meets`."""
 
 
-def best_fit(blocks: Sequence[Block], meets: Meets = Block.meets) -> tuple[dict[str, int], int]:
+def best_fit(blocks: Sequence[Block], meets: Meets | None = None) -> tuple[dict[str, int], int]:
     """Offsets of the blocks, placed in the order given, and the bytes that they take in all."""
-    placed: list[tuple[int, Block]] = []
+    placed: list[tuple[int, int, Block]] = []
+    """Offset, end and block, in the order of the offsets."""
     offsets: dict[str, int] = {}
     for block in blocks:
-        taken = sorted((offset, other.size) for offset, other in placed if meets(other, block))
+        _, size, first, last = block
         best, best_gap, end = None, 0, 0
-        for offset, size in taken:
+        for offset, behind, other in placed:
+            # As Block.meets, without a call: each block is compared with all that are placed.
+            if (other.last < first or last < other.first) if meets is None else not meets(other, block):
+                continue
             gap = offset - end
-            if gap >= block.size and (best is None or gap < best_gap):
+            if gap >= size and (best is None or gap < best_gap):
                 best, best_gap = end, gap
-            end = max(end, offset + size)
-        offsets[block.name] = end if best is None else best
-        placed.append((offsets[block.name], block))
-    return offsets, max((offset + block.size for offset, block in placed), default=0)
+            if behind > end:
+                end = behind
+        at = offsets[block.name] = end if best is None else best
+        insort(placed, (at, at + size, block), key=itemgetter(0))
+    return offsets, max((behind for _, behind, _ in placed), default=0)
 
 
-def place_blocks(blocks: Sequence[Block], meets: Meets = Block.meets) -> tuple[dict[str, int], int]:
+def place_blocks(blocks: Sequence[Block], meets: Meets | None = None) -> tuple[dict[str, int], int]:
     """Offsets of the blocks, and the bytes that they take: the best of several orders of placement."""
     bound = lower_bound(blocks)
     best = best_fit(sorted(blocks, key=ORDERS[0]), meets)

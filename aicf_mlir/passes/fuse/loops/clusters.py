@@ -59,6 +59,8 @@ class Clustering:
         self.again: dict[SSAValue, list[Operation]] = {}
         """Who reads a value because it computes again what the text has it read."""
         self._readers: dict[SSAValue, list[Operation]] = {}
+        self._composed: dict[tuple[int, int, int, int], tuple[object, Member | None]] = {}
+        self._cheap: dict[int, tuple[Member, bool]] = {}
         loops = {op: member_of(op, bodies) for op in self.ops if AT_ONCE not in op.attributes}
         self.loops = {op: member for op, member in loops.items() if member is not None}
         self.roots = {access.root for member in self.loops.values() for access in member.operands}
@@ -88,7 +90,7 @@ class Clustering:
         while index < len(member.operands):
             root = member.operands[index].root
             source = self.cheap_source(root)
-            again = None if source is None else composed(member, index, source, root)
+            again = None if source is None else self.composed(member, index, source, root)
             if again is None:
                 index += 1
             else:
@@ -98,22 +100,33 @@ class Clustering:
     def cheap_source(self, root: SSAValue) -> Member | None:
         """The member that makes `root`, where it is cheap to compute again."""
         source = self.members.get(root.owner) if isinstance(root.owner, Operation) else None
-        return source if source is not None and root in source.results and is_cheap(source) else None
+        if source is None or root not in source.results:
+            return None
+        if (known := self._cheap.get(id(source))) is None:
+            known = self._cheap[id(source)] = source, is_cheap(source)
+        return source if known[1] else None
+
+    def composed(self, reader: Member, index: int, source: Member, root: SSAValue) -> Member | None:
+        """As `members.composed`, once for each of the same members: a member is tried in one cluster after the other."""
+        key = (id(reader), index, id(source), id(root))
+        if (known := self._composed.get(key)) is None:
+            made = composed(reader, index, source, root)
+            known = self._composed[key] = (reader, source), made  # whose ids stay theirs
+        return known[1]
 
     def versions(self, cluster: Cluster, member: Member) -> Iterator[Member]:
         """`member` with operands computed again from what `cluster` has anyway, where it can; then as it is."""
-        if any(self.cheap_source(access.root) for access in member.operands):
-            there = cluster.values | {root for root, _ in operands_of(cluster)}
-            again, index = member, 0
-            while index < len(again.operands) and again.body.operations <= member.body.operations + FEW_LINES:
-                root = again.operands[index].root
-                source = None if root in there else self.cheap_source(root)
-                made = None if source is None else composed(again, index, source, root)
-                again, index = (again, index + 1) if made is None else (made, 0)
-            given = there | {access.root for access in member.operands}
-            more = any(a.root not in given and constant_of(a) is None for a in again.operands)
-            if again is not member and index == len(again.operands) and not more:
-                yield again
+        there = cluster.values | {root for root, _ in operands_of(cluster)}
+        again, index = member, 0
+        while index < len(again.operands) and again.body.operations <= member.body.operations + FEW_LINES:
+            root = again.operands[index].root
+            source = None if root in there else self.cheap_source(root)
+            made = None if source is None else self.composed(again, index, source, root)
+            again, index = (again, index + 1) if made is None else (made, 0)
+        given = there | {access.root for access in member.operands}
+        more = any(a.root not in given and constant_of(a) is None for a in again.operands)
+        if again is not member and index == len(again.operands) and not more:
+            yield again
         yield member
 
     def reads_alone(self, member: Member) -> bool:
@@ -125,8 +138,9 @@ class Clustering:
 
     def join(self, member: Member) -> bool:
         """Whether a cluster has taken it in."""
+        has_cheap = any(self.cheap_source(access.root) for access in member.operands)
         for cluster in self.candidates(member):
-            for version in self.versions(cluster, member):
+            for version in self.versions(cluster, member) if has_cheap else (member,):
                 if not isinstance(joined := self.joined(cluster, version), str):
                     self.clusters.remove(cluster)
                     self.take(joined)

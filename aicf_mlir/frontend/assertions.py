@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dis
 import linecache
-import math
 from bisect import bisect_right
 from pathlib import Path
 from types import CodeType, FrameType
@@ -48,35 +47,6 @@ def passed(
     where = f"{Path(frame.f_code.co_filename).name}:{line}"
     source.call_at(location, ASSERT, wanted.reshape(()), f"`{text}` ({where})")
     return not raises
-
-
-def gaussian_nll_loss(
-    input: torch.Tensor,
-    target: torch.Tensor,
-    var: torch.Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
-) -> torch.Tensor:
-    """Torch's loss of that name, whose variance is held above `eps` without a change of its gradient."""
-    spread = torch.full_like(input, var) if isinstance(var, (int, float)) else var
-    if spread.shape == input.shape[:-1] != input.shape:
-        spread = spread.unsqueeze(-1)
-    if spread.shape not in (input.shape, (*input.shape[:-1], 1)):
-        raise ValueError("var is of incorrect size")
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"{reduction} is not valid")
-    if torch.any(spread < 0):
-        raise ValueError("var has negative entry/entries")
-    spread = torch.where(spread < eps, spread - spread.detach() + eps, spread)
-    loss = 0.5 * (torch.log(spread) + (input - target) ** 2 / spread)
-    if full:
-        loss = loss + 0.5 * math.log(2 * math.pi)
-    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
-
-
-WRITTEN: dict[Any, Any] = {torch.nn.functional.gaussian_nll_loss: gaussian_nll_loss}
-"""Functions of torch that look at values in Python where nobody sees it, written so that it is seen."""
 
 
 def raising_side(frame: FrameType) -> tuple[bool, int] | None:

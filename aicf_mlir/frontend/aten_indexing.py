@@ -350,6 +350,26 @@ def slice_scatter(call: Call) -> SSAValue:
     return source if len(kept) == 1 else call.emit.insert(nn.ConcatOp(kept, dim))
 
 
+def diagonal_scatter(call: Call) -> SSAValue:
+    """The tensor with `src` in the place of a diagonal of two dimensions, which is the last dimension of `src`."""
+    x, source = call.value("self"), call.of(call["src"], call.expected.dtype)
+    rank, offset = len(shape_of(x)), int(call["offset"])
+    first, second = call["dim1"] % rank, call["dim2"] % rank
+    order = [d for d in range(rank) if d not in (first, second)] + [first, second]
+    x = call.emit.transpose(x, order)
+    *batch, rows, columns = shape_of(x)
+    if not (count := shape_of(source)[-1]):
+        return call.value("self")
+    wide = rows if offset >= 0 else columns  # so many rows have an element of it, or columns
+    if wide > count:
+        none = [0] * (rank - 1)
+        source = call.emit.insert(nn.PadOp(source, none, [*none[1:], wide - count]))
+    source = call.emit.reshape(source, (*batch, *((rows, 1) if offset >= 0 else (1, columns))))
+    on = torch.arange(columns) - torch.arange(rows)[:, None] == offset
+    made = call.emit.insert(CLASSES["where"](call.materialize(on), source, x))
+    return call.emit.transpose(made, sorted(range(rank), key=order.__getitem__))
+
+
 def one_hot(call: Call) -> SSAValue:
     """1 where the class is that of the last dimension, else 0."""
     classes = int(call["num_classes"])

@@ -256,7 +256,7 @@ def instance_norm(call: Call) -> SSAValue:
 
 
 def batch_norm(call: Call) -> Value:
-    """Over all but the channels, the second dimension: the statistics of the batch, or in evaluation the running ones.
+    """Over all but the channels, the second dimension: the statistics of the batch, or in evaluation the running ones if any.
 
     The results are y, the statistics of the batch, and of the op for training the new running ones, through which no
     gradient flows. Half precision does not hold each variance: all is computed in float32 then, as torch does.
@@ -265,8 +265,10 @@ def batch_norm(call: Call) -> Value:
     x = call.of(call["input"], dtype)
     shape = shape_of(x)
     channels = (1, shape[1], *[1] * (len(shape) - 2))
-    running = [call.of(call[name], dtype) for name in ("running_mean", "running_var")]
-    if call.arguments.get("training", False):
+    running = [
+        call.of(call[name], dtype) for name in ("running_mean", "running_var") if name in call.arguments
+    ]
+    if call.arguments.get("training", False) or not running:
         made = nn.VarMeanOp(x, [0, *range(2, len(shape))], 0.0, keepdim=True)
         call.emit.insert_all(made)
         mean, variance = made.mean, made.variance
@@ -274,7 +276,7 @@ def batch_norm(call: Call) -> Value:
         running = [
             moved(call, old, call.emit.reshape(new, shape[1:2]), scale, dtype)
             for old, new, scale in zip(
-                running, (mean, variance), (1.0, count / max(count - 1, 1)), strict=True
+                running, (mean, variance), (1.0, count / max(count - 1, 1)), strict=bool(running)
             )
         ]
     else:

@@ -76,7 +76,7 @@ def joined(call: Call, values: Sequence[SSAValue]) -> SSAValue:
 def concat(call: Call) -> SSAValue:
     """The tensors, each in the element type of the result; empty vectors are left out, as torch does."""
     values = [
-        call.emit.cast(value, call.dtype)
+        call.emit.cast(value, call.expected.dtype)
         for value in call.values("tensors")
         if shape_of(value) != (0,) or call.shape == (0,)
     ]
@@ -87,5 +87,5 @@ def stack(call: Call) -> SSAValue:
     """The tensors side by side along a new dimension."""
     dim = call.arguments.get("dim", 0) % len(call.shape)
     shape = (*call.shape[:dim], 1, *call.shape[dim + 1 :])
-    cast = [call.emit.cast(value, call.dtype) for value in call.values("tensors")]
+    cast = [call.emit.cast(value, call.expected.dtype) for value in call.values("tensors")]
     return joined(call, [call.emit.reshape(value, shape) for value in cast])

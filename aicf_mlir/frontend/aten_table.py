@@ -151,6 +151,7 @@ REDUCTIONS: dict[str, Row] = {
     **rows(
         aten_reductions.batch_norm,
         "_native_batch_norm_legit_functional.default",
+        "_native_batch_norm_legit.no_stats",
         "_native_batch_norm_legit_no_training.default",
     ),
 }
@@ -170,6 +171,7 @@ INDEXING: dict[str, Row] = {
     **rows(aten_indexing.index_add, "index_add.default"),
     **rows(aten_indexing.index_copy, "index_copy.default", "index_fill.int_Scalar", "index_fill.int_Tensor"),
     **rows(aten_indexing.slice_scatter, "slice_scatter.default"),
+    **rows(aten_indexing.diagonal_scatter, "diagonal_scatter.default"),
     **rows(aten_indexing.one_hot, "one_hot.default"),
     **rows(refused(aten_indexing.MASK), "masked_select.default", "masked_scatter.default", "nonzero.default"),
 }

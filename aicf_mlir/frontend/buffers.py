@@ -123,8 +123,9 @@ def _assign(
     if not isinstance(tensor, torch.Tensor) or not isinstance(new, torch.Tensor):
         raise trace_error(f"{what} {_kind(new)}, where there was {_kind(tensor)}", location)
     if (new.dtype, new.shape) != (tensor.dtype, tensor.shape):
+        first = "" if tensor.numel() else ": call the model once before, which gives the buffer its shape"
         raise trace_error(
-            f"{what} {describe(new)}, where there was {describe(tensor)}; a compiled step keeps dtype and shape",
+            f"{what} {describe(new)}, where there was {describe(tensor)}; a compiled step keeps dtype and shape{first}",
             location,
         )
     same = [path for other, path in held if path != place.path and other is tensor]

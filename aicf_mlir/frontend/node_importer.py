@@ -27,7 +27,10 @@ from aicf_mlir.ir.tensor_op import shape_of
 CUTS = ("aten.detach.default", str(CUT))
 """Ops that no gradient flows through."""
 
-CUT_RESULTS = {"aten._native_batch_norm_legit_functional.default": (1, 2, 3, 4)}
+CUT_RESULTS = {
+    "aten._native_batch_norm_legit_functional.default": (1, 2, 3, 4),
+    "aten._native_batch_norm_legit.no_stats": (1, 2),
+}
 """Results that no gradient flows through, of ops with several: statistics."""
 
 

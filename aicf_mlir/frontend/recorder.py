@@ -19,11 +19,12 @@ from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.assertions import WRITTEN, passed
+from aicf_mlir.frontend.assertions import passed
 from aicf_mlir.frontend.drawn import refuse_generator
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
 from aicf_mlir.frontend.torch_errors import TRANSFORMS, in_transform
+from aicf_mlir.frontend.written import written
 from aicf_mlir.ir.locations import SourceLocation
 
 READS_VALUES = {
@@ -95,9 +96,9 @@ class Recorder(TorchFunctionMode):
         location = source.here()
         for each in (*args, *(kwargs or {}).values()):
             refuse_generator(each, location)
-        if (written := WRITTEN.get(func)) is not None:
+        if (instead := written(func, args)) is not None:
             with self:
-                return written(*args, **(kwargs or {}))
+                return instead(*args, **(kwargs or {}))
         operands = list(tensors((args, kwargs or {})))
         self.captured.update({id(operand): operand for operand in operands if type(operand) in PLAIN})
         refuse_special(operands, location)

@@ -228,20 +228,29 @@ def replaced(call: Call, x: SSAValue, index: SSAValue, source: SSAValue, dim: in
         )
     if math.prod(shape_of(index)) == 0:
         return x
-    rest = [
-        0 if d == dim else a - b for d, (a, b) in enumerate(zip(shape_of(x), shape_of(index), strict=True))
-    ]
-    if any(rest):
-        none = [0] * len(rest)
-        index = call.emit.insert(nn.PadOp(index, none, rest, -1.0))
-        source = call.emit.insert(nn.PadOp(source, none, rest))
+    index, source = padded_beside(call, x, index, source, dim)
     return call.emit.insert(nn.ScatterOp(x, index, source, dim))
+
+
+def padded_beside(
+    call: Call, x: SSAValue, index: SSAValue, source: SSAValue, dim: int
+) -> tuple[SSAValue, SSAValue]:
+    """An index and a source as large as x beside `dim`: the new places of the index are none."""
+    pairs = zip(shape_of(x), shape_of(index), strict=True)
+    rest = [0 if d == dim else a - b for d, (a, b) in enumerate(pairs)]
+    if not any(rest):
+        return index, source
+    none = [0] * len(rest)
+    return (
+        call.emit.insert(nn.PadOp(index, none, rest, -1.0)),
+        call.emit.insert(nn.PadOp(source, none, rest)),
+    )
 
 
 def scatter(call: Call) -> SSAValue:
     """The elements of `src`, or a number, at the places of a gather."""
     if call.arguments.get("reduce") is not None:
-        raise Forbidden("scatter with reduce; use scatter_add")
+        raise Forbidden("scatter with reduce, which has no gradient in torch; use scatter_reduce")
     x = vector(call, call.value("self"))
     dim = dimension(call, x)
     index = vector(call, value_of(call, index_below(call, call["index"], shape_of(x)[dim])))
@@ -260,10 +269,6 @@ def cropped(call: Call, x: SSAValue, shape: tuple[int, ...]) -> SSAValue:
 
 def scatter_add(call: Call) -> SSAValue:
     """The elements of `src` added at the places of a gather: whole slices where the index is repeated."""
-    if call.arguments.get("reduce", "sum") != "sum" or not call.arguments.get("include_self", True):
-        raise Forbidden(
-            f"scatter_reduce with reduce={call['reduce']!r}; supported is 'sum' with include_self=True"
-        )
     x, source = vector(call, call.value("self")), vector(call, call.of(call["src"], call.expected.dtype))
     shape, dim = shape_of(x), dimension(call, x)
     given = call["index"]

@@ -16,6 +16,7 @@ from aicf_mlir.frontend import (
     aten_rearranging,
     aten_recurrent,
     aten_reductions,
+    aten_scattered,
 )
 from aicf_mlir.frontend.aten_attention import attention, safe_softmax_row
 from aicf_mlir.frontend.aten_indexing import refused
@@ -167,7 +168,10 @@ INDEXING: dict[str, Row] = {
     **rows(aten_indexing.index, "index.Tensor", "_unsafe_index.Tensor"),
     **rows(aten_indexing.index_put, "index_put.default", "_unsafe_index_put.default"),
     **rows(aten_indexing.scatter, "scatter.src", "scatter.value", "scatter.reduce", "scatter.value_reduce"),
-    **rows(aten_indexing.scatter_add, "scatter_add.default", "scatter_reduce.two"),
+    **rows(aten_indexing.scatter_add, "scatter_add.default"),
+    **rows(aten_scattered.scatter_reduce, "scatter_reduce.two"),
+    **rows(aten_scattered.index_reduce, "index_reduce.default"),
+    **rows(aten_scattered.segment_reduce, "segment_reduce.default"),
     **rows(aten_indexing.index_add, "index_add.default"),
     **rows(aten_indexing.index_copy, "index_copy.default", "index_fill.int_Scalar", "index_fill.int_Tensor"),
     **rows(aten_indexing.slice_scatter, "slice_scatter.default"),

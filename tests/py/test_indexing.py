@@ -221,7 +221,6 @@ REFUSED: dict[str, Function] = {
     "known outside": lambda x, b: x[torch.tensor([5])],
     "mask with tensor": lambda x, b: x.index_put((b["mask"],), x[0, :1].expand(40)),
     "long rows": lambda x, b: torch.cat([x] * 2000, 1).sort(1)[0],
-    "reduce": lambda x, b: x.scatter_reduce(1, b["along"], x[:, :3], "amax"),
     "sparse": lambda x, b: F.embedding(b["row"], x, sparse=True),
 }
 
@@ -231,7 +230,6 @@ REASONS = {
     "known outside": "an index of 5, which is out of bounds",
     "mask with tensor": "a boolean mask as an index",
     "long rows": "rows of 16000 elements",
-    "reduce": "supported is 'sum'",
     "sparse": "an embedding with sparse=True",
 }
 

@@ -27,6 +27,7 @@ from aicf_mlir.dialects.nn.randomness import *
 from aicf_mlir.dialects.nn.ranking import *
 from aicf_mlir.dialects.nn.rearranging import *
 from aicf_mlir.dialects.nn.reductions import *
+from aicf_mlir.dialects.nn.scattering import *
 from aicf_mlir.dialects.nn.shape import *
 from aicf_mlir.dialects.nn.slicing import *
 from aicf_mlir.dialects.nn.softmax import *

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,28 @@ def writes() -> Iterator[Sample]:
         yield Sample(f"{x} {index}", types, scatter, scattered, {1: several(size)})
 
 
+def reduced() -> Iterator[Sample]:
+    """Elements reduced where an index sends them, with those that are there and without."""
+    kinds = {"max": "amax", "min": "amin", "prod": "prod"}
+    for (x, index, dim), kind, include in product(
+        (("3x5", "3x9", 1), ("6x2", "4x2", 0), ("2x4x3", "2x7x3", 1)), kinds, (True, False)
+    ):
+        size = int(x.split("x")[dim])
+
+        def reduce(
+            x: Any, index: Any, src: Any, dim: int = dim, kind: str = kind, own: bool = include
+        ) -> Operation:
+            return nn.ScatterReduceOp(x, index, src, kind, dim, own)
+
+        def of_torch(
+            x: Any, index: Any, src: Any, dim: int = dim, kind: str = kind, own: bool = include
+        ) -> Any:
+            return torch.scatter_reduce(x, dim, index, src, kinds[kind], include_self=own)
+
+        types = (f"{x}xf32", f"{index}xi64", f"{index}xf32")
+        yield Sample(f"{kind} {x} {index} {include}", types, reduce, of_torch, {1: classes(size)})
+
+
 ROWS = (("7", 0), ("3x5", 1), ("5x3", 0), ("2x33x4", 1), ("1x1", 1), ("2x3x70", 2))
 """Shapes and the dimension that is walked."""
 
@@ -250,4 +273,4 @@ def permutations(dim: int) -> Fill:
 
 def indexing() -> list[Sample]:
     """All of them."""
-    return [*pads(), *moves(), *bands(), *reads(), *writes(), *walks()]
+    return [*pads(), *moves(), *bands(), *reads(), *writes(), *reduced(), *walks()]

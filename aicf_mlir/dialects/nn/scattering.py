@@ -24,7 +24,7 @@ from aicf_mlir.dialects.nn.gathering import (
     expect_index_of,
     reshaped,
 )
-from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.dialects.nn.pointwise import AddOp, BitwiseAndOp, DivOp, EqOp, MulOp, WhereOp
 from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.expect import Value, expect_float, expect_type, with_shape
@@ -142,36 +142,30 @@ def of_extreme(op: ScatterReduceOp, builder: Builder, g: SSAValue) -> tuple[SSAV
     """The gradient of x and src: shared by those that are the extreme."""
 
     def equals(a: SSAValue, b: SSAValue) -> SSAValue:
-        same = builder.insert(CLASSES["eq"](a, b)).result
+        same = builder.insert(EqOp(a, b)).result
         return builder.insert(CastOp(same, element_type(g))).result
 
     of_x, of_src = equals(op.x, op.result), equals(op.src, op.there(builder, op.result))
-    count = builder.insert(CLASSES["add"](of_x, op.sent(builder, of_src))).result
-    share = builder.insert(CLASSES["div"](g, count)).result
-    dx = builder.insert(CLASSES["mul"](of_x, share)).result
-    return dx, builder.insert(CLASSES["mul"](of_src, op.there(builder, share))).result
+    count = builder.insert(AddOp(of_x, op.sent(builder, of_src))).result
+    share = builder.insert(DivOp(g, count)).result
+    dx = builder.insert(MulOp(of_x, share)).result
+    return dx, builder.insert(MulOp(of_src, op.there(builder, share))).result
 
 
 def of_product(op: ScatterReduceOp, builder: Builder, g: SSAValue) -> tuple[SSAValue, SSAValue]:
     """The gradient of x and src: the product of the others; of an x that is 0 torch says 0."""
 
-    def make(name: str, *operands: SSAValue) -> SSAValue:
-        return builder.insert(CLASSES[name](*operands)).result
+    def make(op: ValueOp) -> SSAValue:
+        return builder.insert(op).result
 
     zero, one = (builder.insert(ConstantOp(n, with_shape(g, ()))).result for n in (0.0, 1.0))
-    whole = make("mul", g, op.result)
-    dx = make("where", make("eq", op.x, zero), zero, make("div", whole, op.x))
-    is_zero = make("eq", op.src, zero)
-    zeros = op.there(builder, op.sent(builder, builder.insert(CastOp(is_zero, element_type(g))).result))
-    alone = make("bitwise_and", is_zero, make("eq", zeros, one))
-    others = ScatterReduceOp(
-        op.x,
-        op.index,
-        make("where", alone, one, op.src),
-        op.kind.data,
-        op.dim.value.data,
-        is_true(op.include_self),
-    )
-    without = op.there(builder, make("mul", g, builder.insert(others).result))
-    rest = make("div", op.there(builder, whole), make("where", is_zero, one, op.src))
-    return dx, make("where", alone, without, rest)
+    whole = make(MulOp(g, op.result))
+    dx = make(WhereOp(make(EqOp(op.x, zero)), zero, make(DivOp(whole, op.x))))
+    is_zero = make(EqOp(op.src, zero))
+    zeros = op.there(builder, op.sent(builder, make(CastOp(is_zero, element_type(g)))))
+    alone = make(BitwiseAndOp(is_zero, make(EqOp(zeros, one))))
+    kept = make(WhereOp(alone, one, op.src))
+    others = ScatterReduceOp(op.x, op.index, kept, op.kind.data, op.dim.value.data, is_true(op.include_self))
+    without = op.there(builder, make(MulOp(g, make(others))))
+    rest = make(DivOp(op.there(builder, whole), make(WhereOp(is_zero, one, op.src))))
+    return dx, make(WhereOp(alone, without, rest))

@@ -16,6 +16,7 @@ from aicf_mlir.frontend import (
     aten_rearranging,
     aten_recurrent,
     aten_reductions,
+    aten_running,
     aten_scattered,
 )
 from aicf_mlir.frontend.aten_attention import attention, safe_softmax_row
@@ -117,6 +118,12 @@ POINTWISE: dict[str, Row] = {
     **rows(aten_pointwise.log_sigmoid_forward, "log_sigmoid_forward.default"),
     **rows(with_product("mul"), "addcmul.default"),
     **rows(with_product("div"), "addcdiv.default"),
+    **rows(
+        aten_running.fake_quantize,
+        "fake_quantize_per_tensor_affine.default",
+        "fake_quantize_per_tensor_affine.tensor_qparams",
+        "fake_quantize_per_channel_affine.default",
+    ),
     **rows(aten_losses.binary_cross_entropy, "binary_cross_entropy.default"),
 }
 
@@ -197,6 +204,10 @@ REARRANGING: dict[str, Row] = {
     **rows(aten_rearranging.diagonal, "diagonal.default", "diagonal_copy.default"),
     **rows(aten_rearranging.unfold, "unfold.default", "unfold_copy.default"),
     **rows(aten_rearranging.cumsum, "cumsum.default"),
+    **rows(aten_running.running_of("mul"), "cumprod.default"),
+    **rows(aten_running.running_of("logaddexp"), "logcumsumexp.default"),
+    **rows(aten_running.running_extreme("ge"), "cummax.default"),
+    **rows(aten_running.running_extreme("le"), "cummin.default"),
     **rows(aten_rearranging.sort, "sort.default", "sort.stable"),
     **rows(aten_rearranging.argsort, "argsort.default", "argsort.stable"),
     **rows(aten_rearranging.topk, "topk.default"),

@@ -96,11 +96,6 @@ CASES: dict[str, tuple[tuple[int, ...], Function, Function]] = {
         lambda x: x * torch.bucketize(x, BOUNDARIES),
         lambda x: x * (x[..., None] > BOUNDARIES).sum(-1),
     ),
-    "aten.cumprod": (
-        MATRIX,
-        lambda x: (x * x + 0.5).cumprod(1),
-        lambda x: (x * x + 0.5).log().cumsum(1).exp(),
-    ),
     "aten.dist": (MATRIX, lambda x: torch.dist(x, OTHER), lambda x: torch.linalg.vector_norm(x - OTHER)),
     "aten.erfc": (MATRIX, torch.erfc, lambda x: 1 - torch.erf(x)),
     "aten.fmax": (

@@ -79,7 +79,8 @@ def running_extreme(name: str) -> Row:
 def fake_quantize(call: Call) -> SSAValue:
     """The nearest of the numbers scale · (q - zero_point), of whole q from `quant_min` to `quant_max`.
 
-    The gradient is that of x where q was in that range, and 0 elsewhere. Torch multiplies by the scale in float32.
+    The gradient is that of x where q was in that range, and 0 elsewhere. Torch multiplies by the one scale of a tensor in
+    float32, and by those of channels in the type of x.
     """
     x, axis = call.value("self"), call.arguments.get("axis")
     apart = [size if d == axis else 1 for d, size in enumerate(shape_of(x))]
@@ -101,7 +102,9 @@ def fake_quantize(call: Call) -> SSAValue:
     inside = make(
         "bitwise_and", make("ge", level, call.of(low, wide)), make("le", level, call.of(high, wide))
     )
-    level = call.emit.cast(make("clamp", level, min=low, max=high), torch.float32)
-    found = call.emit.cast(make("mul", make("sub", level, zero_point), scale), call.dtype)
+    last = torch.float32 if axis is None else wide
+    steps = make("sub", make("clamp", level, min=low, max=high), call.emit.cast(zero_point, wide))
+    found = make("mul", call.emit.cast(steps, last), call.emit.cast(scale, last))
+    found = call.emit.cast(found, call.dtype)
     through = make("where", inside, x, call.of(0.0, call.dtype))
     return make("add", found, make("sub", through, call.emit.insert(nn.DetachOp(through))))

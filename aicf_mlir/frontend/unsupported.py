@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self, TypeVar
 import torch
 from torch._decomp import get_decompositions  # pyright: ignore[reportUnknownVariableType]
 from torch.export import ExportedProgram, default_decompositions
+from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from aicf_mlir.errors import TraceError
@@ -44,7 +45,12 @@ UNLISTED = (aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec)
 """Ops that torch decomposes, but leaves whole in an export by default; others of their kind are in its list."""
 
 NO_FORM = "there is no such op here yet"
-"""Of an op that no row of the table is for, where there is more to say than what is supported."""
+"""Of an op that no row of the table is for."""
+
+PAGE = "docs/ops.md"
+"""Where all ops are that have one."""
+
+CHECKS = "torch's rule for it looks at values while it runs"
 
 RANDOM = "it draws random numbers; pass random tensors in the batch instead"
 
@@ -64,14 +70,16 @@ class UnsupportedNode(Exception):
         self.what = f"{op_name(node)}({self.operands})"
 
     def error(self, reason: str = "") -> TraceError:
-        """What the user is told: the op, its shapes, the line, why, and what to write instead or what is supported."""
-        supported = sorted({name.split(".")[1] for name in TABLE if not name.startswith("aten._")})
-        others = NO_FORM if self.advice else f"supported are {', '.join(supported)}"
-        why = self.reason or reason or others
-        instead = f"; write instead: {self.advice}" if self.advice else ""
+        """What the user is told: the op, its shapes, the line, why, and what to write instead or where all ops are."""
+        why = self.reason or reason or NO_FORM
+        instead = f"; write instead: {self.advice}" if self.advice else self._others()
         return trace_error(
             f"{self.what} is not supported{quoted(self.location)}: {why}{instead}", self.location
         )
+
+    def _others(self) -> str:
+        """Where all ops stand; where the arguments of an op are refused that is all there is to say."""
+        return "" if self.reason or op_name(self.node) in TABLE else f"; {PAGE} has all that there are"
 
 
 def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Result:
@@ -93,13 +101,21 @@ def with_decompositions(exported: Graph, build: Callable[[Graph], Result]) -> Re
         target = refused[-1].target
         rules = decompositions(target) if refused[-1].may_decompose else {}
         if target in rules and target not in [before.target for before in refused[:-1]]:
-            exported = exported.with_program(decompose(exported.program, {target: rules[target]}))
+            program = decompose(exported.program, {target: rules[target]})
+            if has_checks(program):
+                raise refused[-1].error(CHECKS)
+            exported = exported.with_program(program)
         elif is_whole:
             exported = exported.with_program(decompose(exported.program, {}))
             refused.pop()
         else:
             raise explain(refused)
         is_whole = False
+
+
+def has_checks(program: ExportedProgram) -> bool:
+    """Whether a rule of torch has brought ops that look at values while they run, which torch puts in an order of its own."""
+    return any(spec.kind is OutputKind.TOKEN for spec in program.graph_signature.output_specs)
 
 
 def with_effects(program: ExportedProgram) -> dict[Any, Any]:

@@ -1,0 +1,116 @@
+"""
+Every case beside eager torch: `python -m tests.real [--only TEXT] [--write] [--jobs N] [-v]`.
+
+Prints each outcome that is another one than `missing.txt` says, the table of reasons and the counts. Exit code 1 if a case is wrong
+or crashes, is refused for a reason that is not in the table, or has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.py import children
+from tests.real import missing
+from tests.real.family import MARK
+
+ROOT = Path(__file__).parents[2]
+PART = 8
+"""Parts of a family: each is a process that imports its packages."""
+PART_S = 3600
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case that has run."""
+
+    name: str
+    outcome: str
+    """works, wrong, crash, or the reason of a refusal."""
+    detail: str
+    seconds: float
+
+    @property
+    def is_defect(self) -> bool:
+        return self.outcome in ("wrong", "crash", "refused for no known reason")
+
+
+def families() -> list[str]:
+    return sorted(path.stem.removesuffix("_models") for path in Path(__file__).parent.glob("*_models.py"))
+
+
+def part(family: str, number: int, only: str) -> list[Row]:
+    """Run one part of a family in a process of its own."""
+    command = [sys.executable, "-m", "tests.real.family", family, str(number), str(PART), only]
+    done = children.run(command, cwd=ROOT, timeout=PART_S)
+    lines = [line.removeprefix(MARK).split("\t", 1) for line in done.stdout.splitlines() if line.startswith(MARK)]
+    rows = [row(name, *json.loads(result)) for name, result in lines]
+    if done.returncode:
+        rows.append(Row(f"{family}, part {number}", "crash", done.stderr[-2000:], 0.0))
+    return rows
+
+
+def row(name: str, outcome: str, detail: str, seconds: float) -> Row:
+    if outcome == "refused":
+        outcome = missing.reason(detail) or "refused for no known reason"
+    return Row(name, outcome, detail, seconds)
+
+
+def run(only: Iterable[str], jobs: int) -> Generator[Row]:
+    """The rows as they come. Of `FAMILY/NAME` only that family is imported."""
+    tasks = [
+        (family, number, text)
+        for text in only
+        for family in families()
+        if "/" not in text or text.startswith(f"{family}/")
+        for number in range(PART)
+    ]
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in as_completed([pool.submit(part, *task) for task in tasks]):
+            yield from done.result()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[""], help="parts of FAMILY/NAME")
+    parser.add_argument("--write", action="store_true", help="make missing.txt what this run has found")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("-v", action="store_true", help="every case, with the whole text")
+    options = parser.parse_args()
+    table, rows = missing.expected(), list[Row]()
+    for found in run(options.only, options.jobs):
+        rows.append(found)
+        changed = found.outcome != table.get(found.name, "works")
+        if options.v or changed or found.is_defect:
+            was = f" (was: {table.get(found.name, 'works')})" if changed else ""
+            text = found.detail if options.v or found.is_defect else found.detail.splitlines()[0]
+            print(f"{found.name}: {found.outcome}{was}, {found.seconds} s\n    {text}", flush=True)
+    refused = {r.name: r.outcome for r in rows if not r.is_defect and r.outcome != "works"}
+    if options.write:
+        names = {r.name for r in rows}
+        missing.write({n: why for n, why in table.items() if n not in names and options.only != [""]} | refused)
+    return summary(rows, refused, {} if options.write else table)
+
+
+def summary(rows: list[Row], refused: dict[str, str], table: dict[str, str]) -> int:
+    """Print the reasons with their cases, and the counts; the exit code."""
+    for why, count in Counter(refused.values()).most_common():
+        print(f"{count:4} {why}: {', '.join(sorted(name for name, r in refused.items() if r == why))}")
+    count = Counter(r.outcome if r.is_defect or r.outcome == "works" else "refused" for r in rows)
+    changed = sum(r.outcome != table.get(r.name, "works") for r in rows) if table else 0
+    unknown = count["refused for no known reason"]
+    print(
+        f"{count['works']} of {len(rows)} work, {count['refused']} refused, {unknown} for no known reason, "
+        f"{count['wrong']} wrong, {count['crash']} crash, {changed} changed"
+    )
+    return int(bool(count["wrong"] or count["crash"] or unknown or changed or not rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""`python -m tests.real.family FAMILY PART PARTS [ONLY]`: a part of the cases of one family, each in a process of its own.
+
+The family is imported once; every case is a fork of that process, so no case sees what another has left. A line of JSON each.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import resource
+import sys
+import time
+
+import torch
+
+from tests.py.children import fork
+from tests.real.case import Make
+from tests.real.harness import judged
+
+CASE_S = 120
+"""Seconds of the processor that a case may take."""
+MARK = "REAL "
+"""What begins a line that is a result: packages print too."""
+
+
+def answer(make: Make) -> str:
+    resource.setrlimit(resource.RLIMIT_CPU, (CASE_S, CASE_S))
+    begun = time.process_time()
+    result = judged(make)
+    return json.dumps([result.outcome, result.detail, round(time.process_time() - begun, 1)])
+
+
+def main() -> None:
+    family, part, parts, only = [*sys.argv[1:], ""][:4]
+    torch.set_num_threads(1)
+    cases: dict[str, Make] = importlib.import_module(f"tests.real.{family}_models").CASES
+    chosen = [name for name in cases if only in f"{family}/{name}"]
+    for name in chosen[int(part) :: int(parts)]:
+        begun = time.perf_counter()
+        result = fork(lambda make=cases[name]: answer(make))
+        if not result.startswith("["):
+            after = time.perf_counter() - begun
+            result = json.dumps(["crash", f"the process ended without an answer after {after:.0f} s: {result}", 0.0])
+        print(f"\n{MARK}{family}/{name}\t{result}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

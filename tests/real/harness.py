@@ -1,0 +1,128 @@
+"""One case: trained by torch, trained by AICF, judged."""
+
+from __future__ import annotations
+
+import random
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from aicf_mlir import AicfError, compile_step, compile_train_step
+from tests.real.case import Batch, Make, Work
+from tests.real.judge import Run, excess, moved, state
+
+STEPS = 3
+"""Each with another batch; one more by replay."""
+ROUNDED_RUNS = 4
+
+Outcome = Literal["works", "refused", "wrong", "crash"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a case."""
+
+    outcome: Outcome
+    detail: str
+    """How near to what is allowed, the text of the refusal, or the end of the traceback."""
+
+
+def judged(make: Make) -> Result:
+    """Train the case both ways. An exception of eager torch is the case's own defect: it is a crash too."""
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    try:
+        if seeded(make).draws:
+            return same_twice(make)
+        truth = eager(make)
+        others = [eager(make, seed) for seed in range(ROUNDED_RUNS)]
+        try:
+            ours = compiled(make)
+        except AicfError as error:
+            return Result("refused", str(error))
+        worst, name = excess(ours, truth, others)
+        return Result("works" if worst <= 1 else "wrong", f"{name}: {worst:.2g} of what is allowed")
+    except Exception:  # noqa: BLE001  # whatever it is, it is no refusal
+        return Result("crash", traceback.format_exc(limit=-6))
+
+
+def same_twice(make: Make) -> Result:
+    """Of a step that draws random numbers: finite losses that differ, and the same bits from the same seed."""
+    eager(make)
+    try:
+        first, second = compiled(make), compiled(make)
+    except AicfError as error:
+        return Result("refused", str(error))
+    equal = torch.equal(first.losses, second.losses) and all(
+        torch.equal(value, second.after[name]) for name, value in first.after.items()
+    )
+    alive = bool(first.losses.isfinite().all()) and len(set(first.losses.tolist())) > 1
+    return Result("works" if equal and alive else "wrong", f"losses {first.losses.tolist()}, twice the same: {equal}")
+
+
+def seeded(make: Make) -> Work:
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002  # packages draw from it
+    torch.manual_seed(0)
+    return make()
+
+
+def batches(work: Work) -> list[Batch]:
+    torch.manual_seed(1)
+    return [work.batch() for _ in range(STEPS)]
+
+
+def eager(make: Make, seed: int | None = None) -> Run:
+    """Torch's own training; with a `seed`, from where rounding might have put its parameters."""
+    work = seeded(make)
+    if seed is not None:
+        moved(work.model, seed)
+    return trained(work, eager_step(work), None)
+
+
+def eager_step(work: Work) -> Callable[[Batch], torch.Tensor]:
+    def step(batch: Batch) -> torch.Tensor:
+        if work.body is not None:
+            return work.body(batch)
+        assert work.loss is not None
+        for optimizer in work.optimizers:
+            optimizer.zero_grad()
+        loss = work.loss(work.model, batch)
+        loss.backward()
+        for optimizer in work.optimizers:
+            optimizer.step()
+        return loss
+
+    return step
+
+
+def compiled(make: Make) -> Run:
+    """AICF's training: `STEPS` steps, a capture and a replay of the last batch."""
+    work = seeded(make)
+    example = batches(work)[0]
+    if work.body is not None:
+        step = compile_step(work.body, example=example, device="cpu")
+    else:
+        step = compile_train_step(work.model, work.optimizers[0], loss_fn=work.loss, example=example, device="cpu")
+
+    def replayed(batch: Batch) -> torch.Tensor:
+        step.capture(batch)
+        return step.replay()
+
+    return trained(work, step.train_step, replayed)
+
+
+def trained(
+    work: Work, step: Callable[[Batch], torch.Tensor], again: Callable[[Batch], torch.Tensor] | None
+) -> Run:
+    """Each batch once and the last once more, by `again` if given."""
+    before = state(work.model, work.optimizers)
+    drawn = batches(work)
+    losses = [float(step(batch)) for batch in drawn]
+    losses.append(float((again or step)(drawn[-1])))
+    return Run(torch.tensor(losses, dtype=torch.float64), before, state(work.model, work.optimizers))

@@ -1,0 +1,101 @@
+"""How far a compiled training may be from eager torch's: as far as rounding alone takes torch from itself.
+
+AdamW makes steps of full size of gradients that are zero but for rounding, so no fixed tolerance is right for all models. Torch runs
+again from parameters that are moved by up to two units in the last place; a tensor may miss by three times what that changes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+Tensors = Mapping[str, torch.Tensor]
+
+LOSS, MOVEMENT = 3e-4, 3e-3
+"""Always allowed, relative to the largest element: of losses, and of what has changed of a parameter, buffer or state."""
+ABOVE_ROUNDING = 3.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: what it has given and what it has left."""
+
+    losses: torch.Tensor
+    before: Tensors
+    after: Tensors
+    """Parameters, buffers and states of optimizers, in float64 on the host."""
+
+    def movement(self) -> dict[str, torch.Tensor]:
+        """The change of each tensor: a learning rate that is 1 % off shows here, and hardly in the values."""
+        return {
+            name: value - self.before[name]
+            if name in self.before and self.before[name].shape == value.shape
+            else value
+            for name, value in self.after.items()
+        }
+
+
+def state(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
+    """Copies of all parameters, buffers and optimizer states, by name."""
+    found = {f"parameter {name}": value for name, value in model.named_parameters()}
+    found |= {f"buffer {name}": value for name, value in model.named_buffers()}
+    for number, optimizer in enumerate(optimizers):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for place, parameter in enumerate(parameters):
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor):
+                    found[f"state {key} of parameter {place} of optimizer {number}"] = value
+    return {name: plain(value) for name, value in found.items()}
+
+
+def plain(value: torch.Tensor) -> torch.Tensor:
+    """In float64 on the host; complex numbers as pairs."""
+    host = value.detach().to("cpu", copy=True)
+    return (torch.view_as_real(host) if host.is_complex() else host).to(torch.float64)
+
+
+def moved(model: nn.Module, seed: int) -> None:
+    """Move each parameter by up to two units in the last place."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            units = torch.rand(parameter.shape, generator=generator, dtype=torch.float64) * 4 - 2
+            change = 1 + units * torch.finfo(parameter.dtype).eps
+            parameter.data.copy_((parameter.data.double() * change).to(parameter.dtype))
+
+
+def deviation(values: torch.Tensor, truth: torch.Tensor) -> float:
+    """The largest difference relative to the truth's largest element; infinite where only one of them is finite."""
+    if values.shape != truth.shape:
+        return float("inf")
+    finite = truth.isfinite()
+    if not torch.equal(finite, values.isfinite()) or not torch.equal(values[~finite].nan_to_num(), truth[~finite].nan_to_num()):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    scale = truth[finite].abs().max() + 1e-12
+    return ((values[finite] - truth[finite]).abs().max() / scale).item()
+
+
+def excess(ours: Run, truth: Run, others: Sequence[Run]) -> tuple[float, str]:
+    """How many times what is allowed the worst tensor misses by, and its name; right is at most 1."""
+    found = [_excess("loss", ours.losses, truth.losses, [run.losses for run in others], LOSS)]
+    wanted, got, apart = truth.movement(), ours.movement(), [run.movement() for run in others]
+    if got.keys() != wanted.keys():
+        return float("inf"), f"only in one of them: {sorted(got.keys() ^ wanted.keys())}"
+    for name, value in wanted.items():
+        found.append(_excess(name, got[name], value, [run[name] for run in apart], MOVEMENT))
+    return max(found)
+
+
+def _excess(
+    name: str, ours: torch.Tensor, truth: torch.Tensor, others: Sequence[torch.Tensor], tolerance: float
+) -> tuple[float, str]:
+    rounding = max(deviation(other, truth) for other in others)
+    missed = deviation(ours, truth)
+    if missed == float("inf"):
+        return missed, name
+    return missed / max(tolerance, ABOVE_ROUNDING * rounding), name

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterable
@@ -16,13 +17,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.py import children
 from tests.real import missing
 from tests.real.family import MARK
 
 ROOT = Path(__file__).parents[2]
-PART = 8
-"""Parts of a family: each is a process that imports its packages."""
+PARTS = 8
+"""Of a family that runs whole: each is a process that imports its packages."""
 PART_S = 3600
 
 
@@ -45,10 +45,10 @@ def families() -> list[str]:
     return sorted(path.stem.removesuffix("_models") for path in Path(__file__).parent.glob("*_models.py"))
 
 
-def part(family: str, number: int, only: str) -> list[Row]:
+def part(family: str, number: int, parts: int, only: str) -> list[Row]:
     """Run one part of a family in a process of its own."""
-    command = [sys.executable, "-m", "tests.real.family", family, str(number), str(PART), only]
-    done = children.run(command, cwd=ROOT, timeout=PART_S)
+    command = [sys.executable, "-m", "tests.real.family", family, str(number), str(parts), only]
+    done = subprocess.run(command, cwd=ROOT, timeout=PART_S, capture_output=True, encoding="utf-8", check=False)
     lines = [line.removeprefix(MARK).split("\t", 1) for line in done.stdout.splitlines() if line.startswith(MARK)]
     rows = [row(name, *json.loads(result)) for name, result in lines]
     if done.returncode:
@@ -65,11 +65,12 @@ def row(name: str, outcome: str, detail: str, seconds: float) -> Row:
 def run(only: Iterable[str], jobs: int) -> Generator[Row]:
     """The rows as they come. Of `FAMILY/NAME` only that family is imported."""
     tasks = [
-        (family, number, text)
+        (family, number, parts, text)
         for text in only
         for family in families()
         if "/" not in text or text.startswith(f"{family}/")
-        for number in range(PART)
+        for parts in [1 if text else PARTS]
+        for number in range(parts)
     ]
     with ThreadPoolExecutor(jobs) as pool:
         for done in as_completed([pool.submit(part, *task) for task in tasks]):

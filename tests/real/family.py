@@ -16,6 +16,7 @@ import torch
 from tests.py.children import fork
 from tests.real.case import Make
 from tests.real.harness import judged
+from tests.real.torchvision_ops import declare
 
 CASE_S = 120
 """Seconds of the processor that a case may take."""
@@ -33,6 +34,7 @@ def answer(make: Make) -> str:
 def main() -> None:
     family, part, parts, only = [*sys.argv[1:], ""][:4]
     torch.set_num_threads(1)
+    declare()
     cases: dict[str, Make] = importlib.import_module(f"tests.real.{family}_models").CASES
     chosen = [name for name in cases if only in f"{family}/{name}"]
     for name in chosen[int(part) :: int(parts)]:

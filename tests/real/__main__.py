@@ -13,17 +13,18 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryFile
 
 from tests.real import missing
 from tests.real.family import MARK
 
 ROOT = Path(__file__).parents[2]
-PARTS = 8
+PARTS = 2
 """Of a family that runs whole: each is a process that imports its packages."""
-PART_S = 3600
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,21 @@ def families() -> list[str]:
     return sorted(path.stem.removesuffix("_models") for path in Path(__file__).parent.glob("*_models.py"))
 
 
-def part(family: str, number: int, parts: int, only: str) -> list[Row]:
-    """Run one part of a family in a process of its own."""
+def part(found: SimpleQueue[Row | None], family: str, number: int, parts: int, only: str) -> None:
+    """Run one part of a family in a process of its own; its rows as they come."""
     command = [sys.executable, "-m", "tests.real.family", family, str(number), str(parts), only]
-    done = subprocess.run(command, cwd=ROOT, timeout=PART_S, capture_output=True, encoding="utf-8", check=False)
-    lines = [line.removeprefix(MARK).split("\t", 1) for line in done.stdout.splitlines() if line.startswith(MARK)]
-    rows = [row(name, *json.loads(result)) for name, result in lines]
-    if done.returncode:
-        rows.append(Row(f"{family}, part {number}", "crash", done.stderr[-2000:], 0.0))
-    return rows
+    with (
+        TemporaryFile("w+") as errors,
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8") as child,
+    ):
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line.startswith(MARK):
+                name, result = line.removeprefix(MARK).split("\t", 1)
+                found.put(row(name, *json.loads(result)))
+        if child.wait():
+            errors.seek(0)
+            found.put(Row(f"{family}, part {number}", "crash", errors.read()[-2000:], 0.0))
 
 
 def row(name: str, outcome: str, detail: str, seconds: float) -> Row:
@@ -69,12 +76,19 @@ def run(only: Iterable[str], jobs: int) -> Generator[Row]:
         for text in only
         for family in families()
         if "/" not in text or text.startswith(f"{family}/")
-        for parts in [1 if text else PARTS]
+        for parts in [PARTS if text in ("", f"{family}/") else 1]
         for number in range(parts)
     ]
+    found = SimpleQueue[Row | None]()
     with ThreadPoolExecutor(jobs) as pool:
-        for done in as_completed([pool.submit(part, *task) for task in tasks]):
-            yield from done.result()
+        for task in tasks:
+            pool.submit(part, found, *task).add_done_callback(lambda _: found.put(None))
+        left = len(tasks)
+        while left:
+            if (got := found.get()) is None:
+                left -= 1
+            else:
+                yield got
 
 
 def main() -> int:

@@ -39,12 +39,19 @@ def of_timm(name: str, **sizes: Any) -> Make:
 TINY_VIT = {"img_size": SIDE, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4}
 
 
+def mixer(block: str, layer: str) -> Make:
+    parts = importlib.import_module("timm.models.mlp_mixer")
+    kinds = {"block_layer": getattr(parts, block), "mlp_layer": getattr(parts, layer)}
+    sizes = {"img_size": SIDE, "patch_size": 8, "embed_dim": 32, "num_blocks": 2, "num_classes": 3}
+    return lambda: trained(parts.MlpMixer(**sizes, **kinds), images, classified)
+
+
 def masked_images() -> Any:
     """The masked autoencoder of vit-pytorch draws its masks."""
     from vit_pytorch.mae import MAE
     from vit_pytorch.vit import ViT
 
-    model = MAE(encoder=ViT(**SMALL), masking_ratio=0.75, decoder_dim=16, decoder_depth=1)
+    model = MAE(encoder=ViT(**SMALL), masking_ratio=0.75, decoder_dim=32, decoder_depth=1)
     return trained(model, images, lambda m, b: m(b["x"]), draws=True)
 
 
@@ -87,18 +94,17 @@ CASES: dict[str, Make] = {
     "vit-pytorch patch merger": vit("vit_with_patch_merger", "ViT", **SMALL, patch_merge_layer=1, patch_merge_num_tokens=4),
     "vit-pytorch normalized": vit("normalized_vit", "nViT", **{k: v for k, v in SMALL.items()}, dim_head=8),
     "vit-pytorch Fourier": vit("simple_vit_with_fft", "SimpleViT", **SMALL, freq_patch_size=8),
-    "vit-pytorch CrossFormer": vit("crossformer", "CrossFormer", num_classes=3, dim=(8, 16, 24, 32), depth=(1, 1, 1, 1), global_window_size=(4, 2, 2, 1), local_window_size=1),
     "vit-pytorch CCT": vit("cct", "CCT", img_size=SIDE, embedding_dim=32, n_conv_layers=1, kernel_size=7, stride=2, padding=3, pooling_kernel_size=3, pooling_stride=2, pooling_padding=1, num_layers=2, num_heads=2, mlp_ratio=2.0, num_classes=3),
     "vit-pytorch MAE": masked_images,
     "vit-pytorch distillation": distilled,
     "timm ViT": of_timm("vit_tiny_patch16_224", **TINY_VIT),
     "timm BEiT": of_timm("beit_base_patch16_224", **TINY_VIT),
     "timm DeiT-3": of_timm("deit3_small_patch16_224", **TINY_VIT),
-    "timm Mixer": of_timm("mixer_s32_224", img_size=SIDE, patch_size=8, embed_dim=32, num_blocks=2),
-    "timm gMLP": of_timm("gmlp_s16_224", img_size=SIDE, patch_size=8, embed_dim=32, num_blocks=2),
+    "timm Mixer": mixer("MixerBlock", "Mlp"),
+    "timm gMLP": mixer("SpatialGatingBlock", "GatedMlp"),
     "timm ResNet": of_timm("resnet10t", channels=(8, 16, 24, 32), stem_width=8),
     "timm ConvNeXt": of_timm("convnext_atto", dims=(8, 16, 24, 32), depths=(1, 1, 1, 1)),
-    "timm EfficientNet": of_timm("efficientnet_lite0", channel_multiplier=0.25),
+    "timm MobileNetV3": of_timm("mobilenetv3_small_050"),
     "timm Swin": of_timm("swin_tiny_patch4_window7_224", img_size=SIDE, window_size=4, embed_dim=16, depths=(1, 1), num_heads=(2, 2)),
     "diffusers DiT": noised("DiTTransformer2DModel", {"x": (4, 8, 8)}, num_attention_heads=4, attention_head_dim=8, in_channels=4, out_channels=4, num_layers=2, sample_size=8, patch_size=2, norm_num_groups=4, num_embeds_ada_norm=1000),
     "diffusers PixArt": noised("PixArtTransformer2DModel", {"x": (4, 8, 8), "encoder_hidden_states": (5, 16)}, num_attention_heads=4, attention_head_dim=8, in_channels=4, out_channels=4, num_layers=2, sample_size=8, patch_size=2, cross_attention_dim=32, caption_channels=16, use_additional_conditions=False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -29,55 +30,47 @@ def batch() -> dict[str, torch.Tensor]:
     }
 
 
-REDUCED: dict[str, Function] = {}
-for reduce, own in product(("sum", "mean", "prod", "amax", "amin"), (True, False)):
-    named = f"{reduce} {'with its own' if own else 'alone'}"
+def reducing(reduce: str, own: bool) -> dict[str, Function]:
+    """Uses of one reduction by an index, with the elements that are there or without."""
 
-    def scattered(x, b, reduce=reduce, own=own):
-        return x.scatter_reduce(0, b["down"], b["values"] * x[0], reduce, include_self=own)
+    def few(x: Any, b: Any) -> Any:
+        """x[0] or 0, with a gradient: ties and zeros."""
+        return x[0] - x[0].detach() * (b["coarse"] == 0)
 
-    def part(x, b, reduce=reduce, own=own):
-        return x.scatter_reduce(1, b["along"][:4], (x * 2)[:4, :3], reduce, include_self=own)
+    def rows(b: Any) -> Any:
+        return b["rows"][:, None].expand(-1, 8)
 
-    def rows(x, b, reduce=reduce, own=own):
-        return x.scatter_reduce(
-            0, b["rows"][:, None].expand(-1, 8), b["values"] * x[0], reduce, include_self=own
-        )
-
-    def ties(x, b, reduce=reduce, own=own):
-        few = x[0] - x[0].detach() * (b["coarse"] == 0)  # x[0] or 0, with a gradient
-        return x.scatter_reduce(0, b["down"], few, reduce, include_self=own)
-
-    REDUCED |= {
-        f"{named}": scattered,
-        f"{named}, a part": part,
-        f"{named}, rows": rows,
-        f"{named}, ties": ties,
+    found: dict[str, Function] = {
+        "elements": lambda x, b: x.scatter_reduce(0, b["down"], b["values"] * x[0], reduce, include_self=own),
+        "a part": lambda x, b: x.scatter_reduce(1, b["along"][:4], (x * 2)[:4, :3], reduce, include_self=own),
+        "rows": lambda x, b: x.scatter_reduce(0, rows(b), b["values"] * x[0], reduce, include_self=own),
+        "ties": lambda x, b: x.scatter_reduce(0, b["down"], few(x, b), reduce, include_self=own),
     }
     if reduce != "sum":
+        found["index_reduce"] = lambda x, b: x.index_reduce(
+            0, b["rows"], b["values"] * x[0], reduce, include_self=own
+        )
+    how = "with its own" if own else "alone"
+    return {f"{reduce} {how} {name}": function for name, function in found.items()}
 
-        def indexed(x, b, reduce=reduce, own=own):
-            return x.index_reduce(0, b["rows"], b["values"] * x[0], reduce, include_self=own)
 
-        REDUCED[f"index_reduce {named}"] = indexed
+def segmenting(reduce: str, initial: float | None) -> dict[str, Function]:
+    """Uses of one reduction of segments."""
 
-SEGMENTS: dict[str, Function] = {}
-for reduce, initial in product(("sum", "mean", "prod", "max", "min"), (None, 0.25)):
+    def segments(x: Any, **given: Any) -> Any:
+        return torch.segment_reduce(x, reduce, initial=initial, **given).nan_to_num(0, 0, 0)
 
-    def segments(x, b, reduce=reduce, initial=initial):
-        return torch.segment_reduce(x, reduce, lengths=b["lengths"], initial=initial).nan_to_num(0, 0, 0)
-
-    def between(x, b, reduce=reduce, initial=initial):
-        return torch.segment_reduce(x, reduce, offsets=b["offsets"], initial=initial).nan_to_num(0, 0, 0)
-
-    def each(x, b, reduce=reduce, initial=initial):
-        return torch.segment_reduce(x, reduce, lengths=b["each"], axis=1, initial=initial).nan_to_num(0, 0, 0)
-
-    SEGMENTS |= {
-        f"{reduce} {initial}": segments,
-        f"{reduce} {initial} offsets": between,
-        f"{reduce} {initial} each": each,
+    return {
+        f"{reduce} {initial}": lambda x, b: segments(x, lengths=b["lengths"]),
+        f"{reduce} {initial} offsets": lambda x, b: segments(x, offsets=b["offsets"]),
+        f"{reduce} {initial} each": lambda x, b: segments(x, lengths=b["each"], axis=1),
     }
+
+
+KINDS = product(("sum", "mean", "prod", "amax", "amin"), (True, False))
+REDUCED = {name: each for kind in KINDS for name, each in reducing(*kind).items()}
+OF_SEGMENTS = product(("sum", "mean", "prod", "max", "min"), (None, 0.25))
+SEGMENTS = {name: each for kind in OF_SEGMENTS for name, each in segmenting(*kind).items()}
 
 AGGREGATIONS: dict[str, Function] = {
     # as torch_geometric's `scatter` has them
@@ -119,7 +112,7 @@ def test_in_half_precision(reduce: str) -> None:
 
 def test_an_index_outside_updates_nothing() -> None:
     torch.manual_seed(1)
-    model, good = OfOp(REDUCED["amax alone"], torch.float32), batch()
+    model, good = OfOp(REDUCED["amax alone elements"], torch.float32), batch()
     step = compiled(model, weighed, good)
     step.train_step(good)
     before = model.weight.detach().clone()

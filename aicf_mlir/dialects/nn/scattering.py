@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import mul
 from typing import Any
 
 from xdsl.builder import Builder
@@ -39,7 +40,7 @@ __all__ = ["ScatterReduceOp"]
 KINDS: dict[str, tuple[float, Any, Any]] = {
     "max": (-math.inf, row_max, maximum),
     "min": (math.inf, row_min, minimum),
-    "prod": (1.0, row_prod, lambda x, y: x * y),
+    "prod": (1.0, row_prod, mul),
 }
 """By the kind of a reduction: that of nothing, that of a row, that of two."""
 

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from aicf_mlir import _C, describe
 from aicf_mlir.dialects.plan import ProgramOp, find_program
 from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.frontend.types import BYTES, OF_BYTES
 from aicf_mlir.interrupts import held
 from aicf_mlir.passes.autodiff import SCALE
 from aicf_mlir.passes.scale_loss import SKIPPED
@@ -288,8 +289,23 @@ class BuiltStep(NotCopied):
     def _entries(self, batch: StepBatch) -> Mapping[str, Any]:
         """The tensors of a batch by name, of all micro-batches where the step has several. Raises BindError."""
         if (count := self._request.accumulate) is None:
-            return self._structure.names(self.name, batch)
-        return joined([self._structure.names(self.name, part) for part in parts_of(batch, count)])
+            return self._stored(self._structure.names(self.name, batch))
+        return joined(
+            [self._stored(self._structure.names(self.name, part)) for part in parts_of(batch, count)]
+        )
+
+    def _stored(self, entries: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The entries in the types that the plans have them in. Raises BindError where bytes are expected and others come."""
+        found = dict[str, Any]()
+        for name, spec in self._built.traces[0].inputs.items():
+            tensor = entries.get(name)
+            if spec.dtype is not BYTES or not isinstance(tensor, torch.Tensor):
+                continue
+            places = {held.data_ptr() for plan in self._plans for held in plan.inputs.values()}
+            if tensor.dtype is not BYTES and tensor.data_ptr() not in places:
+                raise BindError(f"input {name!r}: expected {BYTES}, got {tensor.dtype}")
+            found[name] = tensor.to(OF_BYTES)
+        return {**entries, **found} if found else entries
 
     def _grow(self, batch: StepBatch, entries: Mapping[str, Any]) -> BoundPlan:
         """Compile a plan for `batch`, load the batch, and let the least recently used further plan go for it."""

@@ -148,7 +148,10 @@ class ExaminedStep(BuiltStep, abc.ABC):
         tensors = {name: tensor.clone() for name, tensor in plan.inputs.items()}
         count = self._request.accumulate
         parts = [tensors] if count is None else parted(tensors, count)
-        batches = [self._structure.rebuilt(part) for part in parts]
+        typed = [
+            {name: tensor.to(traced.inputs[name].dtype) for name, tensor in part.items()} for part in parts
+        ]
+        batches = [self._structure.rebuilt(part) for part in typed]
         modules = modules_of(unwrapped(self._request.model), self._function)
         numbers = {id(value.tensor) for value in self._built.host_values.values()}
         hidden = numbers | {id(tensor) for tensor in self._request.metrics.tensors}

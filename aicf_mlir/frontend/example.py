@@ -12,7 +12,7 @@ from torch.nn.modules.loss import _Loss as TorchLoss  # pyright: ignore[reportPr
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
 from aicf_mlir.frontend.structure import EXPECTED, Structure, named
-from aicf_mlir.frontend.types import is_supported, supported_dtypes
+from aicf_mlir.frontend.types import is_supported, stored, supported_dtypes
 
 LossFunction = Callable[
     [torch.nn.Module, Any], torch.Tensor | tuple[torch.Tensor, Mapping[str, torch.Tensor]]
@@ -81,9 +81,9 @@ def _spec(name: str, tensor: object, device: torch.device) -> TensorSpec:
         raise trace_error(f"batch entry {name!r} must be a torch.Tensor, got {type(tensor).__name__}")
     if (why := special(tensor)) is not None:
         raise trace_error(f"batch entry {name!r} is {why}")
-    if not is_supported(tensor.dtype):
+    if not is_supported(stored(tensor.dtype)):
         raise trace_error(
-            f"batch entry {name!r} is a tensor of {tensor.dtype}; supported are {supported_dtypes()}"
+            f"batch entry {name!r} is a tensor of {tensor.dtype}; supported are {supported_dtypes()}, uint8"
         )
     if tensor.numel() == 0:
         raise trace_error(f"batch entry {name!r} has no elements: its shape is {tuple(tensor.shape)}")

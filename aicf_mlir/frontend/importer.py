@@ -24,7 +24,7 @@ from aicf_mlir.frontend.node_importer import NodeImporter
 from aicf_mlir.frontend.random_state import RANDOM, RandomState
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.source import trace_error
-from aicf_mlir.frontend.types import is_supported
+from aicf_mlir.frontend.types import is_supported, stored
 from aicf_mlir.ir.locations import location_attribute
 from aicf_mlir.ir.signature import STATUS_LABEL, STATUS_TYPE, Label, set_results
 
@@ -67,7 +67,8 @@ class Importer(NodeImporter):
         names = self._exported.inputs
         for node in self._exported.program.graph.find_nodes(op="placeholder"):
             if (name := names.get(node.name)) is not None:
-                self._values[node] = self._argument("input", name, inputs[name].shape, inputs[name].dtype)
+                spec = inputs[name]
+                self._values[node] = self._argument("input", name, spec.shape, stored(spec.dtype))
 
     def _add_bindings(self, bindings: Bindings) -> None:
         made = dict[Binding, SSAValue]()

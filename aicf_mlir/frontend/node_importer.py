@@ -13,6 +13,7 @@ from torch.fx.node import map_arg
 from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.frontend.aten_bytes import refusal
 from aicf_mlir.frontend.aten_rows import detach
 from aicf_mlir.frontend.aten_table import TABLE
 from aicf_mlir.frontend.call import Call, Value
@@ -93,6 +94,8 @@ class NodeImporter(abc.ABC):
         try:
             if is_known(node, call.arguments):
                 return self._evaluate(node)
+            if (why := refusal(node, op_name(node))) is not None:
+                raise Forbidden(why)
             row = detach if node.target is CUT else TABLE.get(op_name(node))
             if row is None:
                 raise Refused

@@ -24,6 +24,15 @@ def element_of(dtype: torch.dtype) -> str:
     return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
+BYTES, OF_BYTES = torch.uint8, torch.int32
+"""What a batch may have beside these types, and what stands for it in a step (aten_bytes)."""
+
+
+def stored(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that an entry of a batch of `dtype` has in a step."""
+    return OF_BYTES if dtype is BYTES else dtype
+
+
 def is_supported(dtype: torch.dtype) -> bool:
     """Whether tensors of `dtype` can be values of the nn dialect."""
     return dtype in ELEMENT_TYPES

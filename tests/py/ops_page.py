@@ -33,7 +33,8 @@ methods of tensors are; one that is not here is taken apart by torch's own rule 
 ## Element types
 
 {dtypes}. Losses and parameters are of floating-point numbers; integers and booleans are indices, counters and masks, and
-are computed exactly in their own types. Numbers in the code of a model are exact up to 2^53.
+are computed exactly in their own types. An entry of a batch may be of bytes (uint8), as images are, which the step converts or
+compares before it computes with them. Numbers in the code of a model are exact up to 2^53.
 
 ## Limits
 

@@ -237,9 +237,9 @@ BATCHES: dict[str, tuple[Any, str]] = {
         r"names of batch entries must be strings that are not empty, got 0",
     ),
     "no rows": ({"x": torch.zeros(0, 4)}, r"entry 'x' has no elements: its shape is \(0, 4\)"),
-    "bytes": (
-        {"x": torch.zeros(2, dtype=torch.uint8)},
-        r"entry 'x' is a tensor of torch\.uint8; supported are",
+    "short integers": (
+        {"x": torch.zeros(2, dtype=torch.int16)},
+        r"entry 'x' is a tensor of torch\.int16; supported are .*, bool, uint8",
     ),
     "complex": ({"x": torch.zeros(2, dtype=torch.complex64)}, r"torch\.complex64"),
     "sparse": ({"x": torch.zeros(2, 2).to_sparse()}, r"torch\.sparse_coo tensor"),

@@ -18,6 +18,7 @@ import torch
 from aicf_mlir.errors import AicfError, GuardError
 from aicf_mlir.frontend.inspecting import described
 from aicf_mlir.frontend.reads import ABSENT, PARTED, Kind, Read
+from aicf_mlir.frontend.torch_state import Word
 from aicf_mlir.frontend.walk import PLAIN
 from aicf_mlir.runtime.store import moved_error
 from aicf_mlir.runtime.torch_words import watch_settings, words_of
@@ -72,6 +73,7 @@ class Guards:
         names: dict[int, tuple[dict[str, Any], list[str]]] = {}
         empty: list[dict[Any, Any]] = []
         code: list[Read] = []
+        settings: list[Word] = []
         for read in reads:
             if read.is_code:
                 code.append(read)
@@ -85,11 +87,14 @@ class Guards:
                 empty.append(read.owner)
             elif read.kind == "item":
                 names.setdefault(id(read.owner), (read.owner, []))[1].append(read.key)
+            elif read.kind == "setting":
+                settings += words_of(read.owner)
             else:
                 self._add(guard, self._follow)
         for owner, keys in names.values():
             self.watched.namespace(owner, keys, self._follow)
         self.watched.empty(empty, self._follow)
+        watch_settings(self.watched, settings, self._follow)
         self._watch_code(code)
         self.watched.other(self._code)
 
@@ -138,9 +143,7 @@ class Guards:
                 self.watched.context(read.owner, handler)
             case "environment":
                 self.watched.items(cast(Any, vars(read.owner))["_data"], handler)
-            case "setting":
-                watch_settings(self.watched, words_of(read.owner), handler)
-            case "code" | "type" | "object":
+            case "setting" | "code" | "type" | "object":
                 pass  # all of a kind together
             case "file":
                 pass  # what was read is what runs, whatever becomes of the file

@@ -90,10 +90,11 @@ class Watched:
         self._watch.add_attribute(owner, name, expected)
         return self._added(handler)
 
-    def attributes(self, owners: Sequence[object], name: str, expected: object, handler: Handler) -> int:
+    def attributes(self, owners: Sequence[object], name: str, expected: object, handler: Handler) -> None:
         """An attribute that is `expected` of every object."""
-        self._watch.add_attributes(list(owners), name, expected)
-        return self._added(handler)
+        if owners:
+            self._watch.add_attributes(list(owners), name, expected)
+            self._added(handler)
 
     def trained(self, tensors: Sequence[torch.Tensor], handler: Handler) -> None:
         """That every tensor requires a gradient."""

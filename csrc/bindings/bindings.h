@@ -33,6 +33,31 @@ void without_gil(Work work, Subject subject = Subject::Call) {
   raise_if(status, subject);
 }
 
+// Binds what every step calls without pybind11's dispatch of overloads, half of the time of a small
+// comparison: `method` takes the object, positional arguments and their number.
+template <class T, PyObject* (*method)(T&, PyObject* const*, Py_ssize_t)>
+void bind_directly(py::handle type, const char* name) {
+  const _PyCFunctionFast call = [](PyObject* self, PyObject* const* arguments,
+                                   Py_ssize_t count) -> PyObject* {
+    try {
+      auto* object = reinterpret_cast<py::detail::instance*>(self)->get_value_and_holder().value_ptr();
+      if (!object) throw py::type_error("__init__() of the object was not called");
+      return method(*static_cast<T*>(object), arguments, count);
+    } catch (py::error_already_set& error) {
+      error.restore();
+    } catch (const py::builtin_exception& error) {
+      error.set_error();
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    return nullptr;
+  };
+  static PyMethodDef row{name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)),
+                         METH_FASTCALL, nullptr};
+  type.attr(name) =
+      py::reinterpret_steal<py::object>(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), &row));
+}
+
 // Python values to those of the runtime. Each raises through raise_if() with the name, what was expected and
 // what was got.
 const OpSchema& parse_schema(py::handle op);  // by number (aicf_mlir.OpKind) or by name

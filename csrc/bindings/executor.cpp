@@ -192,6 +192,16 @@ py::dict stats(Executor& executor) {
   return result;
 }
 
+PyObject* enter(Session& session, PyObject* const*, Py_ssize_t) {
+  raise_if(session.enter());
+  Py_RETURN_NONE;
+}
+
+PyObject* leave(Session& session, PyObject* const*, Py_ssize_t) {
+  session.leave();
+  Py_RETURN_NONE;
+}
+
 void bind_arena(py::module_& m) {
   py::class_<Arena, ArenaPointer>(m, "Arena", py::buffer_protocol())
       .def(py::init(&make_arena), py::arg("device"), py::arg("nbytes"), py::arg("visible") = false)
@@ -225,12 +235,12 @@ void bind_arena(py::module_& m) {
 }  // namespace
 
 void bind_session(py::module_& m) {
-  py::class_<Session, SessionPointer>(m, "Session")
-      .def(py::init<const std::vector<SessionPointer>&>(), py::arg("sharing") = py::list())
-      .def("__enter__", [](Session& s) { raise_if(s.enter()); })
-      .def("__exit__", [](Session& s, const py::args&) { s.leave(); })
+  py::class_<Session, SessionPointer> session(m, "Session");
+  session.def(py::init<const std::vector<SessionPointer>&>(), py::arg("sharing") = py::list())
       .def_readonly("active", &Session::active)
       .def_readonly("steps", &Session::steps);
+  bind_directly<Session, enter>(session, "__enter__");
+  bind_directly<Session, leave>(session, "__exit__");
 }
 
 void bind_executor(py::module_& m) {

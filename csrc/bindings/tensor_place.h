@@ -88,16 +88,20 @@ class TensorPlace {
   // Whether words are compared, and torch is asked only where they differ.
   bool has_words() const { return storage_; }
   // After a step little of this is in the cache: what same_words() reads is asked for in time.
-  void prefetch() const {
+  [[gnu::always_inline]] void prefetch() const {  // or GCC leaves it out, as a function without effect
     if (!storage_) return;
     const TorchLayout& torch = TorchLayout::get();
-    const char* end = impl_ + torch.shape + sizeof(uint64_t) * TorchLayout::kShape;
-    for (const char* line = impl_ + torch.storage; line < end; line += 64) __builtin_prefetch(line);
+    __builtin_prefetch(impl_ + torch.shape);
+    __builtin_prefetch(impl_ + torch.shape + 64);
+    __builtin_prefetch(impl_ + torch.shape + sizeof(uint64_t) * TorchLayout::kShape - 1);
+    __builtin_prefetch(impl_ + torch.storage);
     __builtin_prefetch(storage_ + torch.data);
   }
 
  private:
-  using Words = std::array<uint64_t, TorchLayout::kShape + 1>;  // of the shape; what frees the memory
+  // Of the shape, with flags behind the dtype; what frees the memory.
+  using Words = std::array<uint64_t, TorchLayout::kShape + 1>;
+  using Lanes = uint64_t __attribute__((vector_size(32)));  // of words that are compared at once
   // All but where it is.
   struct Form {
     std::vector<int64_t> asked;  // of torch: dtype, sizes, strides
@@ -122,10 +126,16 @@ class TensorPlace {
   bool same_words() const {
     if (!storage_) return false;
     const TorchLayout& torch = TorchLayout::get();
-    uint64_t difference = 0;
-    for (int i = 0; i < TorchLayout::kShape; ++i)
-      difference |= torch.shape_word(impl_, i) ^ form_->words[static_cast<size_t>(i)];
-    return !difference && read_at<const char*>(impl_, torch.storage) == storage_ &&
+    const char* const now = impl_ + torch.shape;
+    const uint64_t* const was = form_->words.data();
+    Lanes difference{}, left, right;
+    for (const int i : {0, 4, 8, TorchLayout::kShape - 4}) {
+      std::memcpy(&left, now + 8 * i, sizeof left);
+      std::memcpy(&right, was + i, sizeof right);
+      difference |= left ^ right;
+    }
+    return !(difference[0] | difference[1] | difference[2] | difference[3]) &&
+           read_at<const char*>(impl_, torch.storage) == storage_ &&
            read_at<void*>(storage_, torch.data) == memory_ &&
            read_at<uint64_t>(storage_, torch.data + 8) == form_->words.back();
   }
@@ -172,5 +182,15 @@ class TensorPlace {
   void* data_ = nullptr;  // what torch says
   void* handle_;
 };
+
+inline bool same_places(std::vector<TensorPlace>& places) {
+  constexpr ptrdiff_t ahead = 16;
+  TensorPlace* const end = places.data() + places.size();
+  for (TensorPlace* place = places.data(); place != end; ++place) {
+    if (end - place > ahead) place[ahead].prefetch();
+    if (!place->same()) return false;
+  }
+  return true;
+}
 
 }  // namespace aicf::bindings

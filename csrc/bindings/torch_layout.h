@@ -18,7 +18,7 @@ struct TorchLayout {
   uint64_t kind = 0;  // the first word of an ordinary TensorImpl; 0: where a tensor lies is asked of torch
   ptrdiff_t storage = 0;  // in a TensorImpl: the pointer to its StorageImpl
   // In a TensorImpl, a word each: dimensions, five sizes, five strides, storage offset, elements; the dtype
-  // in two bytes. Sizes and strides of more dimensions lie elsewhere.
+  // in two bytes, and flags. Sizes and strides of more dimensions lie elsewhere.
   ptrdiff_t shape = 0;
   ptrdiff_t data = 0;  // in a StorageImpl: the memory, then what frees it; copy-on-write has its own
 
@@ -33,8 +33,7 @@ struct TorchLayout {
     return layout;
   }
   uint64_t shape_word(const char* tensor, int i) const {
-    const auto word = read_at<uint64_t>(tensor, shape + i * static_cast<ptrdiff_t>(sizeof(uint64_t)));
-    return i == kDType ? word & 0xffff : word;
+    return read_at<uint64_t>(tensor, shape + i * static_cast<ptrdiff_t>(sizeof(uint64_t)));
   }
   // Autograd's part of a Python tensor; null where it has none, or where that is not known.
   const char* autograd_of(const void* object) const {

@@ -6,21 +6,24 @@
 
 #include <array>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
 
 namespace aicf::bindings {
 
 class TorchWords {
  public:
   enum Word : size_t {
-    FunctionModes,      // how many modes see torch's functions in this thread
+    FunctionModes,      // bytes of the stack of modes that see torch's functions in this thread
     DispatchIncluded,   // which kinds of dispatch are switched on or off in this thread: modes of dispatch,
     DispatchExcluded,   // transforms of torch.func
-    SavedTensorsHooks,  // bytes between the ends of the stack of hooks on saved tensors
+    SavedTensorsHooks,  // the same of hooks on saved tensors
     Anomaly,            // whether torch looks for the operation that made a NaN
     DefaultDtype,       // by torch's number
     kCount
+  };
+
+  using Values = std::array<uint64_t, kCount>;
+  struct Selection {
+    Values mask{}, was{};  // all ones for a word that is compared
   };
 
   static const TorchWords& get() {
@@ -32,12 +35,12 @@ class TorchWords {
   bool has(size_t word) const {
     switch (word) {
       case FunctionModes:
-        return count_function_modes_;
+        return modes_;
       case DispatchIncluded:
       case DispatchExcluded:
-        return thread_keys();
+        return places().keys != kNothing;
       case SavedTensorsHooks:
-        return saved_tensors_state_;
+        return hooks_;
       case Anomaly:
         return anomaly_;
       case DefaultDtype:
@@ -47,31 +50,34 @@ class TorchWords {
     }
   }
 
-  // A word that there is.
-  uint64_t read(size_t word) const {
-    switch (word) {
-      case FunctionModes:
-        return static_cast<uint64_t>(count_function_modes_());
-      case DispatchIncluded:
-        return thread_keys()[0];
-      case DispatchExcluded:
-        return thread_keys()[1];
-      case SavedTensorsHooks: {
-        // a std::deque: begin and end of what it holds
-        const char* state = saved_tensors_state_();
-        return word_at(state, 48) - word_at(state, 16);
-      }
-      case Anomaly:
-        return *anomaly_;
-      default:
-        return default_dtype_();
-    }
+  // All words, of this thread; nothing of use for one that there is not.
+  Values read() const {
+    const Places& here = places();
+    return {here.modes[2] - here.modes[1],  // behind two flags a std::vector: where it begins, where it ends
+            here.keys[0],
+            here.keys[1],
+            here.hooks[6] - here.hooks[2],  // a std::deque: where it ends, where it begins
+            anomaly_ ? *anomaly_ : uint64_t{0},
+            default_dtype_ ? default_dtype_() : uint64_t{0}};
+  }
+
+  bool same(const Selection& selection) const {
+    const Values now = read();
+    uint64_t difference = 0;
+    for (size_t i = 0; i < kCount; ++i) difference |= (now[i] ^ selection.was[i]) & selection.mask[i];
+    return !difference;
   }
 
  private:
+  // What torch has for each thread, looked up once in each.
+  struct Places {
+    const uint64_t *modes, *keys, *hooks;
+  };
+  static constexpr uint64_t kNothing[8] = {};
+
   TorchWords() {
-    find("libtorch_cpu.so", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", &count_function_modes_);
-    find("libtorch_cpu.so", "_ZN2at23SavedTensorDefaultHooks13get_tls_stateEv", &saved_tensors_state_);
+    find("libtorch_cpu.so", "_ZN2at4impl22PythonTorchFunctionTLS9get_stateEv", &modes_);
+    find("libtorch_cpu.so", "_ZN2at23SavedTensorDefaultHooks13get_tls_stateEv", &hooks_);
     find("libtorch_cpu.so", "_ZN5torch8autograd11AnomalyMode8_enabledE", &anomaly_);
     find("libc10.so", "_ZN3c1017get_default_dtypeEv", &default_dtype_);
   }
@@ -82,21 +88,18 @@ class TorchWords {
       *place = reinterpret_cast<Pointer>(dlsym(loaded, name));
   }
 
-  static uint64_t word_at(const char* place, size_t offset) {
-    uint64_t word;
-    std::memcpy(&word, place + offset, sizeof word);
-    return word;
+  const Places& places() const {
+    thread_local Places here{};
+    if (!here.keys) {
+      here = {modes_ ? modes_() : kNothing, kNothing, hooks_ ? hooks_() : kNothing};
+      find("libc10.so", "_ZN3c104impl26raw_local_dispatch_key_setE", &here.keys);
+      if (!here.keys) here.keys = kNothing;
+    }
+    return here;
   }
 
-  // Of the calling thread; looked up once in each.
-  static const uint64_t* thread_keys() {
-    thread_local const uint64_t* keys = nullptr;
-    if (!keys) find("libc10.so", "_ZN3c104impl26raw_local_dispatch_key_setE", &keys);
-    return keys;
-  }
-
-  int64_t (*count_function_modes_)() = nullptr;
-  const char* (*saved_tensors_state_)() = nullptr;
+  const uint64_t* (*modes_)() = nullptr;
+  const uint64_t* (*hooks_)() = nullptr;
   const volatile uint8_t* anomaly_ = nullptr;
   uint16_t (*default_dtype_)() = nullptr;
 };

@@ -57,10 +57,13 @@ int64_t add_members(Watch& w, const py::object& owner) {
   return w.add(std::move(entry));
 }
 
+// Pointers inside of `owners`, which the entry keeps alive.
+Entry pointers_entry(const py::object& owners) { return make_entry(Entry::Pointers, py::tuple(owners)); }
+
 int64_t add_cell(Watch& w, const py::object& owner) {
   require(PyCell_Check(owner.ptr()), "expected a cell");
-  Entry entry = make_entry(Entry::Cell, owner);
-  entry.expected = Ref(PyCell_GET(owner.ptr()));
+  Entry entry = pointers_entry(py::make_tuple(owner));
+  entry.expect(&reinterpret_cast<PyCellObject*>(owner.ptr())->ob_ref);
   return w.add(std::move(entry));
 }
 
@@ -79,8 +82,9 @@ int64_t add_attribute(Watch& w, const py::object& owner, const py::str& name, co
 }
 
 // Objects of one type, whose attribute `name` is `expected`.
-int64_t add_attributes(Watch& w, const py::list& owners, const py::str& name, const py::object& expected) {
-  Entry entry = make_entry(Entry::Attributes, py::none());
+Entry attributes_entry(Entry::Kind kind, const py::list& owners, const py::str& name,
+                       const py::object& expected) {
+  Entry entry = make_entry(kind, py::none());
   entry.expected_members = references(owners);
   entry.key = interned(name);
   entry.expected = Ref(expected);
@@ -93,33 +97,39 @@ int64_t add_attributes(Watch& w, const py::list& owners, const py::str& name, co
     entry.get = definition->get;
     entry.closure = definition->closure;
   }
-  return w.add(std::move(entry));
+  return entry;
+}
+
+int64_t add_attributes(Watch& w, const py::list& owners, const py::str& name, const py::object& expected) {
+  return w.add(attributes_entry(Entry::Attributes, owners, name, expected));
 }
 
 // Tensors, of no subclass, that require a gradient.
 int64_t add_trained(Watch& w, const py::list& owners) {
-  const int64_t index = add_attributes(w, owners, "requires_grad", py::bool_(true));
-  w.entry(static_cast<size_t>(index)).kind = Entry::Trained;
-  return index;
+  return w.add(attributes_entry(Entry::Trained, owners, "requires_grad", py::bool_(true)));
 }
 
-// Objects that keep pointers, null now, so many bytes inside.
+// Objects that keep null pointers, so many bytes inside; they are expected to stay null.
 int64_t add_fields(Watch& w, const py::list& owners, const std::vector<Py_ssize_t>& fields) {
-  Entry entry = make_entry(Entry::Fields, py::none());
-  entry.expected_members = references(owners);
-  entry.fields = fields;
-  for (const py::handle owner : owners)
-    for (const Py_ssize_t field : fields)
+  Entry entry = pointers_entry(owners);
+  for (const py::handle owner : owners) {
+    for (const Py_ssize_t field : fields) {
       require(
           field > 0 && field + static_cast<Py_ssize_t>(sizeof(void*)) <= Py_TYPE(owner.ptr())->tp_basicsize,
           "expected an offset inside each object");
+      entry.pointers.push_back(reinterpret_cast<const char*>(owner.ptr()) + field);
+    }
+  }
   return w.add(std::move(entry));
 }
 
+// Dictionaries; as a pointer that is null, their size is 0.
 int64_t add_empty(Watch& w, const py::list& owners) {
-  Entry entry = make_entry(Entry::Empty, py::none());
-  for (const py::handle owner : owners) require(PyDict_Check(owner.ptr()), "expected dictionaries");
-  entry.expected_members = references(owners);
+  Entry entry = pointers_entry(owners);
+  for (const py::handle owner : owners) {
+    require(PyDict_Check(owner.ptr()), "expected dictionaries");
+    entry.pointers.push_back(&reinterpret_cast<PyDictObject*>(owner.ptr())->ma_used);
+  }
   return w.add(std::move(entry));
 }
 
@@ -153,7 +163,7 @@ int64_t add_call(Watch& w, const py::object& function, const py::object& expecte
 }
 
 int64_t add_word(Watch& w, const py::function& function, const py::object& argument) {
-  Entry entry = make_entry(Entry::Word, function);
+  Entry entry = make_entry(Entry::Said, function);
   if (!argument.is_none()) entry.key = Ref(argument);
   const auto now = py::reinterpret_steal<py::object>(called(function.ptr(), entry.key.get()));
   if (!now) throw py::error_already_set();
@@ -164,9 +174,10 @@ int64_t add_word(Watch& w, const py::function& function, const py::object& argum
 int64_t add_torch_words(Watch& w, const std::vector<size_t>& words) {
   Entry entry = make_entry(Entry::TorchWords, py::none());
   const TorchWords& torch = TorchWords::get();
+  entry.torch_words.was = torch.read();
   for (const size_t word : words) {
     require(torch.has(word), "expected words of torch that can be read");
-    entry.words.emplace_back(word, torch.read(word));
+    entry.torch_words.mask[word] = ~uint64_t{0};
   }
   return w.add(std::move(entry));
 }
@@ -175,16 +186,19 @@ int64_t add_torch_words(Watch& w, const std::vector<size_t>& words) {
 std::vector<py::object> torch_words() {
   std::vector<py::object> found;
   const TorchWords& torch = TorchWords::get();
-  for (size_t word = 0; word < TorchWords::kCount; ++word)
-    found.push_back(torch.has(word) ? py::int_(torch.read(word)) : py::object(py::none()));
+  const TorchWords::Values now = torch.read();
+  for (size_t word = 0; word < now.size(); ++word)
+    found.push_back(torch.has(word) ? py::int_(now[word]) : py::object(py::none()));
   return found;
 }
 
+// Their code, their defaults and those of their keywords.
 int64_t add_functions(Watch& w, const py::list& functions) {
-  Entry entry = make_entry(Entry::Functions, py::none());
+  Entry entry = pointers_entry(functions);
   for (const py::handle function : functions) {
     require(PyFunction_Check(function.ptr()), "expected functions of Python");
-    add_parts(entry.expected_members, function.ptr());
+    auto* own = reinterpret_cast<PyFunctionObject*>(function.ptr());
+    for (PyObject** part : {&own->func_code, &own->func_defaults, &own->func_kwdefaults}) entry.expect(part);
   }
   return w.add(std::move(entry));
 }
@@ -193,13 +207,16 @@ int64_t add_types(Watch& w, const py::list& types) {
   Entry entry = make_entry(Entry::Types, py::none());
   for (const py::handle type : types) require(PyType_Check(type.ptr()), "expected classes");
   entry.expected_members = references(types);
-  entry.versions = versions_of(entry.expected_members);
   return w.add(std::move(entry));
 }
 
+// Their class and their dictionary.
 int64_t add_instances(Watch& w, const py::list& objects) {
-  Entry entry = make_entry(Entry::Instances, py::none());
-  for (const py::handle object : objects) add_instance(entry.expected_members, object.ptr());
+  Entry entry = pointers_entry(objects);
+  for (const py::handle object : objects) {
+    entry.expect(reinterpret_cast<PyObject**>(&object.ptr()->ob_type));
+    if (PyObject** dictionary = _PyObject_GetDictPtr(object.ptr())) entry.expect(dictionary);
+  }
   return w.add(std::move(entry));
 }
 
@@ -208,14 +225,6 @@ int64_t add_context(Watch& w, const py::object& variable) {
   Entry entry = make_entry(Entry::Context, variable);
   entry.expected = Ref(py::reinterpret_steal<py::object>(in_context(variable.ptr())));
   return w.add(std::move(entry));
-}
-
-// What of each group of `count` parts is watched, from now on with what it is made of now.
-void renew_parts(Entry& entry, size_t count, void (*add)(std::vector<Ref>&, PyObject*)) {
-  std::vector<Ref> parts;
-  for (size_t i = 0; i < entry.expected_members.size(); i += count)
-    add(parts, entry.expected_members[i].get());
-  entry.expected_members = std::move(parts);
 }
 
 int64_t add_watch(Watch& w, const py::object& other) {
@@ -228,7 +237,7 @@ int64_t add_watch(Watch& w, const py::object& other) {
 Py_ssize_t find_field(const py::object& owner, const py::object& value) {
   const Py_ssize_t size = Py_TYPE(owner.ptr())->tp_basicsize, step = sizeof(void*);
   for (Py_ssize_t offset = sizeof(PyObject); offset + step <= size; offset += step)
-    if (pointer_at(owner.ptr(), offset) == value.ptr()) return offset;
+    if (read_at<PyObject*>(owner.ptr(), offset) == value.ptr()) return offset;
   return 0;
 }
 
@@ -262,9 +271,6 @@ void accept(Watch& w, size_t index) {
     case Entry::Members:
       entry.expected_members = references(py::reinterpret_borrow<py::iterable>(owner));
       break;
-    case Entry::Cell:
-      entry.expected = Ref(PyCell_GET(owner));
-      break;
     case Entry::ClassAttribute:
       entry.expected = Ref(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner), entry.key.get()));
       break;
@@ -273,9 +279,8 @@ void accept(Watch& w, size_t index) {
       break;
     case Entry::Attributes:
     case Entry::Trained:
-    case Entry::Fields:
-    case Entry::Empty:
-      break;  // what they expect is said when they are added
+    case Entry::Types:
+      break;  // they expect the same, or what is there now
     case Entry::Bytes:
       entry.expected = Ref(py::reinterpret_steal<py::object>(PyBytes_FromObject(owner)));
       break;
@@ -285,20 +290,15 @@ void accept(Watch& w, size_t index) {
     case Entry::Call:
       entry.expected = Ref(py::reinterpret_steal<py::object>(PyObject_CallNoArgs(owner)));
       break;
-    case Entry::Word:
+    case Entry::Said:
       entry.expected = Ref(py::reinterpret_steal<py::object>(called(owner, entry.key.get())));
       break;
     case Entry::TorchWords:
-      for (auto& [word, was] : entry.words) was = TorchWords::get().read(word);
+      entry.torch_words.was = TorchWords::get().read();
       break;
-    case Entry::Functions:
-      renew_parts(entry, kFunctionParts, add_parts);
-      break;
-    case Entry::Types:
-      entry.versions = versions_of(entry.expected_members);
-      break;
-    case Entry::Instances:
-      renew_parts(entry, kInstanceParts, add_instance);
+    case Entry::Pointers:
+      for (size_t i = 0; i < entry.expected_members.size(); ++i)
+        entry.expected_members[i] = Ref(read_at<PyObject*>(entry.pointers[i], 0));
       break;
     case Entry::Context:
       entry.expected = Ref(py::reinterpret_steal<py::object>(in_context(owner)));
@@ -307,7 +307,15 @@ void accept(Watch& w, size_t index) {
       break;  // it accepts its own
   }
   if (PyErr_Occurred()) throw py::error_already_set();
-  w.renew(index);
+  w.accepted(index);
+}
+
+// From the index on that is given, or from the first.
+PyObject* changed(Watch& w, PyObject* const* arguments, Py_ssize_t count) {
+  require(count <= 1, "changed() takes one index at most");
+  const Py_ssize_t start = count ? PyLong_AsSsize_t(arguments[0]) : 0;
+  if (start == -1 && PyErr_Occurred()) return nullptr;
+  return PyLong_FromLongLong(w.changed(static_cast<size_t>(std::max<Py_ssize_t>(start, 0))));
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {
@@ -337,9 +345,9 @@ void bind_watch(py::module_& m) {
     heap_type->ht_type.tp_traverse = traverse;
     heap_type->ht_type.tp_clear = clear;
   });
-  py::class_<Watch>(m, "Watch", collected)
-      .def(py::init<>())
-      .def("changed", &Watch::changed, py::arg("start") = 0)
+  py::class_<Watch> watch(m, "Watch", collected);
+  bind_directly<Watch, changed>(watch, "changed");
+  watch.def(py::init<>())
       .def("accept", &accept, py::arg("index"))
       .def("clear", [](Watch& w) { w.take(); })
       .def("add_namespace", &add_namespace)

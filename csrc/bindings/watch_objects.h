@@ -1,4 +1,4 @@
-// What a Watch compares of functions, classes, objects and of the process: a few words each.
+// What a Watch compares of dictionaries, classes, arrays and of the process.
 #pragma once
 #include <cstring>
 #include <string>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/torch_layout.h"
 
 namespace aicf::bindings {
 
@@ -27,11 +28,49 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
-// After a step little of what a watch looks at is in the cache: it is asked for so many objects ahead.
-constexpr size_t kAhead = 16;
+// Eight bytes of memory and what they were. A watch compares these before each step; only where one differs
+// it looks at the entry that they belong to.
+struct Word {
+  const void* place;
+  uint64_t was;
+  bool same() const { return read_at<uint64_t>(place, 0) == was; }
+  // A pointer at `place`, where somebody keeps alive what it points at.
+  static Word of(const void* place, const void* pointer) {
+    static_assert(sizeof pointer == sizeof(uint64_t));
+    return {place, reinterpret_cast<uintptr_t>(pointer)};
+  }
+  static Word now(const void* object, ptrdiff_t offset) {
+    return {static_cast<const char*>(object) + offset, read_at<uint64_t>(object, offset)};
+  }
+  // One that is never the same: its entry is looked at each time.
+  static Word unknown() {
+    static const uint64_t zero = 0;
+    return {&zero, 1};
+  }
+};
+using Words = std::vector<Word>;
 
-inline void prefetch(const void* object, Py_ssize_t offset = 0) {
-  __builtin_prefetch(static_cast<const char*>(object) + offset);
+// The version of a dictionary: as long as that stays, so does the dictionary. CPython has it up to 3.12.
+inline Word version_of_dictionary(PyObject* dictionary) {
+#if PY_VERSION_HEX < 0x030D0000
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  const uint64_t& version = reinterpret_cast<PyDictObject*>(dictionary)->ma_version_tag;
+#pragma GCC diagnostic pop
+  if (version) return Word::now(&version, 0);
+#else
+  (void)dictionary;
+#endif
+  return Word::unknown();
+}
+
+// The version of a class: each change of it or of a base takes it away. CPython may have none left to give.
+inline Word version_of_class(PyObject* type) {
+  static PyObject* const name = PyUnicode_InternFromString("__class__");
+  auto* own = reinterpret_cast<PyTypeObject*>(type);
+  _PyType_Lookup(own, name);  // gives a class that has none its next version
+  if (!(own->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG) || !own->tp_version_tag) return Word::unknown();
+  return Word::now(&own->tp_version_tag, 0);
 }
 
 // Whether the memory that `owner` exports holds the bytes of `expected`, in the order of its indices.
@@ -67,7 +106,7 @@ inline PyObject* called(PyObject* function, PyObject* argument) {
 }
 
 // Whether `function` still says `expected`: the same object, or an equal number or text.
-inline bool same_word(PyObject* function, PyObject* argument, PyObject* expected) {
+inline bool says_same(PyObject* function, PyObject* argument, PyObject* expected) {
   PyObject* now = called(function, argument);
   bool same = now == expected;
   if (!same && now && Py_TYPE(now) == Py_TYPE(expected) &&
@@ -76,85 +115,6 @@ inline bool same_word(PyObject* function, PyObject* argument, PyObject* expected
   Py_XDECREF(now);
   if (PyErr_Occurred()) PyErr_Clear();
   return same;
-}
-
-constexpr size_t kFunctionParts =
-    4;  // the function, its code, its defaults, those of keywords; null for none
-
-inline void add_parts(std::vector<Ref>& parts, PyObject* function) {
-  const auto* own = reinterpret_cast<PyFunctionObject*>(function);
-  for (PyObject* part : {function, own->func_code, own->func_defaults, own->func_kwdefaults})
-    parts.emplace_back(part);
-}
-
-inline bool same_functions(const std::vector<Ref>& parts) {
-  for (size_t i = 0; i < parts.size(); i += kFunctionParts) {
-    if (const size_t ahead = i + kAhead * kFunctionParts; ahead < parts.size())
-      prefetch(parts[ahead].get(), offsetof(PyFunctionObject, func_code));
-    const auto* function = reinterpret_cast<PyFunctionObject*>(parts[i].get());
-    if (function->func_code != parts[i + 1].get() || function->func_defaults != parts[i + 2].get() ||
-        function->func_kwdefaults != parts[i + 3].get())
-      return false;
-  }
-  return true;
-}
-
-// The version of a class, which each change of it or of a base renews; 0 where CPython has none left to give.
-inline unsigned version_of(PyTypeObject* type, bool renew) {
-  if (renew) {
-    static PyObject* const name = PyUnicode_InternFromString("__class__");
-    _PyType_Lookup(type, name);  // gives a class that has none its next version
-  }
-  return type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG ? type->tp_version_tag : 0;
-}
-
-inline std::vector<unsigned> versions_of(const std::vector<Ref>& types) {
-  std::vector<unsigned> versions;
-  for (const Ref& type : types)
-    versions.push_back(version_of(reinterpret_cast<PyTypeObject*>(type.get()), true));
-  return versions;
-}
-
-inline bool same_types(const std::vector<Ref>& types, const std::vector<unsigned>& versions) {
-  for (size_t i = 0; i < types.size(); ++i) {
-    if (i + kAhead < types.size()) prefetch(types[i + kAhead].get(), offsetof(PyTypeObject, tp_version_tag));
-    if (!versions[i] || version_of(reinterpret_cast<PyTypeObject*>(types[i].get()), false) != versions[i])
-      return false;
-  }
-  return true;
-}
-
-constexpr size_t kInstanceParts = 3;  // the object, its class, its dictionary or null
-
-// The dictionary of an object, borrowed; null where it has none.
-inline PyObject* dictionary_of(PyObject* object) {
-#if PY_VERSION_HEX < 0x030C0000
-  PyObject** place = _PyObject_GetDictPtr(object);
-  return place ? *place : nullptr;
-#else
-  PyObject* dictionary = PyObject_GenericGetDict(object, nullptr);
-  if (!dictionary) PyErr_Clear();
-  Py_XDECREF(dictionary);  // the object keeps it
-  return dictionary;
-#endif
-}
-
-inline void add_instance(std::vector<Ref>& parts, PyObject* object) {
-  parts.emplace_back(object);
-  parts.emplace_back(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  parts.emplace_back(dictionary_of(object));
-}
-
-inline bool same_instances(const std::vector<Ref>& parts) {
-  for (size_t i = 0; i < parts.size(); i += kInstanceParts) {
-    if (const size_t ahead = i + kAhead * kInstanceParts; ahead < parts.size())
-      prefetch(parts[ahead].get(), -3 * static_cast<Py_ssize_t>(sizeof(void*)));
-    PyObject* object = parts[i].get();
-    if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != parts[i + 1].get() ||
-        dictionary_of(object) != parts[i + 2].get())
-      return false;
-  }
-  return true;
 }
 
 // A new reference to what a ContextVar holds in this context; null for nothing.

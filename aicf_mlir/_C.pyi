@@ -16,6 +16,40 @@ from typing import Any, NotRequired, TypeAlias, TypedDict
 
 from typing_extensions import Buffer
 
+class places:
+    """What a step reads and writes of Python while it is traced; a submodule."""
+
+    @staticmethod
+    def begin(
+        own: tuple[str, ...],
+        library: tuple[str, ...],
+        tensor: type,
+        opaque: tuple[type, ...],
+        arrays: tuple[type, ...],
+        /,
+    ) -> None:
+        """Record what this thread reads and writes from now on.
+
+        `own`, `library`: how the files begin whose code is not looked at, and those that work for whoever calls them; `opaque`:
+        types of which nobody can see what they hold. RuntimeError on a Python whose frames are not known.
+        """
+
+    @staticmethod
+    def pause() -> bool:
+        """Record nothing until `resume`; whether this thread did."""
+
+    @staticmethod
+    def resume() -> None:
+        """Go on, in the thread that records; nothing in another one."""
+
+    @staticmethod
+    def end() -> None:
+        """The step is over: see what is in each place, and record no more."""
+
+    @staticmethod
+    def taken(absent: object, /) -> list[tuple[Any, ...]]:
+        """Every place, as the fields of `frontend.places.Place`; none is known afterwards."""
+
 class _Kinds(enum.EnumMeta):
     def __getattr__(cls, name: str) -> OpKind: ...
 

@@ -33,7 +33,7 @@ def passed(
 
     `frame` is the running one, of what torch calls in place of `function` on `condition`.
     """
-    while frame is not None and frame.f_code.co_name == "__torch_function__":
+    while frame is not None and frame.f_code.co_name in ("__torch_function__", "seen"):
         frame = frame.f_back
     if function != "__bool__" or frame is None or condition.numel() != 1:
         return None

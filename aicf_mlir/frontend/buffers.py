@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from aicf_mlir.frontend.reads import ModuleReads, named_modules
+from aicf_mlir.frontend.reads import named_modules
 from aicf_mlir.frontend.source import SourceLocation, trace_error
 from aicf_mlir.frontend.types import describe
 
@@ -91,7 +91,7 @@ class Buffers:
             children[name] = None
 
     @contextmanager
-    def traced(self, reads: ModuleReads, location: SourceLocation | None) -> Generator[None]:
+    def traced(self, location: SourceLocation | None) -> Generator[None]:
         """Around the user's code, inside `once`: the tracer's tensors in all places; then assignments become copies."""
         for place, first in self._again:
             place.entries[place.key] = first.tensor
@@ -110,7 +110,6 @@ class Buffers:
             if place.tensor is not tensor:
                 _assign(place, tensor, held, location)
                 held.append((place.tensor, place.path))
-                reads.note(place.module, place.key)
                 place.entries[place.key] = tensor
         self._hide()
 

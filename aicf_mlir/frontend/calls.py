@@ -15,8 +15,8 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.reads import PLAIN as IMMUTABLE
 from aicf_mlir.frontend.recorder import PLAIN, function_name, tensors
-from aicf_mlir.frontend.walk import PLAIN as IMMUTABLE
 from aicf_mlir.ir.locations import SourceLocation
 
 VALUES = (*IMMUTABLE, torch.layout, torch.memory_format, slice)
@@ -33,6 +33,8 @@ class Calls(TorchFunctionMode):
         """`given`: tensors that are the same ones in each call to compare; `sought`: of which function to find the line."""
         super().__init__()
         self.made: list[Call] = []
+        self.of_users_code = False
+        """Whether the call has run any."""
         self.sought = sought
         self.location: SourceLocation | None = None
         self._known: dict[int, tuple[torch.Tensor, object]] = {

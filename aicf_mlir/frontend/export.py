@@ -6,9 +6,9 @@ device, and the model is left as it was, attributes that its `forward` sets incl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from itertools import chain, pairwise
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -17,11 +17,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 
 from aicf_mlir.errors import AicfError
-from aicf_mlir.frontend import grad_modes, kept, source
-from aicf_mlir.frontend.alternatives import FURTHER, alternatives
+from aicf_mlir.frontend import grad_modes, source
 from aicf_mlir.frontend.calls import Calls, first_difference
+from aicf_mlir.frontend.carried import FAR, Carried, put_back, put_forth
 from aicf_mlir.frontend.composites import seen_by_autocast, typed_by_autocast
-from aicf_mlir.frontend.counted import Counters, Left, differing
 from aicf_mlir.frontend.effects import has_effect
 from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
@@ -29,9 +28,8 @@ from aicf_mlir.frontend.gradient_cuts import cut_as_torch
 from aicf_mlir.frontend.mask_hints import without_mask_hints
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.quiet import quiet
-from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.recorder import Recorder, value_read
-from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.frontend.step_module import StepModule
 from aicf_mlir.frontend.structure import Structure
 from aicf_mlir.frontend.torch_errors import explained
@@ -51,12 +49,13 @@ def export(
     *,
     updates_parameters: bool = False,
     precision: Precision | None = None,
+    names: Mapping[int, str] | None = None,
 ) -> ExportedStep:
     """
     The step `function(model, batch)` for batches of `specs`; `fallback` is the line for ops without one.
 
     The batch is nested as `structure` says; without one it is a dictionary of tensors. `updates_parameters`: the function
-    itself does. Model and loss compute in `precision`.
+    itself does. Model and loss compute in `precision`. `names`: what the user calls modules, by their ids.
     Raises TraceError, with the user's file and line, for whatever the model, the loss, the `recorder` or torch.export
     objects to.
     """
@@ -68,102 +67,92 @@ def export(
         recorder,
         updates_parameters=updates_parameters,
         precision=precision,
+        paths=names,
     )
-    counters = Counters(model, function)
-    step.watch(counters)
-    before = _calls(step, specs, counters, 1) if counters.of_users_code else []
-    with counters.restored():
-        program = _program(step, specs, fallback)
-        left = [*step.found, *(each for each in counters.left() if each.is_traced)]
-    _refuse_what_goes_on(program, step, specs, counters, left, fallback)
-    if counters.of_users_code:
-        _refuse_another_call(before, step, specs, counters, fallback)
-    for each in left:
-        if each.is_in_place and not each.is_traced:  # a log of what was called, say
-            each.read.put_back(each.after)
+    program = _judged(step, specs, fallback)
     tensors = {
         path: tensor
         for named in (step.named_parameters, step.named_buffers)
         for path, tensor in named(remove_duplicate=False)
     }
     exported = ExportedStep(
-        program, tuple(specs), tuple(step.outputs), tensors, step.recorder, step.reads, fallback
+        program, tuple(specs), tuple(step.outputs), tensors, step.recorder, step.places.all, fallback
     )
     return cut_as_torch(exported)
 
 
-def _refuse_what_goes_on(
+def _judged(
+    step: StepModule, specs: Mapping[str, TensorSpec], fallback: SourceLocation | None
+) -> ExportedProgram:
+    """
+    The graph of `step`, if its next call would be the same one; afterwards Python is as before.
+
+    Raises TraceError with the place that a call changes and computes with.
+    """
+    before = [_call(step, specs)]
+    if before[0] is not None and before[0].of_users_code:  # torch's alone does the same each time
+        before.append(_call(step, specs))
+    program = _program(step, specs, fallback)
+    first = step.carried
+    first.refuse_opaque(step.paths)
+    if step.updates_parameters:
+        first.refuse_effects(step.paths)
+    if first.plain:
+        _settle(program, step, specs, fallback)
+    _refuse_another_call(before, step, specs, fallback)
+    return program
+
+
+def _settle(
     program: ExportedProgram,
     step: StepModule,
     specs: Mapping[str, TensorSpec],
-    counters: Counters,
-    left: Sequence[Left],
     fallback: SourceLocation | None,
 ) -> None:
-    """
-    Raise TraceError where the next call of `step` would be another one than `program`; what does not matter may change.
+    """Trace `step` again from what its first call has left: TraceError where it is another one, or goes on changing."""
+    first = step.carried
 
-    `left`: what its trace has left somewhere.
-    """
+    def is_same(move: Callable[[], None]) -> Carried | None:
+        again = step.anew()
+        put_forth(first.places)
+        move()
+        try:
+            other = _program(again, specs, fallback)
+        except AicfError:
+            return again.carried if first.tables else None  # a table that is there, a flag says, and is not
+        finally:
+            put_back(first.places)
+        return again.carried if _are_same(program, other) else None
 
-    def is_same(when_it_fails: bool = False) -> bool:
-        with counters.restored():
-            return _is_same(program, step, specs, fallback, when_it_fails)
+    second = is_same(lambda: None)
+    if second is None or second.opaque or second.hidden:
+        raise first.refusal(step.paths)
+    if second.plain and not (
+        second.are_numbers and first.are_numbers and is_same(lambda: first.move_on(FAR))
+    ):
+        raise first.refusal(step.paths, second)
 
-    if step.left or any(each.is_traced for each in left):
-        found, tables = _kept(step.anew(), specs, counters, left)
-        if found:
-            raise kept.error(step.model, found)
-        left = [each for each in left if each not in tables]
-    if step.flags:
-        with counters.at(step.flags):
-            same = is_same(when_it_fails=True)  # a cache that is there, the flag says, and is not
-        if not same:
-            counters.refuse(step.flags)
-    if step.moved and (moving := step.moved & _moving(step.anew(), specs, counters)):
-        for number in FURTHER:
-            with counters.at(counters.further(moving, number)):
-                same = is_same()
-            if not same:
-                counters.refuse(moving)
-    if left:
-        for each in left:
-            each.read.put_back(each.after)
-        if not is_same():
-            counters.refuse_left(left[0])
-        for each in left:
-            for other in alternatives(each.read, each.before, each.after):
-                each.read.put_back(other)
-                if not is_same():
-                    counters.refuse_changed(each)
+
+def _are_same(one: ExportedProgram, other: ExportedProgram) -> bool:
+    ours, theirs = cast(Mapping[str, Any], one.constants), cast(Mapping[str, Any], other.constants)
+    return one.graph_module.code == other.graph_module.code and all(
+        value is theirs.get(name) or torch.equal(value, theirs[name]) for name, value in ours.items()
+    )
 
 
 def _refuse_another_call(
-    before: Sequence[Calls],
+    made: Sequence[Calls | None],
     step: StepModule,
     specs: Mapping[str, TensorSpec],
-    counters: Counters,
     fallback: SourceLocation | None,
 ) -> None:
-    """
-    Raise TraceError where two calls differ though every place that is known is put back between them.
-
-    One is `before` the trace, two are behind it: what the first call alone does differs as well as what each does by turns.
-    """
-    made = [calls.made for calls in (*before, *_calls(step, specs, counters, 2))]
-    one, other, number = next(
-        (
-            (one, other, number)
-            for one, other in pairwise(made)
-            if (number := first_difference(one, other)) is not None
-        ),
-        ((), (), None),
-    )
-    if number is None:
+    """Raise TraceError where calls differ though every place of Python is put back between them: C keeps something."""
+    one, other = made[0], made[-1]
+    if one is None or other is None or (number := first_difference(one.made, other.made)) is None:
         return
-    collect(step.model, step.function, step.reads, {})  # which refuses what it finds to be an iterator
-    name, _ = max(one, other, key=len)[number]
-    location = _calls(step, specs, counters, 1, number)[0].location or fallback
+    name, _ = max(one.made, other.made, key=len)[number]
+    sought = _call(step, specs, number)
+    location = (sought and sought.location) or fallback
     raise trace_error(
         f"the step computes something else at its second call: first {name}{quoted(location)}; a compiled step runs no Python and"
         " would repeat the first call: keep what changes in a buffer of the model (register_buffer), or give it in the batch"
@@ -172,21 +161,21 @@ def _refuse_another_call(
     )
 
 
-def _calls(
-    step: StepModule,
-    specs: Mapping[str, TensorSpec],
-    counters: Counters,
-    times: int,
-    sought: int | None = None,
-) -> list[Calls]:
-    """What so many calls of `step` compute, as far as one goes that raises; `sought`: of which function to find the line."""
-    made: list[Calls] = []
-    with suppress(Exception):
-        for _ in range(times):
-            with counters.restored(), _without_graph(step.anew(), specs) as (call, *given):
-                made.append(Calls(chain(*given), sought))
-                with made[-1] as calls:
-                    calls.end(call())
+def _call(step: StepModule, specs: Mapping[str, TensorSpec], sought: int | None = None) -> Calls | None:
+    """What a call of `step` computes; None for one that raises. `sought`: of which function to find the line."""
+    again = step.anew()
+    try:
+        with (
+            again.restored(),
+            _without_graph(again, specs) as (call, *given),
+            (made := Calls(chain(*given), sought)),
+        ):
+            made.end(call())
+    except Exception:  # noqa: BLE001 - the export went through, so it is no fault of the step
+        return None
+    made.of_users_code = any(
+        place.kind == "code" and is_users_file(place.owner.__code__.co_filename) for place in again.places.all
+    )
     return made
 
 
@@ -200,6 +189,7 @@ def _program(
             without_mask_hints(),
             typed_by_autocast(),
             grad_modes.noted(),
+            step.restored(),
             _attributes_restored(step),
             step.held.once(),
             torch.enable_grad(),
@@ -212,24 +202,6 @@ def _program(
         if "DataDependent" in type(error).__name__:
             raise value_read("depends on the value of a tensor", location) from error
         raise explained(error, location) from error
-
-
-def _is_same(
-    program: ExportedProgram,
-    step: StepModule,
-    specs: Mapping[str, TensorSpec],
-    fallback: SourceLocation | None,
-    when_it_fails: bool,
-) -> bool:
-    """Whether another trace of `step` computes the same; one may fail, as by an index that is too large."""
-    try:
-        other = _program(step.anew(), specs, fallback)
-    except AicfError:
-        return when_it_fails
-    ours, theirs = cast(Mapping[str, Any], program.constants), cast(Mapping[str, Any], other.constants)
-    return program.graph_module.code == other.graph_module.code and all(
-        value is theirs.get(name) or torch.equal(value, theirs[name]) for name, value in ours.items()
-    )
 
 
 def result_of(
@@ -245,53 +217,11 @@ def result_of(
     most of the work of an export. Where that fails the step is exported, for what that refuses and how.
     """
     step = StepModule(model, function, list(specs))
-    counters = Counters(model, function)
-    step.watch(counters)
     try:
-        with counters.restored(), _without_graph(step, specs) as (call, *_):
+        with step.restored(), _without_graph(step, specs) as (call, *_):
             return call()[0]
     except Exception:  # noqa: BLE001 - whatever it is, torch.export meets it too
         return export(model, function, specs, fallback).result.meta["val"]
-
-
-def _moving(step: StepModule, specs: Mapping[str, TensorSpec], counters: Counters) -> set[Hashable]:
-    """
-    The places of numbers that a call changes where one was before it: a cache that the first call fills is none.
-
-    All that have moved, where the step does not run by fake tensors.
-    """
-    try:
-        with counters.restored(), _without_graph(step, specs) as (call, *_):
-            call()
-            before = counters.now()
-            call()
-            return differing(before, counters.now())
-    except Exception:  # noqa: BLE001 - the export went through, so it is no fault of the step
-        return counters.moved() | step.moved
-
-
-def _kept(
-    step: StepModule, specs: Mapping[str, TensorSpec], counters: Counters, left: Sequence[Left]
-) -> tuple[Collection[kept.Attribute], Collection[Left]]:
-    """
-    The attributes in which a call finds what the one before has computed and left there; and which of `left` are tables.
-
-    A table is what each call would compute alike, as of positions: no call misses it.
-    """
-    try:
-        with counters.restored(), _without_graph(step, specs) as (call, changing, buffers):
-            before = kept.attributes(step.model)
-            with kept.Followed(changing, buffers) as followed:
-                call()
-            tables = [each for each in left if each.is_traced and not followed.varies(each.read.value())]
-            after = kept.replaced(before, kept.attributes(step.model))
-            step.reads = reads = kept.Kept(
-                {place: value for place, value in after.items() if followed.varies(value)}
-            )
-            call()
-            return reads.found, tables
-    except Exception:  # noqa: BLE001 - the export went through, so it is no fault of the step
-        return (), ()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.cut import CUT
-from aicf_mlir.frontend.reads import ModuleReads
+from aicf_mlir.frontend.places import Place
 from aicf_mlir.frontend.recorder import Recorder, memory_of
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.ir.locations import SourceLocation
@@ -59,8 +59,8 @@ class ExportedStep:
     tensors: Mapping[str, torch.Tensor]
     """Parameters and buffers of the exported module by path."""
     recorder: Recorder
-    reads: ModuleReads
-    """Attributes of modules that the step read."""
+    places: Sequence[Place]
+    """What of Python the step has looked in."""
     fallback: SourceLocation | None
     """The line that asked for the trace: where an op has no line of its own."""
     trained: frozenset[str] = frozenset()

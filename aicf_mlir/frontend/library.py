@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from aicf_mlir.frontend.reads import ABSENT
 from aicf_mlir.frontend.source import is_users_file
 
 MACHINERY = (
@@ -52,7 +53,7 @@ class Lookup(NamedTuple):
 
 def lookups(function: types.FunctionType) -> Iterator[Lookup]:
     """Every global name that a function loads, and what it asks of a module by the names that follow, `torch.relu`."""
-    for code in _nested(function.__code__):
+    for code in nested(function.__code__):
         yield from _lookups_of(code, function)
 
 
@@ -104,14 +105,6 @@ def is_librarys(function: types.FunctionType) -> bool:
     return not is_users_file(function.__code__.co_filename)
 
 
-def getter_at(lookup: Lookup) -> Any:
-    """The function in C that says what a name of torch stands for, which its module holds as a property; or None."""
-    kind: type = type(lookup.holder)
-    found: Any = next((vars(c)[lookup.name] for c in kind.__mro__ if lookup.name in vars(c)), None)
-    getter = getattr(found, "getter", None) if lookup.holder is not None else None
-    return getter if isinstance(getter, types.BuiltinFunctionType) else None
-
-
 SETTINGS = ("get_", "_get_", "are_", "_are_", "is_", "_is_")
 """How the names of functions begin that say a setting of torch."""
 
@@ -144,11 +137,12 @@ def is_setting(value: Any) -> bool:
         return False
 
 
-def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+def nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code object and those of the functions and comprehensions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _nested(constant)
+            yield from nested(constant)
 
 
 def _content(cell: Any) -> Any:
@@ -156,3 +150,11 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
+
+
+def class_attribute(kind: type, name: str) -> Any:
+    """What the class itself has under `name`, unbound; ABSENT where it has nothing, or only what every object has."""
+    for base in kind.__mro__:
+        if base not in (object, torch.nn.Module) and name in vars(base):
+            return vars(base)[name]
+    return ABSENT

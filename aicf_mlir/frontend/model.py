@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend.behind import modules_behind
 from aicf_mlir.frontend.example import LossFunction
-from aicf_mlir.frontend.reached import modules_behind
 from aicf_mlir.frontend.reads import named_modules
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from aicf_mlir.frontend.functions import class_attribute
-from aicf_mlir.frontend.library import is_librarys
-from aicf_mlir.frontend.reached import called_by
+from aicf_mlir.frontend.behind import called_by
+from aicf_mlir.frontend.library import class_attribute, is_librarys
 from aicf_mlir.frontend.reads import Read
 
 VERBS = ("step", "zero_grad")

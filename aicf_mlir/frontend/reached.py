@@ -1,114 +1,134 @@
-"""From the code of a step to the Python values behind it: `collect` lists every `Read` of a traced step."""
+"""From the places that a trace has looked in to the `Read`s that its step is guarded by."""
 
 from __future__ import annotations
 
+import os
 import types
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 
-from aicf_mlir.frontend.functions import (
-    FunctionType,
-    class_attribute,
-)
-from aicf_mlir.frontend.inspecting import inspection
-from aicf_mlir.frontend.reads import ABSENT, ModuleReads, Read, named_modules
+from aicf_mlir.frontend.library import is_setting
+from aicf_mlir.frontend.places import ARRAYS, DRAWN, Names, Place
+from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Read
+from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_state import read_by_every_step
-from aicf_mlir.frontend.walk import CALLS, TRACERS, Walk
+
+TRACERS = ("torch.fx", "torch.export", "torch._", "aicf_mlir")
+"""Where torch.export and AICF have objects of their own, which are read while they trace."""
+
+CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type)
+"""What a name stands for where it is looked up to be called."""
+
+ENVIRONMENT: dict[Any, Any] = cast(Any, vars(os.environ))["_data"]
 
 
-@inspection
-def collect(
-    model: torch.nn.Module, function: Callable[..., Any], recorded: ModuleReads, names: Mapping[int, str]
-) -> list[Read]:
-    """Every place that the step `function(model, batch)` read; `names` gives further modules' paths by id."""
-    paths = {id(module): f"model.{name}" if name else "model" for name, module in named_modules(model)}
-    paths = {**names, **paths}
-    functions: list[tuple[Any, str]] = [(function, "loss_fn")]
-    attributes: list[tuple[str, Any, str]] = []
-    for key, (module, read) in recorded.modules.items():
-        if type(module) is torch.nn.Module or type(module).__module__.startswith(TRACERS):
+def collect(places: Sequence[Place], names: Mapping[int, str]) -> list[Read]:
+    """
+    What a step depends on that has looked in `places`; `names` gives paths of the user's objects by their ids.
+
+    Raises TraceError for what gives something else each time that it is asked.
+    """
+    named = Names(places, names)
+    mentioned = frozenset(_text(place.key) for place in places if place.key is not None)
+    found: dict[tuple[str, int, str], Read] = {}
+    for place in places:
+        if _is_tracers(place):
             continue
-        path = paths.get(key, type(module).__name__)
-        for name in read:
-            attributes.append((path, module, name))
-            if (found := class_attribute(type(module), name)) is not ABSENT:
-                functions.append((found, f"{path}.{name}"))
-            if isinstance(own := vars(module).get(name), (FunctionType, types.MethodType)):
-                functions.append((own, f"{path}.{name}"))
-
-    def follow(walk: Walk) -> None:
-        for value, _ in functions:
-            walk.mention(value)
-        for value, path in functions:
-            walk.visit(value, path)
-        for path, module, name in attributes:
-            walk.attribute(module, name, f"{path}.{name}")
-        for name in CALLS:
-            walk.visit(vars(torch.nn.Module)[name], f"Module.{name}")
-        for kind in (torch.Tensor, torch.nn.Parameter):
-            walk.hide(kind.__name__, "type", kind)
-        for name in sorted(walk.mentioned & vars(torch.Tensor).keys()):
-            walk.visit(vars(torch.Tensor)[name], f"Tensor.{name}")
-
-    return [*settled(follow).all, *read_by_every_step()]
+        if place.kind == "opaque":
+            raise opaque_error(place, named)
+        for read in _reads(place, named, mentioned):
+            found.setdefault(read.place, read)
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        read = _of_type(kind, mentioned)
+        found.setdefault(read.place, read)
+    return [*found.values(), *read_by_every_step()]
 
 
-@inspection
-def collect_object(value: Any, names: Iterable[str], path: str, others: Iterable[Read]) -> list[Read]:
-    """
-    Every place behind the attributes `names` of an object, its own and those of its class, methods among them.
-
-    What is in the places `others` is followed too.
-    """
-    kind: type = value.__class__
-    found = [(name, class_attribute(kind, name)) for name in names]
-    others = list(others)
-
-    def follow(walk: Walk) -> None:
-        for _, each in found:
-            walk.mention(each)
-        for name, each in found:
-            if each is not ABSENT:
-                walk.visit(each, f"{path}.{name}")
-            walk.attribute(value, name, f"{path}.{name}")
-        for read in others:
-            walk.visit(read.value(), read.path)
-
-    return settled(follow).all
-
-
-def called_by(functions: Mapping[str, Any]) -> list[Read]:
-    """The places of torch's code behind functions of torch, by what they are called."""
-    walk = Walk(set())
-    for path, function in functions.items():
-        walk.visit(function, path)
-    return walk.code
-
-
-def modules_behind(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
-    """The modules that a loss function finds in its closure, its globals or its object, by their names there."""
-    return walk_from(function, "loss_fn").modules
-
-
-def walk_from(function: Callable[..., Any], path: str) -> Walk:
-    """Everything behind a function."""
-
-    def follow(walk: Walk) -> None:
-        walk.mention(function)
-        walk.visit(function, path)
-
-    return settled(follow)
+def _reads(place: Place, names: Names, mentioned: frozenset[str]) -> Iterator[Read]:
+    owner, key = place.owner, place.key
+    match place.kind:
+        case _ if not place.read_first:
+            pass
+        case "item" | "content" if owner is ENVIRONMENT:
+            yield Read("os.environ", "environment", os.environ, mentioned=mentioned)
+        case "item" if type(key) is str:
+            read = Read(names.name(place), "item", owner, key, mentioned)
+            value = read.value()
+            is_code = value is ABSENT or isinstance(value, CODE) or key in STRUCTURE or key.endswith("_hooks")
+            yield Read(read.path, "item", owner, key, mentioned, may_be_meta=not is_code, is_code=is_code)
+        case "item":
+            yield Read(names.path(owner), "items", owner, mentioned=mentioned)
+        case "class":
+            yield _of_type(owner, mentioned)
+        case "slot":
+            yield Read(names.name(place), "slot", owner, key, mentioned)
+        case "cell":
+            yield Read(names.name(place), "cell", owner, mentioned=mentioned)
+        case "context":
+            yield Read(names.path(owner), "context", owner, mentioned=mentioned)
+        case "code":
+            yield Read(names.name(place), "code", owner, mentioned=mentioned, may_be_meta=False, is_code=True)
+        case "object":
+            yield Read(
+                names.path(owner), "object", owner, mentioned=mentioned, may_be_meta=False, is_code=True
+            )
+            yield _of_type(cast("type[Any]", type(owner)), mentioned)
+        case "content":
+            if (kind := _kind_of(owner)) is not None:
+                yield Read(names.path(owner), kind, owner, mentioned=mentioned)
+        case "setting" if is_setting(owner):
+            yield Read(f"{names.path(owner)}()", "setting", owner, may_be_meta=False)
+        case _:
+            pass
 
 
-@inspection
-def settled(follow: Callable[[Walk], None]) -> Walk:
-    """A walk by `follow` that knows from its start all names that the code on its way mentions: methods mention more."""
-    walk = Walk(set())
-    while True:
-        known = set(walk.mentioned)
-        follow(walk)
-        if walk.mentioned == known:
-            return walk
-        walk = Walk(walk.mentioned)
+def _kind_of(owner: Any) -> Any:
+    if isinstance(owner, ARRAYS):
+        return "bytes"
+    if isinstance(owner, dict):
+        return "items"
+    if isinstance(owner, list):
+        return "members"
+    return "equal" if isinstance(owner, (set, deque)) else None
+
+
+def _of_type(kind: type, mentioned: frozenset[str]) -> Read:
+    return Read(kind.__name__, "type", kind, mentioned=mentioned, may_be_meta=False, is_code=True)
+
+
+def _is_tracers(place: Place) -> bool:
+    """Whether it is one of what traces; while it traces, objects of the user's may have classes of AICF's."""
+    kinds = [place.owner if isinstance(place.owner, type) else type(place.owner)]
+    kinds += [type(place.holder)] if place.holder is not None else []
+    kinds += [place.first] if place.kind == "object" else []
+    return any(kind.__module__.startswith(TRACERS) for kind in kinds) and not isinstance(place.owner, ARRAYS)
+
+
+def opaque_error(place: Place, names: Names) -> Exception:
+    """TraceError for a place of which nobody can see what it gives next."""
+    kind, path = cast("type[Any]", type(place.owner)), names.path(place.owner)
+    if isinstance(place.owner, DRAWN):
+        return trace_error(
+            f"the step reads {path!r}, a random generator ({kind.__name__}); a compiled step would repeat what it gave first;"
+            " draw with torch (torch.rand), or outside of the step and pass the number as a tensor in the batch",
+            place.location,
+        )
+    what = "an iterator" if hasattr(kind, "__next__") else "a queue"
+    return trace_error(
+        f"the step reads {path!r}, {what} ({kind.__name__}); a compiled step would repeat what it gave first; read from it"
+        " outside the loss and pass the value in the batch",
+        place.location,
+    )
+
+
+def _text(key: Any) -> str:
+    return (
+        key.decode(errors="replace")
+        if isinstance(key, bytes)
+        else str(key)
+        if type(key) in (str, int)
+        else ""
+    )

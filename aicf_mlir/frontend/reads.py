@@ -7,12 +7,10 @@ Two sources. Modules tell precisely: while the step is exported, each attribute 
 
 from __future__ import annotations
 
-import sys
-import threading
+import enum
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FunctionType
@@ -20,8 +18,6 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-
-from aicf_mlir.frontend.source import is_users_file
 
 Kind = Literal[
     "item",
@@ -75,6 +71,18 @@ NOT_COMPARED = frozenset(
 """Attributes of a class that no step computes with, and those that Python itself sets."""
 
 
+DICT: Any = dict
+LIST: Any = list
+SET: Any = set
+DEQUE: Any = deque
+"""By which Python's own methods are called, past those of the user's subclasses."""
+
+PLAIN = (
+    *(type(None), bool, int, float, complex, str, bytes, enum.Enum),
+    *(torch.dtype, torch.device, torch.Size, np.generic),
+)
+"""Immutable values: the place that holds them is all there is to watch."""
+
 COMPARED: tuple[type, ...] = (int, float, str, bool, bytes, set, frozenset, deque)
 """Types whose values say whether something is as before."""
 
@@ -112,11 +120,11 @@ class Read:
         """What is there now."""
         match self.kind:
             case "item":
-                return dict.get(self.owner, self.key, ABSENT)
+                return DICT.get(self.owner, self.key, ABSENT)
             case "items":
-                return tuple(dict.items(self.owner))
+                return tuple(DICT.items(self.owner))
             case "members":
-                return tuple(self.owner)
+                return tuple(LIST.__iter__(self.owner))
             case "cell":
                 try:
                     return self.owner.cell_contents
@@ -228,41 +236,6 @@ def named_modules(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     named: Any = vars(torch.nn.Module)["named_modules"]
     found: list[tuple[str, torch.nn.Module]] = list(named(module))
     return found
-
-
-class ModuleReads:
-    """The attributes that are read from modules, in the thread that records."""
-
-    def __init__(self) -> None:
-        self.modules: dict[int, tuple[torch.nn.Module, dict[str, None]]] = {}
-        """By id: a module and the names that were read from it, in order."""
-
-    def note(self, module: torch.nn.Module, name: str) -> None:
-        """Record that `name` is read from `module`."""
-        self.modules.setdefault(id(module), (module, {}))[1][name] = None
-
-    @contextmanager
-    def recording(self) -> Generator[None]:
-        """Record every read of a module's attribute by this thread."""
-        recorder = threading.get_ident()
-        plain = object.__getattribute__
-
-        def observed(module: torch.nn.Module, name: str) -> Any:
-            if threading.get_ident() == recorder and (name != "__dict__" or _asked_by_user()):
-                self.note(module, name)
-            return plain(module, name)
-
-        Module: Any = torch.nn.Module
-        Module.__getattribute__ = observed
-        try:
-            yield
-        finally:
-            del Module.__getattribute__
-
-
-def _asked_by_user() -> bool:
-    """Whether the user's code reads the attribute that is being read: torch's modules look into `__dict__` all the time."""
-    return is_users_file(sys._getframe(2).f_code.co_filename)  # pyright: ignore[reportPrivateUsage]
 
 
 def is_same(now: Any, before: Any) -> bool:

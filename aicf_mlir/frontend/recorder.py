@@ -21,6 +21,7 @@ from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.assertions import passed
 from aicf_mlir.frontend.drawn import refuse_generator
+from aicf_mlir.frontend.places import of_step, pause, resume
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
 from aicf_mlir.frontend.torch_errors import TRANSFORMS, in_transform
@@ -93,13 +94,22 @@ class Recorder(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        was_recording = pause()
+        try:
+            return self.seen(func, args, kwargs or {})
+        finally:
+            if was_recording:
+                resume()
+
+    def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a function of torch gives that the user's code calls."""
         location = source.here()
-        for each in (*args, *(kwargs or {}).values()):
+        for each in (*args, *(kwargs).values()):
             refuse_generator(each, location)
         if (instead := written(func, args)) is not None:
             with self:
-                return instead(*args, **(kwargs or {}))
-        operands = list(tensors((args, kwargs or {})))
+                return instead(*args, **kwargs)
+        operands = list(tensors((args, kwargs)))
         self.captured.update({id(operand): operand for operand in operands if type(operand) in PLAIN})
         refuse_special(operands, location)
         if operands and in_transform():  # what leaves a transform has no tensors and must run
@@ -111,13 +121,13 @@ class Recorder(TorchFunctionMode):
             raise value_read(READS_VALUES[name], location)
         carries_gradient = any(operand.requires_grad for operand in operands)
         replaces_data = name == "data" and len(args) > 1
-        if replaces_data or (carries_gradient and is_beside_the_graph(name, args, kwargs or {})):
+        if replaces_data or (carries_gradient and is_beside_the_graph(name, args, kwargs)):
             raise beside_the_graph(BESIDE_THE_GRAPH[name], location)
         if name == "data" and operands:  # a fake tensor has it outside of the graph
             return source.call_at(location, torch.Tensor.detach, operands[0])
         versions = [(operand, operand._version) for operand in operands if self._is_detached(operand)]
         without = [operand for operand in operands if not operand.requires_grad]
-        result = self._run(location, func, name, args, kwargs or {})
+        result = self._run(location, func, name, args, kwargs)
         made = without if carries_gradient else [*without, *tensors(result)]
         self.leaves.update({id(tensor): tensor for tensor in made if tensor.requires_grad and tensor.is_leaf})
         if any(operand._version != version for operand, version in versions):
@@ -143,7 +153,7 @@ class Recorder(TorchFunctionMode):
         operands = list(tensors((args, kwargs)))
         carriers = [operand for operand in operands if operand.requires_grad]
         versions = [operand._version for operand in carriers]
-        result = source.call_at(location, func, *args, **kwargs)
+        result = source.call_at(location, of_step(func), *args, **kwargs)
         if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
             raise value_read(UNKNOWN_SHAPES.get(name, UNKNOWN_SHAPE), location)
         if carriers and not torch.is_grad_enabled():

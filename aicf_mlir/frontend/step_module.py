@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch.autograd.function import BackwardCFunction
 
-from aicf_mlir.frontend import drawn, kept, source
+from aicf_mlir.frontend import drawn, source
 from aicf_mlir.frontend.autograd_graph import nodes_behind
 from aicf_mlir.frontend.buffers import Buffers
-from aicf_mlir.frontend.counted import Counters, Left
+from aicf_mlir.frontend.carried import Carried, Followed, put_back
 from aicf_mlir.frontend.outcome import outcome
+from aicf_mlir.frontend.places import Places
 from aicf_mlir.frontend.precision import Precision
-from aicf_mlir.frontend.reads import ModuleReads
 from aicf_mlir.frontend.recorder import Recorder
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.structure import Structure
@@ -49,6 +49,7 @@ class StepModule(torch.nn.Module):
         *,
         updates_parameters: bool = False,
         precision: Precision | None = None,
+        paths: Mapping[int, str] | None = None,
     ):
         super().__init__()
         self.model = model
@@ -56,21 +57,14 @@ class StepModule(torch.nn.Module):
         self.names = names
         self.structure = structure or Structure.plain(names)
         self.recorder = recorder or Recorder()
-        self.reads = ModuleReads()
+        self.places = Places()
+        """What the function looks in."""
         self.precision = precision or Precision()
         self.updates_parameters = updates_parameters
         self.held = Buffers(self, with_parameters=updates_parameters)
-        self.counters: Counters | None = None
-        self.caches: Sequence[Any] = ()
-        """The user's functions that keep what they gave."""
-        self.moved = set[Hashable]()
-        """Where Python numbers are that the function has changed."""
-        self.flags: dict[Hashable, Any] = {}
-        """What else it has changed, as it was then."""
-        self.left: dict[kept.Attribute, Any] = {}
-        """The tensors that it has left in attributes of modules."""
-        self.found: list[Left] = []
-        """The containers and records in which it has left something else than tensors."""
+        self.paths = paths or {}
+        """What the user calls modules, by their ids."""
+        self.followed = Followed()
         self.outputs: list[str] = []
         """The names of what the function returned beside the loss."""
 
@@ -81,7 +75,7 @@ class StepModule(torch.nn.Module):
         if isinstance(function, Repeatable):
             function = function.anew()
             recorder = function.recorder
-        step = StepModule(
+        return StepModule(
             self.model,
             function,
             self.names,
@@ -89,53 +83,44 @@ class StepModule(torch.nn.Module):
             recorder,
             updates_parameters=self.updates_parameters,
             precision=self.precision,
+            paths=self.paths,
         )
-        step.caches = self.caches
-        return step
 
-    def watch(self, counters: Counters) -> None:
-        """Find what a call changes of what `counters` knows, and have functions forget what they keep of a call."""
-        self.counters, self.caches = counters, counters.caches
+    @property
+    def carried(self) -> Carried:
+        """What the next call would find of the last one."""
+        function = self.function
+        location = source.of_function(function) or source.of_function(type(self.model).forward)
+        return Carried(self.places.all, self.followed, location)
+
+    @contextmanager
+    def restored(self) -> Generator[None]:
+        """Around a call: afterwards its places are known, and Python is as before."""
+        try:
+            with self.places.taken():
+                yield
+        finally:
+            put_back(self.places.all)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
-        function, model, names, reads = self.function, self.model, self.names, self.reads
+        function, model, names, places = self.function, self.model, self.names, self.places
         structure, precision = self.structure, self.precision  # what is read while reads are recorded is kept
-        counters, moved, flags, left = self.counters, self.moved, self.flags, self.left
-        found = self.found
-        held = kept.attributes(model)
         forward = source.of_function(type(model).forward)
+        self.followed.begin([*tensors, *self.parameters()], self.buffers())
         with (
-            self.held.traced(reads, forward),
+            self.held.traced(forward),
+            self.followed,
             self.recorder,
-            forgetting(self.caches),
-            reads.recording(),
             precision.autocast(),
             drawn.refused(source.of_function(function) or forward),
+            places.recording(),
         ):
             result = function(model, structure.rebuilt(dict(zip(names, tensors, strict=True))))
-        # here, since torch.export puts attributes of modules back
-        if counters is not None:
-            moved.update(counters.moved())
-            flags.update(counters.flags())
-            left.update(kept.replaced(held, kept.attributes(model)))
-            found[:] = [each for each in counters.left() if not each.is_traced]  # as parameters are, here
         loss, outputs = outcome(result, source.of_function(function))
         refuse_custom_backward(loss)
         self.outputs[:] = outputs
         return loss, *outputs.values()
-
-
-@contextmanager
-def forgetting(caches: Sequence[Any]) -> Generator[None]:
-    """Empty those that compute something meanwhile: tensors of a trace would be found there later, which have no values."""
-    misses = [cache.cache_info().misses for cache in caches]
-    try:
-        yield
-    finally:
-        for cache, before in zip(caches, misses, strict=True):
-            if cache.cache_info().misses != before:
-                cache.cache_clear()
 
 
 def refuse_custom_backward(result: torch.Tensor) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MethodType
+from typing import Any
 
 import torch
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
@@ -120,7 +122,8 @@ def trace(
         raise TraceError("give the shapes once: either example=, or B= and D=")
 
     random_state, gathered = random or RandomState(), metrics or Metrics()
-    exported = export(model, function, specs, caller, structure, precision=precision)
+    paths = paths_of(modules, function)
+    exported = export(model, function, specs, caller, structure, precision=precision, names=paths)
     check_loss(exported, function)
 
     def build(step: ExportedStep) -> tuple[Importer, ModuleOp]:
@@ -147,14 +150,18 @@ def trace(
             step.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in traced.groups])
             module.body.block.add_op(traced.function)
             written.append(traced)
-    paths = {
-        id(part): f"{path}.{name}".strip(".")
-        for path, root in modules.items()
-        for name, part in named_modules(root)
-    }
-    reads = collect(model, function, exported.reads, paths)
+    reads = collect(exported.places, paths)
     reads += [read for traced in written for read in traced.reads]
     return Traced(module, parameters, buffers, specs, structure, reads, written)
+
+
+def paths_of(modules: Mapping[str, torch.nn.Module], function: Any) -> dict[int, str]:
+    """What modules are called, those inside them too, and the object of a method, by their ids: that under "" is `model`."""
+    paths = {id(function.__self__): "self"} if isinstance(function, MethodType) else {id(function): "loss_fn"}
+    for path, root in modules.items():
+        for name, part in named_modules(root):
+            paths.setdefault(id(part), f"{path or 'model'}.{name}".strip("."))
+    return paths
 
 
 def refuse_surroundings(caller: SourceLocation | None) -> None:

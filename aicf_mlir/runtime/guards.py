@@ -17,9 +17,8 @@ import torch
 
 from aicf_mlir.errors import AicfError, GuardError
 from aicf_mlir.frontend.inspecting import described
-from aicf_mlir.frontend.reads import ABSENT, PARTED, Kind, Read
+from aicf_mlir.frontend.reads import ABSENT, PARTED, PLAIN, Kind, Read
 from aicf_mlir.frontend.torch_state import Word
-from aicf_mlir.frontend.walk import PLAIN
 from aicf_mlir.runtime.store import moved_error
 from aicf_mlir.runtime.torch_words import watch_settings, words_of
 from aicf_mlir.runtime.watched import Watched

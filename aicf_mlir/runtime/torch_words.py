@@ -114,5 +114,10 @@ def words_of(setting: Callable[[], object]) -> list[Word]:
     count: int = _torch._len_torch_function_stack()
     return [
         (_torch._len_torch_function_stack, None),
-        *((_torch._get_function_stack_at, i) for i in range(count)),
+        *((_mode_at, i) for i in range(count)),
     ]
+
+
+def _mode_at(index: int) -> object:
+    """The function mode at that place of this thread's stack; None where it is shorter by now."""
+    return _torch._get_function_stack_at(index) if index < _torch._len_torch_function_stack() else None

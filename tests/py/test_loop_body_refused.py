@@ -291,7 +291,7 @@ REFUSED: dict[Callable[..., Any], str] = {
     left_frozen: r"leaves requires_grad of a parameter other than it found it",
     changes_a_parameter: r"changes a tensor in place under `no_grad`",
     appends_to_a_list: r"changes history, which would happen once",
-    counts_in_a_dictionary: r"changes numbers, which would happen once",
+    counts_in_a_dictionary: r"changes numbers\['calls'\], which would happen once",
     counts_in_an_object: r"changes counted\.calls, which would happen once",
     adds_to_a_set: r"changes seen, which would happen once",
     prints: r"prints a tensor .*return it",

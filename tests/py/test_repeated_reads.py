@@ -295,10 +295,14 @@ KEPT: dict[str, tuple[Callable[[], nn.Module], Loss, str]] = {
         square,
         r"puts something into model\.before, and its next call computes with that",
     ),
-    "in a dictionary": (linear, keeps_in_a_dictionary, r"puts something into kept, .*return it as an output"),
-    "in a queue": (linear, turns, r"puts something into turned"),
-    "in an array": (linear, counts_in_an_array, r"puts something into steps"),
-    "in how long a list is": (linear, grows, r"puts something into counted"),
+    "in a dictionary": (
+        linear,
+        keeps_in_a_dictionary,
+        r"puts something into kept\['y'\], .*return it as an output",
+    ),
+    "in a queue": (linear, turns, r"changes what turned holds"),
+    "in an array": (linear, counts_in_an_array, r"changes what steps holds"),
+    "in how long a list is": (linear, grows, r"changes what counted holds"),
     "in a global": (linear, keeps_in_a_global, r"puts something into hidden"),
 }
 

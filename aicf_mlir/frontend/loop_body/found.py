@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
+from aicf_mlir.frontend.behind import Behind
 from aicf_mlir.frontend.model import free_name
-from aicf_mlir.frontend.reached import walk_from
 from aicf_mlir.frontend.source import of_function, trace_error
 
 
@@ -26,7 +26,7 @@ class Found:
 
 def found_by(function: Callable[..., Any]) -> Found:
     """What `function` reaches. Raises TraceError for a body without a model or an optimizer, and for a gradient scaler."""
-    walk = walk_from(function, "body")
+    walk = Behind(function, "body")
     where = of_function(function)
     optimizers = {name: o for name, o in walk.drivers.items() if isinstance(o, torch.optim.Optimizer)}
     schedulers = {name: s for name, s in walk.drivers.items() if isinstance(s, LRScheduler)}

@@ -115,15 +115,10 @@ class GradientRecorder(Recorder):
                 source.call_at(location, torch.Tensor.copy_, param.detach(), value)
         return True
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def seen(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """As of every step; gradients of parameters are those of the trace."""
         args = self._traced(tuple(args))
-        named: dict[str, Any] = self._traced(dict(kwargs or {}))
+        named: dict[str, Any] = self._traced(dict(kwargs))
         name = function_name(func)
         of_parameter = bool(args) and id(args[0]) in self._may_be_left
         if name == "grad" and of_parameter:
@@ -143,7 +138,7 @@ class GradientRecorder(Recorder):
             )
         if name.startswith("requires_grad") and of_parameter:
             return func(*args, **named)
-        return super().__torch_function__(func, types, args, named)
+        return super().seen(func, args, named)
 
     def _backward(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         location, loss = source.here(), cast(torch.Tensor, args[0])
@@ -194,7 +189,7 @@ class GradientRecorder(Recorder):
 
 def _asked_by_user() -> bool:
     """Whether the user's code calls what is running, behind torch's dispatch of it."""
-    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    frame = sys._getframe(3)  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and frame.f_code.co_filename.endswith(DISPATCH):
         frame = frame.f_back
     return is_users_file(frame.f_code.co_filename)

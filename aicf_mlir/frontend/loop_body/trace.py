@@ -19,7 +19,6 @@ from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.loop_body.body import LoopBody, Returned
 from aicf_mlir.frontend.loop_body.importer import GradientLeft, LoopImporter
-from aicf_mlir.frontend.loop_body.side_effects import undone
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import device_of, modules_of, refuse_hooks, tensor_names
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
@@ -27,11 +26,11 @@ from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.reached import collect
-from aicf_mlir.frontend.reads import Read, named_modules
+from aicf_mlir.frontend.reads import Read
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.frontend.traced_optimizer import OptimizerTrace, trace_optimizer
-from aicf_mlir.frontend.tracing import Traced, refuse_surroundings, symbol
+from aicf_mlir.frontend.tracing import Traced, paths_of, refuse_surroundings, symbol
 from aicf_mlir.frontend.unsupported import with_decompositions
 from aicf_mlir.ir.signature import steps
 
@@ -70,19 +69,21 @@ def trace_loop(
     precision.check(names)
     trained = {p for optimizer in body.optimizers.values() for p in trained_parameters(optimizer, names)}
     specs, structure = batch_specs(example, device_of(names, None))
+    is_whole = type(body.model) is not torch.nn.Module
+    paths = paths_of({key: root for key, root in modules.items() if key or is_whole}, body.function)
     while True:
         run = body.run()
-        with undone(body.function):
-            exported = export(
-                body.model,
-                run,
-                specs,
-                caller,
-                structure,
-                run.recorder,
-                updates_parameters=True,
-                precision=precision,
-            )
+        exported = export(
+            body.model,
+            run,
+            specs,
+            caller,
+            structure,
+            run.recorder,
+            updates_parameters=True,
+            precision=precision,
+            names=paths,
+        )
         if not run.never_left:
             break
         _expect_none(run.never_left, names, caller)  # once more, as without what no call leaves
@@ -112,13 +113,7 @@ def trace_loop(
     }
     buffers = {name: tensor for name, tensor in tensors.items() if name not in parameters}
     written = _optimize(body, module, {tensors[each]: each for each in importer.updated}, names, caller)
-    paths = {
-        id(part): f"{path}.{inner}".strip(".")
-        for path, root in modules.items()
-        for inner, part in named_modules(root)
-    }
-    plain = type(body.model) is torch.nn.Module
-    reads = collect(torch.nn.Module() if plain else body.model, body.function, exported.reads, paths)
+    reads = collect(exported.places, paths)
     reads += [
         Read(f"{names[param]}.grad", "slot", param, "grad", may_be_meta=False)
         for param, left in body.left.items()

@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.places import Places
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_errors import explained
@@ -62,6 +63,8 @@ class OptimizerModule(torch.nn.Module):
         self.count = sum(map(len, members))
         """Of the parameters."""
         self.record = Record()
+        self.places = Places()
+        """What the step has looked in."""
 
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         """The parameters, then the states of `keys`."""
@@ -76,7 +79,7 @@ class OptimizerModule(torch.nn.Module):
             entries[key] = tensor.item() if is_number else tensor.clone()
         self.record.__init__()
         groups = self._groups(rest[len(self.states) :], params)
-        with python_functions(), TracedCalls(), torch.no_grad():
+        with python_functions(), TracedCalls(), torch.no_grad(), self.places.recording():
             run = run_double(self.optimizer, groups, state)
         self.record.attributes |= run.attributes
         self.record.missed = run.missed
@@ -169,7 +172,7 @@ def export_step(
     """One step for parameters, gradients, states and numbers like `tensors`. Raises TraceError for what cannot be traced."""
     title = type(module.optimizer).__name__
     try:
-        with quiet(), torch.no_grad():
+        with quiet(), torch.no_grad(), module.places.taken():
             program = torch.export.export(module, tuple(tensors), strict=False)
             if not without_writes(program.graph):
                 program = program.run_decompositions({})  # pyright: ignore[reportUnknownMemberType]

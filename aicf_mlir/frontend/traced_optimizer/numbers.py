@@ -18,6 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.places import of_step, pause, resume
 from aicf_mlir.ir.locations import SourceLocation
 
 _python: Any = operator
@@ -238,7 +239,14 @@ class TracedCalls(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given: dict[str, Any] = kwargs or {}
+        was_recording = pause()
+        try:
+            return self._seen(of_step(func), func, args, kwargs or {})
+        finally:
+            if was_recording:
+                resume()
+
+    def _seen(self, call: Any, func: Any, args: Any, given: dict[str, Any]) -> Any:
         name: str = getattr(func, "__name__", "")
         if func == DATA.__get__:
             return args[0].detach()
@@ -248,8 +256,8 @@ class TracedCalls(TorchFunctionMode):
             add: Any = getattr(torch.Tensor, name.replace("subtract", "add").replace("sub", "add"))
             return add(*args, **{**given, "alpha": -given["alpha"]})
         if name.rstrip("_") not in LOOKING:
-            return func(*args, **given)
-        return func(*map(_frozen, args), **{key: _frozen(each) for key, each in given.items()})
+            return call(*args, **given)
+        return call(*map(_frozen, args), **{key: _frozen(each) for key, each in given.items()})
 
 
 def _frozen(value: Any) -> Any:

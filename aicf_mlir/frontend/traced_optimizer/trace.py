@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from aicf_mlir.dialects.optimizer_groups import Group
 from aicf_mlir.errors import BindError, GuardError
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.reached import collect_object
+from aicf_mlir.frontend.reached import collect
 from aicf_mlir.frontend.reads import Read
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.traced_optimizer.first_step import Comparison, Initial, StateKey
@@ -272,5 +272,9 @@ def _reads(graph: OptimizerGraph, read: Mapping[str, bool]) -> list[Read]:
     ]
     plain = torch.optim.SGD([torch.zeros(1)])
     known = {*dir(torch.optim.Optimizer), *vars(plain)} - {"defaults", "step"}
-    names = [name for name in module.record.attributes if name not in known]
-    return entries + collect_object(module.optimizer, names, title, entries)
+    own = vars(module.optimizer)
+    entries += [
+        Read(f"{title}.{name}", "item", own, name) for name in module.record.attributes if name not in known
+    ]
+    entries += [Read(title, "type", type(module.optimizer), may_be_meta=False, is_code=True)]
+    return entries + collect(module.places.all, {id(module.optimizer): title})

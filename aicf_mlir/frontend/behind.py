@@ -1,0 +1,167 @@
+"""What the code of a function leads to before it is traced: modules, optimizers and schedulers, and places of torch's own code.
+
+Only dictionaries and types are looked at: no method of a user's object runs.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+import torch
+
+from aicf_mlir.frontend.library import functions_in, is_followed, lookups, nested
+from aicf_mlir.frontend.reads import DICT, LIST, Read
+from aicf_mlir.frontend.source import is_users_file
+
+DRIVERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
+"""What moves a training loop."""
+
+TUPLE: Any = tuple
+LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD")
+
+MOST = 100_000
+"""Objects that are looked at: models and optimizers are near."""
+
+
+class Behind:
+    """The objects that a function leads to by the names in its code, its closure and its object."""
+
+    def __init__(self, function: Callable[..., Any], path: str):
+        self.modules: dict[str, torch.nn.Module] = {}
+        """By path, in the order in which they were met."""
+        self.drivers: dict[str, Any] = {}
+        """The optimizers, schedulers and gradient scalers."""
+        self._mentioned: set[str] = set()
+        known: set[str] | None = None
+        while known != self._mentioned:  # code that is met mentions more names
+            known = set(self._mentioned)
+            self._walk(function, path)
+
+    def _walk(self, function: Any, path: str) -> None:
+        self.modules, self.drivers = {}, {}
+        seen: dict[int, Any] = {}
+        pending: list[tuple[Any, str]] = [(function, path)]
+        while pending and len(seen) < MOST:
+            value, where = pending.pop()
+            if id(value) not in seen:
+                seen[id(value)] = value
+                pending += reversed([*self._inside(value, where)])
+
+    def _inside(self, value: Any, path: str) -> Iterator[tuple[Any, str]]:
+        kind = cast("type[Any]", type(value))
+        if issubclass(kind, torch.nn.Module):
+            if not any(value is known for known in self.modules.values()):
+                self.modules.setdefault(path, value)
+        elif issubclass(kind, DRIVERS):
+            if not any(value is known for known in self.drivers.values()):
+                self.drivers[path] = value
+        elif kind is types.FunctionType:
+            yield from self._function(value)
+        elif kind is types.MethodType:
+            yield value.__func__, path
+            yield value.__self__, path.rpartition(".")[0] or "self"
+        elif kind is functools.partial:
+            yield value.func, path
+            yield from ((each, f"{path}.args[{i}]") for i, each in enumerate(value.args))
+            yield from ((each, f"{path}.keywords[{key!r}]") for key, each in value.keywords.items())
+        elif issubclass(kind, (list, tuple)):
+            members = LIST.__iter__ if issubclass(kind, list) else TUPLE.__iter__
+            yield from ((each, f"{path}[{i}]") for i, each in enumerate(members(value)))
+        elif issubclass(kind, dict):
+            yield from ((each, f"{path}[{key!r}]") for key, each in _plain(DICT.items(value)))
+        elif issubclass(kind, types.ModuleType):
+            if is_users_file(getattr(value, "__file__", None) or "<builtin>"):
+                yield from self._named(cast(Any, vars(value)), path)
+        elif issubclass(kind, (staticmethod, classmethod)):
+            yield value.__func__, path
+        elif kind is property:
+            yield value.fget, path
+        elif not issubclass(kind, (torch.Tensor, str, int, float, type)):
+            if isinstance(own := attributes(value), dict):
+                yield from self._named(cast(Any, own), path)
+                if "__wrapped__" in own:
+                    yield own["__wrapped__"], path
+            for base in kind.__mro__[:-1]:
+                if is_users_file(getattr(sys.modules.get(base.__module__), "__file__", None) or "<builtin>"):
+                    yield from (
+                        (vars(base)[n], path) for n in {"__call__", *self._mentioned} & vars(base).keys()
+                    )
+
+    def _named(self, own: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]]:
+        yield from ((own[name], f"{path}.{name}") for name in sorted(self._mentioned & own.keys()))
+
+    def _function(self, function: types.FunctionType) -> Iterator[tuple[Any, str]]:
+        if not is_users_file(function.__code__.co_filename):
+            yield from ((inner, inner.__name__) for inner in functions_in(function))
+            return
+        for code in nested(function.__code__):
+            self._mentioned |= set(code.co_names)
+            self._mentioned |= {each for each in code.co_consts if type(each) is str}
+        loaded = {
+            each.argval: None
+            for code in nested(function.__code__)
+            for each in dis.get_instructions(code)
+            if each.opname in LOADS
+        }
+        yield from ((function.__globals__[n], n) for n in loaded if n in function.__globals__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with suppress(ValueError):  # it may have no content yet
+                yield cell.cell_contents, name
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        yield from ((each, f"a default of {function.__name__}") for each in defaults)
+        wrapped = vars(function).get("__wrapped__")
+        if wrapped is not None:
+            yield wrapped, function.__name__
+
+
+def attributes(value: Any) -> Any:
+    """The dictionary of an object, past what its class says of `__dict__`."""
+    for kind in type(value).__mro__:
+        own = vars(kind).get("__dict__")
+        if isinstance(own, types.GetSetDescriptorType):
+            return own.__get__(value)
+    return None
+
+
+def _plain(items: Any) -> Iterator[tuple[Any, Any]]:
+    for key, value in items:
+        yield (key if type(key) in (str, int) else "…"), value
+
+
+def modules_behind(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
+    """The modules that a loss function finds in its closure, its globals or its object, by their names there."""
+    return Behind(function, "loss_fn").modules
+
+
+def called_by(functions: Mapping[str, types.FunctionType]) -> list[Read]:
+    """The places of torch's code that functions of torch look in, by what they are called."""
+    reads: dict[tuple[str, int, str], Read] = {}
+    pending = [*functions.values()]
+    seen = set[int]()
+
+    def note(read: Read) -> None:
+        reads.setdefault(read.place, read)
+
+    first = {id(function) for function in pending}
+    while pending:
+        function = pending.pop(0)
+        if id(function) in seen:
+            continue
+        seen.add(id(function))
+        path = f"{function.__module__}.{function.__qualname__}"
+        note(Read(path, "code", function, may_be_meta=False, is_code=True))
+        if id(function) not in first and not is_followed(function):
+            continue
+        for lookup in lookups(function):
+            note(Read(lookup.path, "item", lookup.owner, lookup.name, may_be_meta=False, is_code=True))
+            value = lookup.value()
+            if isinstance(value, types.FunctionType) and not is_users_file(value.__code__.co_filename):
+                pending.append(value)
+        pending += functions_in(function)
+    return [*reads.values()]

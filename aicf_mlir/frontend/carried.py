@@ -1,0 +1,241 @@
+"""What a call of a step leaves in Python: put back, and refused where the next call would compute with it.
+
+A compiled step runs no Python. What a call has read before it wrote something else there, the next call would find: the step is
+traced again from there, and must be the same. What is written and never read makes no difference.
+"""
+
+from __future__ import annotations
+
+import functools
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend.places import Names, Place
+from aicf_mlir.frontend.reached import opaque_error
+from aicf_mlir.frontend.reads import ABSENT, DEQUE, DICT, LIST, SET
+from aicf_mlir.frontend.recorder import tensors
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.special import TRACED
+from aicf_mlir.ir.locations import SourceLocation
+
+CACHED: Any = functools._lru_cache_wrapper  # pyright: ignore[reportPrivateUsage]
+FLAGS = (bool, str, type(None), int, float)
+Members = tuple[Any, ...]
+FAR = 1_000_000_000
+"""What is added to a number that a step counts, to see whether it matters later."""
+
+
+class Followed(TorchFunctionMode):
+    """Which tensors are computed from what may be another one at the next call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sources: list[tuple[torch.Tensor, int]] = []
+        self._found: dict[int, tuple[torch.Tensor, frozenset[int]]] = {}
+        """Tensors by their id, each with the numbers of the sources that it is computed from."""
+
+    def begin(self, changing: Iterable[torch.Tensor], buffers: Iterable[torch.Tensor]) -> None:
+        """`changing`: the batch and parameters; of `buffers` those count that are written to meanwhile."""
+        self._sources = [*((each, -1) for each in changing), *((each, each._version) for each in buffers)]
+        self._found = {id(source): (source, frozenset([i])) for i, (source, _) in enumerate(self._sources)}
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if origins := self._origins((args, kwargs or {})):
+            self._found.update({id(tensor): (tensor, origins) for tensor in tensors(result)})
+        return result
+
+    def varies(self, value: object) -> bool:
+        """Whether one of the tensors in `value` may: a table that is made of a buffer is the same at each call."""
+        return any(
+            self._sources[number][0]._version != self._sources[number][1] for number in self._origins(value)
+        )
+
+    def _origins(self, value: object) -> frozenset[int]:
+        found = (self._found.get(id(tensor)) for tensor in tensors(value))
+        return frozenset[int]().union(*(origins for _, origins in filter(None, found)))
+
+
+def put_back(places: Sequence[Place]) -> None:
+    """Have there again what was there first."""
+    for place in reversed(places):
+        if place.is_left:
+            _set(place, place.first)
+    _forget(places)
+
+
+def _forget(places: Sequence[Place]) -> None:
+    """Empty the functions that keep what they gave and have computed something: no tensor of a trace may be found there."""
+    ran = {place.owner for place in places if place.kind == "code"}
+    for place in places:
+        if isinstance(place.owner, CACHED) and place.owner.__wrapped__ in ran:
+            place.owner.cache_clear()
+
+
+def put_forth(places: Sequence[Place]) -> None:
+    """Have there what the call has left."""
+    for place in places:
+        if place.is_left and not is_traced(place.after):
+            _set(place, place.after)
+
+
+def _set(place: Place, value: Any) -> None:
+    owner: Any = place.owner
+    match place.kind:
+        case "item" if value is ABSENT:
+            DICT.pop(owner, place.key, None)
+        case "item":
+            DICT.__setitem__(owner, place.key, value)
+        case "class" if not isinstance(owner, type) or owner.__flags__ & (1 << 8):  # immutable
+            pass
+        case "class" if value is ABSENT:
+            if place.key in vars(owner):
+                type.__delattr__(owner, place.key)
+        case "class":
+            type.__setattr__(owner, place.key, value)
+        case "slot":
+            bases: Sequence[type] = cast(Any, type(owner)).__mro__
+            descriptor: Any = next(vars(c)[place.key] for c in bases if place.key in vars(c))
+            descriptor.__delete__(owner) if value is ABSENT else descriptor.__set__(owner, value)
+        case "cell" if value is ABSENT:
+            del owner.cell_contents
+        case "cell":
+            owner.cell_contents = value
+        case "context" if value is not ABSENT:
+            cast(Any, owner).set(value)
+        case "content" if value is not ABSENT:
+            _fill(owner, value)
+        case _:
+            pass
+
+
+def _fill(owner: Any, members: Any) -> None:
+    if isinstance(owner, dict):
+        DICT.clear(owner)
+        for key, value in zip(members[::2], members[1::2], strict=True):
+            DICT.__setitem__(owner, key, value)
+    elif isinstance(owner, list):
+        LIST.__setitem__(owner, slice(None), members)
+    elif isinstance(owner, deque):
+        DEQUE.clear(owner)
+        DEQUE.extend(owner, members)
+    elif isinstance(owner, set):
+        SET.clear(owner)
+        SET.update(owner, members)
+    elif isinstance(owner, bytearray):
+        owner[:] = members
+    elif isinstance(owner, array):
+        del owner[:]
+        owner.frombytes(members)
+    elif owner.flags.writeable and not owner.dtype.hasobject:
+        owner[...] = np.frombuffer(members, owner.dtype).reshape(owner.shape)
+
+
+def is_traced(value: object) -> bool:
+    """Whether it is, or holds, a tensor of the tracer."""
+    return any(isinstance(tensor, TRACED) for tensor in tensors(value))
+
+
+class Carried:
+    """What the next call would find of a call that has looked in `places`, and compute with."""
+
+    def __init__(self, places: Sequence[Place], followed: Followed, location: SourceLocation | None):
+        self.places = places
+        self._location = location
+        found = [p for p in places if p.kind == "opaque" or (p.is_left and p.read_first)]
+        self.opaque = [place for place in found if place.kind == "opaque"]
+        self.hidden = [p for p in found if is_traced(p.after) and followed.varies(p.after)]
+        """Those with a tensor that is another one at each call."""
+        traced = [place for place in places if place.is_left and is_traced(place.after)]
+        self.tables = [place for place in traced if not followed.varies(place.after)]
+        """Those with a tensor that each call would compute alike, as of positions: no call misses it."""
+        self.plain = [p for p in found if p.kind != "opaque" and not is_traced(p.after)]
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether there are only numbers that were numbers before."""
+        return all(type(value) in (int, float) for p in self.plain for value in (p.first, p.after))
+
+    def move_on(self, by: int) -> None:
+        """Add `by` to the numbers."""
+        for place in self.plain:
+            _set(place, place.after + by)
+
+    def refuse_opaque(self, names: Mapping[int, str]) -> None:
+        """TraceError for what nobody can see, and for a tensor that the next call computes with."""
+        named = Names(self.places, names)
+        if self.opaque:
+            raise opaque_error(self.opaque[0], named)
+        if self.hidden:
+            place, path = self.hidden[0], named.name(self.hidden[0])
+            if isinstance(place.holder, torch.nn.Module):
+                raise self._error(
+                    place,
+                    f"the step keeps {path} for its next call, which a compiled step would begin anew each time; make it a buffer"
+                    " of the model (register_buffer), or pass it in the batch and return it as an output",
+                )
+            raise self._error(
+                place,
+                f"the step puts something into {path}, and its next call computes with that, which a compiled step does not find"
+                " there; return it as an output, (loss, {name: tensor}), and give it to the next call in the batch",
+            )
+
+    def refusal(self, names: Mapping[int, str], later: Carried | None = None) -> TraceError:
+        """The error for what a call changes and computes with; `later`: what still another call would find."""
+        named = Names(self.places, names)
+        again = [(p.kind, id(p.owner), p.key) for p in (later.plain if later is not None else [])]
+        place = next((p for p in self.plain if (p.kind, id(p.owner), p.key) in again), self.plain[0])
+        path, first = _member(place, named.name(place))
+        instead = (
+            "count in a buffer of the model (register_buffer), or outside of the step, and give it what it computes with in the"
+            " batch or by meta="
+        )
+        repeats = "and computes with it; a compiled step runs no Python and would repeat the first call"
+        if type(first) in FLAGS:
+            return self._error(
+                place, f"the step changes {path}, from {first}, at a call, {repeats}: {instead}"
+            )
+        return self._error(place, f"the step changes what {path} holds at a call, {repeats}: {instead}")
+
+    def refuse_effects(self, names: Mapping[int, str]) -> None:
+        """TraceError for anything that a loop body leaves outside of modules: it would happen once, while it is traced."""
+        for place in self.places:
+            if place.is_left and not isinstance(place.holder, torch.nn.Module) and place.location is not None:
+                path = Names(self.places, names).name(place)
+                raise self._error(
+                    place,
+                    f"the loop body changes {path}, which would happen once, while it is traced; do so outside, with what the"
+                    " step returns",
+                )
+
+    def _error(self, place: Place, text: str) -> TraceError:
+        return trace_error(text, place.location or self._location)
+
+
+def _member(place: Place, path: str) -> tuple[str, Any]:
+    """The first member of a container that is another one, and what it was; else all of it."""
+    before: Any = place.first
+    after: Any = place.after
+    if place.kind != "content":
+        return path, before
+    if type(before) is not tuple or len(cast(Members, before)) != len(after):
+        return path, ()
+    one, other = cast(Members, before), cast(Members, after)
+    is_dict = isinstance(place.owner, dict)
+    keys: Members = one[::2] if is_dict else tuple(range(len(one)))
+    pairs = zip(one[1::2], other[1::2], strict=True) if is_dict else zip(one, other, strict=True)
+    found = ((f"{path}[{key!r}]", a) for key, (a, b) in zip(keys, pairs, strict=True) if a is not b)
+    return next(found, (path, ())) if is_dict or isinstance(place.owner, list) else (path, ())

@@ -1,0 +1,294 @@
+"""The places of Python that a trace has looked in, each with what was there first and what is there when the step is over.
+
+A recorder in C (`csrc/bindings/python_*.cpp`) sees each instruction of the user's code and of torch's, and looks places up by
+dictionaries and types: no method of a user's object runs, here neither. What only the trace has made is left out.
+"""
+
+from __future__ import annotations
+
+import array
+import builtins
+import dis
+import multiprocessing.queues
+import queue
+import random
+import sysconfig
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+
+from aicf_mlir import _C
+from aicf_mlir.frontend.reads import ABSENT, STRUCTURE
+from aicf_mlir.frontend.source import is_users_file
+from aicf_mlir.frontend.special import TRACED
+from aicf_mlir.ir.locations import SourceLocation
+
+_TORCH = Path(torch.__file__).parent
+TRACER = (
+    *(
+        "_C",
+        "_compile",
+        "_decomp",
+        "_dispatch",
+        "_dynamo",
+        "_export",
+        "_functorch",
+        "_guards",
+        "_higher_order_ops",
+        "_library",
+    ),
+    *(
+        "_logging",
+        "_ops",
+        "_prims",
+        "_refs",
+        "_subclasses",
+        "autograd",
+        "compiler",
+        "export",
+        "fx",
+        "overrides",
+        "utils",
+    ),
+)
+"""Parts of torch that trace, rather than compute."""
+OWN = (
+    str(Path(__file__).parents[1]),
+    "<frozen importlib",
+    weakref.__file__,  # its callbacks run whenever an object of anybody's goes
+    *(str(_TORCH / name) for name in TRACER),
+    *(
+        str(_TORCH.parent / name) for name in ("sympy", "mpmath")
+    ),  # by which torch's tracer reckons with numbers
+)
+"""How the files begin whose code is not looked at: that of AICF, and of torch's tracer."""
+
+LIBRARY = ("<frozen ", sysconfig.get_path("stdlib"))
+"""How the files begin that work for whoever calls them."""
+
+DRAWN = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+QUEUES = (queue.SimpleQueue, multiprocessing.queues.Queue, multiprocessing.queues.SimpleQueue)
+OPAQUE = (*DRAWN, *QUEUES)
+"""Types whose objects give something else each time; so do iterators in C."""
+
+ARRAYS = (bytearray, array.array, np.ndarray)
+"""Containers of numbers, whose memory is their content."""
+
+PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size))
+"""Exact types that compare by value, by Python's own methods or torch's."""
+
+PlaceKind = Literal[
+    "item", "class", "slot", "cell", "content", "context", "code", "object", "setting", "opaque"
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """One place that the trace has looked in."""
+
+    kind: PlaceKind
+    owner: Any
+    key: Any
+    holder: Any
+    """Of a dictionary the object whose attributes it has, or None."""
+    first: Any
+    """What was there at first; ABSENT for nothing; of a container its members as a tuple."""
+    after: Any
+    read_first: bool
+    """Whether it was read before it was written to: then the next call finds what this one has left."""
+    written: bool
+    code: CodeType | None
+    """Whose instruction wrote first, or else looked first."""
+    offset: int
+
+    @property
+    def is_left(self) -> bool:
+        """Whether something else is there now."""
+        if isinstance(self.first, TRACED) or (
+            self.kind == "object" and self.first.__module__.startswith("aicf_mlir")
+        ):
+            return False  # the tracer puts these back itself
+        return not same(self.first, self.after)
+
+    @property
+    def location(self) -> SourceLocation | None:
+        """The line that wrote to it, if it is the user's."""
+        if self.code is None or not is_users_file(self.code.co_filename):
+            return None
+        line = next((n for begin, end, n in self.code.co_lines() if begin <= self.offset < end), None)
+        return SourceLocation(self.code.co_filename, line) if line is not None else None
+
+
+def same(a: Any, b: Any, depth: int = 20) -> bool:
+    """Whether two values are one object, or plain values that are equal to the last bit, or lists and tuples of such."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or not depth:
+        return False
+    if type(a) is tuple or type(a) is list:
+        one, other = cast("list[Any]", a), cast("list[Any]", b)
+        return len(one) == len(other) and all(same(x, y, depth - 1) for x, y in zip(one, other, strict=True))
+    if type(a) is float:
+        return a.hex() == b.hex()
+    if type(a) is weakref.ref:  # to a tensor of the tracer, as an LSTM keeps
+        return True
+    return type(a) in PLAIN and bool(a == b)
+
+
+class Places:
+    """The places of one trace."""
+
+    def __init__(self) -> None:
+        self.all: Sequence[Place] = ()
+
+    @contextmanager
+    def recording(self) -> Generator[None]:
+        """Around the user's code, in the thread that runs it. The places are known after `take`."""
+        _C.places.begin(OWN, LIBRARY, torch.Tensor, OPAQUE, ARRAYS)
+        try:
+            yield
+        finally:
+            _C.places.end()
+
+    @contextmanager
+    def taken(self) -> Generator[None]:
+        """Around a trace: afterwards, when its frames are gone, the places are known, those of one that fails too."""
+        try:
+            yield
+        finally:
+            self.all = [Place(*row) for row in _C.places.taken(ABSENT)]
+
+    def left(self) -> Iterator[Place]:
+        """The places that hold something else than at first."""
+        return (place for place in self.all if place.is_left)
+
+    def carried(self) -> Iterator[Place]:
+        """What the next call would compute with: left, and read before it was written to; and what takes from an iterator."""
+        for place in self.all:
+            if place.kind == "opaque" or (place.is_left and place.read_first):
+                yield place
+
+
+pause, resume = _C.places.pause, _C.places.resume
+"""What torch and AICF do for a step is not the step's: `pause` says whether this thread was recording, and may resume."""
+
+
+def of_step(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` where nothing is recorded; what a function of torch in Python looks up, as `F.relu` does, is the step's."""
+    if not isinstance(function, FunctionType):
+        return function
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        resume()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            pause()
+
+    return recorded
+
+
+class Names:
+    """What places are called, as the user would write them: `model.layers.0.scale`, `weights['kl']`, `CFG.n`."""
+
+    def __init__(self, places: Sequence[Place], roots: Mapping[int, str]):
+        """`roots`: names of objects by their id."""
+        self._roots = roots
+        self._found: dict[int, tuple[Any, Any]] = {}
+        """Where an object was found, by its id: the owner and key, or, of a dictionary, whose attributes it has."""
+        for place in places:
+            if place.holder is not None:
+                self._found.setdefault(id(place.owner), (place.holder, None))
+        for place in sorted(places, key=lambda place: not _is_users(place)):
+            if place.kind in ("item", "cell", "class", "slot", "context"):
+                for value in (place.first, place.after):
+                    if type(value) not in PLAIN and value is not ABSENT:
+                        self._found.setdefault(
+                            id(value), (place.owner, place.key if place.key is not None else _Inside(place))
+                        )
+        for place in places:
+            if place.kind == "content" and type(place.first) is tuple:
+                self._add_members(place)
+
+    def _add_members(self, place: Place) -> None:
+        """What a container has held, by key or index."""
+        if isinstance(place.owner, dict):
+            members = zip(place.first[::2], place.first[1::2], strict=True)
+        else:
+            members = enumerate(place.first) if isinstance(place.owner, list) else ()
+        for key, value in members:
+            if type(value) not in PLAIN:
+                self._found.setdefault(id(value), (cast(Any, place.owner), key))
+
+    def name(self, place: Place) -> str:
+        """Of a place."""
+        if place.kind == "class":
+            return f"{place.owner.__name__}.{place.key}"
+        if place.kind == "code":
+            return place.owner.__qualname__.rpartition("<locals>.")[2]
+        if place.kind == "cell":
+            return self._of_cell(place) or "a variable"
+        return self.path(place.owner) if place.key is None else self._joined(place.owner, place.key)
+
+    def path(self, value: Any, depth: int = 12) -> str:
+        """Of an object."""
+        if (root := self._roots.get(id(value))) is not None:
+            return root
+        if isinstance(value, (type, ModuleType)) and id(value) not in self._found:
+            return value.__name__
+        if depth and (found := self._found.get(id(value))) is not None:
+            owner, key = found
+            if isinstance(key, _Inside):
+                return self.name(key.place)
+            return self.path(owner, depth - 1) if key is None else self._joined(owner, key, depth - 1)
+        return type(value).__name__
+
+    def _joined(self, owner: Any, key: Any, depth: int = 12) -> str:
+        holder, of = self._found.get(id(owner), (None, None))
+        if holder is not None and of is None:
+            return f"{self.path(holder, depth)}.{key}"
+        if of in STRUCTURE and isinstance(holder, dict):
+            return f"{self.path(holder, depth).rpartition('.' + of)[0] or self.path(holder, depth)}.{key}"
+        if isinstance(owner, dict):
+            if ("__builtins__" in owner and "__name__" in owner) or owner is builtins.__dict__:
+                return str(key)
+            return f"{self.path(owner, depth)}[{key!r}]"
+        if isinstance(owner, (list, tuple)):
+            return f"{self.path(owner, depth)}[{key}]"
+        return f"{self.path(owner, depth)}.{key}"
+
+    def _of_cell(self, place: Place) -> str | None:
+        """A cell is called as the code calls it that looks into it."""
+        return None if place.code is None else _deref(place.code, place.offset)
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """The place itself, where it has no key."""
+
+    place: Place
+
+
+def _is_users(place: Place) -> bool:
+    return place.code is not None and is_users_file(place.code.co_filename)
+
+
+def _deref(code: CodeType, offset: int) -> str:
+    """The variable of an instruction that loads or stores one of a closure."""
+    argument, shift, at = code.co_code[offset + 1], 8, offset - 2
+    while at >= 0 and code.co_code[at] == dis.EXTENDED_ARG:
+        argument |= code.co_code[at + 1] << shift
+        shift, at = shift + 8, at - 2
+    names = [
+        *code.co_varnames,
+        *(n for n in code.co_cellvars if n not in code.co_varnames),
+        *code.co_freevars,
+    ]
+    return names[argument]

@@ -154,19 +154,25 @@ def of_extreme(op: ScatterReduceOp, builder: Builder, g: SSAValue) -> tuple[SSAV
 
 
 def of_product(op: ScatterReduceOp, builder: Builder, g: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """The gradient of x and src: the product of the others; of an x that is 0 torch says 0."""
+    """The gradient of x and src: the product of the others."""
 
     def make(op: ValueOp) -> SSAValue:
         return builder.insert(op).result
 
     zero, one = (builder.insert(ConstantOp(n, with_shape(g, ()))).result for n in (0.0, 1.0))
+
+    def reduced(x: SSAValue, src: SSAValue) -> SSAValue:
+        return make(
+            ScatterReduceOp(x, op.index, src, op.kind.data, op.dim.value.data, is_true(op.include_self))
+        )
+
     whole = make(MulOp(g, op.result))
-    dx = make(WhereOp(make(EqOp(op.x, zero)), zero, make(DivOp(whole, op.x))))
+    own = make(WhereOp(make(EqOp(op.x, zero)), one, op.x))
+    dx = make(DivOp(make(MulOp(g, reduced(own, op.src))), own))
     is_zero = make(EqOp(op.src, zero))
     zeros = op.there(builder, op.sent(builder, make(CastOp(is_zero, element_type(g)))))
     alone = make(BitwiseAndOp(is_zero, make(EqOp(zeros, one))))
     kept = make(WhereOp(alone, one, op.src))
-    others = ScatterReduceOp(op.x, op.index, kept, op.kind.data, op.dim.value.data, is_true(op.include_self))
-    without = op.there(builder, make(MulOp(g, make(others))))
+    without = op.there(builder, make(MulOp(g, reduced(op.x, kept))))
     rest = make(DivOp(op.there(builder, whole), make(WhereOp(is_zero, one, op.src))))
     return dx, make(WhereOp(alone, without, rest))

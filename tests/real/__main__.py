@@ -92,7 +92,9 @@ def run(only: Iterable[str], jobs: int) -> Generator[Row]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="*", default=[""], help="parts of FAMILY/NAME")
     parser.add_argument("--write", action="store_true", help="make missing.txt what this run has found")
     parser.add_argument("--jobs", type=int, default=2)
@@ -109,7 +111,9 @@ def main() -> int:
     refused = {r.name: r.outcome for r in rows if not r.is_defect and r.outcome != "works"}
     if options.write:
         names = {r.name for r in rows}
-        missing.write({n: why for n, why in table.items() if n not in names and options.only != [""]} | refused)
+        missing.write(
+            {n: why for n, why in table.items() if n not in names and options.only != [""]} | refused
+        )
     return summary(rows, refused, {} if options.write else table)
 
 

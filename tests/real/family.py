@@ -42,7 +42,9 @@ def main() -> None:
         result = fork(lambda make=cases[name]: answer(make))
         if not result.startswith("["):
             after = time.perf_counter() - begun
-            result = json.dumps(["crash", f"the process ended without an answer after {after:.0f} s: {result}", 0.0])
+            result = json.dumps(
+                ["crash", f"the process ended without an answer after {after:.0f} s: {result}", 0.0]
+            )
         print(f"\n{MARK}{family}/{name}\t{result}", flush=True)
 
 

@@ -62,7 +62,9 @@ def same_twice(make: Make) -> Result:
         torch.equal(value, second.after[name]) for name, value in first.after.items()
     )
     alive = bool(first.losses.isfinite().all()) and len(set(first.losses.tolist())) > 1
-    return Result("works" if equal and alive else "wrong", f"losses {first.losses.tolist()}, twice the same: {equal}")
+    return Result(
+        "works" if equal and alive else "wrong", f"losses {first.losses.tolist()}, twice the same: {equal}"
+    )
 
 
 def seeded(make: Make) -> Work:
@@ -108,7 +110,9 @@ def compiled(make: Make) -> Run:
     if work.body is not None:
         step = compile_step(work.body, example=example, device="cpu")
     else:
-        step = compile_train_step(work.model, work.optimizers[0], loss_fn=work.loss, example=example, device="cpu")
+        step = compile_train_step(
+            work.model, work.optimizers[0], loss_fn=work.loss, example=example, device="cpu"
+        )
 
     def replayed(batch: Batch) -> torch.Tensor:
         step.capture(batch)

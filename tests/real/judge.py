@@ -72,7 +72,9 @@ def deviation(values: torch.Tensor, truth: torch.Tensor) -> float:
     if values.shape != truth.shape:
         return float("inf")
     finite = truth.isfinite()
-    if not torch.equal(finite, values.isfinite()) or not torch.equal(values[~finite].nan_to_num(), truth[~finite].nan_to_num()):
+    if not torch.equal(finite, values.isfinite()) or not torch.equal(
+        values[~finite].nan_to_num(), truth[~finite].nan_to_num()
+    ):
         return float("inf")
     if not finite.any():
         return 0.0

@@ -182,7 +182,11 @@ class Gaussian(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.trunk, self.mean, self.log_std = nn.Linear(SEEN, 32), nn.Linear(32, ACTIONS), nn.Linear(32, ACTIONS)
+        self.trunk, self.mean, self.log_std = (
+            nn.Linear(SEEN, 32),
+            nn.Linear(32, ACTIONS),
+            nn.Linear(32, ACTIONS),
+        )
 
     def forward(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = self.trunk(obs).relu()
@@ -208,7 +212,9 @@ def sac() -> Work:
             action, logprob = actor(b["next"], b["next noise"])
             least = torch.min(one_target(b["next"], action), two_target(b["next"], action)) - alpha * logprob
             wanted = b["rewards"] + (1 - b["dones"]) * 0.99 * least
-        critic_loss = F.mse_loss(one(b["obs"], b["actions"]), wanted) + F.mse_loss(two(b["obs"], b["actions"]), wanted)
+        critic_loss = F.mse_loss(one(b["obs"], b["actions"]), wanted) + F.mse_loss(
+            two(b["obs"], b["actions"]), wanted
+        )
         critics.zero_grad()
         critic_loss.backward()
         critics.step()

@@ -86,17 +86,23 @@ CASES: dict[str, Make] = {
         classified,
     ),
     "TabTransformer": lambda: trained(
-        tabs.TabTransformer(categories=CATEGORIES, num_continuous=NUMBERS, dim=16, depth=2, heads=4, dim_out=2),
+        tabs.TabTransformer(
+            categories=CATEGORIES, num_continuous=NUMBERS, dim=16, depth=2, heads=4, dim_out=2
+        ),
         both,
         lambda m, b: F.cross_entropy(m(b["c"], b["x"]), b["t"]),
     ),
     "FT-Transformer": lambda: trained(
-        tabs.FTTransformer(categories=CATEGORIES, num_continuous=NUMBERS, dim=16, depth=2, heads=4, dim_out=2),
+        tabs.FTTransformer(
+            categories=CATEGORIES, num_continuous=NUMBERS, dim=16, depth=2, heads=4, dim_out=2
+        ),
         both,
         lambda m, b: F.cross_entropy(m(b["c"], b["x"]), b["t"]),
     ),
     "iTransformer": lambda: trained(
-        iTransformer(num_variates=3, lookback_len=12, depth=2, dim=16, heads=2, dim_head=8, pred_length=(4, 6)),
+        iTransformer(
+            num_variates=3, lookback_len=12, depth=2, dim=16, heads=2, dim_head=8, pred_length=(4, 6)
+        ),
         lambda: {"x": torch.randn(4, 12, 3), "4": torch.randn(4, 4, 3), "6": torch.randn(4, 6, 3)},
         lambda m, b: m(b["x"], targets=(b["4"], b["6"])),
     ),

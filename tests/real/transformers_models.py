@@ -104,7 +104,12 @@ def series() -> Batch:
 
 
 def case(
-    name: str, sizes: dict[str, Any], task: str, batch: Callable[[], Batch], optimizer: Any = adamw, **options: Any
+    name: str,
+    sizes: dict[str, Any],
+    task: str,
+    batch: Callable[[], Batch],
+    optimizer: Any = adamw,
+    **options: Any,
 ) -> Make:
     return lambda: trained(made(name, sizes, task, **options), batch, own_loss, optimizer)
 
@@ -113,7 +118,9 @@ def causal(name: str, batch: Callable[[], Batch] = next_word, optimizer: Any = a
     return case(name, sizes, "ForCausalLM", batch, optimizer)
 
 
-def classifier(name: str, task: str = "ForSequenceClassification", batch: Any = one_of_two, **sizes: Any) -> Make:
+def classifier(
+    name: str, task: str = "ForSequenceClassification", batch: Any = one_of_two, **sizes: Any
+) -> Make:
     return case(name, sizes, task, batch)
 
 
@@ -121,7 +128,15 @@ def seen(name: str, task: str = "ForImageClassification", **sizes: Any) -> Make:
     return case(name, sizes, task, image)
 
 
-GPT2 = {"vocab_size": WORDS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "bos_token_id": 1, "eos_token_id": 2}
+GPT2 = {
+    "vocab_size": WORDS,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 32,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 BART = {
     "vocab_size": WORDS,
     "d_model": 32,
@@ -143,7 +158,14 @@ T5 = {
     "decoder_start_token_id": 0,
     "pad_token_id": 0,
 }
-DISTIL = {"vocab_size": WORDS, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 40}
+DISTIL = {
+    "vocab_size": WORDS,
+    "dim": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 64,
+    "max_position_embeddings": 40,
+}
 OPT = {
     "vocab_size": WORDS,
     "hidden_size": 32,
@@ -174,9 +196,7 @@ def two_towers(name: str, **options: Any) -> Make:
 
     def make() -> Work:
         sizes = {"text_config": CLIP_TEXT, "vision_config": SEEN, **options}
-        return trained(
-            made(name, sizes, "Model"), image_and_text, lambda m, b: m(**b, return_loss=True).loss
-        )
+        return trained(made(name, sizes, "Model"), image_and_text, lambda m, b: m(**b, return_loss=True).loss)
 
     return make
 
@@ -228,7 +248,9 @@ CASES: dict[str, Make] = {
     ),
     "GPT-NeoX": causal("GPTNeoX", **SIZES),
     "GPT-J": causal("GPTJ", vocab_size=WORDS, n_embd=32, n_layer=2, n_head=4, n_positions=32, rotary_dim=4),
-    "CodeGen": causal("CodeGen", vocab_size=WORDS, n_embd=32, n_layer=2, n_head=4, n_positions=32, rotary_dim=4),
+    "CodeGen": causal(
+        "CodeGen", vocab_size=WORDS, n_embd=32, n_layer=2, n_head=4, n_positions=32, rotary_dim=4
+    ),
     "OPT": causal("OPT", **OPT),
     "BLOOM": causal("Bloom", vocab_size=WORDS, hidden_size=32, n_layer=2, n_head=4),
     "Falcon": causal("Falcon", vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4),
@@ -251,7 +273,13 @@ CASES: dict[str, Make] = {
     "Qwen3": causal("Qwen3", **GROUPED, head_dim=8),
     "Gemma": causal("Gemma", **GROUPED, head_dim=8),
     "Gemma2": causal("Gemma2", **GROUPED, head_dim=8, sliding_window=8),
-    "Gemma3": case("Gemma3", {**GROUPED, "head_dim": 8, "sliding_window": 8}, "ForCausalLM", next_word, config="Gemma3Text"),
+    "Gemma3": case(
+        "Gemma3",
+        {**GROUPED, "head_dim": 8, "sliding_window": 8},
+        "ForCausalLM",
+        next_word,
+        config="Gemma3Text",
+    ),
     "Phi": causal("Phi", **SIZES),
     "Phi-3": causal("Phi3", **GROUPED),
     "StableLM": causal("StableLm", **GROUPED),
@@ -276,29 +304,82 @@ CASES: dict[str, Make] = {
     "DeBERTa-v2": classifier("DebertaV2", **SIZES, relative_attention=True, pos_att_type=["p2c", "c2p"]),
     "ModernBERT": classifier("ModernBert", **SIZES),
     "ConvBERT": classifier("ConvBert", **SIZES, embedding_size=16),
-    "FNet": classifier("FNet", vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, intermediate_size=64, pad_token_id=0),
+    "FNet": classifier(
+        "FNet", vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, intermediate_size=64, pad_token_id=0
+    ),
     "XLNet": classifier("XLNet", vocab_size=WORDS, d_model=32, n_layer=2, n_head=4, d_inner=64),
-    "Funnel": classifier("Funnel", vocab_size=WORDS, block_sizes=[1, 1], d_model=32, n_head=4, d_head=8, d_inner=64),
+    "Funnel": classifier(
+        "Funnel", vocab_size=WORDS, block_sizes=[1, 1], d_model=32, n_head=4, d_head=8, d_inner=64
+    ),
     "T5": case("T5", T5, "ForConditionalGeneration", next_word),
-    "mT5, gated": case("MT5", {**T5, "feed_forward_proj": "gated-gelu"}, "ForConditionalGeneration", next_word),
+    "mT5, gated": case(
+        "MT5", {**T5, "feed_forward_proj": "gated-gelu"}, "ForConditionalGeneration", next_word
+    ),
     "BART": case("Bart", BART, "ForConditionalGeneration", next_word),
     "Pegasus": case("Pegasus", BART, "ForConditionalGeneration", next_word),
     "ViT": seen("ViT", **SEEN),
     "DeiT": seen("DeiT", **SEEN),
     "BEiT": seen("Beit", **SEEN),
     "DINOv2": seen("Dinov2", **SEEN),
-    "ViT-MAE": case("ViTMAE", {**SEEN, "decoder_hidden_size": 16, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2, "decoder_intermediate_size": 32}, "ForPreTraining", lambda: {"pixel_values": torch.randn(ROWS, 3, SIDE, SIDE), "noise": torch.rand(ROWS, 16)}),
-    "Swin": seen("Swin", image_size=SIDE, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=4),
+    "ViT-MAE": case(
+        "ViTMAE",
+        {
+            **SEEN,
+            "decoder_hidden_size": 16,
+            "decoder_num_hidden_layers": 1,
+            "decoder_num_attention_heads": 2,
+            "decoder_intermediate_size": 32,
+        },
+        "ForPreTraining",
+        lambda: {"pixel_values": torch.randn(ROWS, 3, SIDE, SIDE), "noise": torch.rand(ROWS, 16)},
+    ),
+    "Swin": seen(
+        "Swin", image_size=SIDE, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=4
+    ),
     "ResNet": seen("ResNet", embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
     "ConvNeXt": seen("ConvNext", hidden_sizes=[8, 16], depths=[1, 1], num_stages=2),
     "MobileNetV2": seen("MobileNetV2", image_size=SIDE, depth_multiplier=0.35),
     "CLIP": two_towers("CLIP", projection_dim=16),
     "SigLIP": two_towers("Siglip"),
     "wav2vec2": case("Wav2Vec2", WAV2VEC2, "ForSequenceClassification", sound),
-    "PatchTST": case("PatchTST", {"num_input_channels": 2, "context_length": 16, "prediction_length": 4, "patch_length": 4, "patch_stride": 4, "d_model": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 32}, "ForPrediction", series),
-    "PatchTSMixer": case("PatchTSMixer", {"num_input_channels": 2, "context_length": 16, "prediction_length": 4, "patch_length": 4, "patch_stride": 4, "d_model": 16, "num_layers": 2}, "ForPrediction", series),
+    "PatchTST": case(
+        "PatchTST",
+        {
+            "num_input_channels": 2,
+            "context_length": 16,
+            "prediction_length": 4,
+            "patch_length": 4,
+            "patch_stride": 4,
+            "d_model": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "ffn_dim": 32,
+        },
+        "ForPrediction",
+        series,
+    ),
+    "PatchTSMixer": case(
+        "PatchTSMixer",
+        {
+            "num_input_channels": 2,
+            "context_length": 16,
+            "prediction_length": 4,
+            "patch_length": 4,
+            "patch_stride": 4,
+            "d_model": 16,
+            "num_layers": 2,
+        },
+        "ForPrediction",
+        series,
+    ),
     "Decision Transformer": lambda: trained(
-        hf.DecisionTransformerModel(without_dropout(hf.DecisionTransformerConfig(state_dim=5, act_dim=2, hidden_size=32, n_layer=2, n_head=4, max_ep_len=32))),
+        hf.DecisionTransformerModel(
+            without_dropout(
+                hf.DecisionTransformerConfig(
+                    state_dim=5, act_dim=2, hidden_size=32, n_layer=2, n_head=4, max_ep_len=32
+                )
+            )
+        ),
         lambda: {
             "states": torch.randn(ROWS, 6, 5),
             "actions": torch.randn(ROWS, 6, 2),

@@ -13,7 +13,15 @@ import torch.nn.functional as F
 from tests.real.case import Batch, Make, sgd, trained
 
 SIDE = 32
-SMALL = {"image_size": SIDE, "patch_size": 8, "num_classes": 3, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64}
+SMALL = {
+    "image_size": SIDE,
+    "patch_size": 8,
+    "num_classes": 3,
+    "dim": 32,
+    "depth": 2,
+    "heads": 4,
+    "mlp_dim": 64,
+}
 
 
 def images() -> Batch:
@@ -59,7 +67,9 @@ def distilled() -> Any:
     from vit_pytorch.distill import DistillableViT, DistillWrapper
     from vit_pytorch.simple_vit import SimpleViT
 
-    model = DistillWrapper(student=DistillableViT(**SMALL), teacher=SimpleViT(**SMALL), temperature=3, alpha=0.5)
+    model = DistillWrapper(
+        student=DistillableViT(**SMALL), teacher=SimpleViT(**SMALL), temperature=3, alpha=0.5
+    )
     return trained(model, images, lambda m, b: m(b["x"], b["t"]))
 
 
@@ -91,10 +101,28 @@ CASES: dict[str, Make] = {
     "vit-pytorch registers": vit("simple_vit_with_register_tokens", "SimpleViT", **SMALL),
     "vit-pytorch query-key norm": vit("simple_vit_with_qk_norm", "SimpleViT", **SMALL),
     "vit-pytorch value residual": vit("simple_vit_with_value_residual", "SimpleViT", **SMALL),
-    "vit-pytorch patch merger": vit("vit_with_patch_merger", "ViT", **SMALL, patch_merge_layer=1, patch_merge_num_tokens=4),
+    "vit-pytorch patch merger": vit(
+        "vit_with_patch_merger", "ViT", **SMALL, patch_merge_layer=1, patch_merge_num_tokens=4
+    ),
     "vit-pytorch normalized": vit("normalized_vit", "nViT", **{k: v for k, v in SMALL.items()}, dim_head=8),
     "vit-pytorch Fourier": vit("simple_vit_with_fft", "SimpleViT", **SMALL, freq_patch_size=8),
-    "vit-pytorch CCT": vit("cct", "CCT", img_size=SIDE, embedding_dim=32, n_conv_layers=1, kernel_size=7, stride=2, padding=3, pooling_kernel_size=3, pooling_stride=2, pooling_padding=1, num_layers=2, num_heads=2, mlp_ratio=2.0, num_classes=3),
+    "vit-pytorch CCT": vit(
+        "cct",
+        "CCT",
+        img_size=SIDE,
+        embedding_dim=32,
+        n_conv_layers=1,
+        kernel_size=7,
+        stride=2,
+        padding=3,
+        pooling_kernel_size=3,
+        pooling_stride=2,
+        pooling_padding=1,
+        num_layers=2,
+        num_heads=2,
+        mlp_ratio=2.0,
+        num_classes=3,
+    ),
     "vit-pytorch MAE": masked_images,
     "vit-pytorch distillation": distilled,
     "timm ViT": of_timm("vit_tiny_patch16_224", **TINY_VIT),
@@ -105,14 +133,88 @@ CASES: dict[str, Make] = {
     "timm ResNet": of_timm("resnet10t", channels=(8, 16, 24, 32), stem_width=8),
     "timm ConvNeXt": of_timm("convnext_atto", dims=(8, 16, 24, 32), depths=(1, 1, 1, 1)),
     "timm MobileNetV3": of_timm("mobilenetv3_small_050"),
-    "timm Swin": of_timm("swin_tiny_patch4_window7_224", img_size=SIDE, window_size=4, embed_dim=16, depths=(1, 1), num_heads=(2, 2)),
-    "diffusers DiT": noised("DiTTransformer2DModel", {"x": (4, 8, 8)}, num_attention_heads=4, attention_head_dim=8, in_channels=4, out_channels=4, num_layers=2, sample_size=8, patch_size=2, norm_num_groups=4, num_embeds_ada_norm=1000),
-    "diffusers PixArt": noised("PixArtTransformer2DModel", {"x": (4, 8, 8), "encoder_hidden_states": (5, 16)}, num_attention_heads=4, attention_head_dim=8, in_channels=4, out_channels=4, num_layers=2, sample_size=8, patch_size=2, cross_attention_dim=32, caption_channels=16, use_additional_conditions=False),
-    "diffusers Stable Diffusion 3": noised("SD3Transformer2DModel", {"x": (4, 8, 8), "encoder_hidden_states": (5, 16), "pooled_projections": (16,)}, sample_size=8, patch_size=2, in_channels=4, num_layers=2, attention_head_dim=8, num_attention_heads=4, joint_attention_dim=16, caption_projection_dim=32, pooled_projection_dim=16, out_channels=4),
-    "diffusers U-Net": noised("UNet2DModel", {"x": (4, 8, 8)}, sample_size=8, in_channels=4, out_channels=4, block_out_channels=(8, 16), down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"), layers_per_block=1, norm_num_groups=4, attention_head_dim=4),
+    "timm Swin": of_timm(
+        "swin_tiny_patch4_window7_224",
+        img_size=SIDE,
+        window_size=4,
+        embed_dim=16,
+        depths=(1, 1),
+        num_heads=(2, 2),
+    ),
+    "diffusers DiT": noised(
+        "DiTTransformer2DModel",
+        {"x": (4, 8, 8)},
+        num_attention_heads=4,
+        attention_head_dim=8,
+        in_channels=4,
+        out_channels=4,
+        num_layers=2,
+        sample_size=8,
+        patch_size=2,
+        norm_num_groups=4,
+        num_embeds_ada_norm=1000,
+    ),
+    "diffusers PixArt": noised(
+        "PixArtTransformer2DModel",
+        {"x": (4, 8, 8), "encoder_hidden_states": (5, 16)},
+        num_attention_heads=4,
+        attention_head_dim=8,
+        in_channels=4,
+        out_channels=4,
+        num_layers=2,
+        sample_size=8,
+        patch_size=2,
+        cross_attention_dim=32,
+        caption_channels=16,
+        use_additional_conditions=False,
+    ),
+    "diffusers Stable Diffusion 3": noised(
+        "SD3Transformer2DModel",
+        {"x": (4, 8, 8), "encoder_hidden_states": (5, 16), "pooled_projections": (16,)},
+        sample_size=8,
+        patch_size=2,
+        in_channels=4,
+        num_layers=2,
+        attention_head_dim=8,
+        num_attention_heads=4,
+        joint_attention_dim=16,
+        caption_projection_dim=32,
+        pooled_projection_dim=16,
+        out_channels=4,
+    ),
+    "diffusers U-Net": noised(
+        "UNet2DModel",
+        {"x": (4, 8, 8)},
+        sample_size=8,
+        in_channels=4,
+        out_channels=4,
+        block_out_channels=(8, 16),
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        layers_per_block=1,
+        norm_num_groups=4,
+        attention_head_dim=4,
+    ),
     "diffusers prior": lambda: trained(
-        diffusers.PriorTransformer(num_attention_heads=4, attention_head_dim=8, num_layers=2, embedding_dim=8, num_embeddings=5, additional_embeddings=4),
-        lambda: {"x": torch.randn(2, 8), "timestep": torch.randint(0, 1000, (2,)), "text": torch.randn(2, 8), "states": torch.randn(2, 5, 8)},
-        lambda m, b: F.mse_loss(m(b["x"], b["timestep"], proj_embedding=b["text"], encoder_hidden_states=b["states"]).predicted_image_embedding, b["x"]),
+        diffusers.PriorTransformer(
+            num_attention_heads=4,
+            attention_head_dim=8,
+            num_layers=2,
+            embedding_dim=8,
+            num_embeddings=5,
+            additional_embeddings=4,
+        ),
+        lambda: {
+            "x": torch.randn(2, 8),
+            "timestep": torch.randint(0, 1000, (2,)),
+            "text": torch.randn(2, 8),
+            "states": torch.randn(2, 5, 8),
+        },
+        lambda m, b: F.mse_loss(
+            m(
+                b["x"], b["timestep"], proj_embedding=b["text"], encoder_hidden_states=b["states"]
+            ).predicted_image_embedding,
+            b["x"],
+        ),
     ),
 }

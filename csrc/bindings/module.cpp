@@ -16,6 +16,7 @@ PYBIND11_MODULE(_C, m) {
   aicf::bindings::bind_code(m);
   aicf::bindings::bind_executor(m);
   aicf::bindings::bind_watch(m);
-  pybind11::module_ places = m.def_submodule("places", "What a step reads and writes of Python while it is traced.");
+  pybind11::module_ places =
+      m.def_submodule("places", "What a step reads and writes of Python while it is traced.");
   if (aicf::python::add_functions(places.ptr()) < 0) throw pybind11::error_already_set();
 }

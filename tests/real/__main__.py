@@ -1,8 +1,8 @@
 """
 Every case beside eager torch: `python -m tests.real [--only TEXT] [--write] [--jobs N] [-v]`.
 
-Prints each outcome that is another one than `missing.txt` says, the table of reasons and the counts. Exit code 1 if a case is wrong
-or crashes, is refused for a reason that is not in the table, or has changed.
+Prints each outcome that is another one than `missing.txt` says, the table of reasons and the counts. Exit code 1 if a case is
+wrong or crashes, is refused for a reason that is not in the table, or has changed.
 """
 
 from __future__ import annotations

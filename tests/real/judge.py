@@ -1,7 +1,8 @@
 """How far a compiled training may be from eager torch's: as far as rounding alone takes torch from itself.
 
-AdamW makes steps of full size of gradients that are zero but for rounding, so no fixed tolerance is right for all models. Torch runs
-again from parameters that are moved by up to two units in the last place; a tensor may miss by three times what that changes of it.
+AdamW makes steps of full size of gradients that are zero but for rounding, so no fixed tolerance is right for all models. Torch
+runs again from parameters that are moved by up to two units in the last place; a tensor may miss by three times what that changes
+of it.
 """
 
 from __future__ import annotations

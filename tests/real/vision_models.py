@@ -104,7 +104,7 @@ CASES: dict[str, Make] = {
     "vit-pytorch patch merger": vit(
         "vit_with_patch_merger", "ViT", **SMALL, patch_merge_layer=1, patch_merge_num_tokens=4
     ),
-    "vit-pytorch normalized": vit("normalized_vit", "nViT", **{k: v for k, v in SMALL.items()}, dim_head=8),
+    "vit-pytorch normalized": vit("normalized_vit", "nViT", **SMALL, dim_head=8),
     "vit-pytorch Fourier": vit("simple_vit_with_fft", "SimpleViT", **SMALL, freq_patch_size=8),
     "vit-pytorch CCT": vit(
         "cct",

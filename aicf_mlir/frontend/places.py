@@ -70,8 +70,8 @@ OWN = (
 )
 """How the files begin whose code is not looked at: that of AICF, and of torch's tracer."""
 
-LIBRARY = ("<frozen ", sysconfig.get_path("stdlib"))
-"""How the files begin that work for whoever calls them."""
+LIBRARY = ("<frozen ", "<string>", sysconfig.get_path("stdlib"))
+"""How the files begin that work for whoever calls them; a data class is made by code of "<string>"."""
 
 DRAWN = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 QUEUES = (queue.SimpleQueue, multiprocessing.queues.Queue, multiprocessing.queues.SimpleQueue)

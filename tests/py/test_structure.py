@@ -73,16 +73,15 @@ def flat(device: str) -> tuple[nn.Module, torch.optim.Optimizer, CompiledTrainSt
 @pytest.mark.parametrize("name", NESTED)
 def test_a_nested_batch_trains_as_a_flat_one(name: str, device: str) -> None:
     make, apart, names = NESTED[name]
-    seen: list[type] = []
+    batches = [make(*tensors(5, device, seed)) for seed in range(3)]
+    kind = type(batches[0]) if name != "ordered" else dict
 
     def loss(model: nn.Module, batch: Any) -> torch.Tensor:
-        seen.append(type(batch))
+        assert issubclass(type(batch), kind)
         x, t = apart(batch)
         return F.mse_loss(model(x), t)
 
-    batches = [make(*tensors(5, device, seed)) for seed in range(3)]
     model, optimizer, step = made(device, loss, [batches[0]])
-    assert issubclass(seen[0], type(batches[0]) if name != "ordered" else dict)
     other, its, plain = flat(device)
     for number in range(3):
         x, t = tensors(5, device, number)

@@ -1,7 +1,4 @@
-"""Counters and what calls leave for the next: torch trains by them, a compiled step would repeat the first.
-
-They are refused by name, and are as they were before.
-"""
+"""Counters and what calls leave for the next, which a compiled step would repeat, are refused by name, and are as before."""
 
 from __future__ import annotations
 
@@ -379,9 +376,8 @@ def trains(model: nn.Module) -> Callable[[Any], torch.Tensor]:
 
 
 def test_a_counter_behind_a_loop_body_is_refused() -> None:
-    model = Counting()
     with pytest.raises(TraceError, match=r"changes model\.calls"):
-        compile_step(trains(model), example=batch(), device="cpu")
+        compile_step(trains(model := Counting()), example=batch(), device="cpu")
     assert model.calls == 0
     compile_step(trains(Cached()), example=batch(), device="cpu")
 

@@ -27,6 +27,8 @@ class Work:
     """The whole body of a loop; returns the loss that it has called `backward()` on last."""
     draws: bool = False
     """Whether the step draws random numbers: AICF's are others than torch's, so that only two runs of AICF can be compared."""
+    low: bool = False
+    """Whether the step computes in 16 bits: moving a parameter by units of 32 bits does not show what rounding does there."""
 
 
 Make = Callable[[], Work]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import resource
+import signal
 import sys
 import time
 
@@ -20,12 +21,15 @@ from tests.real.torchvision_ops import declare
 
 CASE_S = 120
 """Seconds of the processor that a case may take."""
+WAITING_S = 3600
+"""Seconds in all: a case that waits for ever ends too, and a slow machine ends none."""
 MARK = "REAL "
 """What begins a line that is a result: packages print too."""
 
 
 def answer(make: Make) -> str:
     resource.setrlimit(resource.RLIMIT_CPU, (CASE_S, CASE_S))
+    signal.alarm(WAITING_S)
     begun = time.process_time()
     result = judged(make)
     return json.dumps([result.outcome, result.detail, round(time.process_time() - begun, 1)])

@@ -37,7 +37,8 @@ def judged(make: Make) -> Result:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     try:
-        if seeded(make).draws:
+        work = seeded(make)
+        if work.draws:
             return same_twice(make)
         truth = eager(make)
         others = [eager(make, seed) for seed in range(ROUNDED_RUNS)]
@@ -45,7 +46,7 @@ def judged(make: Make) -> Result:
             ours = compiled(make)
         except AicfError as error:
             return Result("refused", str(error))
-        worst, name = excess(ours, truth, others)
+        worst, name = excess(ours, truth, others, work.low)
         return Result("works" if worst <= 1 else "wrong", f"{name}: {worst:.2g} of what is allowed")
     except Exception:  # noqa: BLE001  # whatever it is, it is no refusal
         return Result("crash", traceback.format_exc(limit=-6))

@@ -17,6 +17,8 @@ Tensors = Mapping[str, torch.Tensor]
 
 LOSS, MOVEMENT = 3e-4, 3e-3
 """Always allowed, relative to the largest element: of losses, and of what has changed of a parameter, buffer or state."""
+LOW_LOSS, LOW_MOVEMENT = 2e-2, 5e-2
+"""The same of a step that computes in 16 bits."""
 ABOVE_ROUNDING = 3.0
 
 
@@ -83,14 +85,15 @@ def deviation(values: torch.Tensor, truth: torch.Tensor) -> float:
     return ((values[finite] - truth[finite]).abs().max() / scale).item()
 
 
-def excess(ours: Run, truth: Run, others: Sequence[Run]) -> tuple[float, str]:
+def excess(ours: Run, truth: Run, others: Sequence[Run], low: bool = False) -> tuple[float, str]:
     """How many times what is allowed the worst tensor misses by, and its name; right is at most 1."""
-    found = [_excess("loss", ours.losses, truth.losses, [run.losses for run in others], LOSS)]
+    of_loss, of_movement = (LOW_LOSS, LOW_MOVEMENT) if low else (LOSS, MOVEMENT)
+    found = [_excess("loss", ours.losses, truth.losses, [run.losses for run in others], of_loss)]
     wanted, got, apart = truth.movement(), ours.movement(), [run.movement() for run in others]
     if got.keys() != wanted.keys():
         return float("inf"), f"only in one of them: {sorted(got.keys() ^ wanted.keys())}"
     for name, value in wanted.items():
-        found.append(_excess(name, got[name], value, [run[name] for run in apart], MOVEMENT))
+        found.append(_excess(name, got[name], value, [run[name] for run in apart], of_movement))
     return max(found)
 
 

@@ -8,7 +8,17 @@ from pathlib import Path
 
 REASONS: dict[str, str] = {
     "convolution": r"aten\.(conv\w*|convolution)\b",
-    "inspection": r"cannot be looked into|more than [\d,]+ Python values",
+    "pooling": r"aten\.\w*pool\w*",
+    "Fourier transform": r"aten\.fft_|complex(64|128)",
+    "scatter_reduce": r"aten\.scatter_reduce",
+    "integer concatenation": r"aten\.cat\.default\(int64.*arithmetic on int64",
+    "shape from values": r"shape depends on values",
+    "own backward": r"autograd function '\w+' has its own backward",
+    "random generator in reach": r"a random generator \(Random\)",
+    "too much in reach": r"more than [\d,]+ Python values|cannot be looked into",
+    "assignment by .data": r"reads or replaces `\.data`",
+    "write under no_grad": r"changes a tensor in place under `no_grad`",
+    "forward hook": r"has forward_hooks",
 }
 """By name, what the text of the refusal says; the first that fits is the reason."""
 

@@ -211,7 +211,7 @@ def in_precision(make: Make, dtype: torch.dtype) -> Make:
             with torch.autocast("cpu", dtype=dtype):
                 return own_loss(model, batch)
 
-        return Work(work.model, work.batch, work.optimizers, loss=loss)
+        return Work(work.model, work.batch, work.optimizers, loss=loss, low=True)
 
     return other
 

@@ -47,20 +47,11 @@ def of_timm(name: str, **sizes: Any) -> Make:
 TINY_VIT = {"img_size": SIDE, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4}
 
 
-def mixer(block: str, layer: str) -> Make:
+def mixer(block: str, layer: str, ratio: Any) -> Make:
     parts = importlib.import_module("timm.models.mlp_mixer")
     kinds = {"block_layer": getattr(parts, block), "mlp_layer": getattr(parts, layer)}
-    sizes = {"img_size": SIDE, "patch_size": 8, "embed_dim": 32, "num_blocks": 2, "num_classes": 3}
+    sizes = {"img_size": SIDE, "patch_size": 8, "embed_dim": 32, "num_blocks": 2, "num_classes": 3, "mlp_ratio": ratio}
     return lambda: trained(parts.MlpMixer(**sizes, **kinds), images, classified)
-
-
-def masked_images() -> Any:
-    """The masked autoencoder of vit-pytorch draws its masks."""
-    from vit_pytorch.mae import MAE
-    from vit_pytorch.vit import ViT
-
-    model = MAE(encoder=ViT(**SMALL), masking_ratio=0.75, decoder_dim=32, decoder_depth=1)
-    return trained(model, images, lambda m, b: m(b["x"]), draws=True)
 
 
 def distilled() -> Any:
@@ -106,30 +97,13 @@ CASES: dict[str, Make] = {
     ),
     "vit-pytorch normalized": vit("normalized_vit", "nViT", **SMALL, dim_head=8),
     "vit-pytorch Fourier": vit("simple_vit_with_fft", "SimpleViT", **SMALL, freq_patch_size=8),
-    "vit-pytorch CCT": vit(
-        "cct",
-        "CCT",
-        img_size=SIDE,
-        embedding_dim=32,
-        n_conv_layers=1,
-        kernel_size=7,
-        stride=2,
-        padding=3,
-        pooling_kernel_size=3,
-        pooling_stride=2,
-        pooling_padding=1,
-        num_layers=2,
-        num_heads=2,
-        mlp_ratio=2.0,
-        num_classes=3,
-    ),
-    "vit-pytorch MAE": masked_images,
+    "vit-pytorch CCT": vit("cct", "CCT", img_size=SIDE, embedding_dim=32, n_conv_layers=1, kernel_size=7, stride=2, padding=3, pooling_kernel_size=3, pooling_stride=2, pooling_padding=1, num_layers=2, num_heads=2, mlp_ratio=2.0, num_classes=3),
     "vit-pytorch distillation": distilled,
     "timm ViT": of_timm("vit_tiny_patch16_224", **TINY_VIT),
     "timm BEiT": of_timm("beit_base_patch16_224", **TINY_VIT),
     "timm DeiT-3": of_timm("deit3_small_patch16_224", **TINY_VIT),
-    "timm Mixer": mixer("MixerBlock", "Mlp"),
-    "timm gMLP": mixer("SpatialGatingBlock", "GatedMlp"),
+    "timm Mixer": mixer("MixerBlock", "Mlp", (0.5, 4.0)),
+    "timm gMLP": mixer("SpatialGatingBlock", "GatedMlp", 6),
     "timm ResNet": of_timm("resnet10t", channels=(8, 16, 24, 32), stem_width=8),
     "timm ConvNeXt": of_timm("convnext_atto", dims=(8, 16, 24, 32), depths=(1, 1, 1, 1)),
     "timm MobileNetV3": of_timm("mobilenetv3_small_050"),

@@ -12,11 +12,12 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 INSTALLED := $(VENV)/.installed
 BUILT := $(VENV)/.built-$(AICF_CUDA)
 BENCH_INSTALLED := $(VENV)/.bench-installed
+REAL_INSTALLED := $(VENV)/.real-installed
 NATIVE := $(sort $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'))
 NATIVE_TESTS := $(wildcard tests/cpp/*.cpp tests/cpp/*.h tests/gpu/*.cu)
 CHECK_PYTHON := import sys; sys.exit(sys.version_info < (3, 11) and "AICF needs Python 3.11 or later: make PYTHON=...")
 
-.PHONY: setup build test lit pytest campaign demo lint format bench wheel clean
+.PHONY: setup build test lit pytest campaign real demo lint format bench wheel clean
 
 setup: $(INSTALLED)
 build: $(BUILT)
@@ -43,6 +44,14 @@ pytest: $(BUILT)
 # Every case of the tests of which `pytest` runs samples, and more of what is drawn by chance.
 campaign: $(BUILT)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --campaign tests/py
+
+# Models and steps as they stand in installed packages, each beside eager torch.
+real: $(BUILT) $(REAL_INSTALLED)
+	$(BIN)/python -m tests.real
+
+$(REAL_INSTALLED): $(INSTALLED) requirements-real.txt
+	$(BIN)/pip install --disable-pip-version-check --no-deps -r requirements-real.txt
+	touch $@
 
 demo: $(BUILT)
 	$(BIN)/python examples/digits.py

@@ -86,7 +86,15 @@ CASES: dict[str, Make] = {
         classified,
     ),
     "TabTransformer": lambda: trained(
-        tabs.TabTransformer(categories=tuple(CATEGORIES), num_continuous=NUMBERS, dim=16, depth=2, heads=4, dim_out=2, mlp_act=torch.nn.ReLU()),
+        tabs.TabTransformer(
+            categories=tuple(CATEGORIES),
+            num_continuous=NUMBERS,
+            dim=16,
+            depth=2,
+            heads=4,
+            dim_out=2,
+            mlp_act=torch.nn.ReLU(),
+        ),
         both,
         lambda m, b: F.cross_entropy(m(b["c"], b["x"]), b["t"]),
     ),

@@ -50,7 +50,14 @@ TINY_VIT = {"img_size": SIDE, "patch_size": 8, "embed_dim": 32, "depth": 2, "num
 def mixer(block: str, layer: str, ratio: Any) -> Make:
     parts = importlib.import_module("timm.models.mlp_mixer")
     kinds = {"block_layer": getattr(parts, block), "mlp_layer": getattr(parts, layer)}
-    sizes = {"img_size": SIDE, "patch_size": 8, "embed_dim": 32, "num_blocks": 2, "num_classes": 3, "mlp_ratio": ratio}
+    sizes = {
+        "img_size": SIDE,
+        "patch_size": 8,
+        "embed_dim": 32,
+        "num_blocks": 2,
+        "num_classes": 3,
+        "mlp_ratio": ratio,
+    }
     return lambda: trained(parts.MlpMixer(**sizes, **kinds), images, classified)
 
 
@@ -97,7 +104,23 @@ CASES: dict[str, Make] = {
     ),
     "vit-pytorch normalized": vit("normalized_vit", "nViT", **SMALL, dim_head=8),
     "vit-pytorch Fourier": vit("simple_vit_with_fft", "SimpleViT", **SMALL, freq_patch_size=8),
-    "vit-pytorch CCT": vit("cct", "CCT", img_size=SIDE, embedding_dim=32, n_conv_layers=1, kernel_size=7, stride=2, padding=3, pooling_kernel_size=3, pooling_stride=2, pooling_padding=1, num_layers=2, num_heads=2, mlp_ratio=2.0, num_classes=3),
+    "vit-pytorch CCT": vit(
+        "cct",
+        "CCT",
+        img_size=SIDE,
+        embedding_dim=32,
+        n_conv_layers=1,
+        kernel_size=7,
+        stride=2,
+        padding=3,
+        pooling_kernel_size=3,
+        pooling_stride=2,
+        pooling_padding=1,
+        num_layers=2,
+        num_heads=2,
+        mlp_ratio=2.0,
+        num_classes=3,
+    ),
     "vit-pytorch distillation": distilled,
     "timm ViT": of_timm("vit_tiny_patch16_224", **TINY_VIT),
     "timm BEiT": of_timm("beit_base_patch16_224", **TINY_VIT),

@@ -45,9 +45,9 @@ pytest: $(BUILT)
 campaign: $(BUILT)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --campaign tests/py
 
-# Models and steps as they stand in installed packages, each beside eager torch.
+# Models and steps of installed packages, each beside eager torch: counts, and what is missing by the models that need it.
 real: $(BUILT) $(REAL_INSTALLED)
-	$(BIN)/python -m tests.real
+	$(BIN)/python -m tests.real --jobs $(JOBS)
 
 $(REAL_INSTALLED): $(INSTALLED) requirements-real.txt
 	$(BIN)/pip install --disable-pip-version-check --no-deps -r requirements-real.txt

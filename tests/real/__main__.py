@@ -1,5 +1,5 @@
 """
-Every case beside eager torch: `python -m tests.real [--only TEXT] [--write] [--jobs N] [-v]`.
+Every case beside eager torch: `python -m tests.real [--only PATTERN...] [--write] [--jobs N] [-v]`.
 
 Prints each outcome that is another one than `missing.txt` says, the table of reasons and the counts. Exit code 1 if a case is
 wrong or crashes, is refused for a reason that is not in the table, or has changed.
@@ -76,7 +76,7 @@ def run(only: Iterable[str], jobs: int) -> Generator[Row]:
         for text in only
         for family in families()
         if "/" not in text or text.startswith(f"{family}/")
-        for parts in [PARTS if text in ("", f"{family}/") else 1]
+        for parts in [PARTS if text in ("*", f"{family}/*") else 1]
         for number in range(parts)
     ]
     found = SimpleQueue[Row | None]()
@@ -95,7 +95,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="*", default=[""], help="parts of FAMILY/NAME")
+    parser.add_argument(
+        "--only", nargs="*", default=["*"], metavar="PATTERN", help="of FAMILY/NAME, as `learning/*`"
+    )
     parser.add_argument("--write", action="store_true", help="make missing.txt what this run has found")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("-v", action="store_true", help="every case, with the whole text")
@@ -112,7 +114,7 @@ def main() -> int:
     if options.write:
         names = {r.name for r in rows}
         missing.write(
-            {n: why for n, why in table.items() if n not in names and options.only != [""]} | refused
+            {n: why for n, why in table.items() if n not in names and options.only != ["*"]} | refused
         )
     return summary(rows, refused, {} if options.write else table)
 

@@ -128,6 +128,6 @@ def trained(
     """Each batch once and the last once more, by `again` if given."""
     before = state(work.model, work.optimizers)
     drawn = batches(work)
-    losses = [float(step(batch)) for batch in drawn]
-    losses.append(float((again or step)(drawn[-1])))
+    losses = [float(step(batch).detach()) for batch in drawn]
+    losses.append(float((again or step)(drawn[-1]).detach()))
     return Run(torch.tensor(losses, dtype=torch.float64), before, state(work.model, work.optimizers))

@@ -19,7 +19,7 @@ from tests.real.judge import Run, excess, moved, state
 STEPS = 3
 """Each with another batch; one more by replay."""
 ROUNDED_RUNS = 4, 24
-"""Of torch from moved parameters; the more of them where a tensor misses: a gradient that is zero but for rounding takes any value."""
+"""Of torch from moved parameters; more of them where a tensor misses, since a gradient that is all rounding takes any value."""
 
 Outcome = Literal["works", "refused", "wrong", "crash"]
 

@@ -9,7 +9,7 @@ import snntorch
 import torch
 import torch.nn.functional as F
 import zuko
-from ncps.torch import CfC, LTC
+from ncps.torch import LTC, CfC
 from neuralop.layers.channel_mlp import ChannelMLP
 from neuralop.models import FNO
 from snntorch import surrogate

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from array import array
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -96,9 +96,10 @@ def _set(place: Place, value: Any) -> None:
     owner: Any = place.owner
     match place.kind:
         case "item" if value is ABSENT:
-            DICT.pop(owner, place.key, None)
+            if DICT.__contains__(owner, place.key):
+                _kind_of(owner).__delitem__(owner, place.key)
         case "item":
-            DICT.__setitem__(owner, place.key, value)
+            _kind_of(owner).__setitem__(owner, place.key, value)
         case "class" if not isinstance(owner, type) or owner.__flags__ & (1 << 8):  # immutable
             pass
         case "class" if value is ABSENT:
@@ -122,11 +123,17 @@ def _set(place: Place, value: Any) -> None:
             pass
 
 
+def _kind_of(owner: Any) -> Any:
+    """Whose methods change a dictionary: one that is ordered keeps its keys twice, and dict's own would change one of them."""
+    return OrderedDict if isinstance(owner, OrderedDict) else DICT
+
+
 def _fill(owner: Any, members: Any) -> None:
     if isinstance(owner, dict):
-        DICT.clear(owner)
+        kind = _kind_of(owner)
+        kind.clear(owner)
         for key, value in zip(members[::2], members[1::2], strict=True):
-            DICT.__setitem__(owner, key, value)
+            kind.__setitem__(owner, key, value)
     elif isinstance(owner, list):
         LIST.__setitem__(owner, slice(None), members)
     elif isinstance(owner, deque):

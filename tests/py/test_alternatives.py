@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import queue
 from array import array
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -269,3 +270,40 @@ def test_a_module_is_no_other_place(kind: type[Scheduled], name: str) -> None:
     with pytest.raises(TraceError, match=rf"the step changes what model\.{name} holds"):
         compile_train_step(model, torch.optim.SGD(model.parameters(), lr=0.1), B=4, D=4, device="cpu")
     assert vars(model) == before
+
+
+def doubled(module: nn.Module, given: Any, result: Any) -> Any:
+    return result * 2
+
+
+class Ordered(nn.Module):
+    """Keeps what it was called with in dictionaries that are ordered, and hooks itself at its first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.shapes: OrderedDict[str, int] = OrderedDict(kept=1)
+        self.is_hooked = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.shapes[f"rows {x.shape[0]}"] = x.shape[0]
+        if not self.is_hooked:
+            self.is_hooked = True
+            self.layer.register_forward_hook(doubled)
+        return self.layer(x)
+
+
+def test_ordered_dictionaries_are_put_back_whole() -> None:
+    torch.manual_seed(0)
+    model = Ordered()
+    reference, given = copy.deepcopy(model), batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = compile_train_step(
+        model, optimizer, loss_fn=lambda m, b: m(b["x"]).square().mean(), example=given, device="cpu"
+    )
+    hooks = model.layer._forward_hooks  # pyright: ignore[reportPrivateUsage]
+    assert [*model.shapes.items()] == [*reversed(model.shapes.items())] == [("kept", 1)]
+    assert [*hooks.items()] == [*reversed(hooks.items())] == [] and not model.is_hooked
+    torch.testing.assert_close(step.train_step(given), reference(given["x"]).square().mean().detach())
+    model(given["x"])
+    assert [*model.shapes] == ["kept", "rows 4"] and len([*hooks.items()]) == 1

@@ -47,6 +47,10 @@ class places:
         """The step is over: see what is in each place, and record no more."""
 
     @staticmethod
+    def owners() -> list[Any]:
+        """What has places, more than once where it has several."""
+
+    @staticmethod
     def taken(absent: object, /) -> list[tuple[Any, ...]]:
         """Every place, as the fields of `frontend.places.Place`; none is known afterwards."""
 

@@ -6,7 +6,6 @@ traced again from there, and must be the same. What is written and never read ma
 
 from __future__ import annotations
 
-import functools
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +24,6 @@ from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import TRACED
 from aicf_mlir.ir.locations import SourceLocation
 
-CACHED: Any = functools._lru_cache_wrapper  # pyright: ignore[reportPrivateUsage]
 FLAGS = (bool, str, type(None), int, float)
 Members = tuple[Any, ...]
 FAR = 1_000_000_000
@@ -74,15 +72,6 @@ def put_back(places: Sequence[Place]) -> None:
     for place in reversed(places):
         if place.is_left:
             _set(place, place.first)
-    _forget(places)
-
-
-def _forget(places: Sequence[Place]) -> None:
-    """Empty the functions that keep what they gave and have computed something: no tensor of a trace may be found there."""
-    ran = {place.owner for place in places if place.kind == "code"}
-    for place in places:
-        if isinstance(place.owner, CACHED) and place.owner.__wrapped__ in ran:
-            place.owner.cache_clear()
 
 
 def put_forth(places: Sequence[Place]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import builtins
 import dis
+import functools
 import multiprocessing.queues
 import queue
 import random
@@ -78,6 +79,8 @@ QUEUES = (queue.SimpleQueue, multiprocessing.queues.Queue, multiprocessing.queue
 OPAQUE = (*DRAWN, *QUEUES)
 """Types whose objects give something else each time; so do iterators in C."""
 
+CACHED: Any = functools._lru_cache_wrapper  # pyright: ignore[reportPrivateUsage]
+
 ARRAYS = (bytearray, array.array, np.ndarray)
 """Containers of numbers, whose memory is their content."""
 
@@ -111,9 +114,7 @@ class Place:
     @property
     def is_left(self) -> bool:
         """Whether something else is there now."""
-        if isinstance(self.first, TRACED) or (
-            self.kind == "object" and self.first.__module__.startswith("aicf_mlir")
-        ):
+        if _is_tracers(self.first):
             return False  # the tracer puts these back itself
         return not same(self.first, self.after)
 
@@ -124,6 +125,15 @@ class Place:
             return None
         line = next((n for begin, end, n in self.code.co_lines() if begin <= self.offset < end), None)
         return SourceLocation(self.code.co_filename, line) if line is not None else None
+
+
+def _is_tracers(value: Any) -> bool:
+    """Whether it is of the tracer, or a container's members with such among them, as a hook of ours among torch's."""
+    if type(value) is tuple:
+        return any(map(_is_tracers, cast("tuple[Any, ...]", value)))
+    return isinstance(value, TRACED) or (
+        isinstance(value, (FunctionType, type)) and (value.__module__ or "").startswith("aicf_mlir.")
+    )
 
 
 def same(a: Any, b: Any, depth: int = 20) -> bool:
@@ -140,6 +150,14 @@ def same(a: Any, b: Any, depth: int = 20) -> bool:
     if type(a) is weakref.ref:  # to a tensor of the tracer, as an LSTM keeps
         return True
     return type(a) in PLAIN and bool(a == b)
+
+
+def forget(owners: Sequence[Any]) -> None:
+    """Empty the functions that keep what they gave and have computed something: nothing of a trace may be found there."""
+    ran = {owner for owner in owners if isinstance(owner, FunctionType)}
+    for owner in owners:
+        if isinstance(owner, CACHED) and owner.__wrapped__ in ran:
+            owner.cache_clear()
 
 
 class Places:
@@ -163,6 +181,7 @@ class Places:
         try:
             yield
         finally:
+            forget(_C.places.owners())
             self.all = [Place(*row) for row in _C.places.taken(ABSENT)]
 
     def left(self) -> Iterator[Place]:

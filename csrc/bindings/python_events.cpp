@@ -266,6 +266,8 @@ PyObject* end(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* owners(PyObject*, PyObject*) { return Places::get().owners(); }
+
 PyObject* taken(PyObject*, PyObject* absent) {
   forget_code();
   return Places::get().taken(absent);
@@ -279,6 +281,7 @@ PyMethodDef methods[] = {
     {"pause", pause, METH_NOARGS, "Record nothing until `resume`; whether this thread did."},
     {"resume", resume, METH_NOARGS, "Go on, in the thread that records; nothing in another one."},
     {"end", end, METH_NOARGS, "The step is over: see what is in each place, and record no more."},
+    {"owners", owners, METH_NOARGS, "What has places, more than once where it has several."},
     {"taken", taken, METH_O, "Every place; afterwards none is known."},
     {nullptr, nullptr, 0, nullptr}};
 

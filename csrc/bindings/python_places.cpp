@@ -223,6 +223,13 @@ void Places::drop_dead() {
   }
 }
 
+PyObject* Places::owners() const {
+  Owned all = Owned::steal(PyList_New(0));
+  for (const Place& p : places_)
+    if (PyList_Append(all.get(), p.owner.get()) < 0) return nullptr;
+  return Py_NewRef(all.get());
+}
+
 PyObject* Places::taken(PyObject* absent) {
   drop_dead();
   Owned all = Owned::steal(PyList_New(0));

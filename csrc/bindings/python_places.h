@@ -92,6 +92,7 @@ class Places {
   void end();
   // Every place, as (kind, owner, key, holder, first or absent, after or absent, read first, written, code,
   // offset); none is known afterwards. What only the trace has made is left out.
+  PyObject* owners() const;
   PyObject* taken(PyObject* absent);
 
   bool is_tensor(PyObject* o) const { return PyObject_TypeCheck(o, (PyTypeObject*)types_.tensor.get()); }

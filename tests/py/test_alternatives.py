@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import queue
 from array import array
 from collections import Counter, OrderedDict, deque
@@ -307,3 +308,26 @@ def test_ordered_dictionaries_are_put_back_whole() -> None:
     torch.testing.assert_close(step.train_step(given), reference(given["x"]).square().mean().detach())
     model(given["x"])
     assert [*model.shapes] == ["kept", "rows 4"] and len([*hooks.items()]) == 1
+
+
+@functools.lru_cache
+def recipe(pattern: str) -> list[int]:
+    """As einops makes it: a list that is filled bit by bit, and kept."""
+    made: list[int] = []
+    for letter in pattern:
+        made += ["ab".index(letter)]
+    return made
+
+
+def test_what_a_cached_function_has_made_is_no_state() -> None:
+    given, model = batch(), nn.Linear(4, 3)
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        return model(batch["x"]).permute(*recipe("ba")).square().mean()
+
+    expected = loss(model, given).detach()
+    step = compile_train_step(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), loss_fn=loss, example=given, device="cpu"
+    )
+    torch.testing.assert_close(step.train_step(given), expected)
+    assert recipe("ba") == [1, 0]

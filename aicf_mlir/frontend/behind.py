@@ -16,13 +16,13 @@ from typing import Any, cast
 import torch
 
 from aicf_mlir.frontend.library import functions_in, is_followed, lookups, nested
-from aicf_mlir.frontend.reads import DICT, LIST, Read
+from aicf_mlir.frontend.reads import Read
 from aicf_mlir.frontend.source import is_users_file
+from aicf_mlir.frontend.values import DICT, LIST, TUPLE, attributes, is_a
 
 DRIVERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 """What moves a training loop."""
 
-TUPLE: Any = tuple
 LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD")
 
 MOST = 100_000
@@ -83,7 +83,7 @@ class Behind:
         elif kind is property:
             yield value.fget, path
         elif not issubclass(kind, (torch.Tensor, str, int, float, type)):
-            if isinstance(own := attributes(value), dict):
+            if (own := attributes(value)) is not None:
                 yield from self._named(cast(Any, own), path)
                 if "__wrapped__" in own:
                     yield own["__wrapped__"], path
@@ -120,15 +120,6 @@ class Behind:
             yield wrapped, function.__name__
 
 
-def attributes(value: Any) -> Any:
-    """The dictionary of an object, past what its class says of `__dict__`."""
-    for kind in type(value).__mro__:
-        own = vars(kind).get("__dict__")
-        if isinstance(own, types.GetSetDescriptorType):
-            return own.__get__(value)
-    return None
-
-
 def _plain(items: Any) -> Iterator[tuple[Any, Any]]:
     for key, value in items:
         yield (key if type(key) in (str, int) else "…"), value
@@ -161,7 +152,7 @@ def called_by(functions: Mapping[str, types.FunctionType]) -> list[Read]:
         for lookup in lookups(function):
             note(Read(lookup.path, "item", lookup.owner, lookup.name, may_be_meta=False, is_code=True))
             value = lookup.value()
-            if isinstance(value, types.FunctionType) and not is_users_file(value.__code__.co_filename):
+            if is_a(value, types.FunctionType) and not is_users_file(value.__code__.co_filename):
                 pending.append(value)
         pending += functions_in(function)
     return [*reads.values()]

@@ -16,6 +16,7 @@ import torch
 from aicf_mlir.frontend.reads import named_modules
 from aicf_mlir.frontend.source import SourceLocation, trace_error
 from aicf_mlir.frontend.types import describe
+from aicf_mlir.frontend.values import is_a
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +106,7 @@ class Buffers:
                 if (id(_buffers(module)), name) not in known:
                     what = _path(path, name)
                     raise trace_error(f"the step registers the buffer {what!r}; do so in __init__", location)
-        held = [(tensor, place.path) for place, tensor in before if isinstance(tensor, torch.Tensor)]
+        held = [(tensor, place.path) for place, tensor in before if is_a(tensor, torch.Tensor)]
         for place, tensor in before:
             if place.tensor is not tensor:
                 _assign(place, tensor, held, location)
@@ -119,7 +120,7 @@ def _assign(
 ) -> None:
     """Update `tensor` instead of replacing it; refused where that is not the same."""
     new, what = place.tensor, f"the step assigns to the buffer {place.path!r}"
-    if not isinstance(tensor, torch.Tensor) or not isinstance(new, torch.Tensor):
+    if not is_a(tensor, torch.Tensor) or not is_a(new, torch.Tensor):
         raise trace_error(f"{what} {_kind(new)}, where there was {_kind(tensor)}", location)
     if (new.dtype, new.shape) != (tensor.dtype, tensor.shape):
         first = "" if tensor.numel() else ": call the model once before, which gives the buffer its shape"
@@ -145,13 +146,13 @@ def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _kind(value: object) -> str:
-    return f"a tensor {describe(value)}" if isinstance(value, torch.Tensor) else repr(value)
+    return f"a tensor {describe(value)}" if is_a(value, torch.Tensor) else repr(value)
 
 
 def _places(path: str, module: torch.nn.Module) -> list[Place]:
     """The buffers of one module, and its plain attributes that are tensors."""
     own = vars(module)
-    plain = [name for name, value in own.items() if isinstance(value, torch.Tensor)]
+    plain = [name for name, value in own.items() if is_a(value, torch.Tensor)]
     return [
         *(Place(module, _buffers(module), name, _path(path, name)) for name in _buffers(module)),
         *(Place(module, own, name, _path(path, name)) for name in plain),

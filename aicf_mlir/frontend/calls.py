@@ -15,11 +15,11 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.reads import PLAIN as IMMUTABLE
 from aicf_mlir.frontend.recorder import PLAIN, function_name, tensors
+from aicf_mlir.frontend.values import is_a, members, tokens
 from aicf_mlir.ir.locations import SourceLocation
 
-VALUES = (*IMMUTABLE, torch.layout, torch.memory_format, slice)
+SAID = (torch.layout, torch.memory_format, slice)
 """Types whose `repr` says what they are; of a slice with numbers."""
 
 Call = tuple[str, object]
@@ -65,22 +65,17 @@ class Calls(TorchFunctionMode):
 
     def described(self, value: Any) -> object:
         """Equal for equal values, and for tensors that come from the same place."""
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             if type(value) in PLAIN and id(value) not in self._known:
                 self._known[id(value)] = value, ("real", id(value))
             _, name = self._known.setdefault(id(value), (value, ("met", len(self._known))))
             return name
-        if isinstance(value, Mapping):
-            items = cast(Mapping[object, object], value).items()
-            return "dict", *((self.described(key), self.described(item)) for key, item in items)
-        if isinstance(value, (list, tuple)):
-            kind = "list" if isinstance(value, list) else "tuple"
-            return kind, *map(self.described, cast(Sequence[object], value))
-        if isinstance(value, np.ndarray):
+        if (held := members(value)) is not None:
+            return type(value).__name__, *((self.described(key), self.described(each)) for key, each in held)
+        if is_a(value, np.ndarray):
             numbers = np.asarray(cast(Any, value))
             return numbers.dtype.str, numbers.shape, numbers.tobytes()
-        kind = value.__class__
-        return (kind.__name__, repr(value)) if issubclass(kind, VALUES) else kind.__name__
+        return tokens([value]) or (repr(value) if type(value) in SAID else type(value).__name__)
 
     def end(self, result: object) -> None:
         """The call is over, and has given this."""

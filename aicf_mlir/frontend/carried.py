@@ -18,10 +18,11 @@ from torch.overrides import TorchFunctionMode
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.places import Names, Place
 from aicf_mlir.frontend.reached import opaque_error
-from aicf_mlir.frontend.reads import ABSENT, DEQUE, DICT, LIST, SET
+from aicf_mlir.frontend.reads import ABSENT
 from aicf_mlir.frontend.recorder import tensors
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import TRACED
+from aicf_mlir.frontend.values import DEQUE, DICT, LIST, SET, is_a
 from aicf_mlir.ir.locations import SourceLocation
 
 FLAGS = (bool, str, type(None), int, float)
@@ -89,7 +90,7 @@ def _set(place: Place, value: Any) -> None:
                 _kind_of(owner).__delitem__(owner, place.key)
         case "item":
             _kind_of(owner).__setitem__(owner, place.key, value)
-        case "class" if not isinstance(owner, type) or owner.__flags__ & (1 << 8):  # immutable
+        case "class" if not is_a(owner, type) or owner.__flags__ & (1 << 8):  # immutable
             pass
         case "class" if value is ABSENT:
             if place.key in vars(owner):
@@ -114,26 +115,26 @@ def _set(place: Place, value: Any) -> None:
 
 def _kind_of(owner: Any) -> Any:
     """Whose methods change a dictionary: one that is ordered keeps its keys twice, and dict's own would change one of them."""
-    return OrderedDict if isinstance(owner, OrderedDict) else DICT
+    return OrderedDict if is_a(owner, OrderedDict) else DICT
 
 
 def _fill(owner: Any, members: Any) -> None:
-    if isinstance(owner, dict):
+    if is_a(owner, dict):
         kind = _kind_of(owner)
         kind.clear(owner)
         for key, value in zip(members[::2], members[1::2], strict=True):
             kind.__setitem__(owner, key, value)
-    elif isinstance(owner, list):
+    elif is_a(owner, list):
         LIST.__setitem__(owner, slice(None), members)
-    elif isinstance(owner, deque):
+    elif is_a(owner, deque):
         DEQUE.clear(owner)
         DEQUE.extend(owner, members)
-    elif isinstance(owner, set):
+    elif is_a(owner, set):
         SET.clear(owner)
         SET.update(owner, members)
-    elif isinstance(owner, bytearray):
+    elif is_a(owner, bytearray):
         owner[:] = members
-    elif isinstance(owner, array):
+    elif is_a(owner, array):
         del owner[:]
         owner.frombytes(members)
     elif owner.flags.writeable and not owner.dtype.hasobject:
@@ -142,7 +143,7 @@ def _fill(owner: Any, members: Any) -> None:
 
 def is_traced(value: object) -> bool:
     """Whether it is, or holds, a tensor of the tracer."""
-    return any(isinstance(tensor, TRACED) for tensor in tensors(value))
+    return any(is_a(tensor, TRACED) for tensor in tensors(value))
 
 
 class Carried:
@@ -177,7 +178,7 @@ class Carried:
             raise opaque_error(self.opaque[0], named)
         if self.hidden:
             place, path = self.hidden[0], named.name(self.hidden[0])
-            if isinstance(place.holder, torch.nn.Module):
+            if is_a(place.holder, torch.nn.Module):
                 raise self._error(
                     place,
                     f"the step keeps {path} for its next call, which a compiled step would begin anew each time; make it a buffer"
@@ -209,7 +210,7 @@ class Carried:
     def refuse_effects(self, names: Mapping[int, str]) -> None:
         """TraceError for anything that a loop body leaves outside of modules: it would happen once, while it is traced."""
         for place in self.places:
-            if place.is_left and not isinstance(place.holder, torch.nn.Module) and place.location is not None:
+            if place.is_left and not is_a(place.holder, torch.nn.Module) and place.location is not None:
                 path = Names(self.places, names).name(place)
                 raise self._error(
                     place,
@@ -230,8 +231,8 @@ def _member(place: Place, path: str) -> tuple[str, Any]:
     if type(before) is not tuple or len(cast(Members, before)) != len(after):
         return path, ()
     one, other = cast(Members, before), cast(Members, after)
-    is_dict = isinstance(place.owner, dict)
+    is_dict = issubclass(type(place.owner), dict)
     keys: Members = one[::2] if is_dict else tuple(range(len(one)))
     pairs = zip(one[1::2], other[1::2], strict=True) if is_dict else zip(one, other, strict=True)
     found = ((f"{path}[{key!r}]", a) for key, (a, b) in zip(keys, pairs, strict=True) if a is not b)
-    return next(found, (path, ())) if is_dict or isinstance(place.owner, list) else (path, ())
+    return next(found, (path, ())) if is_dict or is_a(place.owner, list) else (path, ())

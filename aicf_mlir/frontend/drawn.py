@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.values import is_a
 from aicf_mlir.ir.locations import SourceLocation
 
 SOURCES = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
@@ -46,7 +47,7 @@ def refused(location: SourceLocation | None) -> Generator[None]:
 
 def refuse_generator(operand: object, location: SourceLocation | None) -> None:
     """TraceError where a function of torch is given a generator: the step has its own random numbers."""
-    if isinstance(operand, torch.Generator):
+    if is_a(operand, torch.Generator):
         raise trace_error(
             f"the step draws from a torch.Generator{quoted(location)}, and a compiled step has random numbers of its own; leave"
             " generator= out, and begin them with seed= or step.seed(n)",

@@ -11,6 +11,7 @@ from aicf_mlir.frontend.names import expect_name
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import refuse_special
 from aicf_mlir.frontend.types import is_supported, supported_dtypes
+from aicf_mlir.frontend.values import is_a, members
 from aicf_mlir.ir.locations import SourceLocation
 
 LOSS = "loss"
@@ -23,8 +24,8 @@ def outcome(result: object, location: SourceLocation | None) -> tuple[torch.Tens
     Raises TraceError, at `location`, for anything else.
     """
     loss, outputs = cast(Any, result) if _is_pair(result) else (result, None)
-    named: dict[str, torch.Tensor] = dict(outputs or {})
-    if not isinstance(loss, torch.Tensor):
+    named: dict[str, torch.Tensor] = dict(members(outputs) or ())
+    if not is_a(loss, torch.Tensor):
         raise trace_error(
             f"expected one tensor as the result, got {_kind(result)}; return the loss, or (loss, {{name: tensor}})",
             location,
@@ -41,18 +42,18 @@ def _kind(result: object) -> str:
 
 
 def _is_pair(result: object) -> bool:
-    pair = cast(tuple[object, ...], result) if isinstance(result, tuple) else ()
-    return len(pair) == 2 and isinstance(pair[1], Mapping)
+    pair = cast("tuple[object, ...]", result) if type(result) is tuple else ()
+    return len(pair) == 2 and issubclass(type(pair[1]), Mapping)
 
 
 def _expect_output(name: object, tensor: object, location: SourceLocation | None) -> None:
     expect_name("outputs", "output", name, location)
     if name == LOSS:
         raise trace_error("no output can be called 'loss': that is what the step returns", location)
-    if not isinstance(tensor, torch.Tensor):
+    if not is_a(tensor, torch.Tensor):
         hint = (
             "; a number of Python is the same after every step: leave it out, or make it a tensor"
-            if isinstance(tensor, (int, float))
+            if is_a(tensor, (int, float))
             else ""
         )
         raise trace_error(

@@ -29,6 +29,7 @@ from aicf_mlir import _C
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE
 from aicf_mlir.frontend.source import is_users_file
 from aicf_mlir.frontend.special import TRACED
+from aicf_mlir.frontend.values import PLAIN, is_a, same
 from aicf_mlir.ir.locations import SourceLocation
 
 _TORCH = Path(torch.__file__).parent
@@ -84,9 +85,6 @@ CACHED: Any = functools._lru_cache_wrapper  # pyright: ignore[reportPrivateUsage
 ARRAYS = (bytearray, array.array, np.ndarray)
 """Containers of numbers, whose memory is their content."""
 
-PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size))
-"""Exact types that compare by value, by Python's own methods or torch's."""
-
 PlaceKind = Literal[
     "item", "class", "slot", "cell", "content", "context", "code", "object", "setting", "opaque"
 ]
@@ -116,7 +114,7 @@ class Place:
         """Whether something else is there now."""
         if _is_tracers(self.first):
             return False  # the tracer puts these back itself
-        return not same(self.first, self.after)
+        return not same(self.first, self.after, (tuple, list, weakref.ref))
 
     @property
     def location(self) -> SourceLocation | None:
@@ -131,32 +129,16 @@ def _is_tracers(value: Any) -> bool:
     """Whether it is of the tracer, or a container's members with such among them, as a hook of ours among torch's."""
     if type(value) is tuple:
         return any(map(_is_tracers, cast("tuple[Any, ...]", value)))
-    return isinstance(value, TRACED) or (
-        isinstance(value, (FunctionType, type)) and (value.__module__ or "").startswith("aicf_mlir.")
+    return is_a(value, TRACED) or (
+        is_a(value, (FunctionType, type)) and (value.__module__ or "").startswith("aicf_mlir.")
     )
-
-
-def same(a: Any, b: Any, depth: int = 20) -> bool:
-    """Whether two values are one object, or plain values that are equal to the last bit, or lists and tuples of such."""
-    if a is b:
-        return True
-    if type(a) is not type(b) or not depth:
-        return False
-    if type(a) is tuple or type(a) is list:
-        one, other = cast("list[Any]", a), cast("list[Any]", b)
-        return len(one) == len(other) and all(same(x, y, depth - 1) for x, y in zip(one, other, strict=True))
-    if type(a) is float:
-        return a.hex() == b.hex()
-    if type(a) is weakref.ref:  # to a tensor of the tracer, as an LSTM keeps
-        return True
-    return type(a) in PLAIN and bool(a == b)
 
 
 def forget(owners: Sequence[Any]) -> None:
     """Empty the functions that keep what they gave and have computed something: nothing of a trace may be found there."""
-    ran = {owner for owner in owners if isinstance(owner, FunctionType)}
+    ran = {owner for owner in owners if is_a(owner, FunctionType)}
     for owner in owners:
-        if isinstance(owner, CACHED) and owner.__wrapped__ in ran:
+        if is_a(owner, CACHED) and owner.__wrapped__ in ran:
             owner.cache_clear()
 
 
@@ -201,7 +183,7 @@ pause, resume = _C.places.pause, _C.places.resume
 
 def of_step(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` where nothing is recorded; what a function of torch in Python looks up, as `F.relu` does, is the step's."""
-    if not isinstance(function, FunctionType):
+    if not is_a(function, FunctionType):
         return function
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -238,10 +220,10 @@ class Names:
 
     def _add_members(self, place: Place) -> None:
         """What a container has held, by key or index."""
-        if isinstance(place.owner, dict):
+        if is_a(place.owner, dict):
             members = zip(place.first[::2], place.first[1::2], strict=True)
         else:
-            members = enumerate(place.first) if isinstance(place.owner, list) else ()
+            members = enumerate(place.first) if is_a(place.owner, list) else ()
         for key, value in members:
             if type(value) not in PLAIN:
                 self._found.setdefault(id(value), (cast(Any, place.owner), key))
@@ -260,11 +242,11 @@ class Names:
         """Of an object."""
         if (root := self._roots.get(id(value))) is not None:
             return root
-        if isinstance(value, (type, ModuleType)) and id(value) not in self._found:
+        if is_a(value, (type, ModuleType)) and id(value) not in self._found:
             return value.__name__
         if depth and (found := self._found.get(id(value))) is not None:
             owner, key = found
-            if isinstance(key, _Inside):
+            if is_a(key, _Inside):
                 return self.name(key.place)
             return self.path(owner, depth - 1) if key is None else self._joined(owner, key, depth - 1)
         return type(value).__name__
@@ -273,13 +255,13 @@ class Names:
         holder, of = self._found.get(id(owner), (None, None))
         if holder is not None and of is None:
             return f"{self.path(holder, depth)}.{key}"
-        if of in STRUCTURE and isinstance(holder, dict):
+        if of in STRUCTURE and is_a(holder, dict):
             return f"{self.path(holder, depth).rpartition('.' + of)[0] or self.path(holder, depth)}.{key}"
-        if isinstance(owner, dict):
+        if is_a(owner, dict):
             if ("__builtins__" in owner and "__name__" in owner) or owner is builtins.__dict__:
                 return str(key)
             return f"{self.path(owner, depth)}[{key!r}]"
-        if isinstance(owner, (list, tuple)):
+        if is_a(owner, (list, tuple)):
             return f"{self.path(owner, depth)}[{key}]"
         return f"{self.path(owner, depth)}.{key}"
 

@@ -15,6 +15,7 @@ from aicf_mlir.frontend.places import ARRAYS, DRAWN, Names, Place
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Read
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_state import read_by_every_step
+from aicf_mlir.frontend.values import is_a
 
 TRACERS = ("torch.fx", "torch.export", "torch._", "aicf_mlir")
 """Where torch.export and AICF have objects of their own, which are read while they trace."""
@@ -57,7 +58,7 @@ def _reads(place: Place, names: Names, mentioned: frozenset[str]) -> Iterator[Re
         case "item" if type(key) is str:
             read = Read(names.name(place), "item", owner, key, mentioned)
             value = read.value()
-            is_code = value is ABSENT or isinstance(value, CODE) or key in STRUCTURE or key.endswith("_hooks")
+            is_code = value is ABSENT or is_a(value, CODE) or key in STRUCTURE or key.endswith("_hooks")
             yield Read(read.path, "item", owner, key, mentioned, may_be_meta=not is_code, is_code=is_code)
         case "item":
             yield Read(names.path(owner), "items", owner, mentioned=mentioned)
@@ -86,13 +87,13 @@ def _reads(place: Place, names: Names, mentioned: frozenset[str]) -> Iterator[Re
 
 
 def _kind_of(owner: Any) -> Any:
-    if isinstance(owner, ARRAYS):
+    if is_a(owner, ARRAYS):
         return "bytes"
-    if isinstance(owner, dict):
+    if is_a(owner, dict):
         return "items"
-    if isinstance(owner, list):
+    if is_a(owner, list):
         return "members"
-    return "equal" if isinstance(owner, (set, deque)) else None
+    return "equal" if is_a(owner, (set, deque)) else None
 
 
 def _of_type(kind: type, mentioned: frozenset[str]) -> Read:
@@ -101,16 +102,16 @@ def _of_type(kind: type, mentioned: frozenset[str]) -> Read:
 
 def _is_tracers(place: Place) -> bool:
     """Whether it is one of what traces; while it traces, objects of the user's may have classes of AICF's."""
-    kinds = [place.owner if isinstance(place.owner, type) else type(place.owner)]
+    kinds = [place.owner if is_a(place.owner, type) else type(place.owner)]
     kinds += [type(place.holder)] if place.holder is not None else []
     kinds += [place.first] if place.kind == "object" else []
-    return any(kind.__module__.startswith(TRACERS) for kind in kinds) and not isinstance(place.owner, ARRAYS)
+    return any(kind.__module__.startswith(TRACERS) for kind in kinds) and not is_a(place.owner, ARRAYS)
 
 
 def opaque_error(place: Place, names: Names) -> Exception:
     """TraceError for a place of which nobody can see what it gives next."""
     kind, path = cast("type[Any]", type(place.owner)), names.path(place.owner)
-    if isinstance(place.owner, DRAWN):
+    if is_a(place.owner, DRAWN):
         return trace_error(
             f"the step reads {path!r}, a random generator ({kind.__name__}); a compiled step would repeat what it gave first;"
             " draw with torch (torch.rand), or outside of the step and pass the number as a tensor in the batch",
@@ -125,10 +126,4 @@ def opaque_error(place: Place, names: Names) -> Exception:
 
 
 def _text(key: Any) -> str:
-    return (
-        key.decode(errors="replace")
-        if isinstance(key, bytes)
-        else str(key)
-        if type(key) in (str, int)
-        else ""
-    )
+    return key.decode(errors="replace") if is_a(key, bytes) else str(key) if type(key) in (str, int) else ""

@@ -7,8 +7,6 @@ Two sources. Modules tell precisely: while the step is exported, each attribute 
 
 from __future__ import annotations
 
-import enum
-from collections import deque
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextvars import ContextVar
@@ -18,6 +16,8 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
+
+from aicf_mlir.frontend.values import DEQUE, DICT, LIST, attributes, is_a, slot
 
 Kind = Literal[
     "item",
@@ -71,22 +71,6 @@ NOT_COMPARED = frozenset(
 """Attributes of a class that no step computes with, and those that Python itself sets."""
 
 
-DICT: Any = dict
-LIST: Any = list
-SET: Any = set
-DEQUE: Any = deque
-"""By which Python's own methods are called, past those of the user's subclasses."""
-
-PLAIN = (
-    *(type(None), bool, int, float, complex, str, bytes, enum.Enum),
-    *(torch.dtype, torch.device, torch.Size, np.generic),
-)
-"""Immutable values: the place that holds them is all there is to watch."""
-
-COMPARED: tuple[type, ...] = (int, float, str, bool, bytes, set, frozenset, deque)
-"""Types whose values say whether something is as before."""
-
-
 class _Absent:
     def __repr__(self) -> str:
         return "nothing"
@@ -134,12 +118,15 @@ class Read:
                 bases: tuple[type, ...] = self.owner.__mro__
                 return next((vars(c)[self.key] for c in bases if self.key in vars(c)), ABSENT)
             case "slot":
-                return getattr(self.owner, self.key, ABSENT)
+                try:
+                    return slot(self.owner, self.key).__get__(self.owner)
+                except AttributeError:
+                    return ABSENT
             case "bytes":
                 return _bytes_of(self.owner)
             case "equal":
-                kind = self.owner.__class__
-                return kind(self.owner)
+                is_set = issubclass(type(self.owner), set)
+                return set[Any]().union(self.owner) if is_set else tuple(DEQUE.__iter__(self.owner))
             case "file":
                 return self.owner
             case "context":
@@ -153,43 +140,7 @@ class Read:
             case "type":
                 return tuple(_attributes(self.owner))
             case "object":
-                return ("__class__", type(self.owner)), ("__dict__", getattr(self.owner, "__dict__", None))
-
-    def put_back(self, before: Any) -> None:
-        """Have there again what `value` gave before."""
-        match self.kind:
-            case "item" if before is ABSENT:
-                self.owner.pop(self.key, None)
-            case "item":
-                self.owner[self.key] = before
-            case "items":
-                self.owner.clear()
-                for key, value in before:  # a Counter's `update` adds
-                    self.owner[key] = value
-            case "members":
-                self.owner[:] = before
-            case "cell" if before is not ABSENT:
-                self.owner.cell_contents = before
-            case "slot" | "class" if before is not ABSENT:
-                setattr(self.owner, self.key, before)
-            case "bytes" if isinstance(self.owner, bytearray):
-                self.owner[:] = before
-            case "bytes" if hasattr(self.owner, "typecode"):  # an array
-                self.owner[:] = type(self.owner)(self.owner.typecode, before)
-            case "bytes" if _has_objects(self.owner):
-                self.owner.reshape(-1)[:] = before
-            case "bytes" if before and self.owner.flags.writeable:
-                self.owner[...] = np.frombuffer(before, self.owner.dtype).reshape(self.owner.shape)
-            case "equal":
-                self.owner.clear()
-                self.owner.update(before) if hasattr(self.owner, "update") else self.owner.extend(before)
-            case "context" if before is not ABSENT:
-                self.owner.set(before)
-            case "environment":
-                self.owner.clear()
-                self.owner.update(dict(before))
-            case _:
-                pass
+                return ("__class__", type(self.owner)), ("__dict__", attributes(self.owner))
 
     @property
     def place(self) -> tuple[str, int, str]:
@@ -209,7 +160,7 @@ def _attributes(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _is_ours(value: object) -> bool:
-    return isinstance(value, FunctionType) and (value.__module__ or "").startswith("aicf_mlir.frontend")
+    return type(value) is FunctionType and (value.__module__ or "").startswith("aicf_mlir.frontend")
 
 
 def _in_context(variable: ContextVar[Any]) -> Any:
@@ -220,15 +171,12 @@ def _in_context(variable: ContextVar[Any]) -> Any:
         return ABSENT
 
 
-def _has_objects(owner: Any) -> bool:
-    return isinstance(owner, np.ndarray) and bool(cast(Any, owner).dtype.hasobject)
-
-
 def _bytes_of(owner: Any) -> Any:
     """The memory of an array, in the order of its indices; of one of objects those."""
-    if _has_objects(owner):
-        return tuple(owner.ravel().tolist())
-    return owner.tobytes() if hasattr(owner, "tobytes") else bytes(owner)
+    if not is_a(owner, np.ndarray):
+        return bytes(memoryview(owner))
+    array = np.asarray(cast(Any, owner))
+    return tuple(array.ravel().tolist()) if array.dtype.hasobject else array.tobytes()
 
 
 def named_modules(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
@@ -236,13 +184,3 @@ def named_modules(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     named: Any = vars(torch.nn.Module)["named_modules"]
     found: list[tuple[str, torch.nn.Module]] = list(named(module))
     return found
-
-
-def is_same(now: Any, before: Any) -> bool:
-    """Whether the very same objects are there."""
-    if isinstance(now, tuple) and isinstance(before, tuple):
-        one, other = cast(tuple[Any, ...], now), cast(tuple[Any, ...], before)
-        return len(one) == len(other) and all(map(is_same, one, other))
-    if isinstance(now, COMPARED):
-        return bool(now == before)
-    return now is before

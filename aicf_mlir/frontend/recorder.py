@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -25,6 +25,7 @@ from aicf_mlir.frontend.places import of_step, pause, resume
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
 from aicf_mlir.frontend.torch_errors import TRANSFORMS, in_transform
+from aicf_mlir.frontend.values import is_a, members
 from aicf_mlir.frontend.written import written
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -161,9 +162,7 @@ class Recorder(TorchFunctionMode):
                 raise beside_the_graph("changes a tensor in place under `no_grad`", location)
             if any(is_cut_off(tensor) for tensor in tensors(result)):
                 self.without_gradient.append(location)
-        if name in LITERALS and isinstance(
-            result, torch.Tensor
-        ):  # the graph's own, which nothing may write to
+        if name in LITERALS and is_a(result, torch.Tensor):  # the graph's own, which nothing may write to
             return source.call_at(location, torch.clone, result)
         return result
 
@@ -191,14 +190,11 @@ def memory_of(tensor: torch.Tensor) -> object:
 
 def tensors(tree: object) -> Iterator[torch.Tensor]:
     """Every tensor in nested tuples, lists and dictionaries."""
-    if isinstance(tree, torch.Tensor):
+    if is_a(tree, torch.Tensor):
         yield tree
-    elif isinstance(tree, Mapping):
-        for item in cast(Mapping[object, object], tree).values():
-            yield from tensors(item)
-    elif isinstance(tree, (list, tuple)):
-        for item in cast(Sequence[object], tree):
-            yield from tensors(item)
+    else:
+        for _, each in members(tree) or ():
+            yield from tensors(each)
 
 
 def is_cut_off(tensor: torch.Tensor) -> bool:

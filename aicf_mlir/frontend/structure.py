@@ -19,6 +19,7 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.names import expect_name
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
+from aicf_mlir.frontend.values import is_a, members
 
 Batch: TypeAlias = Mapping[str, Any] | Sequence[Any]
 """Tensors in dictionaries, tuples, named tuples and lists."""
@@ -58,17 +59,19 @@ class Structure:
 
     def rebuilt(self, tensors: Mapping[str, torch.Tensor], path: str = "") -> Any:
         """The batch of these tensors, by name."""
-        members = {
+        entries = {
             key: tensors[path + key] if inner is None else inner.rebuilt(tensors, f"{path}{key}.")
             for key, inner in self.members
         }
-        return Entries(members) if self.kind is dict else _made(self.kind, members)
+        return Entries(entries) if self.kind is dict else _made(self.kind, entries)
 
     def names(self, step: str, batch: object) -> Mapping[str, Any]:
         """The entries of a batch by name. BindError, with the name of the step, for one that is nested otherwise."""
         if self.is_plain:
-            if isinstance(batch, Mapping):
+            if type(batch) is dict:
                 return cast(Mapping[str, Any], batch)
+            if is_a(batch, Mapping):
+                return dict(members(batch) or ())
             raise BindError(f"{step}: a batch is a dict of tensors, got {type(batch).__name__}")
         found = dict[str, Any]()
         self._collect(step, batch, "", found)
@@ -114,10 +117,10 @@ def several(given: Batch | Sequence[Batch] | None) -> list[Batch]:
     """The batches in an argument that is one batch or several: a list or a tuple is several if no member is a tensor."""
     if given is None:
         return []
-    if isinstance(given, (list, tuple)) and not _is_named(type(given)):
-        members = list(cast(Sequence[Any], given))
-        if not any(isinstance(member, torch.Tensor) for member in members):
-            return members
+    if is_a(given, (list, tuple)) and not _is_named(type(given)):
+        parts = [part for _, part in members(given) or ()]
+        if not any(is_a(part, torch.Tensor) for part in parts):
+            return parts
     return [cast(Batch, given)]
 
 
@@ -135,7 +138,7 @@ def shapes_of(batch: Any) -> Any:
 
 
 def _shape_of(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor) or special(value) is not None:
+    if not is_a(value, torch.Tensor) or special(value) is not None:
         return value
     return value.detach().new_empty(()).expand(value.shape)
 
@@ -158,18 +161,16 @@ def _shape(structure: Structure | None) -> object:
 
 def _members(batch: object) -> dict[str, Any] | None:
     """What is in a container of a batch, by key or number; None for anything else."""
-    if isinstance(batch, Mapping):
-        return dict(cast(Mapping[str, Any], batch))
-    if isinstance(batch, (list, tuple)):
-        return {str(number): member for number, member in enumerate(cast(Sequence[Any], batch))}
-    return None
+    if (held := members(batch)) is None:
+        return None
+    return {str(key): member for key, member in held} if is_a(batch, (list, tuple)) else dict(held)
 
 
 def _kind(batch: object) -> type:
     own: type = type(batch)
-    if isinstance(batch, tuple):
+    if is_a(batch, tuple):
         return own if _is_named(own) else tuple
-    return list if isinstance(batch, list) else dict
+    return list if is_a(batch, list) else dict
 
 
 def _made(kind: type, members: dict[str, Any]) -> Any:

@@ -6,19 +6,18 @@ the error names the values that changed, before anything else has.
 
 from __future__ import annotations
 
-import struct
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from aicf_mlir.errors import AicfError, GuardError
-from aicf_mlir.frontend.inspecting import described
-from aicf_mlir.frontend.reads import ABSENT, PARTED, PLAIN, Kind, Read
+from aicf_mlir.frontend.reads import ABSENT, PARTED, Kind, Read
 from aicf_mlir.frontend.torch_state import Word
+from aicf_mlir.frontend.values import DICT, is_a, is_constant, same, shown, tokens
 from aicf_mlir.runtime.store import moved_error
 from aicf_mlir.runtime.torch_words import watch_settings, words_of
 from aicf_mlir.runtime.watched import Watched
@@ -82,7 +81,7 @@ class Guards:
                 self._add(guard, follow)
                 continue
             self.guards.append(guard)
-            if read.kind == "items" and not read.owner:
+            if read.kind == "items" and not DICT.__len__(read.owner):
                 empty.append(read.owner)
             elif read.kind == "item":
                 names.setdefault(id(read.owner), (read.owner, []))[1].append(read.key)
@@ -132,7 +131,7 @@ class Guards:
                 self.watched.attribute(read.owner, read.key, read.value(), handler)
             case "bytes":
                 expected = read.value()
-                if isinstance(expected, bytes) and _exports(read.owner):
+                if is_a(expected, bytes) and _exports(read.owner):
                     self.watched.bytes(read.owner, expected, handler)
                 else:
                     self.watched.call(partial(_holds, guard), True, handler)
@@ -167,32 +166,22 @@ class Guards:
         return bool(differing) and all((owner, key) in self._ignored for key in differing)
 
     def _follow(self) -> None:
-        """Go on where the changes do not matter to the step; GuardError where they do, and where an object cannot be asked."""
-        try:
-            self._follow_changes()
-        except AicfError:
-            raise
-        except Exception as error:
-            raise GuardError(
-                f"{self._name}: what the step was compiled for cannot be compared with what is there now: {described(error)};"
-                " call recompile() to go on with what is there now"
-            ) from error
-
-    def _follow_changes(self) -> None:
+        """Go on where the changes do not matter to the step; GuardError where they do."""
         changed = self.changed()
         if not changed:
             return
         for guard in changed:
-            if isinstance(guard.value, torch.Tensor):
+            if is_a(guard.value, torch.Tensor):
                 raise moved_error(guard.path.removeprefix("model."))
-        key = frozenset((guard.path, _text(guard.read.value())) for guard in changed)
-        if key in self._harmless and all(isinstance(guard.read.value(), PLAIN) for guard in changed):
+        now = tokens([guard.read.value() for guard in changed])
+        paths = [guard.path for guard in changed]
+        if now is not None and frozenset(zip(paths, now, strict=True)) in self._harmless:
             self._accept(changed)
             return
         told = [line for guard in changed for line in _differences(guard)]
         listing = "; ".join(told[:5]) + (f"; and {len(told) - 5} more" if len(told) > 5 else "")
         advice = "set it back, or call recompile() to go on with what is there now"
-        numbers = [g for g in changed if isinstance(g.value, (int, float)) and not isinstance(g.value, bool)]
+        numbers = [g for g in changed if type(g.value) in (int, float)]
         if slots := [guard.path for guard in numbers if guard.read.may_be_meta]:
             advice += f'; with meta=["{slots[0]}"] a number may change between steps'
         try:
@@ -205,7 +194,10 @@ class Guards:
             raise GuardError(
                 f"{self._name}: {listing}. The compiled step depends on it ({difference}): {advice}"
             )
-        self._harmless |= {key, frozenset((guard.path, _text(guard.value)) for guard in changed)}
+        before = tokens([guard.value for guard in changed])
+        self._harmless |= {
+            frozenset(zip(paths, each, strict=True)) for each in (before, now) if each is not None
+        }
         for guard in changed:
             if guard.kind in ("items", "environment", "type"):
                 self._ignored |= {(id(guard.read.owner), name) for name in _unread(guard)}
@@ -233,7 +225,7 @@ def _unread(guard: Guard) -> Iterator[str]:
                 yield name
         elif name.rpartition(".")[2] not in guard.read.mentioned:
             held = [entries[name][1] for entries in (before, after) if name in entries]
-            if all(isinstance(value, PLAIN) for value in held):
+            if all(map(is_constant, held)):
                 yield name
 
 
@@ -241,7 +233,7 @@ def _differences(guard: Guard) -> Iterator[str]:
     """What has changed, in words; of several values by name those that differ."""
     now = guard.read.value()
     if guard.kind not in PARTED:
-        yield f"{guard.path} was {shown(guard.value)}, now {shown(now)}"
+        yield f"{guard.path} was {_from_to(guard.value, now)}"
         return
     before, after = _entries(guard.value), _entries(now)
     for name in (name for name in {**before, **after} if not same(before.get(name), after.get(name))):
@@ -253,7 +245,12 @@ def _differences(guard: Guard) -> Iterator[str]:
             if guard.kind == "environment"
             else f"{guard.path}.{name}"
         )
-        yield f"{path} was {shown(was)}, now {shown(is_now)}"
+        yield f"{path} was {_from_to(was, is_now)}"
+
+
+def _from_to(before: Any, now: Any) -> str:
+    was, is_now = shown(before), shown(now)
+    return f"{was}, now {is_now if is_now != was else 'another'}"
 
 
 def _holds(guard: Guard) -> bool:
@@ -264,44 +261,12 @@ def _holds(guard: Guard) -> bool:
 def _exports(array: Any) -> bool:
     """Whether an array shows its memory; NumPy's of dates and of objects do not."""
     try:
-        return memoryview(array).nbytes >= 0 and not getattr(
-            getattr(array, "dtype", None), "hasobject", False
-        )
+        has_objects = issubclass(type(array), np.ndarray) and np.asarray(array).dtype.hasobject
+        return not has_objects and memoryview(array).nbytes >= 0
     except (ValueError, TypeError, BufferError):
         return False
 
 
 def _entries(items: Any) -> dict[Any, tuple[Any, Any]]:
     """The entries of a dictionary by key, also where keys compare as tensors do."""
-    return {key if isinstance(key, (str, int)) else id(key): (key, value) for key, value in items}
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two values are one object, or equal to the last bit."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(same, a, b))  # pyright: ignore[reportUnknownArgumentType]
-    if isinstance(a, float):
-        return struct.pack("d", a) == struct.pack("d", b)
-    if a is ABSENT or not isinstance(a, PLAIN):
-        return isinstance(a, (set, frozenset, deque)) and a == b
-    return bool(a == b)
-
-
-def shown(value: Any) -> str:
-    """A value for a message."""
-    if isinstance(value, torch.nn.Module):
-        return type(value).__name__
-    text = _text(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-def _text(value: Any) -> str:
-    """All of a value in words, also where its own say nothing."""
-    try:
-        return repr(value)
-    except Exception as error:  # noqa: BLE001 - it is of the user's own class
-        return f"a {type(value).__name__} ({described(error)})"
+    return {key if type(key) in (str, int) else id(key): (key, value) for key, value in items}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from aicf_mlir.errors import BindError
 from aicf_mlir.frontend.structure import Batch, named, several
+from aicf_mlir.frontend.values import is_a, members
 
 StepBatch = Batch | Sequence[Batch]
 """What one step takes: a batch, or a sequence of micro-batches where it accumulates."""
@@ -28,9 +29,9 @@ def checked_count(count: object, further_sizes: int) -> int | None:
 def parts_of(batch: object, count: int) -> Sequence[object]:
     """The micro-batches of a step. Raises BindError for what is not `count` of them in a list or tuple."""
     wanted = f"a step with accumulate={count} takes a list or tuple of {count} batches"
-    if not isinstance(batch, (list, tuple)):
+    if not is_a(batch, (list, tuple)):
         raise BindError(f"{wanted}, got {type(batch).__name__}")
-    parts = cast(Sequence[object], batch)
+    parts = [part for _, part in members(batch) or ()]
     if len(parts) != count:
         raise BindError(f"{wanted}, got {len(parts)}; leave out what is left at the end of an epoch")
     return parts
@@ -53,7 +54,7 @@ def shapes_of_parts(example: Any) -> Any:
         return None
     found: list[Any] = []
     for each in several(example):
-        for part in several(each) if isinstance(each, (list, tuple)) else [each]:
+        for part in several(each) if is_a(each, (list, tuple)) else [each]:
             if not any(_alike(part, other) for other in found):
                 found.append(part)
     return found
@@ -66,7 +67,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 def _described(part: Any) -> Any:
     entries, _ = named(part)
-    return {name: (e.shape, e.dtype) if isinstance(e, torch.Tensor) else id(e) for name, e in entries.items()}
+    return {name: (e.shape, e.dtype) if is_a(e, torch.Tensor) else id(e) for name, e in entries.items()}
 
 
 def each_step(given: Any, count: int | None) -> list[Any]:
@@ -74,5 +75,5 @@ def each_step(given: Any, count: int | None) -> list[Any]:
     steps = several(given)
     if count is None or not steps:
         return list(steps)
-    of_lists = all(isinstance(part, (list, tuple)) and several(part) != [part] for part in steps)
+    of_lists = all(members(part) is not None and several(part) != [part] for part in steps)
     return list(steps) if of_lists else [given]

@@ -10,7 +10,8 @@ import torch
 
 from aicf_mlir.errors import GuardError
 from aicf_mlir.frontend.optimizer_verbs import VERBS, behind, verb_of
-from aicf_mlir.frontend.reads import PARTS_OF_A_FUNCTION, is_same
+from aicf_mlir.frontend.reads import PARTS_OF_A_FUNCTION
+from aicf_mlir.frontend.values import same
 from aicf_mlir.runtime.watched import Watched
 
 
@@ -55,7 +56,7 @@ class OptimizerCalls:
                     )
 
         for read, before in self._behind:
-            if not is_same(read.value(), before):
+            if not same(read.value(), before):
                 self._error(f"{read.path}, which a step of torch calls, is not what was compiled")
 
     def _error(self, what: str) -> None:

@@ -27,6 +27,12 @@ std::vector<Ref> references(const py::iterable& objects) {
   return result;
 }
 
+// Of a list or a tuple, whatever its class says.
+std::vector<Ref> members_of(PyObject* owner) {
+  PyObject** items = PySequence_Fast_ITEMS(owner);
+  return std::vector<Ref>(items, items + PySequence_Fast_GET_SIZE(owner));
+}
+
 Entry make_entry(Entry::Kind kind, py::handle owner) {
   Entry entry;
   entry.kind = kind;
@@ -53,7 +59,7 @@ int64_t add_items(Watch& w, const py::dict& owner) {
 int64_t add_members(Watch& w, const py::object& owner) {
   require(PyList_Check(owner.ptr()) || PyTuple_Check(owner.ptr()), "expected a list or a tuple");
   Entry entry = make_entry(Entry::Members, owner);
-  entry.expected_members = references(py::iterable(owner));
+  entry.expected_members = members_of(owner.ptr());
   return w.add(std::move(entry));
 }
 
@@ -269,13 +275,14 @@ void accept(Watch& w, size_t index) {
       entry.expected_members = items_of(owner);
       break;
     case Entry::Members:
-      entry.expected_members = references(py::reinterpret_borrow<py::iterable>(owner));
+      entry.expected_members = members_of(owner);
       break;
     case Entry::ClassAttribute:
       entry.expected = Ref(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner), entry.key.get()));
       break;
     case Entry::Attribute:
-      entry.expected = Ref(py::reinterpret_steal<py::object>(PyObject_GetAttr(owner, entry.key.get())));
+      entry.expected =
+          Ref(py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(owner, entry.key.get())));
       break;
     case Entry::Attributes:
     case Entry::Trained:

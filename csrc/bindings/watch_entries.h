@@ -268,7 +268,7 @@ inline bool Entry::same() {
       return std::all_of(expected_members.begin(), expected_members.end(),
                          [this](const Ref& each) { return has_expected(each.get()); });
     case Attribute:
-      return same_result(PyObject_GetAttr(owner.get(), key.get()), expected.get());
+      return same_result(PyObject_GenericGetAttr(owner.get(), key.get()), expected.get());
     case Bytes:
       return same_bytes(owner.get(), expected.get());
     case Tensors:

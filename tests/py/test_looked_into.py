@@ -168,68 +168,6 @@ def test_a_count_in_a_context_is_refused() -> None:
         VARIABLE.set({"factor": 1.0})
 
 
-class Unwilling(Exception):
-    """What hostile objects raise."""
-
-
-def unwilling(*_: Any) -> Any:
-    raise Unwilling("leave me alone")
-
-
-HOSTILE: dict[str, tuple[tuple[type, ...], str]] = {
-    **{
-        name: ((), name)
-        for name in ("__repr__", "__eq__", "__getattr__", "__bool__", "__len__", "__iter__", "__hash__")
-    },
-    "list's length": ((list,), "__len__"),
-    "list's members": ((list,), "__iter__"),
-    "list's item": ((list,), "__getitem__"),
-    "dictionary's entries": ((dict,), "items"),
-    "dictionary's get": ((dict,), "get"),
-    "set's members": ((set,), "__iter__"),
-    "text of a number": ((float,), "__repr__"),
-    "class": ((), "__class__"),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.sample(4)
-def test_objects_that_do_not_let_one_look(name: str) -> None:
-    bases, method = HOSTILE[name]
-    members: dict[str, Any] = {
-        "factor": 2.0,
-        method: property(unwilling) if method == "__class__" else unwilling,
-    }
-    kind: Any = type("Hostile", bases, members)
-    value = kind()
-    try:
-        pair = Pair(lambda: value.factor)
-        pair.train()
-        kind.factor = 3.0
-        with pytest.raises(AicfError):
-            pair.step.train_step(pair.batch)
-        pair.step.guards()
-        pair.step.recompile()
-        pair.train()
-    except AicfError:
-        pass  # by name; nothing else is raised
-
-
-class Registry(dict[str, float]):
-    """A dictionary whose methods are its own."""
-
-    def get(self, key: str) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return unwilling(key)
-
-    items = unwilling  # pyright: ignore[reportAssignmentType]
-
-
-def test_a_dictionary_with_methods_of_its_own_is_looked_at_by_pythons() -> None:
-    registry = Registry(factor=2.0)
-    pair = Pair(lambda: registry["factor"])
-    pair.sees(lambda: registry.update(factor=3.0))
-
-
 def test_a_list_is_compared_as_deep_as_it_was_read() -> None:
     deep: list[Any] = []
     for _ in range(5000):

@@ -1,0 +1,168 @@
+"""The user's values, looked at by Python's own methods: none of their classes' runs, whatever they define."""
+
+from __future__ import annotations
+
+import enum
+import struct
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+Kind = TypeVar("Kind")
+
+DICT: Any = dict
+LIST: Any = list
+TUPLE: Any = tuple
+SET: Any = set
+DEQUE: Any = deque
+"""By which Python's own methods are called, past those of the user's subclasses."""
+
+PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size))
+"""Exact types of values that are all they say: they compare by Python's own methods, or torch's."""
+
+CODE = (
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
+    *(types.CodeType, types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType),
+)
+
+MOST_SHOWN = 60
+"""Letters of a value in a message."""
+
+
+def is_a(value: object, kind: type[Kind] | tuple[type[Kind], ...]) -> TypeIs[Kind]:
+    """`isinstance` by the type that a value has: that asks an object for its `__class__`, too."""
+    return issubclass(type(value), kind)
+
+
+def is_plain(value: object) -> bool:
+    """Whether it is a number, a text or the like, of Python's, torch's or NumPy's own type."""
+    return type(value) in PLAIN or is_numpys(value)
+
+
+def is_numpys(value: object) -> bool:
+    """Whether it is a number of NumPy's."""
+    return is_a(value, np.generic) and type(value).__module__ == "numpy"
+
+
+def is_constant(value: object) -> bool:
+    """Whether it is plain or a member of an enumeration: the place that holds it is all there is to watch."""
+    return is_plain(value) or is_a(value, enum.Enum)
+
+
+def same(a: Any, b: Any, inside: Collection[type] = (tuple,), depth: int = 20) -> bool:
+    """
+    Whether two values are one object, or plain and equal to the last bit, or containers of such.
+
+    `inside`: the exact types of lists and tuples that are compared by their members. With weakref.ref any two references are
+    the same: an LSTM keeps some to tensors of its tracer.
+    """
+    if a is b:
+        return True
+    kind = cast("type[Any]", type(a))
+    if kind is not type(b) or not depth:
+        return False
+    if kind in inside:
+        return kind is weakref.ref or (
+            len(a) == len(b) and all(same(x, y, inside, depth - 1) for x, y in zip(a, b, strict=True))
+        )
+    if kind is float:
+        return struct.pack("d", a) == struct.pack("d", b)
+    if kind is set:  # as `Read.value` gives it
+        return frozenset(map(_identity, a)) == frozenset(map(_identity, b))
+    if is_numpys(a):
+        return bool(a.dtype == b.dtype) and a.tobytes() == b.tobytes()
+    return kind in PLAIN and bool(a == b)
+
+
+def _identity(value: Any) -> object:
+    """Equal for two members of sets that are the same."""
+    if type(value) is float:
+        return float, value.hex()
+    return (type(value).__name__, value) if type(value) in PLAIN else id(value)
+
+
+def attributes(value: Any) -> dict[str, Any] | None:
+    """The dictionary of an object, past what its class says of `__dict__`; None where it has none."""
+    for kind in type(value).__mro__:
+        own = vars(kind).get("__dict__")
+        if type(own) is types.GetSetDescriptorType:
+            return own.__get__(value)
+    return None
+
+
+def slot(owner: Any, name: str) -> Any:
+    """The descriptor of a slot of an object, by its class."""
+    bases: tuple[type, ...] = type(owner).__mro__
+    return next(vars(kind)[name] for kind in bases if name in vars(kind))
+
+
+def members(value: Any) -> Iterator[tuple[Any, Any]] | None:
+    """What a dictionary, list or tuple holds, by key or number, or another mapping, as that says; None for anything else."""
+    if is_a(value, dict):
+        return iter(DICT.items(value))
+    kinds = [kind for kind in (LIST, TUPLE) if is_a(value, kind)]
+    if kinds:
+        return enumerate(kinds[0].__iter__(value))
+    return iter(cast("Mapping[Any, Any]", value).items()) if is_a(value, Mapping) else None
+
+
+def tokens(values: Collection[Any]) -> tuple[str, ...] | None:
+    """What tells constants from others of their kind; None where a value is no constant."""
+    if not all(map(is_constant, values)):
+        return None
+    return tuple(repr(each) if is_plain(each) else f"{type(each).__name__} {id(each)}" for each in values)
+
+
+def shown(value: Any) -> str:
+    """A value in at most sixty letters."""
+    text = _text(value, 4)
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+
+
+def _text(value: Any, depth: int) -> str:
+    kind = cast("type[Any]", type(value))
+    if is_plain(value):
+        return repr(value)
+    if is_a(value, torch.nn.Module):
+        return kind.__name__
+    if is_a(value, enum.Enum):
+        return f"{kind.__name__}.{(attributes(value) or {}).get('_name_')}"
+    if is_a(value, type):
+        return type.__repr__(value)
+    if kind in CODE or kind.__module__ == __name__.rpartition(".")[0] + ".reads":
+        return repr(value)
+    if depth and (text := _members(value, depth - 1)) is not None:
+        return text
+    return f"{'an' if kind.__name__[:1] in 'AEIOUaeiou' else 'a'} {kind.__name__}"
+
+
+def _members(value: Any, depth: int) -> str | None:
+    """A container of Python's with its first members."""
+    if is_a(value, dict):
+        entries = [f"{_text(k, depth)}: {_text(v, depth)}" for k, v in _first(DICT.items(value))]
+        return f"{{{', '.join(entries)}}}"
+    for kind, begin, end, each in BRACKETS:
+        if is_a(value, kind):
+            return f"{begin}{', '.join(_text(v, depth) for v in _first(each(value)))}{end}"
+    return None
+
+
+BRACKETS: tuple[tuple[type, str, str, Callable[[Any], Any]], ...] = (
+    (list, "[", "]", LIST.__iter__),
+    (tuple, "(", ")", TUPLE.__iter__),
+    (set, "{", "}", SET.__iter__),
+    (deque, "deque([", "])", DEQUE.__iter__),
+)
+
+
+def _first(members: Any) -> list[Any]:
+    """Not more than a message shows."""
+    return [each for each, _ in zip(members, range(MOST_SHOWN), strict=False)]

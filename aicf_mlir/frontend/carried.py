@@ -22,7 +22,7 @@ from aicf_mlir.frontend.reads import ABSENT
 from aicf_mlir.frontend.recorder import tensors
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import TRACED
-from aicf_mlir.frontend.values import DEQUE, DICT, LIST, SET, is_a
+from aicf_mlir.frontend.values import DEQUE, DICT, LIST, SET, alike, is_a
 from aicf_mlir.ir.locations import SourceLocation
 
 FLAGS = (bool, str, type(None), int, float)
@@ -165,6 +165,11 @@ class Carried:
     def are_numbers(self) -> bool:
         """Whether there are only numbers that were numbers before."""
         return all(type(value) in (int, float) for p in self.plain for value in (p.first, p.after))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the next call would find something like what this one has found, though it may be made anew."""
+        return all(alike(place.first, place.after) for place in self.plain)
 
     def move_on(self, by: int) -> None:
         """Add `by` to the numbers."""

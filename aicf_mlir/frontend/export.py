@@ -127,7 +127,7 @@ def _settle(
     second = is_same(lambda: None)
     if second is None or second.opaque or second.hidden:
         raise first.refusal(step.paths)
-    if second.plain and not (
+    if not second.is_settled and not (
         second.are_numbers and first.are_numbers and is_same(lambda: first.move_on(FAR))
     ):
         raise first.refusal(step.paths, second)

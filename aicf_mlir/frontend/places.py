@@ -10,11 +10,14 @@ import array
 import builtins
 import dis
 import functools
+import gc
 import multiprocessing.queues
 import queue
 import random
+import sys
 import sysconfig
 import weakref
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -142,6 +145,31 @@ def forget(owners: Sequence[Any]) -> None:
             owner.cache_clear()
 
 
+def without_made(places: Sequence[Place]) -> list[Place]:
+    """
+    The places of objects that are older than a trace; what it has made is found through those, or by nobody.
+
+    The collector was off during the trace: its youngest generation is what the trace has made. A dictionary is there from when
+    it first holds a container, and arrays never are: of those, what something older holds is older.
+    """
+    young = gc.get_objects(generation=0)
+    made = {id(place.owner) for place in places} & set(map(id, young))
+    older = {id(place.first) for place in places if id(place.owner) not in made}
+    unsure = {
+        id(place.owner): place.owner
+        for place in places
+        if type(place.owner) is dict or not gc.is_tracked(place.owner)
+        if place.is_left or id(place.owner) in made
+    }
+    held = Counter(id(each) for each in (*gc.get_referents(*young), *young) if id(each) in unsure)
+    for key in unsure:
+        if key not in older and sys.getrefcount(unsure[key]) - 2 <= held[key]:  # it is held here, and by the call
+            made.add(key)
+        else:
+            made.discard(key)
+    return [place for place in places if id(place.owner) not in made]
+
+
 class Places:
     """The places of one trace."""
 
@@ -160,11 +188,16 @@ class Places:
     @contextmanager
     def taken(self) -> Generator[None]:
         """Around a trace: afterwards, when its frames are gone, the places are known, those of one that fails too."""
+        is_on = gc.isenabled()
+        gc.disable()
+        gc.collect(0)
         try:
             yield
         finally:
             forget(_C.places.owners())
-            self.all = [Place(*row) for row in _C.places.taken(ABSENT)]
+            self.all = without_made([Place(*row) for row in _C.places.taken(ABSENT)])
+            if is_on:
+                gc.enable()
 
     def left(self) -> Iterator[Place]:
         """The places that hold something else than at first."""

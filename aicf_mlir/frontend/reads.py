@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 
-from aicf_mlir.frontend.values import DEQUE, DICT, LIST, attributes, is_a, slot
+from aicf_mlir.frontend.values import DEQUE, DICT, LIST, attributes, is_a, items, slot
 
 Kind = Literal[
     "item",
@@ -106,7 +106,7 @@ class Read:
             case "item":
                 return DICT.get(self.owner, self.key, ABSENT)
             case "items":
-                return tuple(DICT.items(self.owner))
+                return tuple(items(self.owner))
             case "members":
                 return tuple(LIST.__iter__(self.owner))
             case "cell":

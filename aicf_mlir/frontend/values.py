@@ -6,7 +6,7 @@ import enum
 import struct
 import types
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -89,6 +89,54 @@ def _identity(value: Any) -> object:
     return (type(value).__name__, value) if type(value) in PLAIN else id(value)
 
 
+def alike(a: Any, b: Any) -> bool:
+    """Whether two values are the same, or of one kind and made of what is alike: only `is` tells them apart."""
+    pending, seen = [(a, b)], dict[tuple[int, int], Any]()
+    while pending:
+        one, other = pending.pop()
+        if same(one, other) or (id(one), id(other)) in seen:
+            continue
+        inside = [_parts(each) for each in (one, other)] if type(one) is type(other) else [None]
+        seen[id(one), id(other)] = inside  # what is alive keeps its id
+        if None in inside or len(seen) > MOST_ALIKE or len({len(each or ()) for each in inside}) > 1:
+            return False
+        pending += zip(*cast("list[list[Any]]", inside), strict=True)
+    return True
+
+
+MOST_ALIKE = 10_000
+"""Objects that are compared; more are no state that a call makes anew."""
+
+
+def _parts(value: Any) -> list[Any] | None:
+    """All that a value is made of; None for one that keeps something where nobody can look."""
+    kind = cast("type[Any]", type(value))
+    if kind is types.FunctionType:
+        return [value.__code__, value.__defaults__, value.__kwdefaults__, value.__closure__, vars(value)]
+    if kind is types.MethodType:
+        return [value.__func__, value.__self__]
+    if kind is types.CellType:
+        return [_of(vars(kind)["cell_contents"], value)]
+    basic = next(base for base in kind.__mro__ if not base.__flags__ & HEAP)
+    if basic not in (object, dict, list, tuple):
+        return None
+    own = [each for base in kind.__mro__ for each in vars(base).values()]
+    slots = [_of(each, value) for each in own if type(each) is types.MemberDescriptorType]
+    return [*(part for pair in members(value) or () for part in pair), attributes(value), *slots]
+
+
+HEAP = 1 << 9
+"""Of the flags of a class: that Python code has made it."""
+
+
+def _of(descriptor: Any, value: Any) -> Any:
+    """What a descriptor of C finds; None for nothing."""
+    try:
+        return descriptor.__get__(value)
+    except (AttributeError, ValueError):
+        return None
+
+
 def attributes(value: Any) -> dict[str, Any] | None:
     """The dictionary of an object, past what its class says of `__dict__`; None where it has none."""
     for kind in type(value).__mro__:
@@ -104,10 +152,16 @@ def slot(owner: Any, name: str) -> Any:
     return next(vars(kind)[name] for kind in bases if name in vars(kind))
 
 
+def items(value: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """The entries of a dictionary, in order; one that is ordered keeps an order of its own."""
+    kind: Any = OrderedDict if is_a(value, OrderedDict) else dict
+    return iter(kind.items(value))
+
+
 def members(value: Any) -> Iterator[tuple[Any, Any]] | None:
     """What a dictionary, list or tuple holds, by key or number, or another mapping, as that says; None for anything else."""
     if is_a(value, dict):
-        return iter(DICT.items(value))
+        return items(value)
     kinds = [kind for kind in (LIST, TUPLE) if is_a(value, kind)]
     if kinds:
         return enumerate(kinds[0].__iter__(value))
@@ -147,7 +201,7 @@ def _text(value: Any, depth: int) -> str:
 def _members(value: Any, depth: int) -> str | None:
     """A container of Python's with its first members."""
     if is_a(value, dict):
-        entries = [f"{_text(k, depth)}: {_text(v, depth)}" for k, v in _first(DICT.items(value))]
+        entries = [f"{_text(k, depth)}: {_text(v, depth)}" for k, v in _first(items(value))]
         return f"{{{', '.join(entries)}}}"
     for kind, begin, end, each in BRACKETS:
         if is_a(value, kind):

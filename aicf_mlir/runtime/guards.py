@@ -6,6 +6,7 @@ the error names the values that changed, before anything else has.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -119,7 +120,7 @@ class Guards:
         match read.kind:
             case "item":
                 self.watched.namespace(read.owner, [read.key], handler)
-            case "items":
+            case "items" if not issubclass(type(read.owner), OrderedDict):
                 self.watched.items(read.owner, handler)
             case "members":
                 self.watched.members(read.owner, handler)
@@ -135,7 +136,7 @@ class Guards:
                     self.watched.bytes(read.owner, expected, handler)
                 else:
                     self.watched.call(partial(_holds, guard), True, handler)
-            case "equal":
+            case "equal" | "items":
                 self.watched.call(partial(_holds, guard), True, handler)
             case "context":
                 self.watched.context(read.owner, handler)

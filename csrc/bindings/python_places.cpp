@@ -23,6 +23,18 @@ bool is_plain_key(PyObject* k) {
          PyBool_Check(k) || k == Py_None || PyType_Check(k);
 }
 
+// The keys and values of an ordered dictionary, which keeps an order of its own.
+Owned ordered_content(PyObject* o) {
+  Owned items = Owned::steal(PyObject_CallMethod((PyObject*)&PyODict_Type, "items", "O", o));
+  Owned pairs = Owned::steal(items.get() ? PySequence_Tuple(items.get()) : nullptr);
+  if (!pairs.get()) return PyErr_Clear(), Owned();
+  const Py_ssize_t size = PyTuple_GET_SIZE(pairs.get());
+  PyObject* all = PyTuple_New(2 * size);
+  for (Py_ssize_t i = 0; i < 2 * size; i++)
+    PyTuple_SET_ITEM(all, i, Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(pairs.get(), i / 2), i % 2)));
+  return Owned::steal(all);
+}
+
 }  // namespace
 
 Places& Places::get() {
@@ -89,6 +101,7 @@ PyObject* Places::found(PyObject* dict, PyObject* key) const {
 // The content of a container as a tuple, read by the C functions of the container's own kind.
 Owned Places::content(PyObject* o) const {
   if (PyList_Check(o)) return Owned::steal(PyList_AsTuple(o));
+  if (PyODict_Check(o)) return ordered_content(o);
   if (PyDict_Check(o)) {
     PyObject *key, *value, *all = PyTuple_New(2 * PyDict_GET_SIZE(o));
     Py_ssize_t at = 0, n = 0;

@@ -12,7 +12,7 @@ def cycles_collected() -> Generator[None]:
     """Collect the cycles that the block leaves behind when it ends, whether or not the collector is on.
 
     torch.export leaves some that hold the model's parameters, which would otherwise wait for a full collection. While the
-    automatic collector is off, all that the block makes stays in the youngest generation, and looking at that one is quick.
+    automatic collector is off, all that the block makes stays in the two youngest generations, and looking at those is quick.
     Nor does the collector look again and again at the IR that grows meanwhile, and at all of torch.
     """
     enabled = gc.isenabled()
@@ -20,6 +20,6 @@ def cycles_collected() -> Generator[None]:
     try:
         yield
     finally:
-        gc.collect(0)
+        gc.collect(1)
         if enabled:
             gc.enable()

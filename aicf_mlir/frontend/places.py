@@ -158,7 +158,7 @@ def without_made(places: Sequence[Place]) -> list[Place]:
     unsure = {
         id(place.owner): place.owner
         for place in places
-        if type(place.owner) is dict or not gc.is_tracked(place.owner)
+        if issubclass(type(place.owner), dict) or not gc.is_tracked(place.owner)
         if place.is_left or id(place.owner) in made
     }
     held = Counter(id(each) for each in (*gc.get_referents(*young), *young) if id(each) in unsure)

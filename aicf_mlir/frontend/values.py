@@ -152,7 +152,7 @@ def slot(owner: Any, name: str) -> Any:
     return next(vars(kind)[name] for kind in bases if name in vars(kind))
 
 
-def items(value: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+def items(value: Any) -> Iterator[tuple[Any, Any]]:
     """The entries of a dictionary, in order; one that is ordered keeps an order of its own."""
     kind: Any = OrderedDict if is_a(value, OrderedDict) else dict
     return iter(kind.items(value))
@@ -160,7 +160,7 @@ def items(value: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
 
 def members(value: Any) -> Iterator[tuple[Any, Any]] | None:
     """What a dictionary, list or tuple holds, by key or number, or another mapping, as that says; None for anything else."""
-    if is_a(value, dict):
+    if issubclass(type(value), dict):
         return items(value)
     kinds = [kind for kind in (LIST, TUPLE) if is_a(value, kind)]
     if kinds:
@@ -200,7 +200,7 @@ def _text(value: Any, depth: int) -> str:
 
 def _members(value: Any, depth: int) -> str | None:
     """A container of Python's with its first members."""
-    if is_a(value, dict):
+    if issubclass(type(value), dict):
         entries = [f"{_text(k, depth)}: {_text(v, depth)}" for k, v in _first(items(value))]
         return f"{{{', '.join(entries)}}}"
     for kind, begin, end, each in BRACKETS:

@@ -310,7 +310,7 @@ def test_ordered_dictionaries_are_put_back_whole() -> None:
     model.inner = nn.Linear(4, 4)
     reference = copy.deepcopy(model)
     step = compiled(model)
-    hooks = model.inner._forward_hooks
+    hooks = vars(model.inner)["_forward_hooks"]
     assert [*model.shapes.items()] == [*reversed(model.shapes.items())] == [("kept", 1)]
     assert [*hooks.items()] == [*reversed(hooks.items())] == [] and not model.is_hooked
     torch.testing.assert_close(step.train_step(batch()), square(reference, batch()).detach())

@@ -165,8 +165,11 @@ class OptimizerState:
             is_view = place(view) == place(target)
             if not is_view:  # `.data = …` has given it other memory
                 bound.views[key] = target
+            are_zeros = self._store.takes_zeros(bound.slots[key].key)
             if value is None:
-                target.copy_(torch.as_tensor(bound.beginning(key)))
+                begins = torch.as_tensor(bound.beginning(key))
+                if not are_zeros or begins.any() or begins.signbit().any():  # zeros take memory once written
+                    target.copy_(begins)
                 continue
             if not is_view or value is not view:
                 target.copy_(

@@ -68,6 +68,7 @@ class Store(NotCopied):
         """By name: those of the program's shared roles, and those of other steps as `shared.0`, …"""
         self.slots: dict[Key, Slot] = {}
         """The shared slots by role and name, where they really are."""
+        self._zeros: set[Key] = set()
         self._place(program, homes)
         for arena in self.arenas.values():
             use(arena, self)
@@ -93,11 +94,19 @@ class Store(NotCopied):
         for key, slot in self.planned.items():
             if key not in homes:
                 self.slots[key] = slot
+                self._zeros.add(key)
                 continue
             home = homes[key]
             name = others.setdefault(home.arena.ptr, f"shared.{len(others)}")
             self.arenas[name] = home.arena
             self.slots[key] = replace(slot, arena=name, offset=home.offset)
+
+    def takes_zeros(self, key: Key) -> bool:
+        """Whether a slot has the zeros of its new arena; to be asked once, by who writes the slot first or leaves them there."""
+        if key not in self._zeros:
+            return False
+        self._zeros.remove(key)
+        return True
 
     def of_role(self, role: str) -> dict[str, Slot]:
         """The slots of one role by name."""

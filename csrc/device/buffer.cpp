@@ -36,12 +36,23 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 Status DeviceBuffer::allocate(Device& device, size_t bytes, DeviceBuffer* out) {
   void* data = nullptr;
   AICF_TRY(device.allocate(bytes, &data));
-  account(&device, 1, static_cast<int64_t>(bytes));
-  out->reset();
-  out->device_ = &device;
-  out->data_ = data;
-  out->bytes_ = bytes;
+  out->take(device, data, bytes);
   return Status::ok();
+}
+
+Status DeviceBuffer::allocate_zeros(Device& device, size_t bytes, DeviceBuffer* out) {
+  void* data = nullptr;
+  AICF_TRY(device.allocate_zeros(bytes, &data));
+  out->take(device, data, bytes);
+  return Status::ok();
+}
+
+void DeviceBuffer::take(Device& device, void* data, size_t bytes) {
+  account(&device, 1, static_cast<int64_t>(bytes));
+  reset();
+  device_ = &device;
+  data_ = data;
+  bytes_ = bytes;
 }
 
 void DeviceBuffer::reset() noexcept {

@@ -23,6 +23,8 @@ class DeviceBuffer {
 
   // Contents are undefined; the address is a multiple of kPlannedAlignment.
   static Status allocate(Device& device, size_t bytes, DeviceBuffer* out);
+  // The same with zeros, which are there once the work on the null stream is done.
+  static Status allocate_zeros(Device& device, size_t bytes, DeviceBuffer* out);
   void reset() noexcept;
 
   void* data() const { return data_; }
@@ -32,6 +34,8 @@ class DeviceBuffer {
   Device* device_ = nullptr;
   void* data_ = nullptr;
   size_t bytes_ = 0;
+
+  void take(Device& device, void* data, size_t bytes);
 };
 
 MemoryStats memory_stats(const Device& device);

@@ -107,21 +107,34 @@ bool readable(const void* p) {
   return !fault;
 }
 
+// Memory at a multiple of kPlannedAlignment; where the block of the C library begins stands in front of it.
+template <class Allocate>
+Status aligned(Allocate allocate, size_t bytes, void** out) {
+  const size_t more = kPlannedAlignment + sizeof(void*);
+  void* block = bytes <= SIZE_MAX - more ? allocate(bytes + more) : nullptr;
+  if (!block)
+    return Status::device("out of memory: the CPU cannot give " + std::to_string(bytes) + " bytes");
+  const auto begin = reinterpret_cast<uintptr_t>(block) + sizeof(void*);
+  const uintptr_t place = (begin + kPlannedAlignment - 1) / kPlannedAlignment * kPlannedAlignment;
+  *out = reinterpret_cast<void*>(place);
+  static_cast<void**>(*out)[-1] = block;
+  return Status::ok();
+}
+
 class CpuDevice : public Device {
  public:
   DeviceType type() const override { return DeviceType::Cpu; }
   Target target() const override { return Target{}; }
 
-  Status allocate(size_t bytes, void** out) override {
-    if (posix_memalign(out, kPlannedAlignment, bytes ? bytes : 1) != 0)
-      return Status::device("out of memory: the CPU cannot give " + std::to_string(bytes) + " bytes");
-    return Status::ok();
+  Status allocate(size_t bytes, void** out) override { return aligned(std::malloc, bytes, out); }
+  // Large memory comes from the system with zeros, which nobody writes: a page that is not used is not there.
+  Status allocate_zeros(size_t bytes, void** out) override {
+    return aligned([](size_t size) { return std::calloc(size, 1); }, bytes, out);
   }
-  void release(void* p) noexcept override { std::free(p); }
-  Status allocate_visible(size_t bytes, void** out) override {
-    AICF_TRY(allocate(bytes, out));
-    return fill(*out, 0, bytes, nullptr);
+  void release(void* p) noexcept override {
+    if (p) std::free(static_cast<void**>(p)[-1]);
   }
+  Status allocate_visible(size_t bytes, void** out) override { return allocate_zeros(bytes, out); }
   void release_visible(void* p) noexcept override { release(p); }
   Status copy(void* dst, const void* src, size_t bytes, void*) override {
     if (bytes) std::memmove(dst, src, bytes);

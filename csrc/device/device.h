@@ -96,6 +96,14 @@ class Device {
   virtual bool capturing() const = 0;
   // Runs the launch on `node.context.stream`, or records it into the open capture.
   virtual Status enqueue(const Node& node) = 0;
+
+  // As allocate, with zeros, which are there once the work on the null stream is done.
+  virtual Status allocate_zeros(size_t bytes, void** out) {
+    AICF_TRY(allocate(bytes, out));
+    const Status filled = fill(*out, 0, bytes, nullptr);
+    if (!filled.is_ok()) release(*out);
+    return filled;
+  }
 };
 
 // "cpu", "cuda" (which is "cuda:0"), "cuda:1"; says nothing on whether there is such a device.

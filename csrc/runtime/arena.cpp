@@ -10,7 +10,7 @@ Status Arena::create(const std::string& device_name, int64_t nbytes, bool visibl
   Device* device = nullptr;
   AICF_TRY(get_device(device_name, &device));
   DeviceBuffer buffer;
-  AICF_TRY(DeviceBuffer::allocate(*device, static_cast<size_t>(nbytes), &buffer));
+  AICF_TRY(DeviceBuffer::allocate_zeros(*device, static_cast<size_t>(nbytes), &buffer));
   std::shared_ptr<Arena> arena(new Arena(*device, device_name, std::move(buffer)));
   if (visible && device->type() == DeviceType::Cpu) {
     arena->visible_ = arena->data();
@@ -18,8 +18,8 @@ Status Arena::create(const std::string& device_name, int64_t nbytes, bool visibl
     void* copy = nullptr;
     AICF_TRY(device->allocate_visible(static_cast<size_t>(nbytes), &copy));
     arena->visible_ = static_cast<char*>(copy);
+    std::memset(copy, 0, static_cast<size_t>(nbytes));
   }
-  AICF_TRY(arena->fill(0, nullptr));
   AICF_TRY(device->synchronize(nullptr));  // zero for every stream
   *out = std::move(arena);
   return Status::ok();

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import resource
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,3 +76,24 @@ def test_an_empty_arena_is_legal() -> None:
     assert arena.read(0, 0) == b""
     arena.write(0, b"")
     assert memoryview(arena).nbytes == 0
+
+
+@pytest.mark.parametrize("nbytes", [1, 255, 4096, 1 << 20, 64 << 20])
+def test_memory_that_others_have_used_is_zeros_at_an_aligned_address(nbytes: int) -> None:
+    for _ in range(3):
+        arena = _C.Arena("cpu", nbytes)
+        assert arena.ptr % 256 == 0
+        assert not any(arena.read(0, nbytes)[:: max(nbytes // 4096, 1)])
+        arena.fill(255)
+        del arena
+
+
+def test_large_memory_is_not_there_before_it_is_used() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    before = resident()
+    arena = _C.Arena("cpu", 256 << 20)
+    assert resident() - before < 64 << 20
+    arena.fill(1)
+    assert resident() - before > 192 << 20

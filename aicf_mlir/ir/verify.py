@@ -112,8 +112,9 @@ class Verifier:
                 self._forms.add(form)
         elif changed or op.operands or op.results or op.next_op is None:
             op.verify(verify_nested_ops=False)
-            if changed and isinstance(op, func.FuncOp):
-                verify_labels(op)
+            if isinstance(op, func.FuncOp) and (form := form_of(op)) not in self._forms:
+                verify_labels(op)  # which are properties
+                self._forms.add(form)
 
 
 def is_verified_by_form(op: Operation) -> bool:

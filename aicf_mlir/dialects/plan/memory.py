@@ -243,12 +243,13 @@ class SlotOp(IRDLOperation):
         if any(size < 0 for size in self.spec[1]):
             raise VerifyException(f"expected a static shape, got {self.type}")
         memory: MemRefType[Attribute] = self.type
-        plain = MemRefType(memory.element_type, memory.shape)
         if not isinstance(memory.memory_space, NoneAttr):
+            plain = MemRefType(memory.element_type, memory.shape)
             raise VerifyException(
                 f"expected a memref such as {plain}: slots have no memory spaces; got {memory}"
             )
         if self.layout is not None and self.alias is None:
+            plain = MemRefType(memory.element_type, memory.shape)
             raise VerifyException(
                 f"expected a dense memref such as {plain}: only an alias has a layout; got {memory}"
             )

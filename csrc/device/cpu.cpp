@@ -112,8 +112,7 @@ template <class Allocate>
 Status aligned(Allocate allocate, size_t bytes, void** out) {
   const size_t more = kPlannedAlignment + sizeof(void*);
   void* block = bytes <= SIZE_MAX - more ? allocate(bytes + more) : nullptr;
-  if (!block)
-    return Status::device("out of memory: the CPU cannot give " + std::to_string(bytes) + " bytes");
+  if (!block) return Status::device("out of memory: the CPU cannot give " + std::to_string(bytes) + " bytes");
   const auto begin = reinterpret_cast<uintptr_t>(block) + sizeof(void*);
   const uintptr_t place = (begin + kPlannedAlignment - 1) / kPlannedAlignment * kPlannedAlignment;
   *out = reinterpret_cast<void*>(place);

@@ -31,6 +31,7 @@ from aicf_mlir.frontend.tracing import refuse_surroundings
 from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.ir.signature import result_labels, steps
 from aicf_mlir.loss_scaling import LossScale, LossScaling
+from aicf_mlir.pipeline import available_passes
 from aicf_mlir.runtime.binding import Built, bind_step
 from aicf_mlir.runtime.devices import usable_device
 from aicf_mlir.runtime.eager_steps import belongs_to
@@ -43,6 +44,9 @@ from aicf_mlir.stages import Snapshots, make_context, run_stages
 from aicf_mlir.tuning.locked import Locked
 
 log = logging.getLogger("aicf")
+
+for _load in available_passes().values():
+    _load()  # a compilation needs nearly all of them: they come with the compiler, and not with the first step
 
 
 def compile_train_step(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.interpreter import Interpreter, PythonValues
-from xdsl.interpreters.func import FuncFunctions
 from xdsl.ir import Operation
 
 from aicf_mlir.errors import BindError
@@ -52,6 +51,10 @@ def make_interpreter(
     module: ModuleOp, arithmetic: Arithmetic = ROUNDED, after_each: AfterEach | None = None
 ) -> Interpreter:
     """An interpreter for the ops of `module`; `after_each` sees each op with its results."""
+    from xdsl.interpreters.func import (
+        FuncFunctions,
+    )  # whose package loads xDSL's interpreters of all its dialects
+
     interpreter = Interpreter(module, listeners=() if after_each is None else (_Listener(after_each),))
     interpreter.register_implementations(FuncFunctions())
     for implementations in _implementations(module, arithmetic):

@@ -85,7 +85,7 @@ class Clustering:
         self.take(own)
 
     def with_sources(self, member: Member) -> Iterator[Member]:
-        """`member` with one operand after the other computed again, where that is cheap."""
+        """`member` with one operand after the other computed again, where that is cheap and one launch can read it all."""
         index = 0
         while index < len(member.operands):
             root = member.operands[index].root
@@ -93,6 +93,8 @@ class Clustering:
             again = None if source is None else self.composed(member, index, source, root)
             if again is None:
                 index += 1
+            elif len(again.operands) > MOST_OPERANDS:
+                return
             else:
                 member, index = again, 0
                 yield member

@@ -237,23 +237,23 @@ class BodyOp(IRDLOperation):
     def body(self) -> Body:
         """As plain data; VerifyException at an operation that bodies do not have."""
         block = self.region.block
-        numbers: dict[SSAValue, int] = {arg: number for number, arg in enumerate(block.args)}
+        numbers = {id(arg): number for number, arg in enumerate(block.args)}
         lines: list[Line] = []
         results: tuple[int, ...] | None = None
         for op in block.ops:
-            for operand in op.operands:
-                if operand not in numbers:
-                    raise VerifyException(
-                        f"{op.name} uses a value from outside @{self.symbol}, or from below"
-                    )
-            args = tuple(numbers[operand] for operand in op.operands)
+            try:
+                args = tuple([numbers[id(operand)] for operand in op.operands])
+            except KeyError:
+                message = f"{op.name} uses a value from outside @{self.symbol}, or from below"
+                raise VerifyException(message) from None
+            given = op.results
             if isinstance(op, YieldOp):
                 results = args
                 continue
-            if len(op.results) != 1 or op.regions or results is not None:
+            if len(given) != 1 or op.regions or results is not None:
                 raise VerifyException(f"'{op.name}' is no operation of a body")
-            numbers[op.results[0]] = len(block.args) + len(lines)
-            lines.append(Line(op.name, args, type_name(op.results[0].type), _attr(op)))
+            numbers[id(given[0])] = len(block.args) + len(lines)
+            lines.append(Line(op.name, args, type_name(given[0].type), _attr(op)))
         if results is None:
             raise VerifyException(f"expected @{self.symbol} to end in scalar.yield")
         return Body(tuple(type_name(arg.type) for arg in block.args), tuple(lines), results)
@@ -336,20 +336,26 @@ def _constant(line: Line) -> Attribute:
     )
 
 
+NO_FLAGS = FastMathFlagsAttr("none")
+
+
 def _attr(op: Operation) -> Attr:
-    flags = op.properties.get("fastmath")
-    if flags is not None and flags != FastMathFlagsAttr("none"):
+    properties = op.properties
+    flags = properties.get("fastmath")
+    if flags is not None and flags != NO_FLAGS:
         raise VerifyException(f"{op.name}: bodies compute without fast-math flags, got {flags}")
-    match op:
-        case arith.ConstantOp(value=FloatAttr() as value):
-            return float(value.value.data)
-        case arith.ConstantOp(value=IntegerAttr() as value):
+    match op.name:
+        case "arith.constant":
+            value = properties.get("value")
+            if isinstance(value, FloatAttr):
+                return float(value.value.data)
+            if not isinstance(value, IntegerAttr):
+                return None
             number = int(value.value.data)
             return abs(number) if value.type == ELEMENT_TYPES["i1"] else number
-        case arith.CmpfOp() | arith.CmpiOp():
-            return PREDICATES[op.name][op.predicate.value.data]
-        case IndexOp():
-            return int(op.dim.value.data)
+        case "arith.cmpf" | "arith.cmpi" | "scalar.index":
+            number = cast("IntegerAttr[Any]", properties["dim" if isinstance(op, IndexOp) else "predicate"]).value.data
+            return number if isinstance(op, IndexOp) else PREDICATES[op.name][number]
         case _:
             return None
 

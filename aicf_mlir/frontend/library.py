@@ -12,6 +12,7 @@ import dis
 import sys
 import types
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -62,9 +63,8 @@ def _lookups_of(code: types.CodeType, function: types.FunctionType) -> Iterator[
     imported: dict[str, Any] = {}
     current: Any = None
     path = ""
-    for instruction in dis.get_instructions(code):
-        name: Any = instruction.argval
-        match instruction.opname:
+    for opname, name in _instructions(code):
+        match opname:
             case "LOAD_GLOBAL" | "LOAD_NAME":
                 owner = own if name in own else builtins.__dict__
                 current, path = owner.get(name), name
@@ -85,6 +85,12 @@ def _lookups_of(code: types.CodeType, function: types.FunctionType) -> Iterator[
                 pass  # between an import and what it is called
             case _:
                 current = None
+
+
+@lru_cache(maxsize=4096)
+def _instructions(code: types.CodeType) -> tuple[tuple[str, Any], ...]:
+    """The name and the argument of each instruction. torch's functions are looked through several times for each step."""
+    return tuple((each.opname, each.argval) for each in dis.get_instructions(code))
 
 
 def functions_in(function: types.FunctionType) -> Iterator[types.FunctionType]:

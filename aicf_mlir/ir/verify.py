@@ -37,8 +37,11 @@ def verify_labels(function: func.FuncOp) -> None:
         function.emit_error(str(error), error)
 
 
-Parts = tuple[object, ...]
+Parts = tuple[Operation, *tuple[object, ...]]
 """What verification looks at of one op: ops, blocks and values by identity, types and attributes by value."""
+
+Form = tuple[object, ...]
+"""What an op says, whichever values it has."""
 
 
 class Verifier:
@@ -59,7 +62,7 @@ class Verifier:
         """Wall time of all calls."""
         self._whole = self.WHOLE if whole is None else whole
         self._parts: dict[int, Parts] = {}
-        self._forms: set[Parts] = set()
+        self._forms: set[Form] = set()
 
     def forget(self) -> None:
         """Begin with nothing known: the next call verifies all that there is."""
@@ -71,7 +74,7 @@ class Verifier:
         start = perf_counter()
         try:
             now = {id(op): parts_of(op) for op in module.walk()}  # the parts keep the op, and its id, alive
-            touched = self._touched(module, now)
+            touched = self._touched(now)
             if touched and self._whole:
                 verify_module(module)
             elif touched:
@@ -81,13 +84,13 @@ class Verifier:
         finally:
             self.seconds += perf_counter() - start
 
-    def _touched(self, module: ModuleOp, now: Mapping[int, Parts]) -> set[int]:
+    def _touched(self, now: Mapping[int, Parts]) -> set[int]:
         """The ids of the ops that have changed, and of those around them."""
         touched: set[int] = set()
-        for op in module.walk():
-            if self._parts.get(id(op)) == now[id(op)]:
+        for number, parts in now.items():
+            if self._parts.get(number) == parts:
                 continue
-            around: Operation | None = op
+            around: Operation | None = parts[0]
             while around is not None and id(around) not in touched:
                 touched.add(id(around))
                 around = around.parent_op()
@@ -117,12 +120,18 @@ class Verifier:
                 self._forms.add(form)
 
 
+BODY_DIALECTS = ("arith", "math", "scalar")
+"""What they compute is said by types and properties alone. What stands around them in a body, the body verifies."""
+
+
 def is_verified_by_form(op: Operation) -> bool:
     """Whether verification of `op` looks at nothing but its form."""
-    return isinstance(op, TensorOp) and op.is_verified_by_form()
+    if isinstance(op, TensorOp):
+        return op.is_verified_by_form()
+    return not op.regions and op.dialect_name() in BODY_DIALECTS
 
 
-def form_of(op: Operation) -> Parts:
+def form_of(op: Operation) -> Form:
     """What `op` says, whichever values it has: class, types, properties and attributes."""
     texts = (*op.properties.items(), None, *op.attributes.items())
     return (type(op), tuple(op.operand_types), tuple(op.result_types), *texts)
@@ -130,20 +139,21 @@ def form_of(op: Operation) -> Parts:
 
 def parts_of(op: Operation) -> Parts:
     """Ops with equal parts verify alike among the same ops. Names and locations are left out."""
-    texts = (*op.properties.items(), None, *op.attributes.items())
-    parts: Parts = (
-        op,
-        *op.operands,
-        *op.operand_types,
-        *op.results,
-        *op.result_types,
-        *texts,
-        *op.successors,
+    operands, results = tuple(op.operands), op.results
+    blocks = tuple(
+        (region, block, block.args, block.arg_types, *block.ops) for region in op.regions for block in region.blocks
     )
-    for region in op.regions:
-        for block in region.blocks:
-            parts = (*parts, region, block, *block.args, *block.arg_types, *block.ops)
-    return parts
+    return (
+        op,
+        operands,
+        [value.type for value in operands],
+        results,
+        [value.type for value in results],
+        op.properties.copy(),
+        op.attributes.copy(),
+        op.successors,
+        blocks,
+    )
 
 
 def verify_dominance(module: ModuleOp) -> None:

@@ -80,7 +80,7 @@ def joined(bodies: Sequence[Body]) -> Body:
     for body in bodies:
         args, behind = len(body.args), count + len(lines)
         moved = [first + n if n < args else behind + n - args for n in range(args + len(body.lines))]
-        lines += [replace(line, args=tuple(moved[arg] for arg in line.args)) for line in body.lines]
+        lines += [line._replace(args=tuple(moved[arg] for arg in line.args)) for line in body.lines]
         results += [moved[value] for value in body.results]
         first += args
     return Body(tuple(arg for body in bodies for arg in body.args), tuple(lines), tuple(results))

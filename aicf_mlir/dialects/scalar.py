@@ -62,7 +62,7 @@ def scalar_type(type_: str) -> Attribute:
 
 def type_name(type_: Attribute) -> str:
     """The type of a value of a body by name; VerifyException for one that bodies do not have."""
-    if not isinstance(type_, MemRefType):
+    if type(type_) is not MemRefType:
         return element_name(type_)
     table = cast(MemRefType[Attribute], type_)
     element, rank = table.get_element_type(), table.get_num_dims()
@@ -247,7 +247,7 @@ class BodyOp(IRDLOperation):
                 message = f"{op.name} uses a value from outside @{self.symbol}, or from below"
                 raise VerifyException(message) from None
             given = op.results
-            if isinstance(op, YieldOp):
+            if type(op) is YieldOp:
                 results = args
                 continue
             if len(given) != 1 or op.regions or results is not None:
@@ -354,7 +354,9 @@ def _attr(op: Operation) -> Attr:
             number = int(value.value.data)
             return abs(number) if value.type == ELEMENT_TYPES["i1"] else number
         case "arith.cmpf" | "arith.cmpi" | "scalar.index":
-            number = cast("IntegerAttr[Any]", properties["dim" if isinstance(op, IndexOp) else "predicate"]).value.data
+            number = cast(
+                "IntegerAttr[Any]", properties["dim" if isinstance(op, IndexOp) else "predicate"]
+            ).value.data
             return number if isinstance(op, IndexOp) else PREDICATES[op.name][number]
         case _:
             return None

@@ -6,7 +6,6 @@ Floats are float64, infinite where the type of the line has no number so large. 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -229,7 +228,7 @@ class Evaluation:
             return self._reduce(line, args[0], self.reduced)
         if op == COLUMN_SUM:
             kept = tuple(dim for dim in range(len(self.domain)) if dim not in self.reduced)
-            return self._reduce(replace(line, op="scalar.sum"), args[0], kept)
+            return self._reduce(line._replace(op="scalar.sum"), args[0], kept)
         match op:
             case "arith.constant":
                 return np.asarray(attr, np.float64 if is_float(line.type) else NUMPY_TYPES[line.type])

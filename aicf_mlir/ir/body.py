@@ -17,6 +17,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from xdsl.utils.exceptions import VerifyException
 
@@ -104,8 +105,7 @@ def is_table(type_: str) -> bool:
     return type_.startswith("?x")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One operation. Its operands are numbers of values: first the arguments of the body, then the lines."""
 
     op: str

@@ -141,7 +141,9 @@ def parts_of(op: Operation) -> Parts:
     """Ops with equal parts verify alike among the same ops. Names and locations are left out."""
     operands, results = tuple(op.operands), op.results
     blocks = tuple(
-        (region, block, block.args, block.arg_types, *block.ops) for region in op.regions for block in region.blocks
+        (region, block, block.args, block.arg_types, *block.ops)
+        for region in op.regions
+        for block in region.blocks
     )
     return (
         op,

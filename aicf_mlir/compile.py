@@ -161,7 +161,8 @@ def compile_train_step(
         plan=PlanFile.read(plan),
         locked=Locked.of(lock, plan),
     )
-    step = CompiledTrainStep(request, request.build(), warmup_required)
+    with cycles_collected():
+        step = CompiledTrainStep(request, request.build(), warmup_required)
     belongs_to(optimizer, step)
     for batch in each_step(warmup_inputs, count):
         step.warmup(batch, warmup_runs)
@@ -210,7 +211,8 @@ def compile_eval_step(
         plan=PlanFile.read(plan),
         locked=Locked.of(lock, plan),
     )
-    return CompiledEvalStep(request, request.build(), warmup_required=False)
+    with cycles_collected():
+        return CompiledEvalStep(request, request.build(), warmup_required=False)
 
 
 ShapeGroup = tuple[Batch | None, int | None]
@@ -296,7 +298,6 @@ class Request:
         """What is computed in, on the device of the step."""
         return self.precision.on(usable_device(self.device))
 
-    @cycles_collected()
     def build(self) -> Built:
         """Trace, lower, plan and bind. Nothing is bound unless everything before has succeeded."""
         unwrapped(self.model)

@@ -19,6 +19,7 @@ from aicf_mlir.frontend.precision import Precision, PrecisionName
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.structure import Batch, shapes_of
 from aicf_mlir.frontend.tracing import refuse_surroundings
+from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.loop_step import CompiledLoopStep
 from aicf_mlir.runtime.further_sizes import expect_further_sizes
 from aicf_mlir.runtime.plan_file import PlanFile
@@ -119,7 +120,8 @@ def compile_step(
         locked=Locked.of(lock, plan),
         body=traced,
     )
-    return CompiledLoopStep(request, request.build(), warmup_required)
+    with cycles_collected():
+        return CompiledLoopStep(request, request.build(), warmup_required)
 
 
 class LoopFunction:

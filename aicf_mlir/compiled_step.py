@@ -18,6 +18,7 @@ import torch
 
 from aicf_mlir.errors import BindError, DataError, GuardError, StateError
 from aicf_mlir.examined_step import SKIPPED, ExaminedStep
+from aicf_mlir.garbage import cycles_collected
 from aicf_mlir.interrupts import held
 from aicf_mlir.runtime import checkpoint
 from aicf_mlir.runtime.bound_plan import BoundPlan
@@ -222,6 +223,7 @@ class CompiledTrainStep(ExaminedStep):
             self._state = "reset"
         log.info("%s: reset", self.name)
 
+    @cycles_collected()
     def recompile(self) -> None:
         """Compile again what is there now: layers, modes, values, param groups. Parameters, state and counters stay.
 

@@ -40,7 +40,7 @@ from aicf_mlir.runtime.host_values import HostValue, find_host_values, in_place_
 from aicf_mlir.runtime.micro_batches import StepBatch, checked_count, each_step, shapes_of_parts
 from aicf_mlir.runtime.plan_file import PlanFile
 from aicf_mlir.runtime.program import load_program
-from aicf_mlir.stages import Snapshots, make_context, run_stages
+from aicf_mlir.stages import STAGE_NAMES, Snapshots, make_context, run_stages
 from aicf_mlir.tuning.locked import Locked
 
 log = logging.getLogger("aicf")
@@ -349,7 +349,7 @@ class Request:
         where = torch.device(device)
         target = _C.target_of(str(where))
         kernels = {**self.locked.passes(str(where)), **self.branching.passes}
-        stages, context = Snapshots(), make_context()
+        stages, context = Snapshots(STAGE_NAMES[-1]), make_context()
         if not self.optimizers:  # lowered as it is: neither differentiated nor updated
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)
             run_stages(

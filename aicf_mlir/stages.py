@@ -125,12 +125,14 @@ def check_legal(module: ModuleOp, stage: Stage) -> None:
 class Snapshots(Mapping[str, ModuleOp]):
     """Pass one as `after_each`: copies of the module by stage. Text is made when it is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: str = "") -> None:
+        """`last`: a stage whose module is kept itself, where nobody changes it any more."""
         self._modules: dict[str, ModuleOp] = {}
+        self._last = last
 
     def __call__(self, stage: str, module: ModuleOp) -> None:
         """Keep a copy of `module`."""
-        self._modules[stage] = module.clone()
+        self._modules[stage] = module if stage == self._last else module.clone()
 
     def __getitem__(self, name: str) -> ModuleOp:
         if name not in self._modules:

@@ -10,8 +10,8 @@ from children import run
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = {
-    "transformers": ("GPT-2", "Llama, padded", "BERT", "mT5, gated", "ViT"),
-    "learning": ("PPO", "C51", "DQN"),
+    "transformers": ("GPT-2", "mT5, gated", "ViT"),
+    "learning": ("PPO", "DQN"),
 }
 
 

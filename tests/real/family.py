@@ -1,4 +1,4 @@
-"""`python -m tests.real.family FAMILY PART PARTS PATTERN`: a part of the cases of one family, each in a process of its own.
+"""`python -m tests.real.family FAMILY PART PARTS PATTERN...`: a part of the cases of one family, each in a process of its own.
 
 The family is imported once; every case is a fork of that process, so no case sees what another has left. A line of JSON each.
 """
@@ -37,11 +37,11 @@ def answer(make: Make) -> str:
 
 
 def main() -> None:
-    family, part, parts, only = sys.argv[1:]
+    family, part, parts, *only = sys.argv[1:]
     torch.set_num_threads(1)
     declare()
     cases: dict[str, Make] = importlib.import_module(f"tests.real.{family}_models").CASES
-    chosen = [name for name in cases if fnmatchcase(f"{family}/{name}", only)]
+    chosen = [name for name in cases if any(fnmatchcase(f"{family}/{name}", pattern) for pattern in only)]
     for name in chosen[int(part) :: int(parts)]:
         begun = time.perf_counter()
         result = fork(lambda make=cases[name]: answer(make))

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 
-def nodes_behind(tensor: torch.Tensor) -> list[Any]:
-    """Each node of the graph that `tensor` was computed by, once."""
-    found: dict[Any, None] = {}
-    pending: list[Any] = [tensor.grad_fn]
+def edges_behind(tensor: torch.Tensor) -> Iterator[tuple[Any, int]]:
+    """Each node of the graph that `tensor` was computed by, with each of its results that was read: `tensor` first."""
+    seen = set[Any]()
+    pending: list[tuple[Any, int]] = [(tensor.grad_fn, tensor.output_nr)]
     while pending:
-        node = pending.pop()
-        if node is not None and node not in found:
-            found[node] = None
-            pending += [before for before, _ in node.next_functions]
-    return list(found)
+        node, result = pending.pop()
+        if node is None:
+            continue
+        yield node, result
+        if node not in seen:
+            seen.add(node)
+            pending += node.next_functions
 
 
 def leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The leaves that torch would accumulate a gradient in."""
-    leaves = (getattr(node, "variable", None) for node in nodes_behind(tensor))
+    nodes = dict.fromkeys(node for node, _ in edges_behind(tensor))
+    leaves = (getattr(node, "variable", None) for node in nodes)
     return [leaf for leaf in leaves if leaf is not None]

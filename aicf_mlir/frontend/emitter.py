@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
-from xdsl.builder import Builder
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, Block, SSAValue
-from xdsl.rewriter import InsertPoint
+from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from aicf_mlir import _C
 from aicf_mlir.dialects import nn
@@ -18,6 +17,8 @@ from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.locations import SourceLocation, location_attribute
 from aicf_mlir.ir.tensor_op import element_type, shape_of
+
+GRADIENT_LEAVES = "a gradient leaves the backward of the autograd function that it arrives in"
 
 
 class Emitter:
@@ -29,7 +30,9 @@ class Emitter:
     def __init__(
         self, block: Block, first_status: Callable[[], SSAValue], first_random: Callable[[], SSAValue]
     ):
-        self._builder = Builder(InsertPoint.at_end(block))
+        self._block = block
+        self._open: set[Block] = set()
+        """The regions that are being written."""
         self.location: SourceLocation | None = None
         self.status: SSAValue | None = None
         """What the checks so far have found; None before the first."""
@@ -65,7 +68,39 @@ class Emitter:
             if len(shape_of(value)) > _C.MAX_RANK and not isinstance(op, nn.ReshapeOp):
                 raise Refused(f"{len(shape_of(value))} dimensions; supported are at most {_C.MAX_RANK}")
         op.location = location_attribute(self.location)
-        return self._builder.insert(op).results
+        self._place_of(op).add_op(op)
+        return op.results
+
+    def _place_of(self, op: NNOp) -> Block:
+        """Where an op stands: in the region that one of its operands is of, else in the block."""
+        regions = {block for value in op.operands if (block := block_of(value)) is not self._block}
+        if not regions:
+            return self._block
+        if len(regions) > 1 or not regions <= self._open:
+            raise Refused(GRADIENT_LEAVES)
+        return regions.pop()
+
+    def arriving(self, region: Block, type: Attribute) -> SSAValue:
+        """A gradient that arrives in `region`: what is made of it stands there."""
+        self._open.add(region)
+        value = region.insert_arg(type, len(region.args))
+        value.name_hint = self.fresh("arriving")
+        return value
+
+    def custom_gradient(
+        self, of: Sequence[SSAValue], wrt: Sequence[SSAValue], region: Block, leaving: Sequence[SSAValue]
+    ) -> Sequence[SSAValue]:
+        """Values whose gradients are those that leave a region, which ends."""
+        self._open.discard(region)
+        region.add_op(nn.YieldOp(leaving))
+        values = self.insert_all(nn.CustomGradientOp(of, wrt, Region(region)))
+        for value in values:
+            value.name_hint = self.fresh("custom_gradient")
+        return values
+
+    def is_inside(self, value: SSAValue) -> bool:
+        """Whether a value is one of a region."""
+        return block_of(value) is not self._block
 
     def constant(self, value: float, dtype: torch.dtype, shape: Sequence[int] = ()) -> SSAValue:
         """`value` everywhere in a tensor of `dtype`; infinite where it is beyond the range of a float, as in torch."""
@@ -77,17 +112,22 @@ class Emitter:
 
     def check_index(self, target: SSAValue, classes: int, ignore_index: int | None) -> None:
         """A step in which an index is neither in 0..classes-1 nor `ignore_index` shall update nothing."""
-        self._checks += 1
-        before = self._first_status() if self.status is None else self.status
+        before = self._next_check(target)
         self.status = self.insert(nn.CheckIndexOp(before, target, classes, self._checks, ignore_index))
 
     def check_value(self, x: SSAValue, rule: str, of: str) -> None:
         """A step in which `rule` refuses an element of x shall update nothing; `of` is the user's function that says so."""
         if not math.prod(shape_of(x)):
             return
-        self._checks += 1
-        before = self._first_status() if self.status is None else self.status
+        before = self._next_check(x)
         self.status = self.insert(nn.CheckValueOp(before, x, rule, of, self._checks))
+
+    def _next_check(self, checked: SSAValue) -> SSAValue:
+        """The status that one more check takes."""
+        if self.is_inside(checked):
+            raise Refused("a check of the values of a gradient")
+        self._checks += 1
+        return self._first_status() if self.status is None else self.status
 
     def draw(self) -> tuple[SSAValue, int]:
         """What a random op takes: [seed, steps taken], and a site of its own."""
@@ -122,6 +162,11 @@ class Emitter:
     def transpose(self, value: SSAValue, perm: Sequence[int]) -> SSAValue:
         """`value` with dimension i taken from dimension perm[i]."""
         return value if list(perm) == sorted(perm) else self.insert(nn.TransposeOp(value, perm))
+
+
+def block_of(value: SSAValue) -> Block | None:
+    """The block that defines a value."""
+    return value.op.parent if isinstance(value, OpResult) else cast(BlockArgument, value).block
 
 
 def tensor_type(shape: Sequence[int], dtype: torch.dtype) -> TensorType[Attribute]:

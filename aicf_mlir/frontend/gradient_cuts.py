@@ -32,6 +32,7 @@ from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.composites import BLOCK as AUTOCAST
 from aicf_mlir.frontend.composites import typed_by_autocast
+from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.cut import CUT
 from aicf_mlir.frontend.effects import EFFECT, Writes, written_operands
 from aicf_mlir.frontend.exported_step import ExportedStep
@@ -43,13 +44,13 @@ from aicf_mlir.frontend.torch_errors import explained
 
 aten: Any = torch.ops.aten
 
-OURS = "aicf_train"
-"""The namespace of ops for what torch does beside the graph: their results are leaves."""
+OURS = ("aicf_train", "aicf_custom")
+"""The namespaces of ops for what torch does beside the graph."""
 
-BACKWARD = f"{OURS}.backward.default"
+BACKWARD = "aicf_train.backward.default"
 """Of these, the one whose first operand is a loss."""
 
-UPDATE = f"{OURS}.update.default"
+UPDATE = "aicf_train.update.default"
 """Of these, the one whose results become the values of parameters."""
 
 
@@ -124,6 +125,8 @@ class _Run:
     """The memory that ops have written to whose own schema does not say so."""
     updated: set[object] = field(default_factory=set[object])
     """The memory of new values of parameters."""
+    before_backward: set[object] = field(default_factory=set[object])
+    """In the backward of an autograd function: the memory that was there before, and that of the gradients it was given."""
 
     def graph(self, module: GraphModule, given: Sequence[Any]) -> Any:
         """Run the graph of `module`, and return its results' nodes."""
@@ -167,7 +170,7 @@ class _Run:
         if not isinstance(op, OpOverload):
             return self._other(node, args, kwargs)
         try:
-            if op.namespace == OURS:
+            if op.namespace in OURS:
                 return self._ours(op, args, kwargs)
             return self._op(node, op, args, kwargs)
         except AicfError:
@@ -188,6 +191,11 @@ class _Run:
             self.asks = True
         if str(op) == UPDATE:
             self.updated.update(map(memory_of, tensors(made)))
+        if op is ARRIVING:
+            self.before_backward = self.before_backward or {memory_of(t) for t in tensors([*self.values.values()])}
+            self.before_backward.add(memory_of(made))
+        if op is CUSTOM_GRADIENT:
+            self.before_backward = set()
         return made
 
     def _op(self, node: Node, op: Any, args: Any, kwargs: Any) -> Any:
@@ -201,6 +209,12 @@ class _Run:
         memories = {memory_of(operand) for operand in operands}
         if hidden := (seen.memory & memories) - own:
             node.meta[EFFECT] = True
+        if self.before_backward & (own | hidden):
+            raise trace_error(
+                "the backward of an autograd function changes a tensor that it has not made, in place"
+                f" ({node.target}); torch asks for a copy: compute with a new tensor, x.clone()",
+                self.exported.location(node),
+            )
         for memory in own | hidden:
             self.writes[memory] = self.writes.get(memory, 0) + 1
         if not memories & self.updated:

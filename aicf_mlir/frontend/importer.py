@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.fx import Node
@@ -15,7 +15,8 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.shape import MOST_EXACT
 from aicf_mlir.frontend.bindings import Binding, Bindings
-from aicf_mlir.frontend.emitter import Emitter, tensor_type
+from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
+from aicf_mlir.frontend.emitter import GRADIENT_LEAVES, Emitter, tensor_type
 from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep, Update
 from aicf_mlir.frontend.metrics import COUNT, KINDS, Metrics
@@ -58,6 +59,8 @@ class Importer(NodeImporter):
         super().__init__(exported, emit, next(iter(inputs.values())).device)
         self._random = random
         self._labels: list[DictionaryAttr] = []
+        self._regions: dict[int, Block] = {}
+        """By the number of a function with its own backward: where what it makes of its gradients stands."""
         self._values |= bindings.literals
         self._carriers |= {node for node, binding in bindings.arguments.items() if binding.role == "param"}
         self._add_inputs(inputs)
@@ -101,7 +104,7 @@ class Importer(NodeImporter):
         """The module with the function; UnsupportedNode at the first node that has no form in nn."""
         self._exported.expect_all()
         self._import_nodes()
-        loss = self._value(self._exported.result)
+        loss = self._known(self._exported.result)
         loss.name_hint = "loss"
         outputs = [self._output(name, node) for name, node in self._exported.outputs.items()]
         updates = [self._update(update) for update in self._exported.updates]
@@ -113,9 +116,36 @@ class Importer(NodeImporter):
                 self.emit_node(node)
         self.loss_has_gradient = self._exported.result in self._carriers
 
+    def emit_node(self, node: Node) -> None:
+        if node.target not in (ARRIVING, CUSTOM_GRADIENT):
+            super().emit_node(node)
+            return
+        self._emit.location = self._exported.location(node)
+        if node.target is ARRIVING:
+            region = self._regions.setdefault(cast(int, node.args[1]), Block())
+            made: torch.Tensor = node.meta["val"]
+            self._values[node] = self._emit.arriving(region, tensor_type(made.shape, made.dtype))
+            return
+        of, wrt, arriving, leaving = cast(Sequence[Sequence[Node]], node.args)
+        values = [self._value(each) for each in of]
+        if leaving:
+            region = self._regions[cast(int, arriving[0].args[1])]
+            given = [self._value(each) for each in wrt], region, [self._value(each) for each in leaving]
+            values = self._emit.custom_gradient(values, *given)
+        self._values[node] = tuple(values)
+        if any(each in self._carriers for each in wrt):
+            self._carriers.add(node)
+
+    def _known(self, node: Node) -> SSAValue:
+        """The value of a node that outlives the step, or is shown."""
+        value = self._value(node)
+        if self._emit.is_inside(value):
+            raise trace_error(f"the step keeps a gradient: {GRADIENT_LEAVES}", self._exported.location(node))
+        return value
+
     def _output(self, name: str, node: Node) -> tuple[SSAValue, Label]:
         self._emit.location = self._exported.location(node)
-        return self._value(node), Label("output", name)
+        return self._known(node), Label("output", name)
 
     def _update(self, update: Update) -> tuple[SSAValue, Label]:
         """A new value for a buffer, under the label that says of which."""
@@ -127,7 +157,7 @@ class Importer(NodeImporter):
                 self._exported.location(update.value),
             )
         self._emit.location = self._exported.location(update.value)
-        value = self._like(binding, self._value(update.value))
+        value = self._like(binding, self._known(update.value))
         if isinstance(value, OpResult) and value.name_hint != "loss":
             value.name_hint = f"{name_hint(binding.role, binding.name)}.next"
         return value, Label("update", binding.name, target_role=binding.role)

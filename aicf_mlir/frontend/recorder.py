@@ -21,6 +21,7 @@ from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.assertions import passed
 from aicf_mlir.frontend.drawn import refuse_generator
+from aicf_mlir.frontend.functions import Functions
 from aicf_mlir.frontend.places import of_step, pause, resume
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
@@ -87,6 +88,7 @@ class Recorder(TorchFunctionMode):
         """By id: what the step itself has made a leaf, as by `requires_grad_()`."""
         self._carriers: dict[object, torch.Tensor] = {}
         """By memory: the tensors with a gradient that the step has met."""
+        self.functions = Functions()
 
     def __torch_function__(
         self,

@@ -7,17 +7,14 @@ from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.autograd.function import BackwardCFunction
 
 from aicf_mlir.frontend import drawn, source
-from aicf_mlir.frontend.autograd_graph import nodes_behind
 from aicf_mlir.frontend.buffers import Buffers
 from aicf_mlir.frontend.carried import Carried, Followed, put_back
 from aicf_mlir.frontend.outcome import outcome
 from aicf_mlir.frontend.places import Places
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.recorder import Recorder
-from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.structure import Structure
 
 
@@ -105,7 +102,7 @@ class StepModule(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
         function, model, names, places = self.function, self.model, self.names, self.places
-        structure, precision = self.structure, self.precision  # what is read while reads are recorded is kept
+        structure, precision, functions = self.structure, self.precision, self.recorder.functions  # what is read while reads are recorded is kept
         forward = source.of_function(type(model).forward)
         self.followed.begin([*tensors, *self.parameters()], self.buffers())
         with (
@@ -113,22 +110,13 @@ class StepModule(torch.nn.Module):
             self.followed,
             self.recorder,
             precision.autocast(),
+            functions.traced(self.updates_parameters),
             drawn.refused(source.of_function(function) or forward),
             places.recording(),
         ):
             result = function(model, structure.rebuilt(dict(zip(names, tensors, strict=True))))
         loss, outputs = outcome(result, source.of_function(function))
-        refuse_custom_backward(loss)
+        functions.expect_known(loss)
         self.outputs[:] = outputs
         return loss, *outputs.values()
 
-
-def refuse_custom_backward(result: torch.Tensor) -> None:
-    """Raise TraceError if an autograd.Function leads to `result`: the graph has its forward only."""
-    for node in nodes_behind(result):
-        if isinstance(node, BackwardCFunction):
-            function: Any = vars(type(node))["_forward_cls"]
-            raise trace_error(
-                f"the autograd function {function.__name__!r} has its own backward, which is not supported",
-                source.of_function(function.forward),
-            )

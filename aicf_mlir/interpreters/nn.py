@@ -27,6 +27,11 @@ def detach(op: nn.DetachOp, operands: Operands) -> Array:
     return operands[0]
 
 
+def custom_gradient(op: nn.CustomGradientOp, operands: Operands) -> tuple[Array, ...]:
+    """The values; the gradient is what differentiation makes of it."""
+    return tuple(operands[: len(op.of)])
+
+
 def cast(op: nn.CastOp, operands: Operands) -> Array | tuple[Array, ...]:
     """Rounded once, where the result is rounded; other types by the body."""
     return operands[0] if is_float(op.result) else generated(op, operands)
@@ -113,6 +118,7 @@ MEANINGS: dict[type[Operation], Meaning] = {
     nn.SumOp: total,
     nn.MeanOp: total,
     nn.ConstantOp: constant,
+    nn.CustomGradientOp: custom_gradient,
     nn.DetachOp: detach,
     nn.LinearOp: linear,
     nn.ReshapeOp: reshape,

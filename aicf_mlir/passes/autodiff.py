@@ -9,10 +9,10 @@ from typing import NoReturn
 from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp, TensorType, f32
+from xdsl.dialects.builtin import ModuleOp, TensorType, UnknownLoc, f32
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import InsertPoint
+from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import PassFailedException
 
 from aicf_mlir.dialects import nn
@@ -51,7 +51,7 @@ class AutodiffPass(ModulePass):
     One result {aicf.role = "grad", aicf.name = NAME} per argument with the role "param" that reaches the
     loss, in argument order. New ops carry the location of the op that they differentiate; the gradient of %x is %dx.
     In a function with train.backward each of these gives way to the gradients that it asks for, and no result is appended.
-    Each nn.detach has then done its work, and gives way to its operand.
+    Each nn.detach and nn.custom_gradient has then done its work, and gives way to its operands.
 
     Options:
       scaled: differentiate the loss times a number, the new last argument, buffer "loss_scale", of f32
@@ -73,10 +73,8 @@ def differentiate(function: func.FuncOp, scaled: bool = False) -> None:
     else:
         differentiate_loss(function, scaled)
     for op in list(function.body.block.ops):
-        if isinstance(op, nn.DetachOp):
-            op.result.replace_all_uses_with(op.x)
-            op.detach()
-            op.erase()
+        if isinstance(op, (nn.DetachOp, nn.CustomGradientOp)):
+            Rewriter.replace_op(op, [], [op.x] if isinstance(op, nn.DetachOp) else op.of)
 
 
 def differentiate_asked(function: func.FuncOp, asked: Sequence[BackwardOp], scaled: bool) -> None:
@@ -164,7 +162,8 @@ def values_depending_on(sources: Sequence[SSAValue], ops: Sequence[Operation]) -
     """`sources` and the floating-point values that a gradient reaches them from. Only membership is asked of the set."""
     depending = set(sources)
     for op in ops:
-        if not isinstance(op, CUTS) and any(operand in depending for operand in op.operands):
+        read = op.wrt if isinstance(op, nn.CustomGradientOp) else op.operands
+        if not isinstance(op, CUTS) and any(operand in depending for operand in read):
             stopped = op.without_gradient if isinstance(op, DifferentiableInPartsInterface) else ()
             depending.update(result for result in op.results if is_float(result) and result not in stopped)
     return depending
@@ -239,9 +238,10 @@ class Backward:
         return builder.insert(nn.ConstantOp(0.0, tensor_type(result))).result
 
     def locate(self, source: Operation, since: int) -> None:
-        """Give the ops emitted from `since` on the location of `source`."""
+        """Give the ops emitted from `since` on the location of `source`, where they have none of their own."""
         for op in self.emitted[since:]:
-            op.location = source.location
+            if isinstance(op.location, UnknownLoc):
+                op.location = source.location
 
     def name(self) -> None:
         """Name what has no name yet: cotangents after their values, everything else after its op."""

@@ -17,6 +17,7 @@ from aicf_mlir.dialects.nn.attention import *
 from aicf_mlir.dialects.nn.broadcasting import *
 from aicf_mlir.dialects.nn.checks import *
 from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.custom_gradients import *
 from aicf_mlir.dialects.nn.extremes import *
 from aicf_mlir.dialects.nn.gathering import *
 from aicf_mlir.dialects.nn.linear_algebra import *

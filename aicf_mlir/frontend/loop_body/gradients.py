@@ -13,7 +13,6 @@ from aicf_mlir.frontend.autograd_graph import leaves_of
 from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE
 from aicf_mlir.frontend.recorder import Recorder, function_name
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
-from aicf_mlir.frontend.step_module import refuse_custom_backward
 from aicf_mlir.ir.locations import SourceLocation
 
 REFUSED = {
@@ -157,7 +156,7 @@ class GradientRecorder(Recorder):
                 f"backward() needs a 0-d loss of floating-point numbers{quoted(location)}; reduce it with .mean() or .sum()",
                 location,
             )
-        refuse_custom_backward(loss)
+        self.functions.expect_known(loss)
         wrt = self._reached(loss)
         if not wrt:
             raise trace_error(f"the loss depends on no parameter{quoted(location)}", location)

@@ -1,0 +1,135 @@
+"""Values whose gradient is not the derivative of the ops that compute them: somebody has written it down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import Self
+
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Operation, Region, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    irdl_op_definition,
+    region_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import EffectInstance, IsTerminator, MemoryEffect, MemoryEffectKind
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.shape import ConstantOp
+from aicf_mlir.ir.expect import Value, expect_float
+from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInPartsInterface
+from aicf_mlir.ir.tensor_op import AnyTensor, tensor_type
+
+__all__ = ["CustomGradientOp", "YieldOp"]
+
+
+class OwnIdentity(MemoryEffect):
+    """Two equal ops are not one: the gradient of a sum need not be the sum of the gradients."""
+
+    @classmethod
+    def get_effects(cls, op: Operation) -> Set[EffectInstance]:
+        """As if its results were made of nothing: not merged, and gone where they are not used."""
+        return {EffectInstance(MemoryEffectKind.ALLOC, result) for result in op.results}
+
+
+@irdl_op_definition
+class YieldOp(NNOp):
+    """What a region gives."""
+
+    name = "nn.yield"
+
+    values = var_operand_def(TensorType)
+
+    traits = traits_def(IsTerminator())
+
+    def __init__(self, values: Sequence[Value]):
+        super().__init__(operands=[values])
+
+    def inferred_types(self) -> Sequence[AnyTensor]:
+        return []
+
+
+@irdl_op_definition
+class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterface):
+    """
+    The values of `of`, whose gradients flow to `wrt` alone, as the region says.
+
+    The region takes the gradient of each result, zero where the loss does not depend on it, and yields one of each operand of
+    `wrt`. It may read any value that is there before this op. Differentiation puts it where the gradients are taken; nobody else
+    runs it.
+    """
+
+    name = "nn.custom_gradient"
+
+    of = var_operand_def(TensorType)
+    wrt = var_operand_def(TensorType)
+    values = var_result_def(TensorType)
+    gradient = region_def("single_block")
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(OwnIdentity())
+
+    def __init__(self, of: Sequence[Value], wrt: Sequence[Value], gradient: Region):
+        super().__init__(
+            operands=[of, wrt], regions=[gradient], result_types=[[tensor_type(value) for value in of]]
+        )
+
+    def inferred_types(self) -> Sequence[AnyTensor]:
+        return [tensor_type(value) for value in self.of]
+
+    def is_verified_by_form(self) -> bool:
+        return False
+
+    def verify_(self) -> None:
+        super().verify_()
+        block, last = self.gradient.block, self.gradient.block.last_op
+        for kind, values in (("value", self.of), ("operand", self.wrt)):
+            for index, value in enumerate(values):
+                expect_float(f"{kind} {index}", value)
+        if not isinstance(last, YieldOp):
+            raise VerifyException("expected a region that ends with nn.yield")
+        for what, got, wanted in (
+            ("arguments of the region", block.args, self.of),
+            ("yielded gradients", last.values, self.wrt),
+        ):
+            types = [tensor_type(value) for value in got], [tensor_type(value) for value in wanted]
+            if types[0] != types[1]:
+                listed = (", ".join(map(str, each)) or "none" for each in types)
+                raise VerifyException("expected {1} as {what}, got {0}".format(*listed, what=what))
+
+    def print(self, printer: Printer) -> None:
+        super().print(printer)
+        printer.print_string(" ")
+        printer.print_region(self.gradient)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        op = super().parse(parser)
+        op.add_region(parser.parse_region())
+        return op
+
+    def vjp_in_parts(
+        self, builder: Builder, cotangents: Sequence[SSAValue | None]
+    ) -> Sequence[SSAValue | None]:
+        """The region at the place of `builder`."""
+        block = self.gradient.block
+        made: dict[SSAValue, SSAValue] = {}
+        for argument, cotangent in zip(block.args, cotangents, strict=True):
+            made[argument] = builder.insert(ConstantOp(0.0, tensor_type(argument))).result if cotangent is None else cotangent
+        for op in block.ops:
+            if not isinstance(op, YieldOp):
+                builder.insert(op.clone(made))
+            else:
+                return [*(None for _ in self.of), *(made.get(value, value) for value in op.values)]
+        raise ValueError(f"{self.name} without nn.yield")
+
+    def decompose(self, builder: Builder) -> Sequence[SSAValue]:
+        """Where no gradient is taken any more it is nothing."""
+        return self.of

@@ -1,0 +1,273 @@
+"""`torch.autograd.Function` while a step is traced: its forward and its backward become part of the graph.
+
+A function that takes a gradient runs here as torch runs it: `forward` without gradients, then `backward` at once, on gradients that
+arrive later. Torch runs that one when the loss is differentiated, so what it may do is less: it reads and makes tensors and changes none.
+Where it raises, whoever differentiates through the function is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch.autograd.function import Function, FunctionCtx, _SingleLevelFunction
+from torch.utils.checkpoint import CheckpointFunction
+
+from aicf_mlir.errors import TraceError
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.autograd_graph import edges_behind
+from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
+from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.ir.locations import SourceLocation
+
+BASE: Any = _SingleLevelFunction
+"""Where `Function.apply` finds what it calls, in whatever way the user has got hold of it."""
+
+OF_TORCH = ("torch._library", "torch._functorch", "aicf_mlir")
+"""Modules whose functions are the gradient of an op, which stands in the graph itself."""
+
+
+class Context(FunctionCtx):
+    """What `forward` leaves for `backward`."""
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]):
+        self.needs_input_grad = needs_input_grad
+        self.to_save: tuple[Any, ...] = ()
+        self.non_differentiable: tuple[Any, ...] = ()
+        self.dirty_tensors: tuple[Any, ...] = ()
+        self.materialize_grads = True
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """As it was given them."""
+        return tuple(self.to_save)
+
+
+@dataclass
+class Applied:
+    """One application of a function."""
+
+    function: Any
+    location: SourceLocation | None
+    results: int = 0
+    """How many could have a gradient."""
+    is_filled: bool = True
+    """Whether its backward gets zeros for results that the loss does not depend on, or None."""
+    error: Exception | None = None
+    """What its backward has raised."""
+
+
+class Functions:
+    """The functions with their own backward that one call of a step applies."""
+
+    def __init__(self) -> None:
+        self._applied: dict[Any, Applied] = {}
+        """By node of autograd."""
+        self._autocast: dict[str, bool] = {}
+
+    @contextmanager
+    def traced(self, gradients_inside: bool) -> Generator[None]:
+        """A step is traced inside, its gradients too or behind it: there autocast is as here, or off."""
+        self._autocast = {
+            device: gradients_inside and torch.is_autocast_enabled(device) for device in ("cpu", "cuda")
+        }
+
+        def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            return self._apply(cls, args, kwargs)
+
+        BASE.apply = classmethod(apply)
+        try:
+            yield
+        finally:
+            del BASE.apply
+
+    def _apply(self, cls: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        needed = tuple(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
+        if not any(needed) or not torch.is_grad_enabled() or cls.__module__.startswith(OF_TORCH):
+            return super(BASE, cls).apply(*args, **kwargs)
+        if issubclass(cls, CheckpointFunction):
+            return args[0](*args[2:])  # what it would compute again is there already
+        applied = Applied(cls, source.here())
+        context = Context(needed)
+        with without_gradients():
+            returned = self._forward(cls, context, args)
+            made = returned if isinstance(returned, tuple) else (returned,)
+            left = {id(tensor) for tensor in context.non_differentiable}
+            carried = [n for n, each in enumerate(made) if has_gradient(each) and id(each) not in left]
+            results = [plain(each) for each in made]
+            refuse_dirty(applied, context)
+            if carried:
+                self._carry(applied, context, args, results, carried)
+        return tuple(results) if isinstance(returned, tuple) else results[0]
+
+    def _carry(
+        self,
+        applied: Applied,
+        context: Context,
+        args: Sequence[Any],
+        results: list[Any],
+        carried: Sequence[int],
+    ) -> None:
+        """Put results with a gradient in the place of those that are `carried`, by what the backward makes of it."""
+        location = applied.location
+        arriving = [source.call_at(location, ARRIVING, results[n], len(self._applied)) for n in carried]
+        leaving: dict[int, torch.Tensor] = {}
+        try:
+            with self._outside():
+                left = backward(applied.function, context, results, dict(zip(carried, arriving, strict=True)))
+                leaving = gradients(args, context.needs_input_grad, left, location)
+        except Exception as error:  # noqa: BLE001 - torch would meet it where the gradient is taken, if it is
+            applied.error = error
+            leaving = {}
+        of = [n for n, needed in enumerate(context.needs_input_grad) if needed and (applied.error or n in leaving)]
+        with torch.enable_grad():
+            made = source.call_at(
+                location,
+                CUSTOM_GRADIENT,
+                [results[n] for n in carried],
+                [args[n] for n in of],
+                arriving,
+                [*leaving.values()],
+            )
+        applied.results, applied.is_filled = len(carried), context.materialize_grads
+        self._applied[made[0].grad_fn] = applied
+        for n, result in zip(carried, made, strict=True):
+            results[n] = result
+
+    def _forward(self, cls: Any, context: Context, args: Sequence[Any]) -> Any:
+        if cls.setup_context is _SingleLevelFunction.setup_context:
+            return cls.forward(context, *args)
+        returned = cls.forward(*args)
+        cls.setup_context(context, tuple(args), returned)
+        return returned
+
+    @contextmanager
+    def _outside(self) -> Generator[None]:
+        """Autocast is as where the gradients are taken."""
+        with ExitStack() as stack:
+            for device, enabled in self._autocast.items():
+                if torch.is_autocast_enabled(device) != enabled:
+                    stack.enter_context(torch.autocast(device, enabled=enabled))
+            yield
+
+    def expect_known(self, loss: torch.Tensor) -> None:
+        """Raise TraceError where the gradient of `loss` is of a function whose backward is not known."""
+        reached: dict[Any, set[int]] = {}
+        for node, result in edges_behind(loss):
+            reached.setdefault(node, set()).add(result)
+        for node, results in reached.items():
+            if (applied := self._applied.get(node)) is not None:
+                self._expect(applied, len(results))
+            elif "CppNode" in node.name():
+                raise trace_error(
+                    f"the backward of {node.name()} is written in C++ and cannot be traced; write it as a"
+                    " torch.autograd.Function in Python"
+                )
+
+    def _expect(self, applied: Applied, reached: int) -> None:
+        name, location = repr(applied.function.__name__), applied.location
+        if isinstance(error := applied.error, TraceError):
+            raise error
+        if error is not None:
+            raise trace_error(
+                f"the backward of the autograd function {name} cannot be traced: {type(error).__name__}: {error}",
+                source.of_traceback(error.__traceback__) or location,
+            )
+        if not applied.is_filled and reached < applied.results:
+            raise trace_error(
+                f"the autograd function {name} calls set_materialize_grads(False), and not all of its results reach the"
+                f" loss{quoted(location)}; leave that call out, or use all results",
+                location,
+            )
+        if any(torch.is_autocast_enabled(device) != enabled for device, enabled in self._autocast.items()):
+            raise trace_error(
+                f"the gradient of the autograd function {name} is taken inside torch.autocast; call backward() outside of it",
+                source.here(),
+            )
+
+
+def has_gradient(result: object) -> bool:
+    """Whether a result of a function could have a gradient."""
+    return isinstance(result, torch.Tensor) and result.is_floating_point()
+
+
+def plain(value: object) -> object:
+    """A view of what is an operand, or a view of one, as no more than its value."""
+    return value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
+
+
+@contextmanager
+def without_gradients() -> Generator[None]:
+    """As where torch runs forward and backward of a function: no block in the graph, but a mode of each op."""
+    before = torch.is_grad_enabled()
+    set_enabled: Any = torch._C._set_grad_enabled  # pyright: ignore[reportPrivateUsage]
+    with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+        set_enabled(False)
+    try:
+        yield
+    finally:
+        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            set_enabled(before)
+
+
+def backward(cls: Any, context: Context, results: Sequence[Any], arriving: Mapping[int, Any]) -> tuple[Any, ...]:
+    """What the backward of a function makes of the gradients of its results."""
+
+    def given(position: int, result: Any) -> Any:
+        if position in arriving or not isinstance(result, torch.Tensor) or not context.materialize_grads:
+            return arriving.get(position)
+        return torch.zeros_like(result)
+
+    function: Callable[..., Any] = cls.backward if cls.vjp is Function.vjp else cls.vjp
+    left = function(context, *(given(position, result) for position, result in enumerate(results)))
+    return left if isinstance(left, tuple) else (left,)
+
+
+def refuse_dirty(applied: Applied, context: Context) -> None:
+    """Raise TraceError for a function that says that it changes an operand."""
+    if context.dirty_tensors:
+        raise trace_error(
+            f"the autograd function {applied.function.__name__!r} changes an operand in place (mark_dirty)"
+            f"{quoted(applied.location)}, which is not supported; return a new tensor",
+            applied.location,
+        )
+
+
+def gradients(
+    args: Sequence[Any],
+    needed: Sequence[bool],
+    left: Sequence[Any],
+    location: SourceLocation | None,
+) -> dict[int, torch.Tensor]:
+    """The gradients that a backward has returned, by the position of the operand: of its shape and type, as torch makes them."""
+    given = list(left)
+    while len(given) > len(args) and given[-1] is None:
+        given.pop()
+    if len(given) != len(args):
+        raise RuntimeError(f"it returned {len(left)} gradients, expected {len(args)}")
+    found: dict[int, torch.Tensor] = {}
+    for position, (arg, gradient, is_needed) in enumerate(zip(args, given, needed, strict=True)):
+        if gradient is None:
+            continue
+        if not isinstance(arg, torch.Tensor):
+            raise RuntimeError(f"it returned a gradient for the argument {position}, which is no tensor")
+        if is_needed:
+            found[position] = source.call_at(location, like, plain(gradient), arg, position)
+    return found
+
+
+def like(gradient: Any, operand: torch.Tensor, position: int) -> torch.Tensor:
+    """A gradient as torch makes it fit its operand."""
+    if not isinstance(gradient, torch.Tensor):
+        raise RuntimeError(f"it returned {type(gradient).__name__} as gradient {position}")
+    if gradient.shape != operand.shape:
+        try:
+            gradient = gradient.sum_to_size(*operand.shape)
+        except RuntimeError:
+            raise RuntimeError(
+                f"it returned a gradient of shape {list(gradient.shape)} for the argument {position} of shape {list(operand.shape)}"
+            ) from None
+    return cast(torch.Tensor, gradient.to(operand.dtype))

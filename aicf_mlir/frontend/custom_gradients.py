@@ -1,7 +1,8 @@
 """The ops in an exported graph for a function with its own backward: where its gradients arrive, and what it makes of them.
 
-The backward stands in the graph beside the forward, as plain ops between the two: `arriving` gives the gradient of a result, which
-nobody knows yet, and `custom_gradient` says which values are the gradients of the operands then. It returns its results as they are.
+The backward stands in the graph beside the forward, as plain ops between the two: `arriving` gives the gradient of a result,
+which nobody knows yet, and `custom_gradient` says which values are the gradients of the operands then. It returns its results as
+they are.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 _library: Any = torch.library.Library("aicf_custom", "DEF")
 _library.define("arriving(Tensor result, int number) -> Tensor")
 _library.define(
-    "custom_gradient(Tensor[] results, Tensor[] operands, Tensor[] arriving, Tensor[] leaving) -> Tensor[]"
+    "custom_gradient(Tensor[] results, Tensor[] operands, Tensor[] arriving, Tensor[] leaving, int number) -> Tensor[]"
 )
 
 
@@ -22,7 +23,7 @@ def _empty_like(result: torch.Tensor, _: int) -> torch.Tensor:
     return torch.empty_like(result, memory_format=torch.contiguous_format)
 
 
-def _same(results: Sequence[torch.Tensor], *_: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _same(results: Sequence[torch.Tensor], *_: Any) -> list[torch.Tensor]:
     return [torch.clone(result) for result in results]
 
 
@@ -30,19 +31,13 @@ class _Recorded(torch.autograd.Function):
     """What torch's autograd knows of it: results that depend on operands."""
 
     @staticmethod
-    def forward(ctx: Any, given: Any, count: int, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        results, arriving, leaving = given
+    def forward(ctx: Any, results: Any, given: Any, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         with torch._C._AutoDispatchBelowAutograd():  # pyright: ignore[reportPrivateUsage]
-            return tuple(CUSTOM_GRADIENT(results, operands, arriving, leaving))
+            return tuple(CUSTOM_GRADIENT(results, operands, *given))
 
 
-def _recorded(
-    results: Sequence[torch.Tensor],
-    operands: Sequence[torch.Tensor],
-    arriving: Sequence[torch.Tensor],
-    leaving: Sequence[torch.Tensor],
-) -> list[torch.Tensor]:
-    return list(_Recorded.apply((results, arriving, leaving), len(results), *operands))
+def _recorded(results: Any, operands: Sequence[torch.Tensor], *given: Any) -> list[torch.Tensor]:
+    return list(_Recorded.apply(results, given, *operands))
 
 
 _library.impl("arriving", _empty_like, "CompositeExplicitAutograd")
@@ -55,4 +50,4 @@ _ops: Any = torch.ops.aicf_custom
 ARRIVING: Any = _ops.arriving.default
 """The gradient of a result of the function with this number in the step."""
 CUSTOM_GRADIENT: Any = _ops.custom_gradient.default
-"""The results of a function; `leaving` are the gradients of its operands, made of those that are `arriving`."""
+"""The results of the function with this number; `leaving` are the gradients of its operands, made of the `arriving` ones."""

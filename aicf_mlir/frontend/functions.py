@@ -1,8 +1,8 @@
 """`torch.autograd.Function` while a step is traced: its forward and its backward become part of the graph.
 
-A function that takes a gradient runs here as torch runs it: `forward` without gradients, then `backward` at once, on gradients that
-arrive later. Torch runs that one when the loss is differentiated, so what it may do is less: it reads and makes tensors and changes none.
-Where it raises, whoever differentiates through the function is told.
+A function that takes a gradient runs here as torch runs it: `forward` without gradients, then `backward` at once, on gradients
+that arrive later. Torch runs that one when the loss is differentiated, so what it may do is less (`backwards.py`). Where it
+raises, whoever differentiates through the function is told.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.autograd.function import Function, FunctionCtx, _SingleLevelFunction
@@ -113,7 +113,8 @@ class Functions:
     ) -> None:
         """Put results with a gradient in the place of those that are `carried`, by what the backward makes of it."""
         location = applied.location
-        arriving = [source.call_at(location, ARRIVING, results[n], len(self._applied)) for n in carried]
+        number = len(self._applied)
+        arriving = [source.call_at(location, ARRIVING, results[n], number) for n in carried]
         leaving: dict[int, torch.Tensor] = {}
         try:
             with self._outside():
@@ -122,7 +123,11 @@ class Functions:
         except Exception as error:  # noqa: BLE001 - torch would meet it where the gradient is taken, if it is
             applied.error = error
             leaving = {}
-        of = [n for n, needed in enumerate(context.needs_input_grad) if needed and (applied.error or n in leaving)]
+        of = [
+            n
+            for n, needed in enumerate(context.needs_input_grad)
+            if needed and (applied.error or n in leaving)
+        ]
         with torch.enable_grad():
             made = source.call_at(
                 location,
@@ -131,6 +136,7 @@ class Functions:
                 [args[n] for n in of],
                 arriving,
                 [*leaving.values()],
+                number,
             )
         applied.results, applied.is_filled = len(carried), context.materialize_grads
         self._applied[made[0].grad_fn] = applied
@@ -213,7 +219,9 @@ def without_gradients() -> Generator[None]:
             set_enabled(before)
 
 
-def backward(cls: Any, context: Context, results: Sequence[Any], arriving: Mapping[int, Any]) -> tuple[Any, ...]:
+def backward(
+    cls: Any, context: Context, results: Sequence[Any], arriving: Mapping[int, Any]
+) -> tuple[Any, ...]:
     """What the backward of a function makes of the gradients of its results."""
 
     def given(position: int, result: Any) -> Any:
@@ -268,6 +276,7 @@ def like(gradient: Any, operand: torch.Tensor, position: int) -> torch.Tensor:
             gradient = gradient.sum_to_size(*operand.shape)
         except RuntimeError:
             raise RuntimeError(
-                f"it returned a gradient of shape {list(gradient.shape)} for the argument {position} of shape {list(operand.shape)}"
+                f"it returned a gradient of shape {list(gradient.shape)} for the argument {position} of shape"
+                f" {list(operand.shape)}"
             ) from None
-    return cast(torch.Tensor, gradient.to(operand.dtype))
+    return gradient if gradient.dtype == operand.dtype else gradient.to(operand.dtype)

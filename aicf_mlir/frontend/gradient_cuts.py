@@ -30,6 +30,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 
 from aicf_mlir.errors import AicfError
 from aicf_mlir.frontend.autograd_graph import leaves_of
+from aicf_mlir.frontend.backwards import Backwards
 from aicf_mlir.frontend.composites import BLOCK as AUTOCAST
 from aicf_mlir.frontend.composites import typed_by_autocast
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
@@ -77,6 +78,7 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
             for node, value in zip(placeholders, given, strict=True)
         ]
         returned = cast(Sequence[Node], run.graph(module, values))
+    run.backwards.expect_same(None if run.asks else run.values[returned[0]], run.writes)
     _cut_loss(exported, run, returned[0])
     leaves = leaves_of(run.values[returned[0]]) if not run.asks else ()
     return replace(
@@ -125,8 +127,7 @@ class _Run:
     """The memory that ops have written to whose own schema does not say so."""
     updated: set[object] = field(default_factory=set[object])
     """The memory of new values of parameters."""
-    before_backward: set[object] = field(default_factory=set[object])
-    """In the backward of an autograd function: the memory that was there before, and that of the gradients it was given."""
+    backwards: Backwards = field(default_factory=Backwards)
 
     def graph(self, module: GraphModule, given: Sequence[Any]) -> Any:
         """Run the graph of `module`, and return its results' nodes."""
@@ -171,7 +172,7 @@ class _Run:
             return self._other(node, args, kwargs)
         try:
             if op.namespace in OURS:
-                return self._ours(op, args, kwargs)
+                return self._ours(node, op, args, kwargs)
             return self._op(node, op, args, kwargs)
         except AicfError:
             raise
@@ -185,17 +186,17 @@ class _Run:
         carries = any(operand.requires_grad for operand in tensors((args, kwargs)))
         return like(node.meta.get("val"), carries)
 
-    def _ours(self, op: Any, args: Any, kwargs: Any) -> Any:
+    def _ours(self, node: Node, op: Any, args: Any, kwargs: Any) -> Any:
+        if op is CUSTOM_GRADIENT:
+            self._saw(node, args[3], set())
         made = op(*args, **kwargs)
         if str(op) == BACKWARD:
             self.asks = True
+            self.backwards.expect_same(args[0], self.writes)
         if str(op) == UPDATE:
             self.updated.update(map(memory_of, tensors(made)))
-        if op is ARRIVING:
-            self.before_backward = self.before_backward or {memory_of(t) for t in tensors([*self.values.values()])}
-            self.before_backward.add(memory_of(made))
-        if op is CUSTOM_GRADIENT:
-            self.before_backward = set()
+        if op in (ARRIVING, CUSTOM_GRADIENT):
+            self.backwards.ours(op, made, self.values.values(), self.exported.location(node), self.writes)
         return made
 
     def _op(self, node: Node, op: Any, args: Any, kwargs: Any) -> Any:
@@ -209,12 +210,7 @@ class _Run:
         memories = {memory_of(operand) for operand in operands}
         if hidden := (seen.memory & memories) - own:
             node.meta[EFFECT] = True
-        if self.before_backward & (own | hidden):
-            raise trace_error(
-                "the backward of an autograd function changes a tensor that it has not made, in place"
-                f" ({node.target}); torch asks for a copy: compute with a new tensor, x.clone()",
-                self.exported.location(node),
-            )
+        self._saw(node, operands, own | hidden)
         for memory in own | hidden:
             self.writes[memory] = self.writes.get(memory, 0) + 1
         if not memories & self.updated:
@@ -237,6 +233,9 @@ class _Run:
         for memory in hidden:
             self.held.setdefault(memory, [])
         return made
+
+    def _saw(self, node: Node, operands: Any, written: set[object]) -> None:
+        self.backwards.saw(node, tensors(operands), written, self.exported.location(node), self.writes)
 
     def _without_loose_ends(self, made: Any, operands: Sequence[torch.Tensor]) -> Any:
         """Results of an op. A view made under `no_grad` of a tensor with a gradient says that it has one: it leads nowhere."""

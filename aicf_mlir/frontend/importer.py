@@ -126,10 +126,10 @@ class Importer(NodeImporter):
             made: torch.Tensor = node.meta["val"]
             self._values[node] = self._emit.arriving(region, tensor_type(made.shape, made.dtype))
             return
-        of, wrt, arriving, leaving = cast(Sequence[Sequence[Node]], node.args)
+        of, wrt, _, leaving = cast(Sequence[Sequence[Node]], node.args[:4])
         values = [self._value(each) for each in of]
         if leaving:
-            region = self._regions[cast(int, arriving[0].args[1])]
+            region = self._regions[cast(int, node.args[4])]
             given = [self._value(each) for each in wrt], region, [self._value(each) for each in leaving]
             values = self._emit.custom_gradient(values, *given)
         self._values[node] = tuple(values)

@@ -102,7 +102,11 @@ class StepModule(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The loss and the outputs; refused if they are no tensors, or if the gradient of the loss would be lost."""
         function, model, names, places = self.function, self.model, self.names, self.places
-        structure, precision, functions = self.structure, self.precision, self.recorder.functions  # what is read while reads are recorded is kept
+        structure, precision, functions = (
+            self.structure,
+            self.precision,
+            self.recorder.functions,
+        )  # what is read while reads are recorded is kept
         forward = source.of_function(type(model).forward)
         self.followed.begin([*tensors, *self.parameters()], self.buffers())
         with (
@@ -119,4 +123,3 @@ class StepModule(torch.nn.Module):
         functions.expect_known(loss)
         self.outputs[:] = outputs
         return loss, *outputs.values()
-

@@ -122,7 +122,11 @@ class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterfa
         block = self.gradient.block
         made: dict[SSAValue, SSAValue] = {}
         for argument, cotangent in zip(block.args, cotangents, strict=True):
-            made[argument] = builder.insert(ConstantOp(0.0, tensor_type(argument))).result if cotangent is None else cotangent
+            made[argument] = (
+                builder.insert(ConstantOp(0.0, tensor_type(argument))).result
+                if cotangent is None
+                else cotangent
+            )
         for op in block.ops:
             if not isinstance(op, YieldOp):
                 builder.insert(op.clone(made))

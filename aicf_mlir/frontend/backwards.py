@@ -1,0 +1,84 @@
+"""What the backward of an autograd function may do to memory, seen while a graph runs.
+
+It stands in the graph where the function is applied, and torch runs it behind the whole forward. So it changes no tensor that
+it has not made, and what it reads is not written to before the gradient is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from aicf_mlir.frontend.autograd_graph import edges_behind
+from aicf_mlir.frontend.custom_gradients import ARRIVING
+from aicf_mlir.frontend.recorder import memory_of, tensors
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.ir.locations import SourceLocation
+
+
+@dataclass
+class Backwards:
+    """The backwards that one run of a graph has met, each between its first gradient and its results."""
+
+    before: set[object] = field(default_factory=set[object])
+    """Inside of one: the memory that was there before, and that of the gradients it was given; else none."""
+    reads: dict[object, int] = field(default_factory=dict[object, int])
+    """Of this one: how often what it has read had been written to."""
+    ended: dict[Any, tuple[Mapping[object, int], SourceLocation | None]] = field(
+        default_factory=dict[Any, tuple[Mapping[object, int], SourceLocation | None]]
+    )
+    """By node of autograd: what each has read, and where the function was applied."""
+
+    def ours(
+        self,
+        op: Any,
+        made: Any,
+        known: Iterable[Any],
+        location: SourceLocation | None,
+        writes: Mapping[object, int],
+    ) -> None:
+        """One of the two ops of a function has run, and what the graph has computed so far is `known`."""
+        if op is ARRIVING:
+            self.before = self.before or {memory_of(tensor) for tensor in tensors([*known])}
+            self.before.add(memory_of(made))
+            return
+        self.ended[made[0].grad_fn] = self.reads, location
+        self.before, self.reads = set(), {}
+
+    def saw(
+        self,
+        node: Node,
+        operands: Iterable[torch.Tensor],
+        written: set[object],
+        location: SourceLocation | None,
+        writes: Mapping[object, int],
+    ) -> None:
+        """A plain op has run; raise TraceError where it is one of a backward, and writes to what was there before."""
+        if not self.before:
+            return
+        if self.before & written:
+            raise trace_error(
+                f"the backward of an autograd function changes a tensor in place that it has not made ({node.target}); torch"
+                " asks it not to: compute with a copy, x.clone()",
+                location,
+            )
+        for memory in map(memory_of, operands):
+            if memory in self.before:
+                self.reads.setdefault(memory, writes.get(memory, 0))
+
+    def expect_same(self, loss: Any, writes: Mapping[object, int]) -> None:
+        """Raise TraceError where the gradient of `loss` reads a tensor that has changed since its function was applied."""
+        if not self.ended or not isinstance(loss, torch.Tensor):
+            return
+        for node, _ in edges_behind(loss):
+            reads, location = self.ended.get(node, ({}, None))
+            if any(writes.get(memory, 0) != count for memory, count in reads.items()):
+                raise trace_error(
+                    "the backward of an autograd function reads a tensor that the step changes in place behind it, and before the"
+                    " gradient is taken; let forward save a copy of it",
+                    location,
+                )

@@ -1,0 +1,168 @@
+"""torch.autograd.Function in a step: its gradient is what its backward says, as in torch; what cannot be known is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from autograd_functions import FUNCTIONS, Body, Clipped, Forward, OfBuffers, Split, Swish, Tensor
+from in_place_steps import KINDS, Writer, assert_as_torch, batch_of, loss_of
+from torch.autograd import Function
+
+from aicf_mlir import TraceError, compile_step, compile_train_step, trace
+
+
+@pytest.mark.sample(12)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_step_is_torchs(name: str, kind: str) -> None:
+    assert_as_torch(FUNCTIONS[name], kind, torch.float32)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_several_steps_are_torchs(name: str) -> None:
+    model, batch = Writer(FUNCTIONS[name], torch.float32), batch_of(torch.float32)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    step = compile_train_step(model, optimizer, loss_fn=loss_of, example=batch, device="cpu")
+    found = step.check(batch, steps=3)
+    assert found.equal, str(found)
+
+
+@pytest.mark.parametrize("name", ["straight through", "sparsemax", "in a reentrant checkpoint"])
+def test_replays_and_micro_batches_are_torchs(name: str) -> None:
+    model, batch = Writer(FUNCTIONS[name], torch.float32), batch_of(torch.float32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    step = compile_train_step(
+        model, optimizer, loss_fn=loss_of, example=batch, device="cpu", accumulate=2, keep_gradients=True
+    )
+    step.train_step([batch, batch])
+    step.capture([batch, batch], verify="bitwise")
+    step.replay(2)
+    found = step.check([batch, batch])
+    assert found.equal, str(found)
+
+
+@pytest.mark.parametrize("name", ["decorated", "under autocast", "saved", "sparsemax"])
+def test_backward_computes_outside_of_autocast(name: str) -> None:
+    """As the backward of the step does: in torch a cast of the user's in it is its own affair."""
+    model, batch = Writer(FUNCTIONS[name], torch.float32), batch_of(torch.float32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    step = compile_train_step(
+        model, optimizer, loss_fn=loss_of, example=batch, device="cpu", precision="bf16"
+    )
+    found = step.check(batch, steps=2)
+    assert found.equal, str(found)
+
+
+def test_a_gradient_is_in_the_text() -> None:
+    text = str(trace(Writer(FUNCTIONS["of its operand twice"]), loss_of, batch_of(torch.float64)).module)
+    assert len(re.findall(r"nn\.custom_gradient of\(%\w+\) wrt\(%\w+\)", text)) == 2
+    assert len(re.findall(r"nn\.clamp %arriving\d*", text)) == 2
+
+
+class Dirty(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0]
+
+
+def function_of(backward: Any) -> Any:
+    """A function whose forward doubles, with this backward of the context and one gradient."""
+
+    class Doubled(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, m: Any = None) -> Tensor:
+            ctx.m = m
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            return backward(ctx, grads[0])
+
+    return Doubled
+
+
+def changed_behind(m: Any, x: Tensor, h: Tensor) -> Tensor:
+    y: Tensor = OfBuffers.apply(h, m)
+    m.mean.mul_(0.9)
+    return y
+
+
+def kept(ctx: Any, gradient: Tensor) -> Any:
+    ctx.m.last = gradient
+    return gradient, None
+
+
+REFUSED: dict[str, tuple[Body, str]] = {
+    "mark_dirty": (lambda m, x, h: Dirty.apply(h * 1), r"'Dirty' changes an operand in place \(mark_dirty\)"),
+    "not written": (
+        lambda m, x, h: Forward.apply(h),
+        "backward of the autograd function 'Forward' cannot be traced: NotImplementedError: only forward",
+    ),
+    "not all results": (
+        lambda m, x, h: Split.apply(h)[1],
+        r"'Split' calls set_materialize_grads\(False\), and not all of its results reach the loss",
+    ),
+    "reads what is changed": (changed_behind, "reads a tensor that the step changes in place behind it"),
+    "changes its gradient": (
+        lambda m, x, h: function_of(lambda ctx, g: g.mul_(2)).apply(h),
+        r"changes a tensor in place that it has not made \(aten.mul_.Tensor\)",
+    ),
+    "changes a buffer": (
+        lambda m, x, h: function_of(lambda ctx, g: (g + ctx.m.mean.add_(1), None)).apply(h, m),
+        r"changes a tensor in place that it has not made \(aten.add_.Tensor\)",
+    ),
+    "reads a value": (
+        lambda m, x, h: function_of(lambda ctx, g: g if g.sum() > 0 else -g).apply(h),
+        "branches on the value of a tensor",
+    ),
+    "too few gradients": (
+        lambda m, x, h: function_of(lambda ctx, g: g).apply(h, m),
+        "cannot be traced: RuntimeError: it returned 1 gradients, expected 2",
+    ),
+    "another shape": (
+        lambda m, x, h: function_of(lambda ctx, g: g[0, :2]).apply(h),
+        r"a gradient of shape \[2\] for the argument 0 of shape \[4, 3\]",
+    ),
+    "a gradient of no tensor": (
+        lambda m, x, h: function_of(lambda ctx, g: (g, g)).apply(h, m),
+        "a gradient for the argument 1, which is no tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_known_is_refused(name: str) -> None:
+    body, message = REFUSED[name]
+    with pytest.raises(TraceError, match=message) as raised:
+        trace(Writer(body), loss_of, batch_of(torch.float64))
+    assert re.match(r".*(test_)?autograd_functions.py:\d+: ", str(raised.value))
+
+
+def test_a_gradient_that_leaves_its_backward_is_refused() -> None:
+    model = Writer(lambda m, x, h: function_of(kept).apply(h, m))
+    with pytest.raises(TraceError, match="the step keeps a gradient: a gradient leaves the backward"):
+        trace(model, lambda m, b: (loss_of(m, b), {"last": m.last}), batch_of(torch.float64))
+
+
+def test_a_gradient_taken_under_autocast_is_refused() -> None:
+    model = Writer(lambda m, x, h: Clipped.apply(Swish.apply(h)), torch.float32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def body(batch: Any) -> Tensor:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(model, batch)
+            loss.backward()
+        optimizer.step()
+        return loss
+
+    with pytest.raises(TraceError, match="is taken inside torch.autocast; call backward"):
+        compile_step(body, example=batch_of(torch.float32), device="cpu")

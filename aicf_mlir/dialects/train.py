@@ -2,7 +2,8 @@
 
 A step of one loss and one optimizer needs neither op: autodiff appends the gradients, and apply-optimizer the updates. A loop
 body may take several gradients and update between them, so each is an op at its place: `autodiff` puts the gradients in the
-place of `train.backward`, `apply-optimizer` the updates in the place of `train.update`.
+place of `train.backward`, `apply-optimizer` the updates in the place of `train.update`. A gradient that somebody has written
+down is the region of an `nn.custom_gradient`, which ends with `train.yield`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import ArrayAttr, StringAttr, TensorType
 from xdsl.ir import Dialect, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def, var_operand_def, var_result_def
-from xdsl.traits import Pure
+from xdsl.traits import IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.ir.expect import Value, expect_float, is_float
@@ -101,4 +102,18 @@ def _expect_results(values: Sequence[Value], results: Sequence[Value]) -> None:
             )
 
 
-Train = Dialect("train", [BackwardOp, UpdateOp])
+@irdl_op_definition
+class YieldOp(TensorOp):
+    """The end of a region: the gradients that it gives."""
+
+    name = "train.yield"
+
+    gradients = var_operand_def(TensorType)
+
+    traits = traits_def(Pure(), IsTerminator())
+
+    def __init__(self, gradients: Sequence[Value]):
+        super().__init__(operands=[gradients])
+
+
+Train = Dialect("train", [BackwardOp, UpdateOp, YieldOp])

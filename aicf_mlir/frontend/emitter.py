@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 from aicf_mlir import _C
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.common import NNOp, ValueOp
+from aicf_mlir.dialects.train import YieldOp
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.locations import SourceLocation, location_attribute
@@ -92,7 +93,7 @@ class Emitter:
     ) -> Sequence[SSAValue]:
         """Values whose gradients are those that leave a region, which ends."""
         self._open.discard(region)
-        region.add_op(nn.YieldOp(leaving))
+        region.add_op(YieldOp(leaving))
         values = self.insert_all(nn.CustomGradientOp(of, wrt, Region(region)))
         for value in values:
             value.name_hint = self.fresh("custom_gradient")

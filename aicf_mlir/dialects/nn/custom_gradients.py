@@ -18,16 +18,17 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import EffectInstance, IsTerminator, MemoryEffect, MemoryEffectKind
+from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import NNOp
 from aicf_mlir.dialects.nn.shape import ConstantOp
+from aicf_mlir.dialects.train import YieldOp
 from aicf_mlir.ir.expect import Value, expect_float
 from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInPartsInterface
 from aicf_mlir.ir.tensor_op import AnyTensor, tensor_type
 
-__all__ = ["CustomGradientOp", "YieldOp"]
+__all__ = ["CustomGradientOp"]
 
 
 class OwnIdentity(MemoryEffect):
@@ -37,23 +38,6 @@ class OwnIdentity(MemoryEffect):
     def get_effects(cls, op: Operation) -> Set[EffectInstance]:
         """As if its results were made of nothing: not merged, and gone where they are not used."""
         return {EffectInstance(MemoryEffectKind.ALLOC, result) for result in op.results}
-
-
-@irdl_op_definition
-class YieldOp(NNOp):
-    """What a region gives."""
-
-    name = "nn.yield"
-
-    values = var_operand_def(TensorType)
-
-    traits = traits_def(IsTerminator())
-
-    def __init__(self, values: Sequence[Value]):
-        super().__init__(operands=[values])
-
-    def inferred_types(self) -> Sequence[AnyTensor]:
-        return []
 
 
 @irdl_op_definition
@@ -94,10 +78,10 @@ class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterfa
             for index, value in enumerate(values):
                 expect_float(f"{kind} {index}", value)
         if not isinstance(last, YieldOp):
-            raise VerifyException("expected a region that ends with nn.yield")
+            raise VerifyException("expected a region that ends with train.yield")
         for what, got, wanted in (
             ("arguments of the region", block.args, self.of),
-            ("yielded gradients", last.values, self.wrt),
+            ("yielded gradients", last.gradients, self.wrt),
         ):
             types = [tensor_type(value) for value in got], [tensor_type(value) for value in wanted]
             if types[0] != types[1]:
@@ -131,8 +115,8 @@ class CustomGradientOp(NNOp, DifferentiableInPartsInterface, DecomposableInterfa
             if not isinstance(op, YieldOp):
                 builder.insert(op.clone(made))
             else:
-                return [*(None for _ in self.of), *(made.get(value, value) for value in op.values)]
-        raise ValueError(f"{self.name} without nn.yield")
+                return [*(None for _ in self.of), *(made.get(value, value) for value in op.gradients)]
+        raise ValueError(f"{self.name} without train.yield")
 
     def decompose(self, builder: Builder) -> Sequence[SSAValue]:
         """Where no gradient is taken any more it is nothing."""

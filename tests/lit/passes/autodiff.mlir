@@ -324,3 +324,30 @@ func.func @constant(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"})
   %none = train.backward %b, %w : (tensor<f32>, tensor<4xf32>) -> tensor<4xf32>
   func.return %a, %none : tensor<f32>, tensor<4xf32>
 }
+
+// -----
+
+// A gradient that is written down stands where the gradients are taken; what it is of gets none, and it goes. Two that are equal
+// are two, for a clamp of a sum is not the sum of the clamps.
+// CHECK-LABEL: func.func @custom_gradient
+// CHECK:         %r = nn.round %w : tensor<4xf32>
+// CHECK-NOT:     nn.custom_gradient
+// CHECK:         %limited{{[0-9_]*}} = nn.neg
+// CHECK:         %limited{{[0-9_]*}} = nn.neg
+// CHECK-NEXT:    %dw = nn.add
+func.func @custom_gradient(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"}) {
+  %r = nn.round %w : tensor<4xf32>
+  %a = nn.custom_gradient of(%r) wrt(%w) : tensor<4xf32> {
+  ^bb0(%da: tensor<4xf32>):
+    %limited = nn.neg %da : tensor<4xf32>
+    train.yield %limited : (tensor<4xf32>) -> ()
+  }
+  %b = nn.custom_gradient of(%r) wrt(%w) : tensor<4xf32> {
+  ^bb0(%db: tensor<4xf32>):
+    %limited = nn.neg %db : tensor<4xf32>
+    train.yield %limited : (tensor<4xf32>) -> ()
+  }
+  %p = nn.mul %a, %b : tensor<4xf32>
+  %loss = nn.sum %p {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  func.return %loss : tensor<f32>
+}

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from xdsl.dialects.builtin import TensorType, bf16, f16, f32, f64
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation, Region
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.train import YieldOp
 from aicf_mlir.ir.dtypes import element_name
 from samples.sample import (
     ALL,
@@ -44,6 +45,13 @@ def products() -> list[Sample]:
     return samples
 
 
+def custom_gradient(*values: Any) -> Operation:
+    """The values, each with its own gradient: that of the identity."""
+    region = Block(arg_types=[value.type for value in values])
+    region.add_op(YieldOp(region.args))
+    return nn.CustomGradientOp(values, values, Region(region))
+
+
 def shapes() -> list[Sample]:
     """Ops that move elements, casts among all types, and constants."""
     samples = [
@@ -52,6 +60,8 @@ def shapes() -> list[Sample]:
         Sample("0-d", ("1x1xf32",), lambda x: nn.ReshapeOp(x, []), lambda x: x.reshape([])),
         Sample("indices", ("6xi64",), lambda x: nn.ReshapeOp(x, [2, 3]), lambda x: x.reshape(2, 3)),
         Sample("detach", ("3x5xf32",), nn.DetachOp, lambda x: x.detach()),
+        Sample("custom", ("3x5xf32",), custom_gradient, lambda x: x.clone()),
+        Sample("custom-two", ("3x5xf32", "4xf32"), custom_gradient, lambda x, y: (x.clone(), y.clone())),
         Sample("detach-indices", ("6xi64",), nn.DetachOp, lambda x: x.detach()),
         Sample("2-d", ("3x5xf32",), lambda x: nn.TransposeOp(x, [1, 0]), lambda x: x.T),
         Sample("turn", ("2x3x4xf32",), lambda x: nn.TransposeOp(x, [2, 0, 1]), lambda x: x.permute(2, 0, 1)),

@@ -476,3 +476,38 @@
 %x = "test.op"() : () -> tensor<4xf32>
 // expected-error@below {{expected x of element type i32 or i64, got tensor<4xf32>}}
 %t = nn.refused %x {rule = "divisor"} : (tensor<4xf32>) -> tensor<4xi1>
+
+// -----
+
+%x, %w = "test.op"() : () -> (tensor<4xf32>, tensor<4x4xf32>)
+// expected-error@below {{expected tensor<4x4xf32> as yielded gradients, got tensor<4xf32>}}
+%y = nn.custom_gradient of(%x) wrt(%w) : (tensor<4xf32>, tensor<4x4xf32>) -> tensor<4xf32> {
+^bb0(%dy: tensor<4xf32>):
+  train.yield %dy : (tensor<4xf32>) -> ()
+}
+
+// -----
+
+%x = "test.op"() : () -> tensor<4xf32>
+// expected-error@below {{expected tensor<4xf32> as arguments of the region, got none}}
+%y = nn.custom_gradient of(%x) wrt(%x) : tensor<4xf32> {
+  train.yield %x : (tensor<4xf32>) -> ()
+}
+
+// -----
+
+%x = "test.op"() : () -> tensor<4xf32>
+// expected-error@below {{expected a region that ends with train.yield}}
+%y = nn.custom_gradient of(%x) wrt(%x) : tensor<4xf32> {
+^bb0(%dy: tensor<4xf32>):
+  "test.termop"() : () -> ()
+}
+
+// -----
+
+%i = "test.op"() : () -> tensor<4xi64>
+// expected-error@below {{expected value 0 of element type f16, bf16, f32 or f64, got tensor<4xi64>}}
+%y = nn.custom_gradient of(%i) : tensor<4xi64> {
+^bb0(%dy: tensor<4xi64>):
+  train.yield : () -> ()
+}

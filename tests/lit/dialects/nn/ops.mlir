@@ -146,3 +146,21 @@
 %bare = nn.check_index %index, %i {code = 2, classes = 2} : (tensor<3xi64>, tensor<4xi64>) -> tensor<3xi64>
 // CHECK: %finite = nn.check_finite %bare, %s, %x {code = 3} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
 %finite = nn.check_finite %bare, %s, %x {code = 3} : (tensor<3xi64>, tensor<f32>, tensor<4x8xf32>) -> tensor<3xi64>
+
+// A gradient that is written down; the region reads values that are there before the op
+// CHECK: %straight = nn.custom_gradient of(%x) wrt(%x) : tensor<4x8xf32> {
+// CHECK-NEXT: ^bb0(%dx: tensor<4x8xf32>):
+// CHECK-NEXT:   %scaled = nn.mul %dx, %x : tensor<4x8xf32>
+// CHECK-NEXT:   train.yield %scaled : (tensor<4x8xf32>) -> ()
+// CHECK-NEXT: }
+%straight = nn.custom_gradient of(%x) wrt(%x) : tensor<4x8xf32> {
+^bb0(%dx: tensor<4x8xf32>):
+  %scaled = nn.mul %dx, %x : tensor<4x8xf32>
+  train.yield %scaled : (tensor<4x8xf32>) -> ()
+}
+// CHECK: %stopped = nn.custom_gradient of(%s) : tensor<f32> {
+// GENERIC: %stopped = "nn.custom_gradient"(%s) <{operandSegmentSizes = array<i32: 1, 0>}> ({
+%stopped = nn.custom_gradient of(%s) : tensor<f32> {
+^bb0(%ds: tensor<f32>):
+  train.yield : () -> ()
+}

@@ -101,7 +101,8 @@ def is_divided(tensor: torch.Tensor, known: Mapping[int, list[torch.Tensor]]) ->
     """Whether the known tensors in the storage of `tensor` are all that looks at it, and none overlaps another."""
     storage = tensor.untyped_storage()
     parts = known[key_of(storage)]
-    alone = use_count(storage) == len(parts) + 1  # `storage` itself counts
+    bases = sum(base_holders(part) == OWN_BASE for part in parts)  # through which nobody looks
+    alone = use_count(storage) == len(parts) + bases + 1  # `storage` itself counts
     ranges = sorted(memory(part) for part in parts if part.numel())
     return alone and all(end <= start for (_, end), (start, _) in pairwise(ranges))
 
@@ -111,6 +112,13 @@ def references(tensor: torch.Tensor) -> int:
     return sys.getrefcount(tensor.untyped_storage())
 
 
+def base_holders(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """How many of torch and of Python hold what a tensor is a view of; `OWN_BASE` where that is the tensor alone."""
+    base: Any = tensor._base
+    return None if base is None or not hasattr(base, "_use_count") else (base._use_count(), sys.getrefcount(base))
+
+
+OWN_BASE = base_holders(torch.zeros(2)[1:])
 UNHELD = references(torch.zeros(1))
 
 

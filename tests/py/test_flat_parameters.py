@@ -13,7 +13,7 @@ from beside_torch import assert_near
 from replayed import Built, compiled, replay_differs, stepped
 from torch import nn
 
-from aicf_mlir import AicfError, TraceError
+from aicf_mlir import AicfError, TraceError, compile_train_step
 
 STEPS = 4
 
@@ -149,6 +149,31 @@ def test_an_overlap_with_what_the_step_does_not_read_is_refused() -> None:
     del flat
     with pytest.raises(TraceError, match="part of a larger tensor"):
         step_of(model)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_part_of_a_tensor_that_nobody_holds_is_a_tensor(is_held: bool) -> None:
+    """As `offsets = lengths.cumsum(0)[:-1]` is, which keeps what it is a view of."""
+    model, whole = nn.Linear(4, 4), torch.arange(6.0).cumsum(0)
+    model.register_buffer("offsets", whole[1:-1])
+    kept = whole if is_held else None
+    del whole
+
+    def offset(model: Any, batch: Any) -> torch.Tensor:
+        return (model(batch["x"]) + model.offsets).square().mean()
+
+    def build() -> Any:
+        sgd, example = torch.optim.SGD(model.parameters(), lr=0.1), {"x": torch.ones(2, 4)}
+        return compile_train_step(model, sgd, loss_fn=offset, example=example, device="cpu")
+
+    if is_held:
+        with pytest.raises(TraceError, match="part of a larger tensor"):
+            build()
+        del kept
+    batch = {"x": torch.ones(2, 4)}
+    expected = offset(model, batch).detach()
+    torch.testing.assert_close(build().train_step(batch), expected)
+    assert model.offsets.tolist() == [1.0, 3.0, 6.0, 10.0]
 
 
 def test_checkpoints_and_torch_afterwards(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from aicf_mlir.frontend.effects import has_effect
 from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.gradient_cuts import cut_as_torch
+from aicf_mlir.frontend.kept_whole import made_ready
 from aicf_mlir.frontend.mask_hints import without_mask_hints
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.quiet import quiet
@@ -260,7 +261,7 @@ def is_functional(program: ExportedProgram) -> bool:
 def decompose(program: ExportedProgram, decompositions: dict[Any, Any]) -> ExportedProgram:
     """`program` without mutation, and with the given ops replaced by their decompositions."""
     try:
-        with quiet(), seen_by_autocast(program):
+        with quiet(), seen_by_autocast(program), made_ready():
             return program.run_decompositions(decompositions)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:
         raise explained(error, source.here()) from error

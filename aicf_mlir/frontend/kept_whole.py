@@ -1,0 +1,85 @@
+"""The composites that torch keeps whole while it makes a program functional, made ready once and not for each program.
+
+Each time torch looks for them in all its namespaces and gives every one, some five hundred, twenty kernels in place of its own.
+That is 70 ms of the processor, more than all else that a small step takes. Here the kernels of each are remembered as torch makes
+them, and are in place for as long as torch would have them there. A composite that has other kernels since is made ready again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch._export import utils
+from torch._subclasses import fake_impls
+from torch.export import exported_program as program
+
+LOOK, REPLACE = "_materialize_cpp_cia_ops", "_override_composite_implicit_decomp"
+"""What torch does again each time: see which composites there are, and replace their kernels."""
+
+KEPT: Any = vars(utils)["_special_op_to_preserve_cia"]
+"""The rule for a composite that stays whole."""
+
+FAKE_RULES: dict[Any, Any] = fake_impls.op_implementations_dict
+
+Kernels = dict[Any, Any]
+
+
+class Ready(NamedTuple):
+    """A composite with the kernels that keep it whole."""
+
+    before: Kernels
+    """What it had when these were made."""
+    meanwhile: Kernels
+    fake_rule: Any
+
+
+_ready: dict[Any, Ready] = {}
+_listed: list[str] = []
+
+
+@contextmanager
+def made_ready() -> Generator[None]:
+    """While programs are made functional; for one thread at a time, as all that traces."""
+    global _listed
+    look, replace = vars(utils)[LOOK], vars(program)[REPLACE]
+    lists: Any = torch._C._dispatch_get_registrations_for_dispatch_key  # pyright: ignore[reportPrivateUsage]
+    if (listed := lists("CompositeImplicitAutograd")) != _listed:
+        look()
+        _listed = listed
+    setattr(utils, LOOK, lambda: None)
+    setattr(program, REPLACE, lambda rules: _replaced(rules, replace))
+    try:
+        yield
+    finally:
+        setattr(utils, LOOK, look)
+        setattr(program, REPLACE, replace)
+
+
+@contextmanager
+def _replaced(rules: Mapping[Any, Any], replace: Callable[[Mapping[Any, Any]], Any]) -> Generator[None]:
+    """As `replace`, which is torch's, for composites by their rules."""
+    kept = [op for op, rule in rules.items() if rule is KEPT]
+    fresh = [op for op in kept if op not in _ready or _ready[op].before != op.py_kernels]
+    before = {op: op.py_kernels.copy() for op in fresh}
+    with replace(dict.fromkeys(fresh, KEPT)):
+        for op in fresh:
+            _ready[op] = Ready(before[op], op.py_kernels.copy(), FAKE_RULES[op])
+    with replace({op: rule for op, rule in rules.items() if rule is not KEPT}):
+        try:
+            for op in kept:
+                _put(op, _ready[op].meanwhile)
+                FAKE_RULES.setdefault(op, _ready[op].fake_rule)
+            yield
+        finally:
+            for op in kept:
+                _put(op, _ready[op].before)
+                FAKE_RULES.pop(op, None)
+
+
+def _put(op: Any, kernels: Kernels) -> None:
+    op.py_kernels.clear()
+    op.py_kernels.update(kernels)
+    op._dispatch_cache.clear()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -248,11 +247,11 @@ class Mutator:
         at = self.choose.randrange(len(body.lines))
         line = body.lines[at]
         if isinstance(line.attr, float):
-            line = replace(line, attr=self.choose.choice([0.0, -1.0, 3.0]))
+            line = line._replace(attr=self.choose.choice([0.0, -1.0, 3.0]))
         elif line.op in BODY_OPS and self.choose.random() < 0.7:
-            line = replace(line, op=self.choose.choice(BODY_OPS))
+            line = line._replace(op=self.choose.choice(BODY_OPS))
         else:
-            line = replace(line, args=tuple(self.choose.randrange(len(body.args) + at) for _ in line.args))
+            line = line._replace(args=tuple(self.choose.randrange(len(body.args) + at) for _ in line.args))
         changed = Body(body.args, (*body.lines[:at], line, *body.lines[at + 1 :]), body.results)
         with suppress(VerifyException):  # most of what does not fit is refused before it can be written
             changed.verify()

@@ -26,8 +26,8 @@ from aicf_mlir.ir.verify import Verifier
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("random programs")
-    group.addoption("--programs", type=int, help="how many random programs to run (60, in a campaign 300)")
-    group.addoption("--mutants", type=int, help="how many mutated texts and plans to try (60, 200)")
+    group.addoption("--programs", type=int, help="how many random programs to run (40, in a campaign 300)")
+    group.addoption("--mutants", type=int, help="how many mutated texts and plans to try (40, 200)")
     group.addoption("--seed", type=int, default=0, help="seed of the first of them (0)")
     parser.addoption(
         "--opinfo-samples", type=int, default=0, help="samples of every op of torch, not one of some ops (0)"
@@ -38,13 +38,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=10, help="how often a training process is killed (10)")
     parser.addoption("--calls", type=int, default=400, help="how many calls eight threads make (400)")
     parser.addoption("--signals", type=int, default=20, help="how often each call is interrupted (20)")
-    parser.addoption("--lives", type=int, help="how many random sequences of calls are mirrored (4, 12)")
+    parser.addoption("--lives", type=int, help="how many random sequences of calls are mirrored (3, 12)")
     parser.addoption(
         "--campaign", action="store_true", help="every case of the tests that are marked as samples, and more"
     )
 
 
-COUNTS = {"programs": (60, 300), "mutants": (60, 200), "lives": (4, 12)}
+COUNTS = {"programs": (40, 300), "mutants": (40, 200), "lives": (3, 12)}
 """How many there are where nobody says: usually, and in a campaign."""
 
 

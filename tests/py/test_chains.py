@@ -142,7 +142,7 @@ def with_chains(trained: Trained, folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 @cases
 @pytest.mark.parametrize("precision", LOW)
-@pytest.mark.sample(8)
+@pytest.mark.sample(6)
 def test_a_chain_trains_as_torch_does(
     name: str, precision: str, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

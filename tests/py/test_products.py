@@ -96,7 +96,9 @@ class HostProducts:
 
 COMPARED = r"(f16|tf32) (small|medium|tall|large|wide) .* ragged"
 """Cases of tiles on tensor cores that keep the order of k."""
-SOME_COMPARED = r"(f16 (small|medium|tall|large|wide) (nn|tt)|tf32 (small|medium|tall|large|wide) (nt|tn)) ragged"
+SOME_COMPARED = (
+    r"(f16 (small|medium|tall|large|wide) (nn|tt)|tf32 (small|medium|tall|large|wide) (nt|tn)) ragged"
+)
 """Half of them: each transposition in one of the types."""
 
 

@@ -58,6 +58,7 @@ def module_of(program: ProgramOp) -> ModuleOp:
 
 @targets
 @names
+@pytest.mark.sample(4)
 def test_what_conflicts_is_in_order_by_after_alone(name: str, target: str) -> None:
     """Streams know nothing of bytes: every pair of launches of which one writes what the other uses is ordered."""
     program = plan(name, target)
@@ -107,7 +108,7 @@ def test_the_estimate_is_shorter_than_one_branch(name: str) -> None:
 
 @names
 @pytest.mark.parametrize("more", [1.0, 1.2])
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 def test_the_peak_stays_within_its_limit(name: str, more: float) -> None:
     """With less memory launches wait, in the end as they would on one branch."""
     unlimited, limited = plan(name), plan(name, plan_memory=f"more={more} small=0")

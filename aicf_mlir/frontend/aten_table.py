@@ -9,6 +9,7 @@ import torch
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.frontend import (
+    aten_groups,
     aten_indexing,
     aten_losses,
     aten_pointwise,
@@ -184,6 +185,9 @@ INDEXING: dict[str, Row] = {
     **rows(aten_indexing.slice_scatter, "slice_scatter.default"),
     **rows(aten_indexing.diagonal_scatter, "diagonal_scatter.default"),
     **rows(aten_indexing.one_hot, "one_hot.default"),
+    **rows(aten_groups.histogram, "histc.default"),
+    **rows(aten_groups.grouped_product, "_grouped_mm.default"),
+    "transformers.grouped_mm_fallback.default": aten_groups.grouped_product,
     **rows(refused(aten_indexing.MASK), "masked_select.default", "masked_scatter.default", "nonzero.default"),
 }
 

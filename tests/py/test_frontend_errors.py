@@ -42,18 +42,6 @@ def message_of(call: Callable[[], Any]) -> str:
     return str(caught.value)
 
 
-class Straight(torch.autograd.Function):
-    """A gradient that is not that of the forward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.sign()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        return gradients[0]
-
-
 def caught(m: Any, h: torch.Tensor) -> torch.Tensor:
     try:
         return torch.distributions.Normal(h, 1.0).log_prob(h)
@@ -142,7 +130,6 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
     "requires_grad off": (lambda m, h: (h * 2).requires_grad_(False), "(False)", r"requires_grad_\(False\)"),
     "gradient hook": (lambda m, h: hook(h), "register_hook", r"registers a gradient hook"),
     "backward": (lambda m, h: h.sum().backward() or h, "backward()", r"calls `backward\(\)`"),
-    "own backward": (lambda m, h: Straight.apply(h), "@staticmethod", r"'Straight' has its own backward"),
     "op that checks values": (
         lambda m, h: torch.linalg.inv(h @ h.t()) @ h,
         "torch.linalg.inv",

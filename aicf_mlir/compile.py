@@ -344,13 +344,18 @@ class Request:
                 bool(self.locked.path),
             )
 
+    @property
+    def trains(self) -> bool:
+        """Whether the step takes gradients and updates parameters."""
+        return bool(self.optimizers)
+
     def lower(self, traced: Traced, device: str) -> Snapshots:
         """Every stage of one shape group."""
         where = torch.device(device)
         target = _C.target_of(str(where))
         kernels = {**self.locked.passes(str(where)), **self.branching.passes}
         stages, context = Snapshots(STAGE_NAMES[-1]), make_context()
-        if not self.optimizers:  # lowered as it is: neither differentiated nor updated
+        if not self.trains:  # lowered as it is: neither differentiated nor updated
             run_stages(traced.module, context, target=target, until="nn", after_each=stages)
             run_stages(
                 traced.module, context, target=target, first="lowered", after_each=stages, options=kernels

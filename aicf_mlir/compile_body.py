@@ -34,6 +34,10 @@ class LoopRequest(Request):
 
     body: LoopBody
 
+    @property
+    def trains(self) -> bool:
+        return True  # without an optimizer, too: by what it writes to parameters
+
     def anew(self) -> LoopRequest:
         """What the body reaches now: another optimizer or model in the place of one is taken."""
         body = LoopBody(self.body.function)

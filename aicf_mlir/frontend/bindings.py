@@ -51,7 +51,7 @@ def bind(
     names: Mapping[torch.Tensor, str],
     trained: AbstractSet[torch.Tensor],
     *,
-    is_updated_by_optimizer: bool = False,
+    writes_parameters: bool = False,
 ) -> Bindings:
     """
     Give every placeholder that a result depends on its role and name.
@@ -59,7 +59,7 @@ def bind(
     Trained parameters come first, then the buffers that the step updates.
 
     `names` holds the parameters and buffers of the model, `trained` those parameters that the optimizer
-    updates; `is_updated_by_optimizer` says that the graph has these updates in it.
+    updates; `writes_parameters` says that the graph has these updates in it, and what a loop body writes itself.
     """
     known = dict[int, Binding]()
     bindings = Bindings({}, {})
@@ -82,7 +82,7 @@ def bind(
             if id(tensor) not in known:
                 binding = binding_of(placeholder.path, tensor, names, trained, location)
                 known[id(tensor)] = replace(binding, is_updated=node in updated)
-                if node in updated and not (is_updated_by_optimizer and binding.role == "param"):
+                if node in updated and not writes_parameters:
                     refuse_update(binding, location)
             elif node in updated or known[id(tensor)].is_updated:
                 raise trace_error(f"the step updates {known[id(tensor)].name!r}, {TWICE}", location)

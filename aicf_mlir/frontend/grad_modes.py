@@ -70,6 +70,9 @@ def inline_grad_modes(module: GraphModule) -> None:
     for inner in list(module.children()):
         if isinstance(inner, GraphModule):
             inline_grad_modes(inner)
+    for node in module.graph.nodes:  # torch forgets users while it makes the blocks
+        for operand in node.all_input_nodes:
+            operand.users.setdefault(node)
     for node in module.graph.find_nodes(op="call_function", target=BLOCK):
         _inline(module, node)
     module.recompile()

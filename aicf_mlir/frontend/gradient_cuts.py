@@ -51,8 +51,8 @@ OURS = ("aicf_train", "aicf_custom")
 BACKWARD = "aicf_train.backward.default"
 """Of these, the one whose first operand is a loss."""
 
-UPDATE = "aicf_train.update.default"
-"""Of these, the one whose results become the values of parameters."""
+NEW_VALUES = ("aicf_train.update.default", "aicf_train.written.default")
+"""Of these, those whose results become the values of parameters."""
 
 
 def cut_as_torch(exported: ExportedStep) -> ExportedStep:
@@ -80,6 +80,7 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
         run.kept = {
             memory_of(value) for node, value in zip(placeholders, values, strict=True) if node.name in kept
         }
+        run.parameters = {memory_of(value) for value in values if is_differentiable(value)}
         returned = cast(Sequence[Node], run.graph(module, values))
     run.backwards.expect_same(None if run.asks else run.values[returned[0]], run.writes)
     _cut_loss(exported, run, returned[0])
@@ -133,6 +134,8 @@ class _Run:
     kept: set[object] = field(default_factory=set[object])
     """The memory of what outlives the step."""
     backwards: Backwards = field(default_factory=Backwards)
+    parameters: set[object] = field(default_factory=set[object])
+    """The memory of inputs that have a gradient."""
 
     def graph(self, module: GraphModule, given: Sequence[Any]) -> Any:
         """Run the graph of `module`, and return its results' nodes."""
@@ -198,7 +201,7 @@ class _Run:
         if str(op) == BACKWARD:
             self.asks = True
             self.backwards.expect_same(args[0], self.writes)
-        if str(op) == UPDATE:
+        if str(op) in NEW_VALUES:
             self.updated.update(map(memory_of, tensors(made)))
         if op in (ARRIVING, CUSTOM_GRADIENT):
             self.backwards.ours(op, made, self.values.values(), self.exported.location(node), self.writes)
@@ -225,7 +228,8 @@ class _Run:
             )
         for memory in own | hidden:
             self.writes[memory] = self.writes.get(memory, 0) + 1
-        if not memories & self.updated:
+        of_parameters = self.parameters if self.exported.recorder.writes_parameters else ()
+        if not memories & self.updated and not own.issubset(of_parameters):
             self._expect_recorded(node, before)
         results = [t for t in tensors(made) if memory_of(t) not in memories]
         if any(t.requires_grad for t in (*tensors(made), *written)):
@@ -342,6 +346,11 @@ def following(node: Node) -> Node:
 def has_none(tensor: torch.Tensor) -> bool:
     """Whether a tensor could have a gradient and has none."""
     return tensor.is_floating_point() and not tensor.requires_grad
+
+
+def is_differentiable(value: object) -> bool:
+    """Whether it is a tensor with a gradient."""
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def like(made: object, carries_gradient: bool) -> Any:

@@ -78,6 +78,9 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 class Recorder(TorchFunctionMode):
     """Watches the user's code while the step is exported."""
 
+    writes_parameters = False
+    """Whether the step may write to parameters itself, as a loop body does."""
+
     def __init__(self) -> None:
         super().__init__()
         self.without_gradient: list[SourceLocation | None] = []
@@ -133,12 +136,18 @@ class Recorder(TorchFunctionMode):
         result = self._run(location, func, name, args, kwargs)
         made = without if carries_gradient else [*without, *tensors(result)]
         self.leaves.update({id(tensor): tensor for tensor in made if tensor.requires_grad and tensor.is_leaf})
-        if any(operand._version != version for operand, version in versions):
-            raise beside_the_graph(
-                "changes a detached tensor in place, and the one with a gradient too", location
-            )
+        for operand, version in versions:
+            if operand._version != version:
+                self.written_to(
+                    operand, "changes a detached tensor in place, and the one with a gradient too", location
+                )
         self._carriers.update({memory_of(t): t for t in tensors((operands, result)) if t.requires_grad})
         return result
+
+    def written_to(self, operand: torch.Tensor, how: str, location: SourceLocation | None) -> None:
+        """A tensor with a gradient has another value, and its gradient does not know. Raises TraceError."""
+        del operand
+        raise beside_the_graph(how, location)
 
     def _is_detached(self, operand: torch.Tensor) -> bool:
         """Whether a tensor without a gradient lies in the memory of one that has one."""
@@ -160,8 +169,9 @@ class Recorder(TorchFunctionMode):
         if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
             raise value_read(UNKNOWN_SHAPES.get(name, UNKNOWN_SHAPE), location)
         if carriers and not torch.is_grad_enabled():
-            if [operand._version for operand in carriers] != versions:
-                raise beside_the_graph("changes a tensor in place under `no_grad`", location)
+            for operand, version in zip(carriers, versions, strict=True):
+                if operand._version != version:
+                    self.written_to(operand, "changes a tensor in place under `no_grad`", location)
             if any(is_cut_off(tensor) for tensor in tensors(result)):
                 self.without_gradient.append(location)
         if name in LITERALS and is_a(result, torch.Tensor):  # the graph's own, which nothing may write to

@@ -66,7 +66,7 @@ class ApplyOptimizerPass(_Chosen):
     updated parameter of the group. Group k > 0 marks its metas and counters with `.k`. For groups of kind "traced", the
     private function that they name is put in its place, and is gone.
     In a function with train.update each of these gives way to the updates of the parameters that it names, group by group; two of
-    the same parameters are two steps of their optimizer.
+    the same parameters are two steps of their optimizer. A function with an empty attribute updates its parameters itself.
 
     Options, all but the last for functions without the attribute:
       kind: the optimizer, called as its class in torch: "sgd", "adam", "adamw"
@@ -92,6 +92,8 @@ class ApplyOptimizerPass(_Chosen):
             return
         returned = list(zip(return_op(function).operands, result_labels(function), strict=True))
         gradients = {label.name: value for value, label in returned if label.role == "grad"}
+        if function.attributes.get(OPTIMIZER) == ArrayAttr([]):
+            return
         if not gradients:
             refuse(
                 function, f"@{function.sym_name.data} has no gradients among its results; run autodiff first"

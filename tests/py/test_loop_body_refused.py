@@ -103,12 +103,6 @@ def never_zeroed(batch: Any) -> None:
     opt.step()
 
 
-def zeroed_to_zeros_at_the_end(batch: Any) -> None:
-    loss_of(batch).backward()
-    opt.step()
-    opt.zero_grad(set_to_none=False)
-
-
 def no_backward(batch: Any) -> Any:
     opt.zero_grad()
     return loss_of(batch)
@@ -190,12 +184,38 @@ def left_frozen(batch: Any) -> None:
     model.weight.requires_grad_(False)
 
 
-def changes_a_parameter(batch: Any) -> None:
+def writes_before_backward(batch: Any) -> None:
     opt.zero_grad()
-    loss_of(batch).backward()
-    opt.step()
+    loss = loss_of(batch)
     with torch.no_grad():
         model.weight.clamp_(-1, 1)
+    loss.backward()
+    opt.step()
+
+
+def writes_to_a_result(batch: Any) -> None:
+    opt.zero_grad()
+    y = model(batch["x"])
+    y.data.mul_(2)
+    F.mse_loss(y, batch["t"]).backward()
+    opt.step()
+
+
+def ties_by_data(batch: Any) -> None:
+    trained(batch)
+    other.weight.data = model.weight.data
+
+
+def data_of_another_shape(batch: Any) -> None:
+    trained(batch)
+    model.weight.data = model.weight.data[:1].clone()
+
+
+def data_that_changes_later(batch: Any) -> None:
+    trained(batch)
+    kept = model.weight.data.clone()
+    model.weight.data = kept
+    kept.zero_()
 
 
 def returns_a_number(batch: Any) -> Any:
@@ -275,9 +295,8 @@ REFUSED: dict[Callable[..., Any], str] = {
     scheduler_first: r"opt\.step\(\) behind the step of its scheduler.*step the scheduler last",
     closure: r"calls opt\.step\(closure\)",
     never_zeroed: r"adds to the gradient of '(weight|bias)' that an earlier call has left.*zero_grad\(\) before backward",
-    zeroed_to_zeros_at_the_end: r"without set_to_none=False",
     no_backward: r"calls no loss\.backward\(\), so it trains nothing",
-    no_step: r"steps no optimizer, so it trains nothing",
+    no_step: r"steps no optimizer and writes to no parameter, so it trains nothing",
     step_without_gradients: r"calls opt\.step\(\) .*where no parameter has a gradient",
     scaled: r"'scaler' is a GradScaler.*loss_scale='dynamic'",
     own_gradient: r"calls backward with a gradient of its own",
@@ -289,7 +308,11 @@ REFUSED: dict[Callable[..., Any], str] = {
     own_that_is_not_stepped: r"reaches the optimizer Own, which no rule describes, and does not step it; keep it out",
     made_in_the_body: r"steps an optimizer, SGD, that its closure, its globals and its object do not lead to",
     left_frozen: r"leaves requires_grad of a parameter other than it found it",
-    changes_a_parameter: r"changes a tensor in place under `no_grad`",
+    writes_before_backward: r"computes a loss with 'weight', writes to that, and calls backward\(\) then",
+    writes_to_a_result: r"changes a detached tensor in place",
+    ties_by_data: r"sets \.data.*to memory that another tensor has.*clone\(\)",
+    data_of_another_shape: r"sets \.data.*float32\[1, 3\], where there was float32\[2, 3\]",
+    data_that_changes_later: r"shares its memory with another by \.data = …, and one of them has changed",
     appends_to_a_list: r"changes history, which would happen once",
     counts_in_a_dictionary: r"changes numbers\['calls'\], which would happen once",
     counts_in_an_object: r"changes counted\.calls, which would happen once",
@@ -327,11 +350,11 @@ CALLED = (loss_of, trained)
 """Functions that bodies call: a line of theirs is as good."""
 
 
-def test_a_body_is_a_function_that_reaches_a_model_and_an_optimizer() -> None:
+def test_a_body_is_a_function_that_reaches_a_model_and_trains_it() -> None:
     example = {"x": torch.randn(4, 3)}
     with pytest.raises(TraceError, match="a loop body is a function of a batch, got Linear"):
         compile_step(nn.Linear(2, 2), example=example)
-    with pytest.raises(TraceError, match="reaches no optimizer in its closure, its globals or its object"):
+    with pytest.raises(TraceError, match=r"calls no loss\.backward\(\), so it trains nothing"):
         compile_step(lambda batch: model(batch["x"]), example=example)
     with pytest.raises(TraceError, match="reaches no model with parameters"):
         compile_step(lambda batch: opt.step(), example=example)

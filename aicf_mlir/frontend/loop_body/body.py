@@ -16,6 +16,7 @@ from aicf_mlir.frontend.loop_body.found import found_by
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
 from aicf_mlir.frontend.model import free_name
 from aicf_mlir.frontend.outcome import LOSS
+from aicf_mlir.frontend.recorder import tensors
 from aicf_mlir.frontend.source import of_function, trace_error
 from aicf_mlir.frontend.structure import DEEPEST, Structure, mapped, named
 
@@ -101,7 +102,9 @@ class LoopRun:
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         traced = dict(model.named_parameters())
-        self.recorder.begin([(own, traced[name]) for name, own in self._own.items()])
+        self.recorder.begin(
+            [(own, traced[name]) for name, own in self._own.items()], [*model.buffers(), *tensors(batch)]
+        )
         with self._drivers.traced():
             result = self._body.call(batch)
         where = of_function(self._body.function)
@@ -129,18 +132,18 @@ class LoopRun:
             self.returned = Returned(None, {})
             return {}
         if isinstance(result, torch.Tensor):
-            tensors, structure = {"result": result}, None
+            found, structure = {"result": result}, None
         else:
             mapped(expect_tensor, result, DEEPEST if not isinstance(result, (dict, list, tuple)) else 0)
-            tensors, structure = named(cast(Any, result))
+            found, structure = named(cast(Any, result))
         is_pair = (
             structure is not None
             and structure.kind is tuple
-            and "1" not in tensors
+            and "1" not in found
             and len(structure.members) == 2
         )
         outputs, names = dict[str, torch.Tensor](), dict[str, str]()
-        for place, tensor in tensors.items():
+        for place, tensor in found.items():
             if tensor is loss:
                 names[place] = LOSS
                 continue

@@ -25,7 +25,7 @@ class Found:
 
 
 def found_by(function: Callable[..., Any]) -> Found:
-    """What `function` reaches. Raises TraceError for a body without a model or an optimizer, and for a gradient scaler."""
+    """What `function` reaches. Raises TraceError for a body without a model, and for a gradient scaler."""
     walk = Behind(function, "body")
     where = of_function(function)
     optimizers = {name: o for name, o in walk.drivers.items() if isinstance(o, torch.optim.Optimizer)}
@@ -39,11 +39,6 @@ def found_by(function: Callable[..., Any]) -> Found:
     for scheduler in schedulers.values():
         if not any(scheduler.optimizer is known for known in optimizers.values()):
             optimizers[free_name("optimizer", optimizers)] = scheduler.optimizer
-    if not optimizers:
-        raise trace_error(
-            "the loop body reaches no optimizer in its closure, its globals or its object; expected it to call opt.step()",
-            where,
-        )
     return Found(_model_of(walk.modules, where), optimizers, schedulers)
 
 

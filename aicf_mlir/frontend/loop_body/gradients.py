@@ -10,8 +10,10 @@ import torch
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import leaves_of
-from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE
-from aicf_mlir.frontend.recorder import Recorder, function_name
+from aicf_mlir.frontend.foreach import FOREACH, one_by_one
+from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE, WRITTEN
+from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
+from aicf_mlir.frontend.recorder import Recorder, function_name, memory_of, tensors
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -36,6 +38,8 @@ class GradientRecorder(Recorder):
     Parameters that the code holds on to are the tracer's own, wherever they come from; each has a gradient in a table.
     """
 
+    writes_parameters = True
+
     def __init__(self, left: Mapping[torch.Tensor, bool]):
         """`left` says of each parameter of the user's whether a call may find a gradient that another has left."""
         super().__init__()
@@ -43,12 +47,23 @@ class GradientRecorder(Recorder):
         self._twins: dict[int, torch.Tensor] = {}
         self._may_be_left: dict[int, bool] = {}
         self._gradients: dict[int, torch.Tensor | None] = {}
+        self._zeroed: dict[int, int] = {}
+        """By id of a gradient: the version of it that is zero."""
+        self.parameters: list[torch.Tensor] = []
+        """The user's, by the numbers that writes to them have in the graph."""
+        self._replaced = ReplacedData([])
+        self._numbers: dict[object, int] = {}
         self.loss: torch.Tensor | None = None
         """Of the last `backward()`."""
 
-    def begin(self, twins: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        """Trace with these parameters, pairs of the user's and the tracer's."""
+    def begin(
+        self, twins: Sequence[tuple[torch.Tensor, torch.Tensor]], given: Sequence[torch.Tensor]
+    ) -> None:
+        """Trace with these parameters, pairs of the user's and the tracer's, and with what else is `given` to a call."""
         self._twins = {id(own): traced for own, traced in twins}
+        self.parameters = [own for own, _ in twins]
+        self._numbers = {memory_of(traced): number for number, (_, traced) in enumerate(twins)}
+        self._replaced = ReplacedData([*(traced for _, traced in twins), *given])
         self._may_be_left = {id(traced): self._left.get(own, False) for own, traced in twins}
         self._requires = [(traced, traced.requires_grad) for _, traced in twins]
         self._gradients = {}
@@ -61,6 +76,8 @@ class GradientRecorder(Recorder):
 
     def end(self, where: SourceLocation | None) -> None:
         """Raise TraceError where a next call would find another model than this one did."""
+        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            self._replaced.expect_apart(self._replaced.tensors, where)
         for traced, before in self._requires:
             if traced.requires_grad != before:
                 raise trace_error(
@@ -73,10 +90,12 @@ class GradientRecorder(Recorder):
         return self._twins.get(id(tensor), tensor)
 
     def never_left(self, own: torch.Tensor) -> bool:
-        """Whether no call leaves a gradient of a parameter of the user's: it ends with none, or never got one."""
+        """Whether no call leaves a gradient of a parameter of the user's: it ends with none or zeros, or never got one."""
         traced = id(self._twins[id(own)])
-        has_none = traced in self._gradients and self._gradients[traced] is None
-        return has_none or (traced not in self._given and own.grad is None)
+        if traced not in self._given:
+            return own.grad is None or self._gradients.get(traced, own) is None
+        gradient = self._gradients[traced]
+        return gradient is None or self._zeroed.get(id(gradient)) == gradient._version
 
     def gradient(self, traced: torch.Tensor) -> torch.Tensor | None:
         """`p.grad`."""
@@ -99,6 +118,7 @@ class GradientRecorder(Recorder):
         elif (gradient := self.gradient(traced)) is not None:
             with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
                 source.call_at(source.here(), torch.Tensor.zero_, gradient)
+            self._zeroed[id(gradient)] = gradient._version
 
     def update(self, params: Sequence[torch.Tensor]) -> bool:
         """Step the optimizer of the user's parameters; whether any of them has a gradient."""
@@ -119,6 +139,12 @@ class GradientRecorder(Recorder):
         args = self._traced(tuple(args))
         named: dict[str, Any] = self._traced(dict(kwargs))
         name = function_name(func)
+        if name.startswith(FOREACH) and (each := one_by_one(name, func)) is not func:
+            with self:
+                return each(*args, **named)
+        self._replaced.expect_apart(tensors((args, named)), None)
+        if name == "data":
+            return self._data(*args)
         of_parameter = bool(args) and id(args[0]) in self._may_be_left
         if name == "grad" and of_parameter:
             if getattr(func, "__name__", "") == "__get__":
@@ -137,7 +163,29 @@ class GradientRecorder(Recorder):
             )
         if name.startswith("requires_grad") and of_parameter:
             return func(*args, **named)
-        return super().seen(func, args, named)
+        result = super().seen(func, args, named)
+        if name == "zero_" and any(args[0] is gradient for gradient in self._gradients.values()):
+            self._zeroed[id(args[0])] = args[0]._version
+        return result
+
+    def written_to(self, operand: torch.Tensor, how: str, location: SourceLocation | None) -> None:
+        """A write to a parameter, to all of it or a part, is its new value, which gradients end at as at the one before."""
+        if (number := self._numbers.get(memory_of(operand))) is None:
+            super().written_to(operand, how, location)
+        traced = self._twins[id(self.parameters[number])]
+        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            value = source.call_at(location, WRITTEN, traced, number)
+            source.call_at(location, torch.Tensor.copy_, traced.detach(), value)
+
+    def _data(self, tensor: torch.Tensor, *value: torch.Tensor) -> torch.Tensor | None:
+        """`tensor.data`, or `tensor.data = value`: its new value, where both stay apart."""
+        if not value:
+            return super().seen(torch.Tensor.detach, (tensor,), {})
+        location = source.here()
+        self._replaced.expect_like(tensor, value[0], location)
+        super().seen(torch.Tensor.copy_, (super().seen(torch.Tensor.detach, (tensor,), {}), value[0]), {})
+        self._replaced.add(tensor, value[0])
+        return None
 
     def _backward(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         location, loss = source.here(), cast(torch.Tensor, args[0])

@@ -14,9 +14,11 @@ from aicf_mlir.frontend.bindings import Bindings
 from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep, Update
 from aicf_mlir.frontend.importer import Importer
-from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE
+from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
+from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.random_state import RandomState
+from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.unsupported import op_name
 from aicf_mlir.ir.locations import SourceLocation
 from aicf_mlir.ir.names import name_gradient
@@ -56,6 +58,12 @@ class LoopImporter(Importer):
         """What each parameter has been so far."""
         self.updated: dict[str, None] = {}
         """The parameters that an optimizer updates."""
+        self.written: dict[str, None] = {}
+        """Those that the body writes to itself."""
+        self._overwritten: dict[SSAValue, str] = {}
+        """What they were before, with their names."""
+        self._carriers |= {n for n, binding in bindings.arguments.items() if binding.tensor.requires_grad}
+        self._names_of = {id(binding.tensor): binding.name for binding in bindings.arguments.values()}
         for node, binding in bindings.arguments.items():
             self._version(binding.name, cast(SSAValue, self._values[node]))
 
@@ -66,7 +74,7 @@ class LoopImporter(Importer):
             versions.append(value)
 
     def emit_node(self, node: Node) -> None:
-        if node.target not in (BACKWARD, UPDATE, LEFT):
+        if node.target not in (BACKWARD, UPDATE, WRITTEN, LEFT):
             super().emit_node(node)
             return
         self._emit.location = self._graph.location(node)
@@ -78,6 +86,9 @@ class LoopImporter(Importer):
             return
         if node.target is BACKWARD:
             self._values[node] = self._gradients(*cast(tuple[Node, list[Node]], node.args))
+        elif node.target is WRITTEN:
+            self._values[node] = self._written(*cast(tuple[Node, int], node.args))
+            self._carriers.add(node)
         else:
             self._values[node] = self._updates(*cast(tuple[list[Node], list[Node]], node.args))
             self._carriers.add(node)
@@ -86,6 +97,12 @@ class LoopImporter(Importer):
         """One gradient of each parameter: the sum over what it has been, where the loss was computed across an update."""
         value = self._value(loss)
         reached = _behind(value)
+        if (stale := next((self._overwritten[each] for each in self._overwritten if each in reached), None)) is not None:
+            raise trace_error(
+                f"the loop body computes a loss with {stale!r}, writes to that, and calls backward() then"
+                f"{quoted(self._emit.location)}: torch's gradient would mix both values; call backward() before the write",
+                self._emit.location,
+            )
         now = [self._value(node) for node in wrt]
         of_each = [
             [version for version in self._versions[self._names[current]] if version in reached] or [current]
@@ -114,24 +131,34 @@ class LoopImporter(Importer):
             self.updated[name] = None
         return tuple(after)
 
+    def _written(self, value: Node, number: int) -> SSAValue:
+        """What the body has made of a parameter: a leaf."""
+        name = self._names_of[id(cast(GradientRecorder, self._exported.recorder).parameters[number])]
+        self._overwritten[self._versions[name][-1]] = name
+        after = self._emit.insert(nn.DetachOp(self._value(value)))
+        after.name_hint = f"{self._versions[name][0].name_hint}.next"
+        self._version(name, after)
+        self.written[name] = None
+        return after
+
     def _insert(self, op: Any) -> Sequence[SSAValue]:
         return self._emit.insert_all(op)
 
     def _update(self, update: Update) -> tuple[SSAValue, Label]:
         binding = self._bindings.arguments[update.placeholder]
-        if binding.role != "param":
+        if binding.role != "param" and binding.name not in self.written:
             return super()._update(update)
-        return self._value(update.value), Label("update", binding.name, target_role="param")
+        return self._value(update.value), Label("update", binding.name, target_role=binding.role)
 
 
 def _behind(value: SSAValue) -> set[SSAValue]:
-    """A value and what it was computed from, up to the parameters: what an optimizer made of those is one as well."""
+    """A value and what its gradient reaches, up to the parameters: what an optimizer made of those is one as well."""
     found, pending = set[SSAValue](), [value]
     while pending:
         each = pending.pop()
         if each in found:
             continue
         found.add(each)
-        if isinstance(each, OpResult) and not isinstance(each.op, (UpdateOp, BackwardOp)):
+        if isinstance(each, OpResult) and not isinstance(each.op, (UpdateOp, BackwardOp, nn.DetachOp)):
             pending += each.op.operands
     return found

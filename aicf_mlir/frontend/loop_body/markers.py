@@ -1,4 +1,4 @@
-"""The ops in the graph of a loop body for what torch does beside it: gradients, updates, gradients that were left."""
+"""The ops in the graph of a loop body for what torch does beside it: gradients, updates, writes, gradients that were left."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 _library: Any = torch.library.Library("aicf_train", "DEF")
 _library.define("backward(Tensor loss, Tensor[] wrt) -> Tensor[]")
 _library.define("update(Tensor[] params, Tensor[] grads) -> Tensor[]")
+_library.define("written(Tensor value, int number) -> Tensor")
 _library.define("left(Tensor param) -> Tensor")
 
 
@@ -21,7 +22,16 @@ def _updated(params: Sequence[torch.Tensor], _: Sequence[torch.Tensor]) -> list[
     return [torch.empty_like(param) for param in params]
 
 
-for _name, _function in {"backward": _like_all, "update": _updated, "left": torch.empty_like}.items():
+def _written(value: torch.Tensor, _: int) -> torch.Tensor:
+    return torch.empty_like(value)
+
+
+for _name, _function in {
+    "backward": _like_all,
+    "update": _updated,
+    "written": _written,
+    "left": torch.empty_like,
+}.items():
     _library.impl(_name, _function, "CompositeExplicitAutograd")
     _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")  # what they give is a leaf
 
@@ -31,5 +41,7 @@ BACKWARD: Any = _ops.backward.default
 """The gradients of a loss, one of each tensor."""
 UPDATE: Any = _ops.update.default
 """Parameters after a step of their optimizer, with these gradients."""
+WRITTEN: Any = _ops.written.default
+"""What the body itself has written to the parameter of that number: from there on a leaf, as the parameter was."""
 LEFT: Any = _ops.left.default
 """The gradient of a parameter that an earlier call has left."""

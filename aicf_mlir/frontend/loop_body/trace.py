@@ -90,7 +90,7 @@ def trace_loop(
         body.left.update(dict.fromkeys(run.never_left, False))
 
     def build(step: ExportedStep) -> tuple[LoopImporter, ModuleOp]:
-        bindings = bind(step, names, trained, is_updated_by_optimizer=True)
+        bindings = bind(step, names, trained, writes_parameters=True)
         importer = LoopImporter(step, bindings, specs, symbol(name), random, metrics)
         return importer, importer.run()
 
@@ -103,8 +103,10 @@ def trace_loop(
             left.location,
         ) from None
     precision.mark(module)
-    if not importer.updated:
-        raise trace_error("the loop body steps no optimizer, so it trains nothing", caller)
+    if not importer.updated and (body.optimizers or not importer.written):
+        raise trace_error(
+            "the loop body steps no optimizer and writes to no parameter, so it trains nothing", caller
+        )
     tensors = {b.name: b.tensor for b in importer.bound}
     parameters = {
         b.name: b.tensor

@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -142,41 +143,11 @@ def _same(a: tuple[Any, list[Any]], b: tuple[Any, list[Any]]) -> bool:
 def _foreach_one_by_one() -> Generator[None]:
     """`torch._foreach_add_(xs, ys)` is `x.add_(y)` for each of them: the loop that it stands for."""
     of_torch: Any = torch
-    before = {name: getattr(of_torch, name) for name in dir(of_torch) if name.startswith("_foreach_")}
+    before = {name: getattr(of_torch, name) for name in dir(of_torch) if name.startswith(FOREACH)}
     try:
         for name, function in before.items():
-            setattr(of_torch, name, _one_by_one(name.removeprefix("_foreach_"), function))
+            setattr(of_torch, name, one_by_one(name, function))
         yield
     finally:
         for name, function in before.items():
             setattr(of_torch, name, function)
-
-
-def _one_by_one(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    of_torch: Any = torch
-    stem = name.removesuffix("_")
-    single: Any = {"norm": of_torch.linalg.vector_norm, "copy_": torch.Tensor.copy_}.get(name)
-    single = single or getattr(of_torch, stem, None) or getattr(torch.Tensor, stem, None)
-    if single is None:
-        return plain
-
-    def function(*given: Any, **options: Any) -> Any:
-        if stem in ("addcmul", "addcdiv") and len(given) == 4:
-            given, options = given[:3], {"value": given[3]}
-        count = next(len(cast("list[Any]", each)) for each in given if isinstance(each, (list, tuple)))
-
-        def at(each: Any, i: int) -> Any:
-            return cast("list[Any]", each)[i] if isinstance(each, (list, tuple)) else each
-
-        made: list[Any] = [
-            single(*(at(each, i) for each in given), **{key: at(each, i) for key, each in options.items()})
-            for i in range(count)
-        ]
-        if name == stem:
-            return made
-        for target, value in zip(given[0], made, strict=True):
-            if target is not value:
-                target.copy_(value)
-        return None
-
-    return function

@@ -1,0 +1,43 @@
+"""`torch._foreach_add_(xs, ys)` as what it stands for, `x.add_(y)` for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+
+FOREACH = "_foreach_"
+"""How the names of these functions begin."""
+
+
+def one_by_one(called: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What the function `called` of torch, `plain`, stands for; itself where a tensor has no function of that name."""
+    of_torch: Any = torch
+    name = called.removeprefix(FOREACH)
+    stem = name.removesuffix("_")
+    single: Any = {"norm": of_torch.linalg.vector_norm, "copy_": torch.Tensor.copy_}.get(name)
+    single = single or getattr(of_torch, stem, None) or getattr(torch.Tensor, stem, None)
+    if single is None:
+        return plain
+
+    def function(*given: Any, **options: Any) -> Any:
+        if stem in ("addcmul", "addcdiv") and len(given) == 4:
+            given, options = given[:3], {"value": given[3]}
+        count = next(len(cast("list[Any]", each)) for each in given if isinstance(each, (list, tuple)))
+
+        def at(each: Any, i: int) -> Any:
+            return cast("list[Any]", each)[i] if isinstance(each, (list, tuple)) else each
+
+        made: list[Any] = [
+            single(*(at(each, i) for each in given), **{key: at(each, i) for key, each in options.items()})
+            for i in range(count)
+        ]
+        if name == stem:
+            return made
+        for target, value in zip(given[0], made, strict=True):
+            if target is not value:
+                target.copy_(value)
+        return None
+
+    return function

@@ -1,0 +1,66 @@
+"""`tensor.data = value` in a loop body: a copy, as long as nobody can tell it from one memory that both share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.recorder import memory_of
+from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.types import describe
+from aicf_mlir.ir.locations import SourceLocation
+
+
+class ReplacedData:
+    """The tensors that have got the memory of others."""
+
+    def __init__(self, given: Sequence[torch.Tensor]):
+        """`given`: the tensors that the next call finds again."""
+        self._given = {memory_of(tensor) for tensor in given}
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor, int, int]] = []
+        """Each with the one whose memory it has, and the versions of both then."""
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Those that have got another memory."""
+        return [tensor for tensor, *_ in self._pairs]
+
+    def expect_like(self, tensor: torch.Tensor, value: object, location: SourceLocation | None) -> None:
+        """Raise TraceError where `tensor.data = value` is more than a new value of `tensor`."""
+        how = f"sets .data{quoted(location)}"
+        if not isinstance(value, torch.Tensor):
+            raise trace_error(f"the loop body {how} to a {type(value).__name__}, expected a tensor", location)
+        if (value.shape, value.dtype, value.device) != (tensor.shape, tensor.dtype, tensor.device):
+            raise trace_error(
+                f"the loop body {how} to {describe(value)}, where there was {describe(tensor)}; a compiled step keeps shape,"
+                " dtype and device",
+                location,
+            )
+        if memory_of(value) in self._given:
+            raise trace_error(
+                f"the loop body {how} to memory that another tensor has, and both would be one from then on; write"
+                " .data.copy_(…), or .data = ….clone()",
+                location,
+            )
+
+    def add(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """`tensor` has got the memory of `value`, by a copy."""
+        self._pairs.append((tensor, value, tensor._version, value._version))
+
+    def expect_apart(self, used: Iterable[torch.Tensor], location: SourceLocation | None) -> None:
+        """Raise TraceError where one of these tensors would be another one if two had one memory, and not copies."""
+        if not self._pairs:
+            return
+        memories = {memory_of(tensor) for tensor in used}
+        for tensor, value, version, of_value in self._pairs:
+            stale = [tensor] if value._version != of_value else []
+            stale += [value] if tensor._version != version else []
+            if any(memory_of(each) in memories for each in stale):
+                location = location or source.here()
+                raise trace_error(
+                    f"the loop body uses a tensor that shares its memory with another by .data = …, and one of them has changed"
+                    f" since{quoted(location)}; write .data.copy_(…), or .data = ….clone()",
+                    location,
+                )

@@ -14,6 +14,7 @@ from aicf_mlir.eager.live import Live
 from aicf_mlir.eager.torch_step import Results, TorchStep
 from aicf_mlir.errors import StateError
 from aicf_mlir.frontend.loop_body import LoopTraced
+from aicf_mlir.frontend.loop_body.numbers import Reads
 from aicf_mlir.frontend.outcome import LOSS
 from aicf_mlir.interrupts import held
 from aicf_mlir.runtime.binding import Built
@@ -99,11 +100,12 @@ class CompiledLoopStep(CompiledTrainStep):
         return self._request.body.function
 
     def _torch_step(self, plan: BoundPlan, live: Live) -> TorchStep:
-        names, body, precision = self._traced(plan).returned, self._request.body, self._request.precision_here
+        returned, body, precision = self._traced(plan).returned, self._request.body, self._request.precision_here
 
         def run(batch: Any) -> Results:
-            with torch.enable_grad(), self._drawn(plan), precision.autocast():
-                return names.results(body.call(batch))
+            with torch.enable_grad(), self._drawn(plan), precision.autocast(), Reads() as reads:
+                result = body.call(batch)
+            return returned.results(result, reads.tensors)
 
         return run
 

@@ -54,6 +54,9 @@ BACKWARD = "aicf_train.backward.default"
 NEW_VALUES = ("aicf_train.update.default", "aicf_train.written.default")
 """Of these, those whose results become the values of parameters."""
 
+LEAF = "aicf_train.leaf.default"
+"""Of these, the one whose result has a gradient."""
+
 
 def cut_as_torch(exported: ExportedStep) -> ExportedStep:
     """
@@ -135,7 +138,7 @@ class _Run:
     """The memory of what outlives the step."""
     backwards: Backwards = field(default_factory=Backwards)
     parameters: set[object] = field(default_factory=set[object])
-    """The memory of inputs that have a gradient."""
+    """The memory of leaves: inputs that have a gradient, and what a loop body has made one."""
 
     def graph(self, module: GraphModule, given: Sequence[Any]) -> Any:
         """Run the graph of `module`, and return its results' nodes."""
@@ -201,6 +204,9 @@ class _Run:
         if str(op) == BACKWARD:
             self.asks = True
             self.backwards.expect_same(args[0], self.writes)
+        if str(op) == LEAF:
+            made.requires_grad_()
+            self.parameters.add(memory_of(made))
         if str(op) in NEW_VALUES:
             self.updated.update(map(memory_of, tensors(made)))
         if op in (ARRIVING, CUSTOM_GRADIENT):
@@ -268,6 +274,8 @@ class _Run:
         """Raise TraceError where a tensor has a gradient here and had none in the user's code, or the other way round."""
         value, traced = self.values[node], node.meta.get("tensor_meta")
         if not isinstance(value, torch.Tensor) or not isinstance(traced, TensorMetadata):
+            return
+        if str(node.target) == LEAF:
             return
         if traced.requires_grad == value.requires_grad:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -94,7 +95,7 @@ def scheduler_first(batch: Any) -> None:
     opt.step()
 
 
-def closure(batch: Any) -> None:
+def closure_without_backward(batch: Any) -> None:
     opt.step(lambda: loss_of(batch))
 
 
@@ -126,12 +127,6 @@ def scaled(batch: Any) -> None:
     scaler.update()
 
 
-def own_gradient(batch: Any) -> None:
-    opt.zero_grad()
-    loss_of(batch).backward(gradient=torch.tensor(2.0))
-    opt.step()
-
-
 def create_graph(batch: Any) -> None:
     opt.zero_grad()
     loss_of(batch).backward(create_graph=True)
@@ -150,10 +145,8 @@ def no_parameter(batch: Any) -> None:
     opt.step()
 
 
-def autograd_grad(batch: Any) -> None:
-    opt.zero_grad()
-    torch.autograd.grad(loss_of(batch), list(model.parameters()))
-    opt.step()
+def gradient_of_another(batch: Any) -> None:
+    torch.autograd.grad(loss_of(batch), list(other.parameters()))
 
 
 def same_parameters_twice(batch: Any) -> None:
@@ -218,14 +211,6 @@ def data_that_changes_later(batch: Any) -> None:
     kept.zero_()
 
 
-def returns_a_number(batch: Any) -> Any:
-    opt.zero_grad()
-    loss = loss_of(batch)
-    loss.backward()
-    opt.step()
-    return loss, 3
-
-
 class Counted:
     """What a body might keep beside the model."""
 
@@ -245,6 +230,23 @@ def trained(batch: Any) -> torch.Tensor:
     loss.backward()
     opt.step()
     return loss
+
+
+def appends_a_number(batch: Any) -> None:
+    history.append(trained(batch).item())
+
+
+def float_of_a_loss(batch: Any) -> Any:
+    return float(trained(batch))
+
+
+def returns_a_time(batch: Any) -> Any:
+    return trained(batch), time.perf_counter()
+
+
+def returns_an_object(batch: Any) -> Any:
+    trained(batch)
+    return counted
 
 
 def appends_to_a_list(batch: Any) -> None:
@@ -286,24 +288,27 @@ def goes_through_a_group(batch: Any) -> None:
 
 
 REFUSED: dict[Callable[..., Any], str] = {
-    item: r"the step reads the value of a tensor \(`print\(loss\.item",
+    item: r"needs the value of a tensor at once; return it.*\(`print\(loss\.item",
+    float_of_a_loss: r"reads the value of a tensor by float\(\).*write \.item\(\)",
+    appends_a_number: r"reads the value of a tensor \(`history.append.*and does not return it",
+    returns_a_time: r"the loop body returns .* as '1', and .* at its next call",
+    returns_an_object: r"the loop body returns Counted, expected tensors, numbers and constants",
     reads_lr: r"reads param_groups\[…\]\['lr'\].*leave it to opt.step\(\)",
     sets_lr: r"sets param_groups\[…\]\['lr'\].*use a scheduler",
     other_entries: r"uses opt\.state_dict.*a loop body calls opt\.step\(\), opt\.zero_grad\(\)",
     last_lr: r"uses scheduler\.get_last_lr.*calls scheduler\.step\(\)",
     scheduler_with_value: r"calls scheduler\.step\(…\) with a value",
     scheduler_first: r"opt\.step\(\) behind the step of its scheduler.*step the scheduler last",
-    closure: r"calls opt\.step\(closure\)",
+    closure_without_backward: r"calls opt\.step\(\) .*where no parameter has a gradient",
     never_zeroed: r"adds to the gradient of '(weight|bias)' that an earlier call has left.*zero_grad\(\) before backward",
     no_backward: r"calls no loss\.backward\(\), so it trains nothing",
     no_step: r"steps no optimizer and writes to no parameter, so it trains nothing",
     step_without_gradients: r"calls opt\.step\(\) .*where no parameter has a gradient",
     scaled: r"'scaler' is a GradScaler.*loss_scale='dynamic'",
-    own_gradient: r"calls backward with a gradient of its own",
-    create_graph: r"calls backward with create_graph=True",
+    create_graph: r"asks for create_graph=True",
     no_scalar: r"backward\(\) needs a 0-d loss",
     no_parameter: r"the loss depends on no parameter",
-    autograd_grad: r"takes a gradient \(torch\.autograd\.grad\)",
+    gradient_of_another: r"does not depend on one of the inputs .*allow_unused=True",
     same_parameters_twice: r"trains '(weight|bias)' by 2 optimizers",
     own_that_is_not_stepped: r"reaches the optimizer Own, which no rule describes, and does not step it; keep it out",
     made_in_the_body: r"steps an optimizer, SGD, that its closure, its globals and its object do not lead to",
@@ -321,7 +326,6 @@ REFUSED: dict[Callable[..., Any], str] = {
     formats: r"the loop body prints a tensor",
     looks_for_an_entry: r"reads param_groups\[…\]\['lr'\]",
     goes_through_a_group: r"goes through param_groups",
-    returns_a_number: r"the loop body returns int, expected nothing, or tensors",
 }
 
 

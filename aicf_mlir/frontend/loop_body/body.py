@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import CodeType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -14,35 +13,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from aicf_mlir.frontend.loop_body.drivers import Drivers
 from aicf_mlir.frontend.loop_body.found import found_by
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
-from aicf_mlir.frontend.model import free_name
-from aicf_mlir.frontend.outcome import LOSS
+from aicf_mlir.frontend.loop_body.returned import Outputs, Returned
 from aicf_mlir.frontend.recorder import tensors
 from aicf_mlir.frontend.source import of_function, trace_error
-from aicf_mlir.frontend.structure import DEEPEST, Structure, mapped, named
-
-
-@dataclass(frozen=True)
-class Returned:
-    """What a body returns: its last loss, and outputs of the step, in containers of the user's."""
-
-    structure: Structure | None
-    """None for one tensor, or for nothing."""
-    names: Mapping[str, str]
-    """The output behind each tensor, by its name in the structure."""
-
-    def rebuilt(self, tensors: Callable[[str], torch.Tensor]) -> Any:
-        """The same of a step, `tensors` by the names of outputs."""
-        found = {place: tensors(name) for place, name in self.names.items()}
-        if self.structure is not None:
-            return self.structure.rebuilt(found)
-        return next(iter(found.values()), None)
-
-    def results(self, value: Any) -> dict[str, torch.Tensor]:
-        """The tensors in what the body has returned, copies by the names of outputs; the inverse of `rebuilt`."""
-        found: dict[str, Any] = (
-            dict.fromkeys(self.names, value) if self.structure is None else named(value)[0]
-        )
-        return {self.names[place]: tensor.detach().clone() for place, tensor in found.items()}
 
 
 class LoopBody:
@@ -58,6 +31,8 @@ class LoopBody:
         self.schedulers = found.schedulers
         self.left: dict[torch.Tensor, bool] = dict.fromkeys(self.model.parameters(), True)
         """Of each parameter, whether a call may find a gradient that another has left."""
+        self.constants: list[list[tuple[str, str]]] = []
+        """What each run has returned that is the same after each step."""
         required = [
             p
             for p in inspect.signature(function).parameters.values()
@@ -82,7 +57,7 @@ class LoopRun:
         self.recorder = GradientRecorder(body.left)
         self._drivers = Drivers(body.optimizers, body.schedulers, self.recorder)
         self._own = dict(body.model.named_parameters())
-        self.returned = Returned(None, {})
+        self.returned = Returned()
         self.never_left: set[torch.Tensor] = set()
         """The parameters of which no call leaves a gradient, though the body asks for it as if one did."""
 
@@ -117,40 +92,9 @@ class LoopRun:
         return loss, self._outputs(result, loss, where)
 
     def _outputs(self, result: Any, loss: torch.Tensor, where: Any) -> dict[str, torch.Tensor]:
-        """The tensors that the body returns, but for its last loss, by name."""
-
-        def expect_tensor(value: object) -> object:
-            if not isinstance(value, torch.Tensor):
-                raise trace_error(
-                    f"the loop body returns {type(value).__name__}, expected nothing, or tensors in tuples, lists and"
-                    " dictionaries; a number of Python would be the same after every step",
-                    where,
-                )
-            return value
-
-        if result is None:
-            self.returned = Returned(None, {})
-            return {}
-        if isinstance(result, torch.Tensor):
-            found, structure = {"result": result}, None
-        else:
-            mapped(expect_tensor, result, DEEPEST if not isinstance(result, (dict, list, tuple)) else 0)
-            found, structure = named(cast(Any, result))
-        is_pair = (
-            structure is not None
-            and structure.kind is tuple
-            and "1" not in found
-            and len(structure.members) == 2
-        )
-        outputs, names = dict[str, torch.Tensor](), dict[str, str]()
-        for place, tensor in found.items():
-            if tensor is loss:
-                names[place] = LOSS
-                continue
-            plain = (
-                place.removeprefix("1.") if is_pair else place
-            )  # (loss, {name: tensor}), as a loss function returns it
-            names[place] = name = free_name(plain, {LOSS, *outputs})
-            outputs[name] = tensor
-        self.returned = Returned(structure, names)
-        return outputs
+        """The tensors that the step gives beside the loss, by name."""
+        found = Outputs(loss, self.recorder.read, where)
+        self.returned = found.of(result)
+        self.recorder.expect_returned(found.numbers)
+        self._body.constants.append(found.constants)
+        return found.tensors

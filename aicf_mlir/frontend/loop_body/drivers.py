@@ -12,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
+from aicf_mlir.frontend.optimizer import rule_of
 from aicf_mlir.frontend.source import quoted, trace_error
 
 
@@ -92,9 +93,12 @@ class Drivers:
         params: list[torch.Tensor],
         groups: list[Group],
     ) -> dict[str, Any]:
-        def step(closure: Callable[[], Any] | None = None) -> None:
-            if closure is not None:
+        is_described = rule_of(optimizer) is not None
+
+        def step(closure: Callable[[], Any] | None = None) -> Any:
+            if closure is not None and not is_described:
                 raise _refused(f"calls {name}.step(closure)", "call backward() before step()")
+            loss = None if closure is None else closure()
             if any(scheduler.optimizer is optimizer for scheduler in self.stepped):
                 raise _refused(
                     f"calls {name}.step() behind the step of its scheduler", "step the scheduler last"
@@ -103,6 +107,7 @@ class Drivers:
                 raise _refused(
                     f"calls {name}.step() where no parameter has a gradient", "call backward() before"
                 )
+            return loss
 
         def zero_grad(set_to_none: bool = True) -> None:
             for param in params:

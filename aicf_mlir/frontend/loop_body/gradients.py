@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.autograd_graph import leaves_of
+from aicf_mlir.frontend.autograd_graph import leaves_of, nodes_behind
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
-from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE, WRITTEN
+from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEAF, LEFT, UPDATE, WRITTEN
+from aicf_mlir.frontend.loop_body.numbers import READ, Number
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
 from aicf_mlir.frontend.recorder import Recorder, function_name, memory_of, tensors
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
-REFUSED = {
-    "gradient": "a gradient of its own",
-    "inputs": "inputs=…",
-    "create_graph": "create_graph=True",
-}
-"""Arguments of `backward` by name: what a body cannot ask for."""
-
+OF_BACKWARD = ("gradient", "retain_graph", "create_graph", "inputs")
+"""The arguments of `loss.backward()`."""
+OF_FUNCTION = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
+"""The arguments of `torch.autograd.backward()`."""
+OF_GRAD = (
+    *("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused"),
+    *("is_grads_batched", "materialize_grads"),
+)
+"""The arguments of `torch.autograd.grad()`."""
 
 SHOWN = ("__repr__", "__format__")
 """What makes text of a tensor."""
@@ -51,10 +54,16 @@ class GradientRecorder(Recorder):
         """By id of a gradient: the version of it that is zero."""
         self.parameters: list[torch.Tensor] = []
         """The user's, by the numbers that writes to them have in the graph."""
+        self.read: list[tuple[torch.Tensor, Callable[[torch.Tensor], Any]]] = []
+        """The tensors that the body has read numbers from, and how."""
+        self._read_at: dict[int, SourceLocation | None] = {}
+        """Where, of those that nothing has been computed with yet."""
+        self._refused: list[Exception] = []
         self._replaced = ReplacedData([])
         self._numbers: dict[object, int] = {}
         self.loss: torch.Tensor | None = None
-        """Of the last `backward()`."""
+        """Of the last `backward()`; of the last `autograd.grad()` where there is none."""
+        self._has_backward = False
 
     def begin(
         self, twins: Sequence[tuple[torch.Tensor, torch.Tensor]], given: Sequence[torch.Tensor]
@@ -62,7 +71,11 @@ class GradientRecorder(Recorder):
         """Trace with these parameters, pairs of the user's and the tracer's, and with what else is `given` to a call."""
         self._twins = {id(own): traced for own, traced in twins}
         self.parameters = [own for own, _ in twins]
-        self._numbers = {memory_of(traced): number for number, (_, traced) in enumerate(twins)}
+        self._leaves = [traced for _, traced in twins]
+        """Parameters, and what the body has made a leaf; each has its number."""
+        self._numbers = {memory_of(traced): number for number, traced in enumerate(self._leaves)}
+        self._kept: list[torch.Tensor] = []
+        """What has a leaf in its place."""
         self._replaced = ReplacedData([*(traced for _, traced in twins), *given])
         self._may_be_left = {id(traced): self._left.get(own, False) for own, traced in twins}
         self._requires = [(traced, traced.requires_grad) for _, traced in twins]
@@ -75,7 +88,9 @@ class GradientRecorder(Recorder):
         self.loss = None
 
     def end(self, where: SourceLocation | None) -> None:
-        """Raise TraceError where a next call would find another model than this one did."""
+        """Raise TraceError where a next call would find another model than this one did; or what a library has caught."""
+        if self._refused:
+            raise self._refused[0]
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             self._replaced.expect_apart(self._replaced.tensors, where)
         for traced, before in self._requires:
@@ -145,25 +160,44 @@ class GradientRecorder(Recorder):
         self._replaced.expect_apart(tensors((args, named)), None)
         if name == "data":
             return self._data(*args)
-        of_parameter = bool(args) and id(args[0]) in self._may_be_left
-        if name == "grad" and of_parameter:
+        of_leaf = bool(args) and any(args[0] is leaf for leaf in self._leaves)
+        if func is torch.autograd.grad:
+            return self._grad(**dict(zip(OF_GRAD, args, strict=False)) | named)
+        if name == "grad" and of_leaf:
             if getattr(func, "__name__", "") == "__get__":
                 return self.gradient(args[0])
             if getattr(func, "__name__", "") == "__set__":
                 self.set_gradient(args[0], args[1])
                 return None
+        if name in READ and args:
+            return self._number(args[0], name)
+        if name in ("__float__", "__int__"):
+            location = source.here()
+            raise trace_error(
+                f"the loop body reads the value of a tensor by {name.strip('_')}(){quoted(location)}; write .item(), which it may"
+                " return",
+                location,
+            )
+        if func is torch.autograd.backward:
+            return self._backward(**dict(zip(OF_FUNCTION, args, strict=False)) | named)
         if name == "backward":
-            self._backward(args, named)
-            return None
+            given = dict(zip(OF_BACKWARD, args[1:], strict=False)) | named
+            return self._backward(args[0], given.pop("gradient", None), **given)
         if name in SHOWN and _asked_by_user():
             location = source.here()
             raise trace_error(
                 f"the loop body prints a tensor{quoted(location)}, which has no value while it is traced; return it",
                 location,
             )
-        if name.startswith("requires_grad") and of_parameter:
-            return func(*args, **named)
-        result = super().seen(func, args, named)
+        if name.startswith("requires_grad"):
+            if of_leaf:
+                return func(*args, **named)
+            if args[1:] == (True,) or (name == "requires_grad_" and len(args) == 1 and named.get("requires_grad", True)):
+                return self._leaf(args[0])
+        makes_leaf = named.get("requires_grad") is True
+        result = super().seen(func, args, named | ({"requires_grad": False} if makes_leaf else {}))
+        if makes_leaf:
+            return self._leaf(result)
         if name == "zero_" and any(args[0] is gradient for gradient in self._gradients.values()):
             self._zeroed[id(args[0])] = args[0]._version
         return result
@@ -172,10 +206,32 @@ class GradientRecorder(Recorder):
         """A write to a parameter, to all of it or a part, is its new value, which gradients end at as at the one before."""
         if (number := self._numbers.get(memory_of(operand))) is None:
             super().written_to(operand, how, location)
-        traced = self._twins[id(self.parameters[number])]
+        traced = self._leaves[number]
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             value = source.call_at(location, WRITTEN, traced, number)
             source.call_at(location, torch.Tensor.copy_, traced.detach(), value)
+
+    def _number(self, tensor: torch.Tensor, how: str) -> Number:
+        """`tensor.item()`: a number that is known after the step."""
+        place = len(self.read)
+        self.read.append((tensor, READ[how]))
+        self._read_at[place] = source.here()
+
+        def used() -> torch.Tensor:
+            self._read_at.pop(place, None)
+            return tensor
+
+        return Number(lambda read: read(place), self._refused.append, (place,), used)
+
+    def expect_returned(self, places: Iterable[int]) -> None:
+        """Raise TraceError for a number that the body has read, and neither returns, `places`, nor computes with."""
+        for place, location in self._read_at.items():
+            if place not in places:
+                raise trace_error(
+                    f"the loop body reads the value of a tensor{quoted(location)} and does not return it; what it does with it"
+                    " would happen once, while it is traced: return it, or leave the line out",
+                    location,
+                )
 
     def _data(self, tensor: torch.Tensor, *value: torch.Tensor) -> torch.Tensor | None:
         """`tensor.data`, or `tensor.data = value`: its new value, where both stay apart."""
@@ -187,28 +243,45 @@ class GradientRecorder(Recorder):
         self._replaced.add(tensor, value[0])
         return None
 
-    def _backward(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        location, loss = source.here(), cast(torch.Tensor, args[0])
-        given = {
-            **dict(zip(("gradient", "retain_graph", "create_graph", "inputs"), args[1:], strict=False)),
-            **kwargs,
-        }
-        for key, what in REFUSED.items():
-            if given.get(key):
+    def _leaf(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A leaf in the place of a tensor that is none yet."""
+        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            if tensor.requires_grad:
+                return tensor
+            leaf = source.call_at(source.here(), LEAF, tensor, len(self._leaves)).requires_grad_()
+        self._numbers[memory_of(leaf)] = len(self._leaves)
+        self._leaves.append(leaf)
+        self._twins[id(tensor)] = leaf
+        self._kept.append(tensor)
+        return leaf
+
+    def _backward(
+        self,
+        tensors: Any,
+        grad_tensors: Any = None,
+        retain_graph: Any = None,
+        create_graph: bool = False,
+        grad_variables: Any = None,
+        inputs: Any = None,
+    ) -> None:
+        """`tensors.backward(…)`: the gradients of leaves grow."""
+        del retain_graph, grad_variables
+        location, outputs = source.here(), as_list(tensors)
+        loss = self._loss(outputs, as_list(grad_tensors), create_graph, location)
+        found = set(map(id, leaves_of(loss)))
+        wrt = [leaf for leaf in self._leaves if id(leaf) in found]
+        if inputs is not None:
+            asked = as_list(inputs)
+            if not all(any(each is leaf for leaf in self._leaves) for each in asked):
                 raise trace_error(
-                    f"the loop body calls backward with {what}{quoted(location)}, which is not supported",
+                    f"the loop body calls backward with inputs=… that are no leaves{quoted(location)}; use torch.autograd.grad",
                     location,
                 )
-        if loss.dim() or not loss.is_floating_point():
-            raise trace_error(
-                f"backward() needs a 0-d loss of floating-point numbers{quoted(location)}; reduce it with .mean() or .sum()",
-                location,
-            )
         self.functions.expect_known(loss)
-        wrt = self._reached(loss)
+            wrt = [leaf for leaf in wrt if any(leaf is each for each in asked)]
         if not wrt:
             raise trace_error(f"the loss depends on no parameter{quoted(location)}", location)
-        self.loss = loss
+        self.loss, self._has_backward = loss, True
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             gradients = source.call_at(location, BACKWARD, loss, wrt)
             self._given.update(map(id, wrt))
@@ -218,10 +291,82 @@ class GradientRecorder(Recorder):
                 else:
                     source.call_at(location, torch.Tensor.add_, before, gradient)
 
-    def _reached(self, loss: torch.Tensor) -> list[torch.Tensor]:
-        """The parameters that torch would accumulate a gradient in, in their order."""
-        found = set(map(id, leaves_of(loss)))
-        return [traced for traced in self._twins.values() if id(traced) in found]
+    def _grad(
+        self,
+        outputs: Any,
+        inputs: Any,
+        grad_outputs: Any = None,
+        retain_graph: Any = None,
+        create_graph: bool = False,
+        only_inputs: bool = True,
+        allow_unused: bool | None = None,
+        is_grads_batched: bool = False,
+        materialize_grads: bool = False,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """`torch.autograd.grad(…)`."""
+        del retain_graph, only_inputs
+        location, asked = source.here(), as_list(inputs)
+        if is_grads_batched:
+            raise trace_error(
+                f"the loop body takes batched gradients{quoted(location)}, which is not supported", location
+            )
+        loss = self._loss(as_list(outputs), as_list(grad_outputs), create_graph, location)
+        if not self._has_backward:
+            self.loss = loss
+        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            leaves, nodes = set(map(id, leaves_of(loss))), set(nodes_behind(loss))
+            reached = [id(each) in leaves or each.grad_fn in nodes for each in asked]
+            if not all(reached) and not (allow_unused or materialize_grads):
+                raise trace_error(
+                    f"what the loop body differentiates does not depend on one of the inputs{quoted(location)}; leave it out, or"
+                    " pass allow_unused=True",
+                    location,
+                )
+            wrt = [each for each, is_reached in zip(asked, reached, strict=True) if is_reached]
+            found = iter(source.call_at(location, BACKWARD, loss, wrt) if wrt else ())
+            return tuple(
+                next(found) if is_reached else torch.zeros_like(each) if materialize_grads else None
+                for each, is_reached in zip(asked, reached, strict=True)
+            )
+
+    def _loss(
+        self,
+        outputs: Sequence[torch.Tensor],
+        gradients: Sequence[torch.Tensor | None],
+        create_graph: bool,
+        location: SourceLocation | None,
+    ) -> torch.Tensor:
+        """The one number whose gradient is asked for: the sum of the outputs, each times its gradient."""
+        if create_graph:
+            raise trace_error(
+                f"the loop body asks for create_graph=True{quoted(location)}: gradients of gradients are not supported",
+                location,
+            )
+        if len(outputs) == 1 and not outputs[0].dim() and gradients in ([], [None]):
+            loss = outputs[0]
+        else:
+            terms: list[torch.Tensor] = []
+            with torch._C.DisableTorchFunction(), torch.enable_grad():  # pyright: ignore[reportPrivateUsage]
+                for number, output in enumerate(outputs):
+                    gradient = gradients[number] if gradients else None
+                    if gradient is not None:
+                        term = source.call_at(location, torch.mul, output, gradient.detach())
+                        terms.append(source.call_at(location, torch.sum, term))
+                    elif output.numel() == 1:
+                        terms.append(source.call_at(location, torch.sum, output))
+                    else:
+                        raise trace_error(
+                            f"backward() needs a 0-d loss of floating-point numbers{quoted(location)}; reduce it with .mean() or"
+                            " .sum(), or give a gradient",
+                            location,
+                        )
+                loss = terms[0]
+                for term in terms[1:]:
+                    loss = source.call_at(location, torch.add, loss, term)
+        if not loss.is_floating_point() or not loss.requires_grad:
+            raise trace_error(f"the loss depends on no parameter{quoted(location)}", location)
+        refuse_custom_backward(loss)
+        return loss
 
     def _traced(self, tree: Any) -> Any:
         """Nested tuples, lists and dictionaries with the tracer's parameters in the place of the user's."""
@@ -232,6 +377,13 @@ class GradientRecorder(Recorder):
         if type(tree) is dict:
             return {key: self._traced(value) for key, value in cast(dict[Any, Any], tree).items()}
         return tree
+
+
+def as_list(given: Any) -> list[Any]:
+    """One tensor, or several, or none."""
+    if given is None:
+        return []
+    return [given] if isinstance(given, torch.Tensor) else list(given)
 
 
 def _asked_by_user() -> bool:

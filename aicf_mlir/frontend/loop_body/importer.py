@@ -15,7 +15,7 @@ from aicf_mlir.frontend.example import TensorSpec
 from aicf_mlir.frontend.exported_step import ExportedStep, Update
 from aicf_mlir.frontend.importer import Importer
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
-from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEFT, UPDATE, WRITTEN
+from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEAF, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.random_state import RandomState
 from aicf_mlir.frontend.source import quoted, trace_error
@@ -74,7 +74,7 @@ class LoopImporter(Importer):
             versions.append(value)
 
     def emit_node(self, node: Node) -> None:
-        if node.target not in (BACKWARD, UPDATE, WRITTEN, LEFT):
+        if node.target not in (BACKWARD, UPDATE, WRITTEN, LEAF, LEFT):
             super().emit_node(node)
             return
         self._emit.location = self._graph.location(node)
@@ -86,8 +86,8 @@ class LoopImporter(Importer):
             return
         if node.target is BACKWARD:
             self._values[node] = self._gradients(*cast(tuple[Node, list[Node]], node.args))
-        elif node.target is WRITTEN:
-            self._values[node] = self._written(*cast(tuple[Node, int], node.args))
+        elif node.target in (WRITTEN, LEAF):
+            self._values[node] = self._leaf(*cast(tuple[Node, int], node.args))
             self._carriers.add(node)
         else:
             self._values[node] = self._updates(*cast(tuple[list[Node], list[Node]], node.args))
@@ -105,7 +105,7 @@ class LoopImporter(Importer):
             )
         now = [self._value(node) for node in wrt]
         of_each = [
-            [version for version in self._versions[self._names[current]] if version in reached] or [current]
+            [version for version in self._versions_of(current) if version in reached] or [current]
             for current in now
         ]
         asked = [version for versions in of_each for version in versions]
@@ -131,15 +131,24 @@ class LoopImporter(Importer):
             self.updated[name] = None
         return tuple(after)
 
-    def _written(self, value: Node, number: int) -> SSAValue:
-        """What the body has made of a parameter: a leaf."""
-        name = self._names_of[id(cast(GradientRecorder, self._exported.recorder).parameters[number])]
-        self._overwritten[self._versions[name][-1]] = name
+    def _leaf(self, value: Node, number: int) -> SSAValue:
+        """What the body has made a leaf, or of one: of a parameter its new value."""
+        parameters = cast(GradientRecorder, self._exported.recorder).parameters
         after = self._emit.insert(nn.DetachOp(self._value(value)))
-        after.name_hint = f"{self._versions[name][0].name_hint}.next"
+        if number < len(parameters):
+            name = self._names_of[id(parameters[number])]
+            after.name_hint = f"{self._versions[name][0].name_hint}.next"
+            self.written[name] = None
+        else:
+            name = f"leaf {number - len(parameters)}"
+        if versions := self._versions.get(name):
+            self._overwritten[versions[-1]] = name
         self._version(name, after)
-        self.written[name] = None
         return after
+
+    def _versions_of(self, value: SSAValue) -> Sequence[SSAValue]:
+        """What a leaf has been so far; of any other value itself."""
+        return self._versions[self._names[value]] if value in self._names else [value]
 
     def _insert(self, op: Any) -> Sequence[SSAValue]:
         return self._emit.insert_all(op)

@@ -1,4 +1,4 @@
-"""The ops in the graph of a loop body for what torch does beside it: gradients, updates, writes, gradients that were left."""
+"""The ops in the graph of a loop body for what torch does beside it: gradients, updates, leaves, gradients that were left."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _library: Any = torch.library.Library("aicf_train", "DEF")
 _library.define("backward(Tensor loss, Tensor[] wrt) -> Tensor[]")
 _library.define("update(Tensor[] params, Tensor[] grads) -> Tensor[]")
 _library.define("written(Tensor value, int number) -> Tensor")
+_library.define("leaf(Tensor value, int number) -> Tensor")
 _library.define("left(Tensor param) -> Tensor")
 
 
@@ -22,14 +23,15 @@ def _updated(params: Sequence[torch.Tensor], _: Sequence[torch.Tensor]) -> list[
     return [torch.empty_like(param) for param in params]
 
 
-def _written(value: torch.Tensor, _: int) -> torch.Tensor:
+def _leaf(value: torch.Tensor, _: int) -> torch.Tensor:
     return torch.empty_like(value)
 
 
 for _name, _function in {
     "backward": _like_all,
     "update": _updated,
-    "written": _written,
+    "written": _leaf,
+    "leaf": _leaf,
     "left": torch.empty_like,
 }.items():
     _library.impl(_name, _function, "CompositeExplicitAutograd")
@@ -42,6 +44,8 @@ BACKWARD: Any = _ops.backward.default
 UPDATE: Any = _ops.update.default
 """Parameters after a step of their optimizer, with these gradients."""
 WRITTEN: Any = _ops.written.default
-"""What the body itself has written to the parameter of that number: from there on a leaf, as the parameter was."""
+"""What the body itself has written to the leaf of that number, a parameter mostly: from there on a leaf, too."""
+LEAF: Any = _ops.leaf.default
+"""A tensor that is a leaf from there on, as by `requires_grad_()`; its number is behind those of the parameters."""
 LEFT: Any = _ops.left.default
 """The gradient of a parameter that an earlier call has left."""

@@ -17,8 +17,9 @@ from aicf_mlir.frontend.bindings import bind
 from aicf_mlir.frontend.example import batch_specs
 from aicf_mlir.frontend.export import export
 from aicf_mlir.frontend.exported_step import ExportedStep
-from aicf_mlir.frontend.loop_body.body import LoopBody, Returned
+from aicf_mlir.frontend.loop_body.body import LoopBody
 from aicf_mlir.frontend.loop_body.importer import GradientLeft, LoopImporter
+from aicf_mlir.frontend.loop_body.returned import Returned
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.model import device_of, modules_of, refuse_hooks, tensor_names
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
@@ -39,7 +40,7 @@ from aicf_mlir.ir.signature import steps
 class LoopTraced(Traced):
     """What the front end saw of a loop body."""
 
-    returned: Returned = field(default_factory=lambda: Returned(None, {}))
+    returned: Returned = field(default_factory=Returned)
     stepped: Sequence[LRScheduler] = ()
     """The schedulers that it steps, in their order."""
 
@@ -61,6 +62,7 @@ def trace_loop(
     Raises TraceError, with the user's file and line where there is one. Nothing runs, and nothing of the model changes.
     """
     body.left = dict.fromkeys(body.model.parameters(), True)
+    body.constants = []
     caller = source.of_function(body.function) or source.here()
     refuse_surroundings(caller)
     modules = modules_of(body.model, body.function)
@@ -88,6 +90,8 @@ def trace_loop(
             break
         _expect_none(run.never_left, names, caller)  # once more, as without what no call leaves
         body.left.update(dict.fromkeys(run.never_left, False))
+
+    _expect_constant(body.constants, caller)
 
     def build(step: ExportedStep) -> tuple[LoopImporter, ModuleOp]:
         bindings = bind(step, names, trained, writes_parameters=True)
@@ -167,6 +171,20 @@ def _optimize(
         written.append(traced)
     step.attributes[OPTIMIZER] = ArrayAttr(rows)
     return written
+
+
+def _expect_constant(
+    runs: Sequence[Sequence[tuple[str, str]]], caller: source.SourceLocation | None
+) -> None:
+    """Raise TraceError where two runs have returned other constants, as times are."""
+    for run in runs:
+        for (path, value), (_, other) in zip(runs[0], run, strict=False):
+            if value != other:
+                raise trace_error(
+                    f"the loop body returns {value} as {path!r}, and {other} at its next call; a compiled step runs no Python and"
+                    " would repeat the first: return tensors, or what is read of them, as loss.item()",
+                    caller,
+                )
 
 
 def _expect_none(

@@ -1,0 +1,120 @@
+"""`loss.item()` in a loop body: a number of Python that is known after each step, and what the body computes of it.
+
+It may be returned, and computed with others as Python does, on the host after the step. Where Python must know it at once, to
+print it or to decide by it, the body is refused.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from aicf_mlir.frontend import source
+from aicf_mlir.frontend.recorder import function_name
+from aicf_mlir.frontend.source import quoted, trace_error
+
+READ = {
+    "item": torch.Tensor.item,
+    "tolist": torch.Tensor.tolist,
+    "numpy": lambda tensor: tensor.detach().cpu().numpy(),
+}
+"""How a tensor becomes something of Python, by the method's name."""
+
+NEEDED = "needs the value of a tensor at once; return it, and print it or decide by it outside"
+
+Read = Callable[[int], Any]
+"""The number of Python behind a read of the body, by its place among them."""
+
+
+class Number:
+    """What a body computes of numbers that it has read from tensors; `place` is that of a read itself."""
+
+    def __init__(
+        self,
+        compute: Callable[[Read], Any],
+        refused: Callable[[Exception], None],
+        places: tuple[int, ...],
+        tensor: Callable[[], torch.Tensor] | None = None,
+    ):
+        self.compute = compute
+        self.refused = refused
+        """Called with the error for what Python would have to know at once, for a library may catch what is raised."""
+        self.places = places
+        """The reads that it is computed from."""
+        self._tensor = tensor
+
+    def tensor(self) -> torch.Tensor:
+        """The tensor that it was read from, without a gradient: in a product of tensors, say."""
+        tensor = None if self._tensor is None else self._tensor()
+        if tensor is None or tensor.numel() != 1:
+            self._refuse("computes with a tensor and a number that it has made of others; compute it with tensors")
+        return tensor.detach().reshape(())
+
+    def _refuse(self, what: str = NEEDED) -> NoReturn:
+        location = source.here()
+        error = trace_error(f"the loop body {what}{quoted(location)}", location)
+        self.refused(error)
+        raise error
+
+    def _with(self, function: Callable[..., Any], *others: Any) -> Any:
+        """`function` of this and others, when they are known."""
+        if any(isinstance(each, torch.Tensor) for each in others):
+            (other,) = others
+            return function(self.tensor(), other)
+        parts = (self, *others)
+        places = tuple(p for part in parts if isinstance(part, Number) for p in part.places)
+
+        def compute(read: Read) -> Any:
+            return function(*(part.compute(read) if isinstance(part, Number) else part for part in parts))
+
+        return Number(compute, self.refused, places)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self._with(lambda value: round(value, digits))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._with(lambda value: value[key])
+
+
+def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *others: self._with(function, *others)
+
+
+def _backward(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: self._with(lambda a, b: function(b, a), other)
+
+
+def _refused(self: Number, *_: Any) -> NoReturn:
+    self._refuse()  # pyright: ignore[reportPrivateUsage]
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    _function: Any = getattr(operator, f"__{_name}__")
+    setattr(Number, f"__{_name}__", _forward(_function))
+    setattr(Number, f"__r{_name}__", _backward(_function))
+for _name in ("neg", "pos", "abs"):
+    setattr(Number, f"__{_name}__", _forward(getattr(operator, f"__{_name}__")))
+for _name in (
+    *("bool", "float", "int", "index", "complex", "str", "repr", "format", "hash", "iter", "len", "array", "contains"),
+    *("lt", "le", "gt", "ge", "eq", "ne", "trunc", "floor", "ceil", "reduce_ex"),
+):
+    setattr(Number, f"__{_name}__", _refused)
+
+
+class Reads(TorchFunctionMode):
+    """The tensors that the code inside reads numbers from, in the order in which a trace sees them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors: list[torch.Tensor] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if function_name(func) in READ and args:
+            self.tensors.append(args[0].detach().clone())
+        return func(*args, **(kwargs or {}))

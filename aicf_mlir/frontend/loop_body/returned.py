@@ -1,0 +1,161 @@
+"""What a loop body returns: tensors, numbers read from them and constants, in containers of the user's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+
+from aicf_mlir.frontend.loop_body.numbers import Number, Read
+from aicf_mlir.frontend.model import free_name
+from aicf_mlir.frontend.outcome import LOSS
+from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.frontend.structure import DEEPEST
+from aicf_mlir.ir.locations import SourceLocation
+
+PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device)
+"""Kinds of constants: the same after every step, as long as what the step was compiled for is the same."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """Stands for a tensor: the output of the step of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Returned:
+    """The object that a body returns, with outputs and numbers in the places of its tensors and numbers."""
+
+    template: Any = None
+    numbers: Mapping[int, str] = field(default_factory=dict[int, str])
+    """The output behind each read of a number, by its place among the reads."""
+    ways: Mapping[int, Callable[[torch.Tensor], Any]] = field(
+        default_factory=dict[int, Callable[[torch.Tensor], Any]]
+    )
+    """How each becomes a number."""
+
+    def rebuilt(self, tensors: Callable[[str], torch.Tensor]) -> Any:
+        """The same of a step, `tensors` by the names of outputs."""
+
+        def leaf(value: Any, path: str) -> Any:
+            del path
+            if isinstance(value, Output):
+                return tensors(value.name)
+            return value.compute(self.reads(tensors)) if isinstance(value, Number) else value
+
+        return mapped(self.template, leaf)
+
+    def reads(self, tensors: Callable[[str], torch.Tensor]) -> Read:
+        """The numbers of a step."""
+        return lambda place: self.ways[place](tensors(self.numbers[place]))
+
+    def results(self, value: Any, read: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The tensors in what the body has returned, and those that it has `read`, copies by the names of outputs."""
+        found = {name: read[place].detach().clone() for place, name in self.numbers.items()}
+
+        def leaf(template: Any, other: Any) -> Any:
+            if isinstance(template, Output):
+                found[template.name] = other.detach().clone()
+
+        together(self.template, value, leaf)
+        return found
+
+
+@dataclass
+class Outputs:
+    """Gathers what a body has returned."""
+
+    loss: torch.Tensor
+    read: list[tuple[torch.Tensor, Callable[[torch.Tensor], Any]]]
+    """The tensors that the body has read numbers from, and how."""
+    where: SourceLocation | None
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """The outputs by name."""
+    numbers: dict[int, str] = field(default_factory=dict[int, str])
+    constants: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """What is the same after each step: where, and what."""
+
+    def of(self, result: Any) -> Returned:
+        """What stands for the result. Raises TraceError for what no step can return."""
+        if isinstance(result, torch.Tensor):
+            result = self._leaf(result, "result")
+        else:
+            plain = "1." if is_pair(result) else ""  # (loss, {name: tensor}), as a loss function returns it
+            result = mapped(result, lambda value, path: self._leaf(value, path.removeprefix(plain) or "result"))
+        return Returned(result, self.numbers, {place: self.read[place][1] for place in self.numbers})
+
+    def _leaf(self, value: Any, path: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            return Output(self._name(value, path))
+        if isinstance(value, Number):
+            for place in value.places:
+                if place not in self.numbers:
+                    self.numbers[place] = self._name(self.read[place][0], path)
+        elif isinstance(value, PLAIN):
+            self.constants.append((path, repr(value)))
+        else:
+            raise trace_error(
+                f"the loop body returns {type(value).__name__}, expected tensors, numbers and constants in tuples, lists,"
+                " dictionaries and data classes",
+                self.where,
+            )
+        return value
+
+    def _name(self, tensor: torch.Tensor, path: str) -> str:
+        if tensor is self.loss:
+            return LOSS
+        name = free_name(path, {LOSS, *self.tensors})
+        self.tensors[name] = tensor
+        return name
+
+
+def is_pair(result: Any) -> bool:
+    """Whether it is a tuple of something and a dictionary."""
+    return type(result) is tuple and len(cast(Any, result)) == 2 and isinstance(result[1], Mapping)
+
+
+def members(value: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]] | None:
+    """What is in a container, and how one is made of others; None for anything else."""
+    if isinstance(value, Mapping):
+        keys = list(cast(Mapping[Any, Any], value))
+        return [(str(key), value[key]) for key in keys], lambda made: dict(zip(keys, made, strict=True))
+    if isinstance(value, (list, tuple)):
+        kind: Any = type(cast(Any, value))
+        make = (lambda made: kind(*made)) if hasattr(kind, "_fields") else list if issubclass(kind, list) else tuple
+        return [(str(number), each) for number, each in enumerate(cast(Any, value))], make
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [each.name for each in dataclasses.fields(value)]
+        return [(name, getattr(value, name)) for name in names], lambda made: _remade(value, names, made)
+    return None
+
+
+def _remade(value: Any, names: list[str], made: list[Any]) -> Any:
+    """A data class like `value`, whose `__init__` is not asked: it may compute."""
+    other = object.__new__(type(value))
+    for name, each in zip(names, made, strict=True):
+        object.__setattr__(other, name, each)
+    return other
+
+
+def mapped(value: Any, leaf: Callable[[Any, str], Any], path: str = "", depth: int = 0) -> Any:
+    """`value` with `leaf` of each entry that is no container, and its path, in its place."""
+    found = None if depth == DEEPEST or isinstance(value, (Output, Number)) else members(value)
+    if found is None:
+        return leaf(value, path.rstrip("."))
+    entries, make = found
+    return make([mapped(each, leaf, f"{path}{key}.", depth + 1) for key, each in entries])
+
+
+def together(one: Any, other: Any, leaf: Callable[[Any, Any], None]) -> None:
+    """Call `leaf` with each entry of `one` and that of `other` in its place."""
+    found, others = None if isinstance(one, (Output, Number)) else members(one), members(other)
+    if found is None or others is None:
+        leaf(one, other)
+        return
+    for (_, a), (_, b) in zip(found[0], others[0], strict=True):
+        together(a, b, leaf)

@@ -13,7 +13,7 @@ import torch
 from aicf_mlir.compile import Request
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.frontend import Traced, source
-from aicf_mlir.frontend.loop_body import LoopBody, trace_loop
+from aicf_mlir.frontend.loop_body import LoopBody, WritesState, trace_loop
 from aicf_mlir.frontend.metrics import Metrics
 from aicf_mlir.frontend.precision import Precision, PrecisionName
 from aicf_mlir.frontend.random_state import RandomState
@@ -40,7 +40,7 @@ class LoopRequest(Request):
 
     def anew(self) -> LoopRequest:
         """What the body reaches now: another optimizer or model in the place of one is taken."""
-        body = LoopBody(self.body.function)
+        body = LoopBody(self.body.function, self.body.states)
         optimizers = tuple(body.optimizers.values())
         return replace(self, groups=None, body=body, model=body.model, optimizers=optimizers)
 
@@ -103,29 +103,36 @@ def compile_step(
     Raises TraceError for what cannot be expressed, with the user's line.
     """
     refuse_surroundings(source.here())
-    traced = LoopBody(body)
-    request = LoopRequest(
-        traced.model,
-        tuple(traced.optimizers.values()),
-        None,
-        shapes_of(example),
-        None,
-        None,
-        device,
-        None,
-        name,
-        False,
-        tuple(meta),
-        random=RandomState(seed),
-        further_sizes=expect_further_sizes(further_sizes),
-        metrics=Metrics(metrics),
-        precision=Precision.of(precision),
-        plan=PlanFile.read(plan),
-        locked=Locked.of(lock, plan),
-        body=traced,
-    )
-    with cycles_collected():
-        return CompiledLoopStep(request, request.build(), warmup_required)
+    states: list[torch.Tensor] = []
+    while True:
+        traced = LoopBody(body, states)
+        request = LoopRequest(
+            traced.model,
+            tuple(traced.optimizers.values()),
+            None,
+            shapes_of(example),
+            None,
+            None,
+            device,
+            None,
+            name,
+            False,
+            tuple(meta),
+            random=RandomState(seed),
+            further_sizes=expect_further_sizes(further_sizes),
+            metrics=Metrics(metrics),
+            precision=Precision.of(precision),
+            plan=PlanFile.read(plan),
+            locked=Locked.of(lock, plan),
+            body=traced,
+        )
+        try:
+            with cycles_collected():
+                return CompiledLoopStep(request, request.build(), warmup_required)
+        except WritesState as found:  # once more, with that tensor as a buffer of the step
+            if any(found.tensor is state for state in states):
+                raise
+            states.append(found.tensor)
 
 
 class LoopFunction:

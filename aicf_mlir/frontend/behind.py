@@ -35,6 +35,8 @@ class Behind:
     def __init__(self, function: Callable[..., Any], path: str):
         self.modules: dict[str, torch.nn.Module] = {}
         """By path, in the order in which they were met."""
+        self.tensors: dict[str, torch.Tensor] = {}
+        """Those outside of modules."""
         self.drivers: dict[str, Any] = {}
         """The optimizers, schedulers and gradient scalers."""
         self._mentioned: set[str] = set()
@@ -44,7 +46,7 @@ class Behind:
             self._walk(function, path)
 
     def _walk(self, function: Any, path: str) -> None:
-        self.modules, self.drivers = {}, {}
+        self.modules, self.drivers, self.tensors = {}, {}, {}
         seen: dict[int, Any] = {}
         pending: list[tuple[Any, str]] = [(function, path)]
         while pending and len(seen) < MOST:
@@ -61,6 +63,8 @@ class Behind:
         elif issubclass(kind, DRIVERS):
             if not any(value is known for known in self.drivers.values()):
                 self.drivers[path] = value
+        elif issubclass(kind, torch.Tensor):
+            self.tensors.setdefault(path, value)
         elif kind is types.FunctionType:
             yield from self._function(value)
         elif kind is types.MethodType:
@@ -82,7 +86,7 @@ class Behind:
             yield value.__func__, path
         elif kind is property:
             yield value.fget, path
-        elif not issubclass(kind, (torch.Tensor, str, int, float, type)):
+        elif not issubclass(kind, (str, int, float, type)):
             if (own := attributes(value)) is not None:
                 yield from self._named(cast(Any, own), path)
                 if "__wrapped__" in own:

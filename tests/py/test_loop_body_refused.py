@@ -299,7 +299,7 @@ REFUSED: dict[Callable[..., Any], str] = {
     last_lr: r"uses scheduler\.get_last_lr.*calls scheduler\.step\(\)",
     scheduler_with_value: r"calls scheduler\.step\(…\) with a value",
     scheduler_first: r"opt\.step\(\) behind the step of its scheduler.*step the scheduler last",
-    closure_without_backward: r"calls opt\.step\(\) .*where no parameter has a gradient",
+    closure_without_backward: r"calls no loss\.backward\(\), so it trains nothing",
     never_zeroed: r"adds to the gradient of '(weight|bias)' that an earlier call has left.*zero_grad\(\) before backward",
     no_backward: r"calls no loss\.backward\(\), so it trains nothing",
     no_step: r"steps no optimizer and writes to no parameter, so it trains nothing",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -21,11 +21,13 @@ from aicf_mlir.frontend.source import of_function, trace_error
 class LoopBody:
     """A function of a batch that calls `opt.zero_grad()`, `loss.backward()`, `opt.step()` and `scheduler.step()` as it likes."""
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[..., Any], states: Sequence[torch.Tensor] = ()):
+        """`states`: the tensors outside of modules that it writes to."""
         if not callable(function) or isinstance(function, torch.nn.Module):
             raise trace_error(f"a loop body is a function of a batch, got {type(function).__name__}")
         self.function = function
-        found = found_by(function)
+        self.states = tuple(states)
+        found = found_by(function, states)
         self.model = found.model
         self.optimizers = found.optimizers
         self.schedulers = found.schedulers
@@ -57,6 +59,8 @@ class LoopRun:
         self.recorder = GradientRecorder(body.left)
         self._drivers = Drivers(body.optimizers, body.schedulers, self.recorder)
         self._own = dict(body.model.named_parameters())
+        states = {id(state) for state in body.states}
+        self._states = {name: own for name, own in body.model.named_buffers() if id(own) in states}
         self.returned = Returned()
         self.never_left: set[torch.Tensor] = set()
         """The parameters of which no call leaves a gradient, though the body asks for it as if one did."""
@@ -78,7 +82,9 @@ class LoopRun:
     def __call__(self, model: torch.nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         traced = dict(model.named_parameters())
         self.recorder.begin(
-            [(own, traced[name]) for name, own in self._own.items()], [*model.buffers(), *tensors(batch)]
+            [(own, traced[name]) for name, own in self._own.items()],
+            [(own, model.get_buffer(name)) for name, own in self._states.items()],
+            [*model.buffers(), *tensors(batch)],
         )
         with self._drivers.traced():
             result = self._body.call(batch)

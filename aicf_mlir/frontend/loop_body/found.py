@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +25,12 @@ class Found:
     schedulers: dict[str, LRScheduler]
 
 
-def found_by(function: Callable[..., Any]) -> Found:
-    """What `function` reaches. Raises TraceError for a body without a model, and for a gradient scaler."""
+UNFIT = re.compile(r"[^\w]+")
+"""What no name in a module has."""
+
+
+def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) -> Found:
+    """What `function` reaches; `states` are the tensors outside of modules that it writes to. Raises TraceError for a body without a model, and for a gradient scaler."""
     walk = Behind(function, "body")
     where = of_function(function)
     optimizers = {name: o for name, o in walk.drivers.items() if isinstance(o, torch.optim.Optimizer)}
@@ -39,10 +44,22 @@ def found_by(function: Callable[..., Any]) -> Found:
     for scheduler in schedulers.values():
         if not any(scheduler.optimizer is known for known in optimizers.values()):
             optimizers[free_name("optimizer", optimizers)] = scheduler.optimizer
-    return Found(_model_of(walk.modules, where), optimizers, schedulers)
+    trained = {id(p): p for o in optimizers.values() for group in o.param_groups for p in group["params"]}
+    wanted = {id(tensor): tensor for tensor in states} | trained
+    wanted |= {id(tensor): tensor for tensor in walk.tensors.values() if tensor.requires_grad and tensor.is_leaf}
+    names = {id(tensor): path for path, tensor in walk.tensors.items()}
+    own = {id(t) for root in walk.modules.values() for t in (*root.parameters(), *root.buffers())}
+    loose = {names.get(key, "tensor"): [] for key in wanted if key not in own}
+    for key, tensor in wanted.items():
+        if key not in own:
+            loose[names.get(key, "tensor")].append(tensor)
+    return Found(_model_of(walk.modules, loose, where), optimizers, schedulers)
 
 
-def _model_of(modules: dict[str, torch.nn.Module], where: Any) -> torch.nn.Module:
+def _model_of(
+    modules: dict[str, torch.nn.Module], loose: Mapping[str, Sequence[torch.Tensor]], where: Any
+) -> torch.nn.Module:
+    """One module with all that is trained or written to; of `loose` tensors by name those without a gradient are buffers."""
     inner = {id(part) for root in modules.values() for part in root.modules() if part is not root}
     roots = {
         path: root
@@ -50,15 +67,23 @@ def _model_of(modules: dict[str, torch.nn.Module], where: Any) -> torch.nn.Modul
         if id(root) not in inner
         and (any(True for _ in root.parameters()) or any(True for _ in root.buffers()))
     }
-    if not roots:
+    if not roots and not loose:
         raise trace_error(
             "the loop body reaches no model with parameters in its closure, its globals or its object", where
         )
-    if len(roots) == 1:
+    if len(roots) == 1 and not loose:
         return next(iter(roots.values()))
     together, names = torch.nn.Module(), dict[str, None]()
     for path, root in roots.items():
         name = free_name(path.rpartition(".")[2], names)
         names[name] = None
         together.add_module(name, root)
+    for path, tensors in loose.items():
+        for tensor in tensors:
+            name = free_name(UNFIT.sub("_", path), names)
+            names[name] = None
+            if tensor.requires_grad:  # which need not be an nn.Parameter
+                vars(together)["_parameters"][name] = tensor
+            else:
+                together.register_buffer(name, tensor)
     return together

@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import torch
 
+from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import leaves_of, nodes_behind
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEAF, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.loop_body.numbers import READ, Number
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
-from aicf_mlir.frontend.recorder import Recorder, function_name, memory_of, tensors
+from aicf_mlir.frontend.recorder import PLAIN, Recorder, function_name, memory_of, tensors
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -33,6 +34,21 @@ SHOWN = ("__repr__", "__format__")
 
 DISPATCH = ("torch/_tensor.py", "torch/overrides.py")
 """Where torch hands a method of a tensor on."""
+
+
+Twin = tuple[torch.Tensor, torch.Tensor]
+"""A tensor of the user's, and the tracer's in its place."""
+
+
+class WritesState(TraceError):
+    """The body writes to a tensor outside of modules."""
+
+    def __init__(self, tensor: torch.Tensor):
+        location = source.here()
+        super().__init__(
+            f"the loop body writes to a tensor that no module has{quoted(location)}; register it with register_buffer"
+        )
+        self.tensor = tensor
 
 
 class GradientRecorder(Recorder):
@@ -66,10 +82,10 @@ class GradientRecorder(Recorder):
         self._has_backward = False
 
     def begin(
-        self, twins: Sequence[tuple[torch.Tensor, torch.Tensor]], given: Sequence[torch.Tensor]
+        self, twins: Sequence[Twin], states: Sequence[Twin], given: Sequence[torch.Tensor]
     ) -> None:
-        """Trace with these parameters, pairs of the user's and the tracer's, and with what else is `given` to a call."""
-        self._twins = {id(own): traced for own, traced in twins}
+        """Trace with these parameters and these tensors that the body writes to, and with what else is `given` to a call."""
+        self._twins = {id(own): traced for own, traced in (*twins, *states)}
         self.parameters = [own for own, _ in twins]
         self._leaves = [traced for _, traced in twins]
         """Parameters, and what the body has made a leaf; each has its number."""
@@ -157,6 +173,8 @@ class GradientRecorder(Recorder):
         if name.startswith(FOREACH) and (each := one_by_one(name, func)) is not func:
             with self:
                 return each(*args, **named)
+        if writes_in_place(name) and args and type(args[0]) in PLAIN:
+            raise WritesState(args[0])
         self._replaced.expect_apart(tensors((args, named)), None)
         if name == "data":
             return self._data(*args)
@@ -377,6 +395,13 @@ class GradientRecorder(Recorder):
         if type(tree) is dict:
             return {key: self._traced(value) for key, value in cast(dict[Any, Any], tree).items()}
         return tree
+
+
+def writes_in_place(name: str) -> bool:
+    """Whether a method of this name writes to its tensor."""
+    if name.startswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__"))
+    return name.endswith("_") and not name.startswith(("requires_grad", "detach"))
 
 
 def as_list(given: Any) -> list[Any]:

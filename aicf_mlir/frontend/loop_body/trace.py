@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -75,17 +76,18 @@ def trace_loop(
     paths = paths_of({key: root for key, root in modules.items() if key or is_whole}, body.function)
     while True:
         run = body.run()
-        exported = export(
-            body.model,
-            run,
-            specs,
-            caller,
-            structure,
-            run.recorder,
-            updates_parameters=True,
-            precision=precision,
-            names=paths,
-        )
+        with _as_parameters(body.model.parameters()):
+            exported = export(
+                body.model,
+                run,
+                specs,
+                caller,
+                structure,
+                run.recorder,
+                updates_parameters=True,
+                precision=precision,
+                names=paths,
+            )
         if not run.never_left:
             break
         _expect_none(run.never_left, names, caller)  # once more, as without what no call leaves
@@ -115,7 +117,7 @@ def trace_loop(
     parameters = {
         b.name: b.tensor
         for b in importer.bound
-        if isinstance(b.tensor, torch.nn.Parameter) and b.tensor in trained
+        if b.tensor in trained
     }
     buffers = {name: tensor for name, tensor in tensors.items() if name not in parameters}
     written = _optimize(body, module, {tensors[each]: each for each in importer.updated}, names, caller)
@@ -171,6 +173,19 @@ def _optimize(
         written.append(traced)
     step.attributes[OPTIMIZER] = ArrayAttr(rows)
     return written
+
+
+@contextmanager
+def _as_parameters(tensors: Iterable[torch.Tensor]) -> Generator[None]:
+    """Have torch.export take leaves that are no nn.Parameter, as SAC's `log_alpha`, for such."""
+    plain = [tensor for tensor in tensors if not isinstance(tensor, torch.nn.Parameter)]
+    for tensor in plain:
+        vars(tensor)["_is_param"] = True
+    try:
+        yield
+    finally:
+        for tensor in plain:
+            vars(tensor).pop("_is_param", None)
 
 
 def _expect_constant(

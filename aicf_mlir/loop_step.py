@@ -100,7 +100,11 @@ class CompiledLoopStep(CompiledTrainStep):
         return self._request.body.function
 
     def _torch_step(self, plan: BoundPlan, live: Live) -> TorchStep:
-        returned, body, precision = self._traced(plan).returned, self._request.body, self._request.precision_here
+        returned, body, precision = (
+            self._traced(plan).returned,
+            self._request.body,
+            self._request.precision_here,
+        )
 
         def run(batch: Any) -> Results:
             with torch.enable_grad(), self._drawn(plan), precision.autocast(), Reads() as reads:

@@ -106,7 +106,9 @@ def trained_parameters(
         return {t for t in names if t.requires_grad and isinstance(t, torch.nn.Parameter)}
     for index, position, parameter in _parameters(optimizer):
         which = f"parameter {position} of param group {index}, {describe_tensor(parameter)},"
-        if parameter not in names or not (isinstance(parameter, torch.nn.Parameter) or parameter.requires_grad):
+        if parameter not in names or not (
+            isinstance(parameter, torch.nn.Parameter) or parameter.requires_grad
+        ):
             raise trace_error(
                 f"{which} is not a parameter of the model; make the optimizer from this model's parameters"
             )

@@ -163,7 +163,9 @@ def without_made(places: Sequence[Place]) -> list[Place]:
     }
     held = Counter(id(each) for each in (*gc.get_referents(*young), *young) if id(each) in unsure)
     for key in unsure:
-        if key not in older and sys.getrefcount(unsure[key]) - 2 <= held[key]:  # it is held here, and by the call
+        if (
+            key not in older and sys.getrefcount(unsure[key]) - 2 <= held[key]
+        ):  # it is held here, and by the call
             made.add(key)
         else:
             made.discard(key)

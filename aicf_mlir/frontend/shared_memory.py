@@ -115,7 +115,11 @@ def references(tensor: torch.Tensor) -> int:
 def base_holders(tensor: torch.Tensor) -> tuple[int, int] | None:
     """How many of torch and of Python hold what a tensor is a view of; `OWN_BASE` where that is the tensor alone."""
     base: Any = tensor._base
-    return None if base is None or not hasattr(base, "_use_count") else (base._use_count(), sys.getrefcount(base))
+    return (
+        None
+        if base is None or not hasattr(base, "_use_count")
+        else (base._use_count(), sys.getrefcount(base))
+    )
 
 
 OWN_BASE = base_holders(torch.zeros(2)[1:])

@@ -30,7 +30,11 @@ UNFIT = re.compile(r"[^\w]+")
 
 
 def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) -> Found:
-    """What `function` reaches; `states` are the tensors outside of modules that it writes to. Raises TraceError for a body without a model, and for a gradient scaler."""
+    """
+    What `function` reaches; `states` are the tensors outside of modules that it writes to.
+
+    Raises TraceError for a body without a model, and for a gradient scaler.
+    """
     walk = Behind(function, "body")
     where = of_function(function)
     optimizers = {name: o for name, o in walk.drivers.items() if isinstance(o, torch.optim.Optimizer)}
@@ -46,7 +50,9 @@ def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) 
             optimizers[free_name("optimizer", optimizers)] = scheduler.optimizer
     trained = {id(p): p for o in optimizers.values() for group in o.param_groups for p in group["params"]}
     wanted = {id(tensor): tensor for tensor in states} | trained
-    wanted |= {id(tensor): tensor for tensor in walk.tensors.values() if tensor.requires_grad and tensor.is_leaf}
+    wanted |= {
+        id(tensor): tensor for tensor in walk.tensors.values() if tensor.requires_grad and tensor.is_leaf
+    }
     names = {id(tensor): path for path, tensor in walk.tensors.items()}
     own = {id(t) for root in walk.modules.values() for t in (*root.parameters(), *root.buffers())}
     loose = {names.get(key, "tensor"): [] for key in wanted if key not in own}

@@ -10,7 +10,7 @@ import torch
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
-from aicf_mlir.frontend.autograd_graph import leaves_of, nodes_behind
+from aicf_mlir.frontend.autograd_graph import edges_behind, leaves_of
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEAF, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.loop_body.numbers import READ, Number
@@ -81,9 +81,7 @@ class GradientRecorder(Recorder):
         """Of the last `backward()`; of the last `autograd.grad()` where there is none."""
         self._has_backward = False
 
-    def begin(
-        self, twins: Sequence[Twin], states: Sequence[Twin], given: Sequence[torch.Tensor]
-    ) -> None:
+    def begin(self, twins: Sequence[Twin], states: Sequence[Twin], given: Sequence[torch.Tensor]) -> None:
         """Trace with these parameters and these tensors that the body writes to, and with what else is `given` to a call."""
         self._twins = {id(own): traced for own, traced in (*twins, *states)}
         self.parameters = [own for own, _ in twins]
@@ -210,7 +208,9 @@ class GradientRecorder(Recorder):
         if name.startswith("requires_grad"):
             if of_leaf:
                 return func(*args, **named)
-            if args[1:] == (True,) or (name == "requires_grad_" and len(args) == 1 and named.get("requires_grad", True)):
+            if args[1:] == (True,) or (
+                name == "requires_grad_" and len(args) == 1 and named.get("requires_grad", True)
+            ):
                 return self._leaf(args[0])
         makes_leaf = named.get("requires_grad") is True
         result = super().seen(func, args, named | ({"requires_grad": False} if makes_leaf else {}))
@@ -295,7 +295,6 @@ class GradientRecorder(Recorder):
                     f"the loop body calls backward with inputs=… that are no leaves{quoted(location)}; use torch.autograd.grad",
                     location,
                 )
-        self.functions.expect_known(loss)
             wrt = [leaf for leaf in wrt if any(leaf is each for each in asked)]
         if not wrt:
             raise trace_error(f"the loss depends on no parameter{quoted(location)}", location)
@@ -332,8 +331,8 @@ class GradientRecorder(Recorder):
         if not self._has_backward:
             self.loss = loss
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-            leaves, nodes = set(map(id, leaves_of(loss))), set(nodes_behind(loss))
-            reached = [id(each) in leaves or each.grad_fn in nodes for each in asked]
+            leaves, edges = set(map(id, leaves_of(loss))), set(edges_behind(loss))
+            reached = [id(each) in leaves or (each.grad_fn, each.output_nr) in edges for each in asked]
             if not all(reached) and not (allow_unused or materialize_grads):
                 raise trace_error(
                     f"what the loop body differentiates does not depend on one of the inputs{quoted(location)}; leave it out, or"
@@ -383,7 +382,7 @@ class GradientRecorder(Recorder):
                     loss = source.call_at(location, torch.add, loss, term)
         if not loss.is_floating_point() or not loss.requires_grad:
             raise trace_error(f"the loss depends on no parameter{quoted(location)}", location)
-        refuse_custom_backward(loss)
+        self.functions.expect_known(loss)
         return loss
 
     def _traced(self, tree: Any) -> Any:
@@ -400,7 +399,9 @@ class GradientRecorder(Recorder):
 def writes_in_place(name: str) -> bool:
     """Whether a method of this name writes to its tensor."""
     if name.startswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__"))
+        return name == "__setitem__" or (
+            name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")
+        )
     return name.endswith("_") and not name.startswith(("requires_grad", "detach"))
 
 

@@ -97,7 +97,9 @@ class LoopImporter(Importer):
         """One gradient of each parameter: the sum over what it has been, where the loss was computed across an update."""
         value = self._value(loss)
         reached = _behind(value)
-        if (stale := next((self._overwritten[each] for each in self._overwritten if each in reached), None)) is not None:
+        if (
+            stale := next((self._overwritten[each] for each in self._overwritten if each in reached), None)
+        ) is not None:
             raise trace_error(
                 f"the loop body computes a loss with {stale!r}, writes to that, and calls backward() then"
                 f"{quoted(self._emit.location)}: torch's gradient would mix both values; call backward() before the write",

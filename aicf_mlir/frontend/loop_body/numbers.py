@@ -51,7 +51,9 @@ class Number:
         """The tensor that it was read from, without a gradient: in a product of tensors, say."""
         tensor = None if self._tensor is None else self._tensor()
         if tensor is None or tensor.numel() != 1:
-            self._refuse("computes with a tensor and a number that it has made of others; compute it with tensors")
+            self._refuse(
+                "computes with a tensor and a number that it has made of others; compute it with tensors"
+            )
         return tensor.detach().reshape(())
 
     def _refuse(self, what: str = NEEDED) -> NoReturn:
@@ -99,7 +101,21 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
 for _name in ("neg", "pos", "abs"):
     setattr(Number, f"__{_name}__", _forward(getattr(operator, f"__{_name}__")))
 for _name in (
-    *("bool", "float", "int", "index", "complex", "str", "repr", "format", "hash", "iter", "len", "array", "contains"),
+    *(
+        "bool",
+        "float",
+        "int",
+        "index",
+        "complex",
+        "str",
+        "repr",
+        "format",
+        "hash",
+        "iter",
+        "len",
+        "array",
+        "contains",
+    ),
     *("lt", "le", "gt", "ge", "eq", "ne", "trunc", "floor", "ceil", "reduce_ex"),
 ):
     setattr(Number, f"__{_name}__", _refused)

@@ -86,7 +86,9 @@ class Outputs:
             result = self._leaf(result, "result")
         else:
             plain = "1." if is_pair(result) else ""  # (loss, {name: tensor}), as a loss function returns it
-            result = mapped(result, lambda value, path: self._leaf(value, path.removeprefix(plain) or "result"))
+            result = mapped(
+                result, lambda value, path: self._leaf(value, path.removeprefix(plain) or "result")
+            )
         return Returned(result, self.numbers, {place: self.read[place][1] for place in self.numbers})
 
     def _leaf(self, value: Any, path: str) -> Any:
@@ -126,7 +128,13 @@ def members(value: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], An
         return [(str(key), value[key]) for key in keys], lambda made: dict(zip(keys, made, strict=True))
     if isinstance(value, (list, tuple)):
         kind: Any = type(cast(Any, value))
-        make = (lambda made: kind(*made)) if hasattr(kind, "_fields") else list if issubclass(kind, list) else tuple
+        make = (
+            (lambda made: kind(*made))
+            if hasattr(kind, "_fields")
+            else list
+            if issubclass(kind, list)
+            else tuple
+        )
         return [(str(number), each) for number, each in enumerate(cast(Any, value))], make
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [each.name for each in dataclasses.fields(value)]

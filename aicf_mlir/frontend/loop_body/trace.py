@@ -114,11 +114,7 @@ def trace_loop(
             "the loop body steps no optimizer and writes to no parameter, so it trains nothing", caller
         )
     tensors = {b.name: b.tensor for b in importer.bound}
-    parameters = {
-        b.name: b.tensor
-        for b in importer.bound
-        if b.tensor in trained
-    }
+    parameters = {b.name: b.tensor for b in importer.bound if b.tensor in trained}
     buffers = {name: tensor for name, tensor in tensors.items() if name not in parameters}
     written = _optimize(body, module, {tensors[each]: each for each in importer.updated}, names, caller)
     reads = collect(exported.places, paths)
@@ -188,9 +184,7 @@ def _as_parameters(tensors: Iterable[torch.Tensor]) -> Generator[None]:
             vars(tensor).pop("_is_param", None)
 
 
-def _expect_constant(
-    runs: Sequence[Sequence[tuple[str, str]]], caller: source.SourceLocation | None
-) -> None:
+def _expect_constant(runs: Sequence[Sequence[tuple[str, str]]], caller: source.SourceLocation | None) -> None:
     """Raise TraceError where two runs have returned other constants, as times are."""
     for run in runs:
         for (path, value), (_, other) in zip(runs[0], run, strict=False):

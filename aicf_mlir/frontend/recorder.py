@@ -26,7 +26,7 @@ from aicf_mlir.frontend.places import of_step, pause, resume
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
 from aicf_mlir.frontend.torch_errors import TRANSFORMS, in_transform
-from aicf_mlir.frontend.values import is_a, members
+from aicf_mlir.frontend.values import is_a, is_plain, members
 from aicf_mlir.frontend.written import written
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -204,7 +204,7 @@ def tensors(tree: object) -> Iterator[torch.Tensor]:
     """Every tensor in nested tuples, lists and dictionaries."""
     if is_a(tree, torch.Tensor):
         yield tree
-    else:
+    elif not is_plain(tree):
         for _, each in members(tree) or ():
             yield from tensors(each)
 

@@ -160,11 +160,13 @@ def items(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def members(value: Any) -> Iterator[tuple[Any, Any]] | None:
     """What a dictionary, list or tuple holds, by key or number, or another mapping, as that says; None for anything else."""
-    if issubclass(type(value), dict):
+    kind = cast("type[Any]", type(value))
+    if issubclass(kind, dict):
         return items(value)
-    kinds = [kind for kind in (LIST, TUPLE) if is_a(value, kind)]
-    if kinds:
-        return enumerate(kinds[0].__iter__(value))
+    if issubclass(kind, (list, tuple)):
+        return enumerate((LIST if issubclass(kind, list) else TUPLE).__iter__(value))
+    if kind in PLAIN:
+        return None
     return iter(cast("Mapping[Any, Any]", value).items()) if is_a(value, Mapping) else None
 
 

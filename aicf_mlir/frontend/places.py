@@ -161,7 +161,9 @@ def without_made(places: Sequence[Place]) -> list[Place]:
         if issubclass(type(place.owner), dict) or not gc.is_tracked(place.owner)
         if place.is_left or id(place.owner) in made
     }
-    held = Counter(id(each) for each in (*gc.get_referents(*young), *young) if id(each) in unsure)
+    held = Counter(
+        filter(unsure.__contains__, map(id, (*gc.get_referents(*young), *young)))
+    )  # there are many
     for key in unsure:
         if (
             key not in older and sys.getrefcount(unsure[key]) - 2 <= held[key]

@@ -64,9 +64,8 @@ def type_name(type_: Attribute) -> str:
     """The type of a value of a body by name; VerifyException for one that bodies do not have."""
     if type(type_) is not MemRefType:
         return element_name(type_)
-    table = cast(MemRefType[Attribute], type_)
-    element, rank = table.get_element_type(), table.get_num_dims()
-    if table != MemRefType(element, [DYNAMIC_INDEX] * rank):
+    element, rank = type_.get_element_type(), type_.get_num_dims()
+    if type_ != MemRefType(element, [DYNAMIC_INDEX] * rank):
         raise VerifyException(f"expected a table such as memref<?x?xf32>, got {type_}")
     return "?x" * rank + element_name(element)
 
@@ -351,8 +350,9 @@ def _attr(op: Operation) -> Attr:
                 return float(value.value.data)
             if not isinstance(value, IntegerAttr):
                 return None
-            number = int(value.value.data)
-            return abs(number) if value.type == ELEMENT_TYPES["i1"] else number
+            integer = cast("IntegerAttr[Any]", value)
+            number = int(integer.value.data)
+            return abs(number) if integer.type == ELEMENT_TYPES["i1"] else number
         case "arith.cmpf" | "arith.cmpi" | "scalar.index":
             number = cast(
                 "IntegerAttr[Any]", properties["dim" if isinstance(op, IndexOp) else "predicate"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +23,7 @@ LOOK, REPLACE = "_materialize_cpp_cia_ops", "_override_composite_implicit_decomp
 KEPT: Any = vars(utils)["_special_op_to_preserve_cia"]
 """The rule for a composite that stays whole."""
 
-FAKE_RULES: dict[Any, Any] = fake_impls.op_implementations_dict
+FAKE_RULES: dict[Any, Any] = vars(fake_impls)["op_implementations_dict"]
 
 Kernels = dict[Any, Any]
 
@@ -50,7 +51,7 @@ def made_ready() -> Generator[None]:
         look()
         _listed = listed
     setattr(utils, LOOK, lambda: None)
-    setattr(program, REPLACE, lambda rules: _replaced(rules, replace))
+    setattr(program, REPLACE, partial(_replaced, replace))
     try:
         yield
     finally:
@@ -59,7 +60,7 @@ def made_ready() -> Generator[None]:
 
 
 @contextmanager
-def _replaced(rules: Mapping[Any, Any], replace: Callable[[Mapping[Any, Any]], Any]) -> Generator[None]:
+def _replaced(replace: Callable[[Mapping[Any, Any]], Any], rules: Mapping[Any, Any]) -> Generator[None]:
     """As `replace`, which is torch's, for composites by their rules."""
     kept = [op for op, rule in rules.items() if rule is KEPT]
     fresh = [op for op in kept if op not in _ready or _ready[op].before != op.py_kernels]

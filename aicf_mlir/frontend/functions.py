@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from torch.autograd.function import Function, FunctionCtx, _SingleLevelFunction
 from torch.utils.checkpoint import CheckpointFunction
 
@@ -21,15 +20,11 @@ from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import edges_behind
 from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
-from aicf_mlir.frontend.grad_modes import run_again
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
 BASE: Any = _SingleLevelFunction
 """Where `Function.apply` finds what it calls, in whatever way the user has got hold of it."""
-
-AROUND = "_checkpoint_without_reentrant_generator"
-"""The function of torch.utils.checkpoint that is around what it runs again."""
 
 OF_TORCH = ("torch._library", "torch._functorch", "aicf_mlir")
 """Modules whose functions are the gradient of an op, which stands in the graph itself."""
@@ -83,26 +78,18 @@ class Functions:
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
             return self._apply(cls, args, kwargs)
 
-        def around(*args: Any, **kwargs: Any) -> Generator[None]:
-            with run_again():
-                yield from torchs(*args, **kwargs)
-
-        around_: Any = vars(torch.utils.checkpoint)
-        torchs = around_[AROUND]
-        BASE.apply, around_[AROUND] = classmethod(apply), around
+        BASE.apply = classmethod(apply)
         try:
             yield
         finally:
             del BASE.apply
-            around_[AROUND] = torchs
 
     def _apply(self, cls: Any, args: Sequence[Any], kwargs: Any) -> Any:
         needed = tuple(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
         if not any(needed) or not torch.is_grad_enabled() or cls.__module__.startswith(OF_TORCH):
             return super(BASE, cls).apply(*args, **kwargs)
         if issubclass(cls, CheckpointFunction):
-            with run_again():
-                return args[0](*args[2:])  # what it would compute again is there already
+            return args[0](*args[2:])  # what it would compute again is there already
         applied = Applied(cls, source.here())
         context = Context(needed)
         with without_gradients():

@@ -22,10 +22,6 @@ MODE = "aicf_records_gradients"
 """The entry among the annotations of a node that says whether torch records gradients there."""
 
 
-AGAIN = "aicf_runs_again"
-"""The entry that says that torch runs it once more for the gradient: it is inside of torch.utils.checkpoint."""
-
-
 class _Annotations(dict[str, Any]):
     """What torch copies to each node that it makes, and back from a copy where it has noted something of its own."""
 
@@ -41,23 +37,6 @@ def noted() -> Generator[None]:
     with traceback.preserve_node_meta(), traceback.annotate({}):
         meta["custom"] = _Annotations(meta["custom"])
         yield
-
-
-@contextmanager
-def run_again() -> Generator[None]:
-    """What torch runs once more for the gradient is traced inside."""
-    notes: dict[str, Any] = traceback.current_meta.get("custom", {})
-    before = notes.get(AGAIN, False)
-    notes[AGAIN] = before or torch.is_grad_enabled()
-    try:
-        yield
-    finally:
-        notes[AGAIN] = before
-
-
-def runs_again(node: Node) -> bool:
-    """Whether torch runs `node` once more for the gradient."""
-    return bool(cast(dict[str, Any], node.meta.get("custom") or {}).get(AGAIN, False))
 
 
 def records_gradients(node: Node) -> bool:

@@ -37,10 +37,10 @@ from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.cut import CUT
 from aicf_mlir.frontend.effects import EFFECT, Writes, written_operands
 from aicf_mlir.frontend.exported_step import ExportedStep
-from aicf_mlir.frontend.grad_modes import inline_grad_modes, records_gradients, runs_again
+from aicf_mlir.frontend.grad_modes import inline_grad_modes, records_gradients
 from aicf_mlir.frontend.quiet import quiet
 from aicf_mlir.frontend.recorder import beside_the_graph, memory_of, tensors
-from aicf_mlir.frontend.source import quoted, trace_error
+from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_errors import explained
 
 aten: Any = torch.ops.aten
@@ -71,7 +71,7 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
     given = [node.meta["val"] for node in placeholders]
     fake_mode: Any = next(value.fake_mode for value in given if isinstance(value, FakeTensor))
     required = exported.requiring_gradient
-    run, kept = _Run(exported), exported.placeholders
+    run = _Run(exported)
     with ExitStack() as stack:
         managers: tuple[Any, ...] = (quiet(), typed_by_autocast(), enable_python_dispatcher(), fake_mode)
         for manager in managers:
@@ -80,9 +80,6 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
             value.detach().requires_grad_(node.name in required) if isinstance(value, torch.Tensor) else value
             for node, value in zip(placeholders, given, strict=True)
         ]
-        run.kept = {
-            memory_of(value) for node, value in zip(placeholders, values, strict=True) if node.name in kept
-        }
         run.parameters = {memory_of(value) for value in values if is_differentiable(value)}
         returned = cast(Sequence[Node], run.graph(module, values))
     run.backwards.expect_same(None if run.asks else run.values[returned[0]], run.writes)
@@ -134,8 +131,6 @@ class _Run:
     """The memory that ops have written to whose own schema does not say so."""
     updated: set[object] = field(default_factory=set[object])
     """The memory of new values of parameters."""
-    kept: set[object] = field(default_factory=set[object])
-    """The memory of what outlives the step."""
     backwards: Backwards = field(default_factory=Backwards)
     parameters: set[object] = field(default_factory=set[object])
     """The memory of leaves: inputs that have a gradient, and what a loop body has made one."""
@@ -225,13 +220,6 @@ class _Run:
         if hidden := (seen.memory & memories) - own:
             node.meta[EFFECT] = True
         self._saw(node, operands, own | hidden)
-        if runs_again(node) and self.kept & (own | hidden):
-            location = self.exported.location(node)
-            raise trace_error(
-                f"the step changes a buffer inside of torch.utils.checkpoint{quoted(location)}, which runs it once more for the"
-                " gradient and changes it twice; leave that layer out of the checkpoint",
-                location,
-            )
         for memory in own | hidden:
             self.writes[memory] = self.writes.get(memory, 0) + 1
         of_parameters = self.parameters if self.exported.recorder.writes_parameters else ()

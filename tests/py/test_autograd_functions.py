@@ -10,8 +10,6 @@ import torch
 from autograd_functions import FUNCTIONS, Body, Clipped, Forward, OfBuffers, Split, Swish, Tensor
 from in_place_steps import KINDS, Writer, assert_as_torch, batch_of, loss_of
 from torch.autograd import Function
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from aicf_mlir import TraceError, compile_step, compile_train_step, trace
 
@@ -146,25 +144,6 @@ def test_what_cannot_be_known_is_refused(name: str) -> None:
     with pytest.raises(TraceError, match=message) as raised:
         trace(Writer(body), loss_of, batch_of(torch.float64))
     assert re.match(r".*(test_)?autograd_functions.py:\d+: ", str(raised.value))
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_a_buffer_that_a_checkpoint_changes_twice_is_refused(reentrant: bool) -> None:
-    """Torch computes the layer again, and counts again; where no gradient is taken it does not."""
-
-    def body(m: Any, x: Tensor, h: Tensor) -> Tensor:
-        norm = lambda h: F.batch_norm(h, m.mean, m.variance, training=True)  # noqa: E731
-        return checkpoint(norm, h, use_reentrant=reentrant)
-
-    with pytest.raises(TraceError, match=r"changes a buffer inside of torch\.utils\.checkpoint"):
-        trace(Writer(body), loss_of, batch_of(torch.float64))
-
-    def quiet(m: Any, x: Tensor, h: Tensor) -> Tensor:
-        with torch.no_grad():
-            y = body(m, x, h)
-        return y * h
-
-    assert_as_torch(quiet)
 
 
 def test_a_gradient_that_leaves_its_backward_is_refused() -> None:

@@ -74,6 +74,13 @@ class Seen:
         before = self.before.get(name)
         return now - before if before is not None and is_moved(name) and before.shape == now.shape else now
 
+    def fills_in(self, name: str) -> bool:
+        """Whether it is a buffer that had no value before."""
+        has_value = [
+            (held := of.get(name)) is not None and held.numel() > 0 for of in (self.before, self.after)
+        ]
+        return name.startswith("buffer") and has_value == [False, True]
+
 
 def is_moved(name: str) -> bool:
     """Whether the change of a tensor says more than its value: a rate that is 1 % off shows there."""
@@ -170,6 +177,8 @@ def _differences(
     }
     gradients = [GRADIENT + name for name in ours.gradients]
     names = dict.fromkeys((*truth.results, *gradients, *truth.after, *(() if is_exact else ours.after)))
+    # a table that torch keeps, and that the compiled step computes each time, is no state
+    names = [name for name in names if ours.fills_in(name) or not truth.fills_in(name)]
     rows: dict[str, Difference] = {}
     units = _by_parameter(live, {dtype: torch.finfo(dtype).eps for dtype in FLOOR})
     floors = _by_parameter(live, FLOOR)

@@ -6,7 +6,7 @@ module or a buffer that hangs in several places is None in all but the first, un
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -92,8 +92,13 @@ class Buffers:
             children[name] = None
 
     @contextmanager
-    def traced(self, location: SourceLocation | None) -> Generator[None]:
-        """Around the user's code, inside `once`: the tracer's tensors in all places; then assignments become copies."""
+    def traced(self, location: SourceLocation | None, varies: Callable[[object], bool]) -> Generator[None]:
+        """
+        Around the user's code, inside `once`: the tracer's tensors in all places; then assignments become copies.
+
+        Whether a tensor may be another one at the next call, `varies` says. A place without a value that is given one that does
+        not stays as it was: each call would compute that table alike.
+        """
         for place, first in self._again:
             place.entries[place.key] = first.tensor
         for children, name, child in self._modules_again:
@@ -108,10 +113,14 @@ class Buffers:
                     raise trace_error(f"the step registers the buffer {what!r}; do so in __init__", location)
         held = [(tensor, place.path) for place, tensor in before if is_a(tensor, torch.Tensor)]
         for place, tensor in before:
-            if place.tensor is not tensor:
+            if place.tensor is tensor:
+                continue
+            if not (
+                _has_none(tensor) and isinstance(place.tensor, torch.Tensor) and not varies(place.tensor)
+            ):
                 _assign(place, tensor, held, location)
                 held.append((place.tensor, place.path))
-                place.entries[place.key] = tensor
+            place.entries[place.key] = tensor
         self._hide()
 
 
@@ -138,6 +147,11 @@ def _assign(
             location,
         )
     tensor.copy_(new)
+
+
+def _has_none(value: object) -> bool:
+    """Whether a buffer has no value yet."""
+    return value is None or (isinstance(value, torch.Tensor) and not value.numel())
 
 
 def _share(a: torch.Tensor, b: torch.Tensor) -> bool:

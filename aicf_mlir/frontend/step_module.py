@@ -110,7 +110,7 @@ class StepModule(torch.nn.Module):
         forward = source.of_function(type(model).forward)
         self.followed.begin([*tensors, *self.parameters()], self.buffers())
         with (
-            self.held.traced(forward),
+            self.held.traced(forward, self.followed.varies),
             self.followed,
             self.recorder,
             precision.autocast(),

@@ -29,6 +29,8 @@ class World:
     }
     spreads: bool = False
     """Whether the body takes the members of a batch as arguments of their own."""
+    loose: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+    """What it trains or writes to outside of the models."""
 
     def tensors(self) -> list[torch.Tensor]:
         """Parameters, buffers and the optimizers' state."""
@@ -36,7 +38,11 @@ class World:
         states = [
             o.state[p] for o in self.optimizers for g in o.param_groups for p in g["params"] if o.state[p]
         ]
-        return [*own, *(torch.as_tensor(value) for state in states for _, value in sorted(state.items()))]
+        return [
+            *own,
+            *self.loose,
+            *(torch.as_tensor(value) for state in states for _, value in sorted(state.items())),
+        ]
 
 
 def mlp() -> nn.Module:

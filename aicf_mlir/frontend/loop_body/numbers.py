@@ -7,7 +7,9 @@ print it or to decide by it, the body is refused.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -19,11 +21,11 @@ from aicf_mlir.frontend.source import quoted, trace_error
 
 READ = {
     "item": torch.Tensor.item,
-    "tolist": torch.Tensor.tolist,
     "numpy": lambda tensor: tensor.detach().cpu().numpy(),
 }
 """How a tensor becomes something of Python, by the method's name."""
 
+OPTIMIZERS = str(Path(torch.optim.__file__).parent)
 NEEDED = "needs the value of a tensor at once; return it, and print it or decide by it outside"
 
 Read = Callable[[int], Any]
@@ -121,16 +123,30 @@ for _name in (
     setattr(Number, f"__{_name}__", _refused)
 
 
+def as_list(tensor: torch.Tensor) -> Any:
+    """`tensor.tolist()`, number by number."""
+    return [as_list(each) for each in tensor] if tensor.dim() else tensor.item()
+
+
 class Reads(TorchFunctionMode):
-    """The tensors that the code inside reads numbers from, in the order in which a trace sees them."""
+    """The tensors that the code inside reads numbers from, in the order in which a trace sees them: it runs no optimizer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tensors: list[torch.Tensor] = []
 
+    def __enter__(self) -> Reads:
+        setattr(torch.Tensor, "tolist", as_list)  # noqa: B010 - which C does unseen, and a trace element by element
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        del torch.Tensor.tolist
+        super().__exit__(*error)
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if function_name(func) in READ and args:
+        is_of_optimizer = sys._getframe(1).f_code.co_filename.startswith(OPTIMIZERS)  # pyright: ignore[reportPrivateUsage]
+        if function_name(func) in READ and args and not is_of_optimizer:
             self.tensors.append(args[0].detach().clone())
         return func(*args, **(kwargs or {}))

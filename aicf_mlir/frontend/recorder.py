@@ -57,7 +57,7 @@ UNKNOWN_SHAPES = {
 """The same, by the function, of which there is more to say."""
 
 BESIDE_THE_GRAPH = {
-    "data": "reads or replaces `.data`",
+    "data": "replaces `.data`",
     "detach_": "calls `detach_()`",
     "requires_grad_": "calls `requires_grad_(False)`",
     "requires_grad": "sets `requires_grad` to False",
@@ -126,11 +126,12 @@ class Recorder(TorchFunctionMode):
                 return side
             raise value_read(READS_VALUES[name], location)
         carries_gradient = any(operand.requires_grad for operand in operands)
-        replaces_data = name == "data" and len(args) > 1
-        if replaces_data or (carries_gradient and is_beside_the_graph(name, args, kwargs)):
-            raise beside_the_graph(BESIDE_THE_GRAPH[name], location)
         if name == "data" and operands:  # a fake tensor has it outside of the graph
-            return source.call_at(location, torch.Tensor.detach, operands[0])
+            if len(operands) > 1:
+                return self.data_replaced(operands[0], operands[1], location)
+            func, name = torch.Tensor.detach, "detach"
+        if carries_gradient and is_beside_the_graph(name, args, kwargs):
+            raise beside_the_graph(BESIDE_THE_GRAPH[name], location)
         versions = [(operand, operand._version) for operand in operands if self._is_detached(operand)]
         without = [operand for operand in operands if not operand.requires_grad]
         result = self._run(location, func, name, args, kwargs)
@@ -148,6 +149,13 @@ class Recorder(TorchFunctionMode):
         """A tensor with a gradient has another value, and its gradient does not know. Raises TraceError."""
         del operand
         raise beside_the_graph(how, location)
+
+    def data_replaced(
+        self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None
+    ) -> None:
+        """`tensor.data = value`, which may be what it has already, where `.to(device)` moves nothing. Raises TraceError."""
+        if not is_same_view(tensor, value):
+            raise beside_the_graph(BESIDE_THE_GRAPH["data"], location)
 
     def _is_detached(self, operand: torch.Tensor) -> bool:
         """Whether a tensor without a gradient lies in the memory of one that has one."""
@@ -198,6 +206,14 @@ def memory_of(tensor: torch.Tensor) -> object:
         return id(tensor)
     storage: Any = tensor.untyped_storage()
     return storage._cdata
+
+
+def is_same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same elements of the same memory."""
+    return memory_of(one) == memory_of(other) and (
+        (one.dtype, one.shape, one.stride(), one.storage_offset())
+        == (other.dtype, other.shape, other.stride(), other.storage_offset())
+    )
 
 
 def tensors(tree: object) -> Iterator[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Whole bodies of training loops as people write them, beyond the usual one: by hand, of several passes, with state of their own."""
+"""Whole bodies of training loops as people write them, beyond the usual one: by hand, of several passes, with state."""
 
 from __future__ import annotations
 
@@ -236,6 +236,26 @@ def weights_outside() -> World:
     return World(body, [model], [opt], loose=[of_losses])
 
 
+def temperature() -> World:
+    """SAC's: a leaf that is no nn.Parameter, under an optimizer of its own."""
+    model, log_alpha = mlp(), torch.zeros(1, requires_grad=True)
+    opt, of_alpha = sgd(model), torch.optim.Adam([log_alpha], lr=1e-2)
+
+    def body(batch: Any) -> Any:
+        y = model(batch["x"])
+        loss = (F.mse_loss(y, batch["t"]) * log_alpha.exp().detach()).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        of_temperature = -(log_alpha * (y.detach().mean() + 1.0)).mean()
+        of_alpha.zero_grad()
+        of_temperature.backward()
+        of_alpha.step()
+        return loss, of_temperature
+
+    return World(body, [model], [opt, of_alpha], loose=[log_alpha])
+
+
 def averages() -> World:
     """A target that moves, by .data =; averages in a dictionary; a hard copy; slow weights."""
     model, target, copied = mlp(), mlp(), mlp()
@@ -321,6 +341,7 @@ BODIES = {
         first_order_meta,
         closure,
         weights_outside,
+        temperature,
         averages,
         adversaries,
         parts_of_a_batch,

@@ -145,7 +145,7 @@ BESIDE_THE_GRAPH: dict[str, tuple[Body, str]] = {
     "out=": (changed(lambda d: torch.mul(d, 2, out=d)), "changes a detached tensor in place"),
     "a view": (changed(lambda d: d.view(-1).mul_(2)), "changes a detached tensor in place"),
     "a parameter": (lambda m, h: m.layer.weight.detach().mul_(0.5), "changes a detached tensor in place"),
-    "data replaced": (lambda m, h: setattr(m.a, "data", m.a * 2), r"reads or replaces `\.data`"),
+    "data replaced": (lambda m, h: setattr(m.a, "data", m.a * 2), r"replaces `\.data`"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Loop bodies as people write them train as torch does: losses, what they return, parameters, states of optimizers and their own."""
+"""Loop bodies as people write them train as torch does: what they return, parameters, states of optimizers and their own."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ REASONS: dict[str, str] = {
     "state kept by Python": r"the step changes what .* holds at a call, and computes with it",
     "buffer that starts empty": r"assigns to the buffer .* where there was (None|\w+\[0\])",
     "gradient in the step": r"takes a gradient \(torch\.autograd\.grad\)",
-    "assignment by .data": r"reads or replaces `\.data`",
+    "assignment by .data": r"replaces `\.data`",
     "write under no_grad": r"changes a tensor in place under `no_grad`",
     "forward hook": r"has forward_hooks",
 }

@@ -30,8 +30,7 @@ UNFIT = re.compile(r"[^\w]+")
 
 
 def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) -> Found:
-    """
-    What `function` reaches; `states` are the tensors outside of modules that it writes to.
+    """What `function` reaches; `states` are the tensors outside of modules that it writes to.
 
     Raises TraceError for a body without a model, and for a gradient scaler.
     """

@@ -15,7 +15,7 @@ from aicf_mlir.frontend.foreach import FOREACH, one_by_one
 from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEAF, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.loop_body.numbers import READ, Number
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
-from aicf_mlir.frontend.recorder import PLAIN, Recorder, function_name, memory_of, tensors
+from aicf_mlir.frontend.recorder import PLAIN, Recorder, function_name, is_same_view, memory_of, tensors
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
@@ -174,8 +174,6 @@ class GradientRecorder(Recorder):
         if writes_in_place(name) and args and type(args[0]) in PLAIN:
             raise WritesState(args[0])
         self._replaced.expect_apart(tensors((args, named)), None)
-        if name == "data":
-            return self._data(*args)
         of_leaf = bool(args) and any(args[0] is leaf for leaf in self._leaves)
         if func is torch.autograd.grad:
             return self._grad(**dict(zip(OF_GRAD, args, strict=False)) | named)
@@ -251,15 +249,15 @@ class GradientRecorder(Recorder):
                     location,
                 )
 
-    def _data(self, tensor: torch.Tensor, *value: torch.Tensor) -> torch.Tensor | None:
-        """`tensor.data`, or `tensor.data = value`: its new value, where both stay apart."""
-        if not value:
-            return super().seen(torch.Tensor.detach, (tensor,), {})
-        location = source.here()
-        self._replaced.expect_like(tensor, value[0], location)
-        super().seen(torch.Tensor.copy_, (super().seen(torch.Tensor.detach, (tensor,), {}), value[0]), {})
-        self._replaced.add(tensor, value[0])
-        return None
+    def data_replaced(
+        self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None
+    ) -> None:
+        """`tensor.data = value`: its new value, where both stay apart."""
+        if is_same_view(tensor, value):
+            return
+        self._replaced.expect_like(tensor, value, location)
+        super().seen(torch.Tensor.copy_, (super().seen(torch.Tensor.detach, (tensor,), {}), value), {})
+        self._replaced.add(tensor, value)
 
     def _leaf(self, tensor: torch.Tensor) -> torch.Tensor:
         """A leaf in the place of a tensor that is none yet."""

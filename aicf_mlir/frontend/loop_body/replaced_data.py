@@ -27,11 +27,9 @@ class ReplacedData:
         """Those that have got another memory."""
         return [tensor for tensor, *_ in self._pairs]
 
-    def expect_like(self, tensor: torch.Tensor, value: object, location: SourceLocation | None) -> None:
+    def expect_like(self, tensor: torch.Tensor, value: torch.Tensor, location: SourceLocation | None) -> None:
         """Raise TraceError where `tensor.data = value` is more than a new value of `tensor`."""
         how = f"sets .data{quoted(location)}"
-        if not isinstance(value, torch.Tensor):
-            raise trace_error(f"the loop body {how} to a {type(value).__name__}, expected a tensor", location)
         if (value.shape, value.dtype, value.device) != (tensor.shape, tensor.dtype, tensor.device):
             raise trace_error(
                 f"the loop body {how} to {describe(value)}, where there was {describe(tensor)}; a compiled step keeps shape,"

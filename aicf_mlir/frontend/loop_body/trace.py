@@ -62,6 +62,28 @@ def trace_loop(
 
     Raises TraceError, with the user's file and line where there is one. Nothing runs, and nothing of the model changes.
     """
+    with _as_parameters(body.model.parameters()):
+        return _trace(
+            body,
+            example,
+            name=name,
+            host_values=host_values,
+            random=random,
+            metrics=metrics,
+            precision=precision,
+        )
+
+
+def _trace(
+    body: LoopBody,
+    example: Batch,
+    *,
+    name: str,
+    host_values: Mapping[torch.Tensor, str],
+    random: RandomState,
+    metrics: Metrics,
+    precision: Precision,
+) -> LoopTraced:
     body.left = dict.fromkeys(body.model.parameters(), True)
     body.constants = []
     caller = source.of_function(body.function) or source.here()
@@ -76,18 +98,17 @@ def trace_loop(
     paths = paths_of({key: root for key, root in modules.items() if key or is_whole}, body.function)
     while True:
         run = body.run()
-        with _as_parameters(body.model.parameters()):
-            exported = export(
-                body.model,
-                run,
-                specs,
-                caller,
-                structure,
-                run.recorder,
-                updates_parameters=True,
-                precision=precision,
-                names=paths,
-            )
+        exported = export(
+            body.model,
+            run,
+            specs,
+            caller,
+            structure,
+            run.recorder,
+            updates_parameters=True,
+            precision=precision,
+            names=paths,
+        )
         if not run.never_left:
             break
         _expect_none(run.never_left, names, caller)  # once more, as without what no call leaves

@@ -90,13 +90,13 @@ def test_no_new_value_is_kept_waiting_for_readers_of_an_old_one(name: str, targe
 
 def test_random_plans_keep_their_order_with_addresses() -> None:
     found = 0
-    for seed in range(60):
+    for seed in range(30):
         before, planned = random_plan(seed, passes=f"{UNFUSED},side-by-side"), random_plan(seed)
         orders = [order_of(program) for program in (before, planned)]
         for i in range(len(planned.launches)):
             assert orders[0].before(i) == orders[1].before(i), f"{seed} {planned.launches[i].symbol}"
         found += len(set(branches_of(planned.launches))) > 1
-    assert found > 50
+    assert found > 25
 
 
 @names

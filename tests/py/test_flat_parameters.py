@@ -154,7 +154,8 @@ def test_an_overlap_with_what_the_step_does_not_read_is_refused() -> None:
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_part_of_a_tensor_that_nobody_holds_is_a_tensor(is_held: bool) -> None:
     """As `offsets = lengths.cumsum(0)[:-1]` is, which keeps what it is a view of."""
-    model, whole = nn.Linear(4, 4), torch.arange(6.0).cumsum(0)
+    model: Any = nn.Linear(4, 4)
+    whole = torch.arange(6.0).cumsum(0)
     model.register_buffer("offsets", whole[1:-1])
     kept = whole if is_held else None
     del whole

@@ -41,6 +41,24 @@ Use use_of(PyObject* method) {
              : Use::kReads;
 }
 
+// Of a function or method in C; empty for anything else.
+const char* name_in_c(PyObject* callable) {
+  if (PyCFunction_Check(callable)) return ((PyCFunctionObject*)callable)->m_ml->ml_name;
+  return Py_IS_TYPE(callable, &PyMethodDescr_Type) ? ((PyMethodDescrObject*)callable)->d_method->ml_name : "";
+}
+
+// Whether a function in C of this name writes to `o`, a file: it gives lines one after another, and these are
+// not asked for.
+bool is_written(PyObject* o, const char* name) {
+  static PyObject* base = [] {
+    Owned io = Owned::steal(PyImport_ImportModule("_io"));
+    return PyObject_GetAttrString(io.get(), "_IOBase");
+  }();
+  for (const char* each : {"write", "writelines", "flush", "print", "isatty", "fileno"})
+    if (strcmp(name, each) == 0) return PyType_IsSubtype(Py_TYPE(o), (PyTypeObject*)base);
+  return false;
+}
+
 }  // namespace
 
 void note_attribute(PyObject* o, PyObject* name, Use use) {
@@ -81,6 +99,10 @@ void note_member(PyObject* container, PyObject* key, Use use) {
   if (places.is_container(container)) places.note(kContent, container, nullptr, Use::kAdds);
 }
 
+void note_tested(PyObject* o) {
+  if (!Places::get().is_opaque(o)) note_used(o);
+}
+
 void note_used(PyObject* o) {
   Places& places = Places::get();
   if (places.is_tensor(o)) return;
@@ -100,6 +122,10 @@ void note_manager(PyObject* o) {
 
 void note_call(PyObject* callable, PyObject* const* arguments, Py_ssize_t n) {
   Places& places = Places::get();
+  const char* name = name_in_c(callable);
+  auto use = [&](PyObject* o) {
+    if (!is_written(o, name)) note_used(o);
+  };
   while (PyMethod_Check(callable)) callable = PyMethod_GET_FUNCTION(callable);
   if (PyFunction_Check(callable)) return;
   if (PyType_Check(callable) && is_users((PyTypeObject*)callable)) {
@@ -116,16 +142,15 @@ void note_call(PyObject* callable, PyObject* const* arguments, Py_ssize_t n) {
   }
   if (n == 0 && PyCFunction_Check(callable)) places.note(kSetting, callable, nullptr);
   if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && n > 0 && places.is_container(arguments[0])) {
-    PyObject* name = ((PyDescrObject*)callable)->d_name;
-    if (PyDict_Check(arguments[0]) && n >= 2 && is_one_of(name, {"get"}))
+    PyObject* method = ((PyDescrObject*)callable)->d_name;
+    if (PyDict_Check(arguments[0]) && n >= 2 && is_one_of(method, {"get"}))
       places.item(arguments[0], arguments[1], Use::kReads);
     else
-      places.note(kContent, arguments[0], nullptr, use_of(name));
-    for (Py_ssize_t i = 1; i < n; i++) note_used(arguments[i]);
+      places.note(kContent, arguments[0], nullptr, use_of(method));
+    for (Py_ssize_t i = 1; i < n; i++) use(arguments[i]);
     return;
   }
   if (PyCFunction_Check(callable)) {
-    const char* name = ((PyCFunctionObject*)callable)->m_ml->ml_name;
     PyObject* self = PyCFunction_GET_SELF(callable);
     if (self && PyModule_Check(self)) {
       bool sets = strcmp(name, "setattr") == 0 || strcmp(name, "delattr") == 0;
@@ -135,10 +160,10 @@ void note_call(PyObject* callable, PyObject* const* arguments, Py_ssize_t n) {
       for (const char* each : {"isinstance", "id", "callable", "type"})
         if (strcmp(name, each) == 0) return;
     } else if (self) {
-      note_used(self);
+      use(self);
     }
   }
-  for (Py_ssize_t i = 0; i < n; i++) note_used(arguments[i]);
+  for (Py_ssize_t i = 0; i < n; i++) use(arguments[i]);
 }
 
 }  // namespace aicf::python

@@ -156,7 +156,6 @@ void see_instruction(Frame* frame, PyCodeObject* code, int offset) {
     case BINARY_OP:
       note_used(top[-2]);
       return note_used(top[-1]);
-    case UNARY_NOT:
     case UNARY_NEGATIVE:
     case UNARY_INVERT:
     case GET_ITER:
@@ -168,6 +167,8 @@ void see_instruction(Frame* frame, PyCodeObject* code, int offset) {
     case SET_UPDATE:
     case DICT_MERGE:
     case DICT_UPDATE:
+      return note_used(top[-1]);
+    case UNARY_NOT:
 #ifdef TO_BOOL
     case TO_BOOL:
 #endif
@@ -182,7 +183,7 @@ void see_instruction(Frame* frame, PyCodeObject* code, int offset) {
     case JUMP_IF_TRUE_OR_POP:
     case JUMP_IF_FALSE_OR_POP:
 #endif
-      return note_used(top[-1]);
+      return note_tested(top[-1]);
     case BEFORE_WITH:
       return note_manager(top[-1]);
     case CALL:

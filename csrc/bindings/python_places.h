@@ -123,6 +123,8 @@ void note_super(PyObject* type, PyObject* self, PyObject* name);
 void note_member(PyObject* container, PyObject* key, Use use);
 // What a function in C, an operator or a test is given.
 void note_used(PyObject* o);
+// What a test is given, which takes nothing from an iterator.
+void note_tested(PyObject* o);
 // `with o:`
 void note_manager(PyObject* o);
 // A call of whatever is not a function of Python: those are noted where they begin.

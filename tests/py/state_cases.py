@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import queue
 import threading
 from array import array
@@ -354,6 +355,9 @@ TAKES: dict[str, Case] = {
     "a late count in a Counter": times(lambda: Counter({"n": 0}), lambda h: late(bump(h, "n"))),
     "the last few": times(
         lambda: [1.0, 2.0, 3.0], lambda h: after(1.0, h.append(4.0), len(h) > 3 and h.pop(0)), matters=False
+    ),
+    "a file's next line": times(
+        lambda: io.StringIO("1\n1\n1\n2\n"), lambda h: float(h.readline()), "reads 'held', an iterator"
     ),
     "a queue that is filled": times(queue.SimpleQueue, lambda h: after(1.0, h.put(1)), matters=False),
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import ctypes
 import functools
+import io
+import logging
 import queue
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
@@ -89,6 +91,14 @@ def registered(held: Any) -> float:
     return float(len(held.registry.names))
 
 
+def written(held: logging.StreamHandler[Any]) -> float:
+    held.stream.write("a")
+    print("b", file=held.stream)
+    held.handle(logging.makeLogRecord({"msg": "c"}))
+    held.flush()
+    return 1.0
+
+
 def searched(held: Any) -> float:
     """As opt_einsum looks for a path: what a recursive function in a closure writes to is held by nothing but itself."""
     best: dict[str, float] = {"cost": 9.0}
@@ -111,6 +121,7 @@ ALLOWED: dict[str, tuple[Callable[[], Any], Take]] = {
         lambda h: after(h["scale"], h.pop("unused", 0)),
     ),
     "a queue": (queue.Queue, lambda h: after(1.0, h.put(1))),
+    "a file": (lambda: logging.StreamHandler(io.StringIO()), written),
     "a registry that is made anew": (lambda: SimpleNamespace(registry=Registry()), registered),
     "a search by a recursive function": (lambda: [3.0], searched),
 }

@@ -87,9 +87,10 @@ def compile_step(
             return loss
 
     Models, optimizers and schedulers are those that it finds in its closure, its globals or its object, several as one likes (the
-    two of a GAN). `step(batch)` is one call of it: what it returns, tensors, numbers read from them and constants in tuples, lists,
-    dictionaries and data classes, is returned as new objects. `step.train_step`, `capture` and `replay` are those of `compile_train_step`, whose options have the same names here;
-    the loss that they return is the last that the body has called `backward()` on.
+    two of a GAN). `step(batch)` is one call of it: what it returns, tensors, numbers read from them and constants in tuples,
+    lists, dictionaries and data classes, is returned anew. `step.train_step`, `capture` and `replay` are those of
+    `compile_train_step`, whose options have the same names here; the loss that they return is the last that the body has called
+    `backward()` on, or taken the gradient of.
 
     What the body writes to a parameter, by `.data`, under no_grad or in a view, is its new value, and so is what it writes to any
     other tensor that it reaches. `loss.item()`, `.tolist()` and `.numpy()` give numbers that are known after the step.

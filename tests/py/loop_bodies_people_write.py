@@ -11,7 +11,7 @@ from loop_bodies import World, mlp
 from torch import nn
 
 
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
+def sgd(model: nn.Module) -> Any:
     return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 
@@ -20,7 +20,7 @@ def error(model: Any, batch: Any) -> torch.Tensor:
 
 
 def sgd_by_hand() -> World:
-    model = mlp()
+    model: Any = mlp()
 
     def body(batch: Any) -> Any:
         model.zero_grad()
@@ -35,7 +35,7 @@ def sgd_by_hand() -> World:
 
 
 def sgd_by_data_and_zeros() -> World:
-    model = mlp()
+    model: Any = mlp()
 
     def body(batch: Any) -> Any:
         loss = error(model, batch)
@@ -49,7 +49,7 @@ def sgd_by_data_and_zeros() -> World:
 
 
 def momentum_by_hand() -> World:
-    model = mlp()
+    model: Any = mlp()
     moments = [torch.zeros_like(p) for p in model.parameters()]
 
     def body(batch: Any) -> Any:
@@ -66,7 +66,7 @@ def momentum_by_hand() -> World:
 
 def projected_gradients() -> World:
     """PCGrad."""
-    model = mlp()
+    model: Any = mlp()
     opt = torch.optim.Adam(model.parameters(), lr=1e-2)
 
     def body(batch: Any) -> Any:
@@ -88,7 +88,7 @@ def projected_gradients() -> World:
 
 def sharpness_aware() -> World:
     """SAM: a second gradient, of weights moved along the first."""
-    model = mlp()
+    model: Any = mlp()
     opt = sgd(model)
 
     def body(batch: Any) -> Any:
@@ -111,11 +111,11 @@ def sharpness_aware() -> World:
 
 def adversarial() -> World:
     """FGSM: the gradient of the input."""
-    model = mlp()
+    model: Any = mlp()
     opt = sgd(model)
 
     def body(batch: Any) -> Any:
-        x = batch["x"].clone().requires_grad_()
+        x: Any = batch["x"].clone().requires_grad_()
         F.mse_loss(model(x), batch["t"]).backward()
         moved = (batch["x"] + 0.1 * x.grad.sign()).detach()
         opt.zero_grad()
@@ -129,11 +129,11 @@ def adversarial() -> World:
 
 def projected_descent() -> World:
     """PGD: a leaf of the body's own, written to by .data."""
-    model = mlp()
+    model: Any = mlp()
     opt = sgd(model)
 
     def body(batch: Any) -> Any:
-        delta = torch.zeros_like(batch["x"], requires_grad=True)
+        delta: Any = torch.zeros_like(batch["x"], requires_grad=True)
         for _ in range(2):
             F.mse_loss(model(batch["x"] + delta), batch["t"]).backward()
             delta.data = (delta + 0.1 * delta.grad.detach().sign()).clamp(-0.15, 0.15)
@@ -156,7 +156,7 @@ def two_halves() -> World:
     def body(batch: Any) -> Any:
         opt.zero_grad()
         h = first(batch["x"])
-        handed = h.detach().requires_grad_()
+        handed: Any = h.detach().requires_grad_()
         loss = F.mse_loss(second(handed.tanh()), batch["t"])
         loss.backward()
         h.backward(handed.grad)
@@ -168,7 +168,7 @@ def two_halves() -> World:
 
 def weights_of_gradients() -> World:
     """A loss weighed by norms of gradients, several backward at once, and inputs."""
-    model = mlp()
+    model: Any = mlp()
     opt = sgd(model)
 
     def body(batch: Any) -> Any:
@@ -187,7 +187,7 @@ def weights_of_gradients() -> World:
 
 
 def first_order_meta() -> World:
-    model = mlp()
+    model: Any = mlp()
     opt = sgd(model)
 
     def body(batch: Any) -> Any:
@@ -205,7 +205,7 @@ def first_order_meta() -> World:
 
 
 def closure() -> World:
-    model = mlp()
+    model: Any = mlp()
     opt = sgd(model)
 
     def body(batch: Any) -> Any:
@@ -306,7 +306,7 @@ def adversaries() -> World:
 
 
 def parts_of_a_batch() -> World:
-    model = mlp()
+    model: Any = mlp()
     opt = sgd(model)
     teacher = copy.deepcopy(model).eval()
 

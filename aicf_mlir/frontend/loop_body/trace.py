@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -135,7 +136,7 @@ def _trace(
             "the loop body steps no optimizer and writes to no parameter, so it trains nothing", caller
         )
     tensors = {b.name: b.tensor for b in importer.bound}
-    parameters = {b.name: b.tensor for b in importer.bound if b.tensor in trained}
+    parameters: dict[str, Any] = {b.name: b.tensor for b in importer.bound if b.tensor in trained}
     buffers = {name: tensor for name, tensor in tensors.items() if name not in parameters}
     written = _optimize(body, module, {tensors[each]: each for each in importer.updated}, names, caller)
     reads = collect(exported.places, paths)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from loop_bodies import World, mlp
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 
 def sgd(model: nn.Module) -> Any:
@@ -283,6 +284,25 @@ def averages() -> World:
     return World(body, [model, target, copied], [opt], loose=[*shadow.values(), *slow])
 
 
+def averaged_models() -> World:
+    """Torch's own, with its two ways to average, with and without buffers."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    swa = AveragedModel(model)
+    ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
+    opt = sgd(model)
+
+    def body(batch: Any) -> Any:
+        opt.zero_grad()
+        loss = error(model, batch)
+        loss.backward()
+        opt.step()
+        swa.update_parameters(model)
+        ema.update_parameters(model)
+        return loss
+
+    return World(body, [model, swa, ema], [opt])
+
+
 def adversaries() -> World:
     """Two players with their numbers returned, the judge's weights clamped."""
     G, D = mlp(), nn.Sequential(nn.Linear(2, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
@@ -343,6 +363,7 @@ BODIES = {
         weights_outside,
         temperature,
         averages,
+        averaged_models,
         adversaries,
         parts_of_a_batch,
     )

@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.loop_body.averaged import written_with_tensors
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
 from aicf_mlir.frontend.optimizer import rule_of
 from aicf_mlir.frontend.source import quoted, trace_error
@@ -80,7 +81,8 @@ class Drivers:
             )
         hook = register_optimizer_step_pre_hook(_unknown)
         try:
-            yield
+            with written_with_tensors():
+                yield
         finally:
             hook.remove()
             for driver, kind in kinds:

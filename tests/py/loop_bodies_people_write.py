@@ -303,6 +303,22 @@ def averaged_models() -> World:
     return World(body, [model, swa, ema], [opt])
 
 
+def rates() -> World:
+    model = mlp()
+    opt = torch.optim.SGD(model.parameters(), lr=0.05)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
+
+    def body(batch: Any) -> Any:
+        opt.zero_grad()
+        loss = error(model, batch)
+        loss.backward()
+        opt.step()
+        scheduler.step()
+        return {"loss": loss.item(), "lr": opt.param_groups[0]["lr"], "last": scheduler.get_last_lr()}
+
+    return World(body, [model], [opt], [scheduler])
+
+
 def adversaries() -> World:
     """Two players with their numbers returned, the judge's weights clamped."""
     G, D = mlp(), nn.Sequential(nn.Linear(2, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
@@ -364,6 +380,7 @@ BODIES = {
         temperature,
         averages,
         averaged_models,
+        rates,
         adversaries,
         parts_of_a_batch,
     )

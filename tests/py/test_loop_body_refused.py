@@ -80,6 +80,18 @@ def last_lr(batch: Any) -> None:
     opt.step()
 
 
+def rate_before_its_scheduler(batch: Any) -> Any:
+    trained(batch)
+    rate = scheduler.get_last_lr()[0]
+    scheduler.step()
+    return rate
+
+
+def decides_by_a_rate(batch: Any) -> Any:
+    if opt.param_groups[0]["lr"] > 0:
+        trained(batch)
+
+
 def scheduler_with_value(batch: Any) -> None:
     opt.zero_grad()
     loss = loss_of(batch)
@@ -296,7 +308,9 @@ REFUSED: dict[Callable[..., Any], str] = {
     reads_lr: r"reads param_groups\[…\]\['lr'\].*leave it to opt.step\(\)",
     sets_lr: r"sets param_groups\[…\]\['lr'\].*use a scheduler",
     other_entries: r"uses opt\.state_dict.*a loop body calls opt\.step\(\), opt\.zero_grad\(\)",
-    last_lr: r"uses scheduler\.get_last_lr.*calls scheduler\.step\(\)",
+    last_lr: r"computes with get_last_lr\(\); it is alive in the compiled step",
+    rate_before_its_scheduler: r"calls scheduler\.step\(\) behind a read of a rate.*read the rate last",
+    decides_by_a_rate: r"reads param_groups\[…\]\['lr'\]; it is alive in the compiled step",
     scheduler_with_value: r"calls scheduler\.step\(…\) with a value",
     scheduler_first: r"opt\.step\(\) behind the step of its scheduler.*step the scheduler last",
     closure_without_backward: r"calls no loss\.backward\(\), so it trains nothing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,20 +14,26 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.loop_body.averaged import written_with_tensors
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
+from aicf_mlir.frontend.loop_body.numbers import Number
 from aicf_mlir.frontend.optimizer import rule_of
 from aicf_mlir.frontend.source import quoted, trace_error
 
+ALIVE = "it is alive in the compiled step: leave it to opt.step(), or return it"
+
 
 class Group(dict[str, Any]):
-    """A param group of which a body sees the parameters and nothing else: the others are numbers, and would be frozen."""
+    """A param group of which a body sees the parameters, and numbers that are what they are after the step."""
 
-    def __init__(self, group: Mapping[str, Any]):
+    def __init__(self, group: Mapping[str, Any], number: Callable[[Callable[[], Any], str], Number]):
         super().__init__({"params": group["params"]})
+        self._group = group
+        self._number = number
 
     def __missing__(self, key: object) -> Any:
-        raise _refused(
-            f"reads param_groups[…][{key!r}]", "it is alive in the compiled step: leave it to opt.step()"
-        )
+        value = self._group.get(str(key))
+        if type(value) not in (int, float):
+            raise _refused(f"reads param_groups[…][{key!r}]", ALIVE)
+        return self._number(lambda: self._group[str(key)], f"reads param_groups[…][{key!r}]")
 
     def get(self, key: object, default: Any = None) -> Any:
         """As `group[key]`."""
@@ -59,25 +66,32 @@ class Drivers:
         self._optimizers = optimizers
         self._schedulers = schedulers
         self._recorder = recorder
+        self._asked: list[torch.optim.Optimizer] = []
+        """The optimizers of which a number was read."""
         self.stepped: list[LRScheduler] = []
         """The schedulers that the body steps, in their order."""
 
     @contextmanager
     def traced(self) -> Generator[None]:
         """Inside, optimizers and schedulers have the verbs only."""
-        self.stepped = []
+        self.stepped, self._asked = [], []
         kinds = [
             (driver, driver.__class__) for driver in (*self._optimizers.values(), *self._schedulers.values())
         ]
         for name, optimizer in self._optimizers.items():
-            groups = [Group(group) for group in optimizer.param_groups]
+            number = partial(self._number, optimizer)
+            groups = [Group(group, number) for group in optimizer.param_groups]
             params = [param for group in optimizer.param_groups for param in group["params"]]
             _limit(name, optimizer, self._verbs(name, optimizer, params, groups))
         for name, scheduler in self._schedulers.items():
             _limit(
                 name,
                 scheduler,
-                {"step": self._scheduler_step(name, scheduler), "optimizer": scheduler.optimizer},
+                {
+                    "step": self._scheduler_step(name, scheduler),
+                    "get_last_lr": self._last_rates(scheduler),
+                    "optimizer": scheduler.optimizer,
+                },
             )
         hook = register_optimizer_step_pre_hook(_unknown)
         try:
@@ -117,12 +131,36 @@ class Drivers:
 
         return {"step": step, "zero_grad": zero_grad, "param_groups": groups}
 
+    def _number(self, optimizer: torch.optim.Optimizer, now: Callable[[], Any], what: str) -> Number:
+        """A number of `optimizer`, as it is after the step."""
+        self._asked.append(optimizer)
+        return self._recorder.number_of(now, f"{what}; {ALIVE}")
+
+    def _last_rates(self, scheduler: LRScheduler) -> Callable[[], list[Number]]:
+        rates = type(scheduler).get_last_lr
+        count = len(rates(scheduler))
+
+        def last(place: int) -> Any:
+            return rates(scheduler)[place]
+
+        def get_last_lr() -> list[Number]:
+            return [
+                self._number(scheduler.optimizer, partial(last, place), "computes with get_last_lr()")
+                for place in range(count)
+            ]
+
+        return get_last_lr
+
     def _scheduler_step(self, name: str, scheduler: LRScheduler) -> Callable[..., None]:
         def step(*args: Any, **kwargs: Any) -> None:
             if args or kwargs:
                 raise _refused(
                     f"calls {name}.step(…) with a value",
                     "call it outside of the body, with what the step returned",
+                )
+            if scheduler.optimizer in self._asked:
+                raise _refused(
+                    f"calls {name}.step() behind a read of a rate that it changes", "read the rate last"
                 )
             self.stepped.append(scheduler)
 

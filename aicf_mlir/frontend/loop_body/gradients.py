@@ -241,6 +241,10 @@ class GradientRecorder(Recorder):
 
         return Number(lambda read: read(place), self._refused.append, (place,), used)
 
+    def number_of(self, now: Callable[[], Any], alive: str) -> Number:
+        """What `now` gives after the step; `alive` says why it is no number for tensors."""
+        return Number(lambda read: now(), self._refused.append, (), alive=alive)
+
     def expect_returned(self, places: Iterable[int]) -> None:
         """Raise TraceError for a number that the body has read, and neither returns, `places`, nor computes with."""
         for place, location in self._read_at.items():

@@ -41,6 +41,7 @@ class Number:
         refused: Callable[[Exception], None],
         places: tuple[int, ...],
         tensor: Callable[[], torch.Tensor] | None = None,
+        alive: str | None = None,
     ):
         self.compute = compute
         self.refused = refused
@@ -48,6 +49,8 @@ class Number:
         self.places = places
         """The reads that it is computed from."""
         self._tensor = tensor
+        self._alive = alive
+        """Of a number that is no tensor's: what must not be done with it."""
 
     def tensor(self) -> torch.Tensor:
         """The tensor that it was read from, without a gradient: in a product of tensors, say."""
@@ -59,6 +62,7 @@ class Number:
         return tensor.detach().reshape(())
 
     def _refuse(self, what: str = NEEDED) -> NoReturn:
+        what = self._alive or what
         location = source.here()
         error = trace_error(f"the loop body {what}{quoted(location)}", location)
         self.refused(error)

@@ -375,7 +375,7 @@ def test_a_body_is_a_function_that_reaches_a_model_and_trains_it() -> None:
     with pytest.raises(TraceError, match=r"calls no loss\.backward\(\), so it trains nothing"):
         compile_step(lambda batch: model(batch["x"]), example=example)
     with pytest.raises(TraceError, match="reaches no model with parameters"):
-        compile_step(lambda batch: opt.step(), example=example)
+        compile_step(lambda batch: batch["x"].sum(), example=example)
 
 
 def test_a_gradient_that_is_there_already_is_refused() -> None:

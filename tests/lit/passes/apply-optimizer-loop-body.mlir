@@ -71,3 +71,18 @@ func.func @parts(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %b: t
     : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
   func.return %a, %w2 : tensor<f32>, tensor<4xf32>
 }
+
+// -----
+
+// By hand: with an empty attribute there is nothing to apply.
+// CHECK-LABEL: func.func @by_hand
+// CHECK:         %[[G:.*]] = nn.constant
+// CHECK-NEXT:    %[[NEW:.*]] = nn.sub %w, %[[G]]
+// CHECK-NEXT:    func.return %a, %[[NEW]]
+func.func @by_hand(%w: tensor<4xf32> {aicf.role = "buffer", aicf.name = "w"}) -> (tensor<f32> {aicf.role = "loss"},
+    tensor<4xf32> {aicf.role = "update", aicf.name = "w", aicf.target_role = "buffer"}) attributes {aicf.optimizer = []} {
+  %a = nn.sum %w {dims = array<i64: 0>} : (tensor<4xf32>) -> tensor<f32>
+  %dw = train.backward %a, %w : (tensor<f32>, tensor<4xf32>) -> tensor<4xf32>
+  %w1 = nn.sub %w, %dw : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  func.return %a, %w1 : tensor<f32>, tensor<4xf32>
+}

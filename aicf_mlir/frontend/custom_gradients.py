@@ -37,7 +37,8 @@ class _Recorded(torch.autograd.Function):
 
 
 def _recorded(results: Any, operands: Sequence[torch.Tensor], *given: Any) -> list[torch.Tensor]:
-    return list(_Recorded.apply(results, given, *operands))
+    function: Any = _Recorded
+    return list(function.apply(results, given, *operands))
 
 
 _library.impl("arriving", _empty_like, "CompositeExplicitAutograd")

@@ -165,9 +165,9 @@ class Emitter:
         return value if list(perm) == sorted(perm) else self.insert(nn.TransposeOp(value, perm))
 
 
-def block_of(value: SSAValue) -> Block | None:
+def block_of(value: SSAValue) -> Block:
     """The block that defines a value."""
-    return value.op.parent if isinstance(value, OpResult) else cast(BlockArgument, value).block
+    return cast(Block, value.op.parent if isinstance(value, OpResult) else cast(BlockArgument, value).block)
 
 
 def tensor_type(shape: Sequence[int], dtype: torch.dtype) -> TensorType[Attribute]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch.autograd.function import Function, FunctionCtx, _SingleLevelFunction
+from torch.autograd.function import Function, FunctionCtx
 from torch.utils.checkpoint import CheckpointFunction
 
 from aicf_mlir.errors import TraceError
@@ -23,7 +23,7 @@ from aicf_mlir.frontend.custom_gradients import ARRIVING, CUSTOM_GRADIENT
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
 
-BASE: Any = _SingleLevelFunction
+BASE: Any = Function.__mro__[1]
 """Where `Function.apply` finds what it calls, in whatever way the user has got hold of it."""
 
 OF_TORCH = ("torch._library", "torch._functorch", "aicf_mlir")
@@ -87,14 +87,14 @@ class Functions:
     def _apply(self, cls: Any, args: Sequence[Any], kwargs: Any) -> Any:
         needed = tuple(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
         if not any(needed) or not torch.is_grad_enabled() or cls.__module__.startswith(OF_TORCH):
-            return super(BASE, cls).apply(*args, **kwargs)
+            return cast(Any, super(BASE, cls)).apply(*args, **kwargs)
         if issubclass(cls, CheckpointFunction):
             return args[0](*args[2:])  # what it would compute again is there already
         applied = Applied(cls, source.here())
         context = Context(needed)
         with without_gradients():
             returned = self._forward(cls, context, args)
-            made = returned if isinstance(returned, tuple) else (returned,)
+            made = as_tuple(returned)
             left = {id(tensor) for tensor in context.non_differentiable}
             carried = [n for n, each in enumerate(made) if has_gradient(each) and id(each) not in left]
             results = [plain(each) for each in made]
@@ -144,7 +144,7 @@ class Functions:
             results[n] = result
 
     def _forward(self, cls: Any, context: Context, args: Sequence[Any]) -> Any:
-        if cls.setup_context is _SingleLevelFunction.setup_context:
+        if cls.setup_context is BASE.setup_context:
             return cls.forward(context, *args)
         returned = cls.forward(*args)
         cls.setup_context(context, tuple(args), returned)
@@ -195,6 +195,11 @@ class Functions:
             )
 
 
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """One value as a tuple of it."""
+    return cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value,)
+
+
 def has_gradient(result: object) -> bool:
     """Whether a result of a function could have a gradient."""
     return isinstance(result, torch.Tensor) and result.is_floating_point()
@@ -231,7 +236,7 @@ def backward(
 
     function: Callable[..., Any] = cls.backward if cls.vjp is Function.vjp else cls.vjp
     left = function(context, *(given(position, result) for position, result in enumerate(results)))
-    return left if isinstance(left, tuple) else (left,)
+    return as_tuple(left)
 
 
 def refuse_dirty(applied: Applied, context: Context) -> None:

@@ -174,8 +174,8 @@ class Once(Function):
         return x * ctx.mask
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Any) -> Any:
+    @once_differentiable  # pyright: ignore[reportUntypedFunctionDecorator]
+    def backward(ctx: Any, *grads: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return grads[0] * ctx.mask * 0.5
 
 
@@ -230,13 +230,13 @@ class Cast(Function):
     """torch's decorators for autocast."""
 
     @staticmethod
-    @custom_fwd(device_type="cpu")
+    @custom_fwd(device_type="cpu")  # pyright: ignore[reportUntypedFunctionDecorator]
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
         return x @ weight.t()
 
     @staticmethod
-    @custom_bwd(device_type="cpu")
+    @custom_bwd(device_type="cpu")  # pyright: ignore[reportUntypedFunctionDecorator]
     def backward(ctx: Any, *grads: Any) -> Any:
         x, weight = ctx.saved_tensors
         return grads[0] @ weight, 2 * (grads[0].t() @ x)

@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.model import free_name
+from aicf_mlir.frontend.recorder import memory_of, value_read
 from aicf_mlir.frontend.shared_memory import refuse_shared
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
@@ -66,6 +67,7 @@ def bind(
     placeholders = exported.placeholders
     updated = {update.placeholder: update.value for update in exported.updates}
     captured = {memory_key(tensor): tensor for tensor in exported.recorder.captured.values()}
+    sources = {memory_of(source) for source in exported.recorder.known.sources.values()}
     for node in exported.program.graph.find_nodes(op="placeholder"):
         placeholder = placeholders.get(node.name)
         if placeholder is None or node not in exported.live:
@@ -74,6 +76,11 @@ def bind(
         location = exported.location(updated[node] if node in updated else next(iter(node.users)))
         if (why := special(tensor)) is not None:
             raise trace_error(f"{placeholder.path!r} is {why}", location)
+        if node in updated and memory_of(tensor) in sources:
+            raise value_read(
+                f"writes to {placeholder.path!r}, and its shapes or its Python depend on what is there",
+                location,
+            )
         if placeholder.is_captured:  # torch.export hands over aliases of what the user's code holds
             tensor = captured.get(memory_key(tensor))
         if tensor is None:

@@ -15,6 +15,8 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.contents import content
+from aicf_mlir.frontend.known_values import CONSTANT
 from aicf_mlir.frontend.recorder import PLAIN, function_name, tensors
 from aicf_mlir.frontend.values import is_a, members, tokens
 from aicf_mlir.ir.locations import SourceLocation
@@ -66,6 +68,8 @@ class Calls(TorchFunctionMode):
     def described(self, value: Any) -> object:
         """Equal for equal values, and for tensors that come from the same place."""
         if is_a(value, torch.Tensor):
+            if hasattr(value, CONSTANT):
+                return content(value)
             if type(value) in PLAIN and id(value) not in self._known:
                 self._known[id(value)] = value, ("real", id(value))
             _, name = self._known.setdefault(id(value), (value, ("met", len(self._known))))

@@ -21,6 +21,7 @@ from aicf_mlir.frontend import grad_modes, source
 from aicf_mlir.frontend.calls import Calls, first_difference
 from aicf_mlir.frontend.carried import FAR, Carried, put_back, put_forth
 from aicf_mlir.frontend.composites import seen_by_autocast, typed_by_autocast
+from aicf_mlir.frontend.contents import equal
 from aicf_mlir.frontend.effects import has_effect
 from aicf_mlir.frontend.example import LossFunction, TensorSpec, zeros
 from aicf_mlir.frontend.exported_step import ExportedStep
@@ -51,12 +52,14 @@ def export(
     updates_parameters: bool = False,
     precision: Precision | None = None,
     names: Mapping[int, str] | None = None,
+    numbers: Sequence[torch.Tensor] = (),
 ) -> ExportedStep:
     """
     The step `function(model, batch)` for batches of `specs`; `fallback` is the line for ops without one.
 
     The batch is nested as `structure` says; without one it is a dictionary of tensors. `updates_parameters`: the function
-    itself does. Model and loss compute in `precision`. `names`: what the user calls modules, by their ids.
+    itself does. Model and loss compute in `precision`. `names`: what the user calls modules, by their ids; `numbers`: 0-d tensors
+    in the place of numbers of Python.
     Raises TraceError, with the user's file and line, for whatever the model, the loss, the `recorder` or torch.export
     objects to.
     """
@@ -69,6 +72,7 @@ def export(
         updates_parameters=updates_parameters,
         precision=precision,
         paths=names,
+        numbers=numbers,
     )
     program = _judged(step, specs, fallback)
     tensors = {
@@ -91,6 +95,8 @@ def _judged(
     Raises TraceError with the place that a call changes and computes with.
     """
     before = [_call(step, specs)]
+    if step.written:  # which the first call did not know
+        before = [_call(step, specs)]
     if before[0] is not None and before[0].of_users_code:  # torch's alone does the same each time
         before.append(_call(step, specs))
     program = _program(step, specs, fallback)
@@ -137,7 +143,7 @@ def _settle(
 def _are_same(one: ExportedProgram, other: ExportedProgram) -> bool:
     ours, theirs = cast(Mapping[str, Any], one.constants), cast(Mapping[str, Any], other.constants)
     return one.graph_module.code == other.graph_module.code and all(
-        value is theirs.get(name) or torch.equal(value, theirs[name]) for name, value in ours.items()
+        value is theirs.get(name) or equal(value, theirs[name]) for name, value in ours.items()
     )
 
 
@@ -168,12 +174,14 @@ def _call(step: StepModule, specs: Mapping[str, TensorSpec], sought: int | None 
     try:
         with (
             again.restored(),
-            _without_graph(again, specs) as (call, *given),
+            _without_graph(again, specs) as (call, written, *given),
             (made := Calls(chain(*given), sought)),
         ):
             made.end(call())
+        again.written |= written()
     except Exception:  # noqa: BLE001 - the export went through, so it is no fault of the step
         return None
+    step.written |= again.written
     made.of_users_code = any(
         place.kind == "code" and is_users_file(place.owner.__code__.co_filename) for place in again.places.all
     )
@@ -228,8 +236,18 @@ def result_of(
 @contextmanager
 def _without_graph(
     step: StepModule, specs: Mapping[str, TensorSpec]
-) -> Generator[tuple[Callable[[], tuple[torch.Tensor, ...]], list[torch.Tensor], list[torch.Tensor]]]:
-    """A call of `step` for batches of `specs` by fake tensors, its parameters and batch, and its buffers."""
+) -> Generator[
+    tuple[
+        Callable[[], tuple[torch.Tensor, ...]],
+        Callable[[], set[str]],
+        list[torch.Tensor],
+        list[torch.Tensor],
+    ]
+]:
+    """
+    A call of `step` for batches of `specs` by fake tensors; the paths of parameters and buffers that it has written to; then
+    parameters and batch, and buffers.
+    """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with (
         quiet(),
@@ -240,12 +258,15 @@ def _without_graph(
         fake,
     ):
         parameters, buffers = (
-            {path: fake.from_tensor(tensor) for path, tensor in held}
-            for held in (step.named_parameters(), step.named_buffers())
+            {path: fake.from_tensor(tensor) for path, tensor in named}
+            for named in (step.named_parameters(), step.named_buffers())
         )
         batch = tuple(zeros(specs).values())
+        held = {**parameters, **buffers}
+        versions = {path: tensor._version for path, tensor in held.items()}
         yield (
-            lambda: torch.func.functional_call(step, {**parameters, **buffers}, batch),
+            lambda: torch.func.functional_call(step, held, batch),
+            lambda: {path for path, tensor in held.items() if tensor._version != versions[path]},
             [*parameters.values(), *batch],
             [*buffers.values()],
         )

@@ -65,6 +65,8 @@ class ExportedStep:
     """The line that asked for the trace: where an op has no line of its own."""
     trained: frozenset[str] = frozenset()
     """The placeholders that torch gives a gradient of the loss, by name; of a loop body none."""
+    detached: frozenset[str] = frozenset()
+    """The placeholders whose tensor has no gradient when the step is over, by name, whatever was written to their memory."""
     written: frozenset[str] = frozenset()
     """The placeholders that an op writes to whose own schema does not say so, by name."""
 

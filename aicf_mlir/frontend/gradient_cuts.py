@@ -90,6 +90,9 @@ def cut_as_torch(exported: ExportedStep) -> ExportedStep:
         trained=frozenset(
             node.name for node in placeholders if any(run.values[node] is leaf for leaf in leaves)
         ),
+        detached=frozenset(
+            node.name for node in placeholders if not getattr(run.values[node], "requires_grad", False)
+        ),
         written=frozenset(node.name for node in placeholders if run.hidden & {memory_of(run.values[node])}),
     )
 

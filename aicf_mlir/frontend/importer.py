@@ -150,7 +150,7 @@ class Importer(NodeImporter):
     def _update(self, update: Update) -> tuple[SSAValue, Label]:
         """A new value for a buffer, under the label that says of which."""
         binding = self._bindings.arguments[update.placeholder]
-        if update.value in self._carriers:
+        if update.value in self._carriers and update.placeholder.name not in self._exported.detached:
             raise trace_error(
                 f"the new value of the buffer {binding.name!r} carries the gradient of a trained parameter into the"
                 " next step; compute it from detached tensors, x.detach(), or under torch.no_grad()",

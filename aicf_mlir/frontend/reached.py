@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 
+from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.library import is_setting
 from aicf_mlir.frontend.places import ARRAYS, DRAWN, Names, Place
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Read
@@ -46,6 +47,23 @@ def collect(places: Sequence[Place], names: Mapping[int, str]) -> list[Read]:
         read = _of_type(kind, mentioned)
         found.setdefault(read.place, read)
     return [*found.values(), *read_by_every_step()]
+
+
+def values_read(
+    exported: ExportedStep, tensors: Mapping[torch.Tensor, str], names: Mapping[int, str]
+) -> list[Read]:
+    """The tensors of which the trace has taken values; `tensors` names those that modules hold, `names` as in `collect`."""
+    sources = exported.recorder.known.sources.values()
+    named = Names(exported.places, names) if sources else None
+    return [
+        Read(
+            f"model.{tensors[tensor]}" if tensor in tensors else named.path(tensor) if named else "",
+            "values",
+            tensor,
+            may_be_meta=False,
+        )
+        for tensor in sources
+    ]
 
 
 def _reads(place: Place, names: Names, mentioned: frozenset[str]) -> Iterator[Read]:

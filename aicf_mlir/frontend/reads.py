@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 
+from aicf_mlir.frontend.contents import Contents
 from aicf_mlir.frontend.values import DEQUE, DICT, LIST, attributes, is_a, items, slot
 
 Kind = Literal[
@@ -35,6 +36,7 @@ Kind = Literal[
     "code",
     "type",
     "object",
+    "values",
 ]
 """
 item      one entry of a dictionary, or that there is none
@@ -52,6 +54,7 @@ setting   what a function says of the process or the thread
 code      code and defaults of a function
 type      all attributes of a class and its bases
 object    class and dictionary of an object
+values    what a tensor holds
 """
 
 PARTED = ("environment", "code", "type", "object")
@@ -139,6 +142,8 @@ class Read:
                 return tuple((part, getattr(self.owner, part)) for part in PARTS_OF_A_FUNCTION)
             case "type":
                 return tuple(_attributes(self.owner))
+            case "values":
+                return Contents(self.owner)
             case "object":
                 return ("__class__", type(self.owner)), ("__dict__", attributes(self.owner))
 

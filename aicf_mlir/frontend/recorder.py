@@ -16,12 +16,15 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only  # pyright: ignore[reportUnknownVariableType]
 
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.assertions import passed
 from aicf_mlir.frontend.drawn import refuse_generator
 from aicf_mlir.frontend.functions import Functions
+from aicf_mlir.frontend.known_indices import with_known_index
+from aicf_mlir.frontend.known_values import CONSTANT, Computed, KnownValues, Unknown
 from aicf_mlir.frontend.places import of_step, pause, resume
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.special import refuse_special
@@ -89,6 +92,8 @@ class Recorder(TorchFunctionMode):
         """By id: the user's own tensors that the step reads beside its parameters, buffers and batch."""
         self.leaves: dict[int, torch.Tensor] = {}
         """By id: what the step itself has made a leaf, as by `requires_grad_()`."""
+        self.known = KnownValues()
+        """What the trace knows of the values of tensors."""
         self._carriers: dict[object, torch.Tensor] = {}
         """By memory: the tensors with a gradient that the step has met."""
         self.functions = Functions()
@@ -115,16 +120,22 @@ class Recorder(TorchFunctionMode):
         if (instead := written(func, args)) is not None:
             with self:
                 return instead(*args, **kwargs)
+        if (asked := with_known_index(self.known, func, args, kwargs)) is not None:
+            with self:
+                return asked()
         operands = list(tensors((args, kwargs)))
-        self.captured.update({id(operand): operand for operand in operands if type(operand) in PLAIN})
+        self.captured.update({id(each): each for each in operands if is_users(each)})
         refuse_special(operands, location)
         if operands and in_transform():  # what leaves a transform has no tensors and must run
             raise trace_error(f"the step {TRANSFORMS.format(line=quoted(location))}", location)
         name = function_name(func)
         if name in READS_VALUES and operands:
-            if (side := passed(inspect.currentframe(), name, operands[0], location)) is not None:
-                return side
-            raise value_read(READS_VALUES[name], location)
+            try:
+                return self.known.read(func, args, kwargs)
+            except Unknown as unknown:
+                if (side := passed(inspect.currentframe(), name, operands[0], location)) is not None:
+                    return side
+                raise value_read(READS_VALUES[name], location, str(unknown)) from None
         carries_gradient = any(operand.requires_grad for operand in operands)
         if name == "data" and operands:  # a fake tensor has it outside of the graph
             if len(operands) > 1:
@@ -173,9 +184,17 @@ class Recorder(TorchFunctionMode):
         operands = list(tensors((args, kwargs)))
         carriers = [operand for operand in operands if operand.requires_grad]
         versions = [operand._version for operand in carriers]
-        result = source.call_at(location, of_step(func), *args, **kwargs)
+        computed = Unknown("") if name in BESIDE_THE_GRAPH else self.known.computed(func, args, kwargs)
+        if isinstance(computed, Computed) and computed.by_values:
+            constants = self.known.constants(computed)
+            result = tree_map_only(
+                torch.Tensor, lambda real: source.call_at(location, torch.clone, real), constants
+            )
+        else:
+            result = source.call_at(location, of_step(func), *args, **kwargs)
         if any(type(size) is not int for tensor in tensors(result) for size in tensor.shape):
-            raise value_read(UNKNOWN_SHAPES.get(name, UNKNOWN_SHAPE), location)
+            why = self.known.why(operands)
+            raise value_read(UNKNOWN_SHAPES.get(name, UNKNOWN_SHAPE), location, why)
         if carriers and not torch.is_grad_enabled():
             for operand, version in zip(carriers, versions, strict=True):
                 if operand._version != version:
@@ -183,8 +202,14 @@ class Recorder(TorchFunctionMode):
             if any(is_cut_off(tensor) for tensor in tensors(result)):
                 self.without_gradient.append(location)
         if name in LITERALS and is_a(result, torch.Tensor):  # the graph's own, which nothing may write to
-            return source.call_at(location, torch.clone, result)
+            result = source.call_at(location, torch.clone, result)
+        self.known.follow(result, (args, kwargs), computed)
         return result
+
+
+def is_users(tensor: torch.Tensor) -> bool:
+    """Whether it is a real tensor of the user's."""
+    return type(tensor) in PLAIN and not hasattr(tensor, CONSTANT)
 
 
 def function_name(func: Callable[..., Any]) -> str:
@@ -230,13 +255,14 @@ def is_cut_off(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and not tensor.requires_grad
 
 
-def value_read(what: str, location: SourceLocation | None) -> TraceError:
-    """The error for code that depends on the values of a tensor."""
-    instead = "compute with tensors instead, or move this line out of the model and the loss"
+def value_read(what: str, location: SourceLocation | None, why: str = "") -> TraceError:
+    """The error for code that depends on the values of a tensor, which depend on what `why` says."""
+    instead = "compute with tensors of one size (pad, mask, torch.where), or before the step, and pass the result in the batch"
     if source.is_inside(torch.distributions):
         instead = "leave out the checks of the distribution, validate_args=False"
+    origin = f", which depends on {why}" if why else ""
     return trace_error(
-        f"the step {what}{quoted(location)}; a compiled step runs no Python, so its control flow, shapes and"
+        f"the step {what}{quoted(location)}{origin}; a compiled step runs no Python, so its control flow, shapes and"
         f" constants cannot depend on tensor values: {instead}",
         location,
     )

@@ -47,6 +47,7 @@ class StepModule(torch.nn.Module):
         updates_parameters: bool = False,
         precision: Precision | None = None,
         paths: Mapping[int, str] | None = None,
+        numbers: Sequence[torch.Tensor] = (),
     ):
         super().__init__()
         self.model = model
@@ -61,9 +62,19 @@ class StepModule(torch.nn.Module):
         self.held = Buffers(self, with_parameters=updates_parameters)
         self.paths = paths or {}
         """What the user calls modules, by their ids."""
+        self.numbers = numbers
+        """0-d tensors in the place of numbers of Python."""
+        self.written: frozenset[str] = frozenset()
+        """The paths of parameters and buffers that a call is known to write to."""
+        self.own = self.held_tensors()
         self.followed = Followed()
         self.outputs: list[str] = []
         """The names of what the function returned beside the loss."""
+
+    def held_tensors(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by path, those of the tracer while it traces."""
+        named = (self.named_parameters, self.named_buffers)
+        return {path: tensor for each in named for path, tensor in each(remove_duplicate=False)}
 
     def anew(self) -> StepModule:
         """The same step for another trace."""
@@ -72,7 +83,7 @@ class StepModule(torch.nn.Module):
         if isinstance(function, Repeatable):
             function = function.anew()
             recorder = function.recorder
-        return StepModule(
+        again = StepModule(
             self.model,
             function,
             self.names,
@@ -81,7 +92,10 @@ class StepModule(torch.nn.Module):
             updates_parameters=self.updates_parameters,
             precision=self.precision,
             paths=self.paths,
+            numbers=self.numbers,
         )
+        again.written = self.written
+        return again
 
     @property
     def carried(self) -> Carried:
@@ -109,6 +123,8 @@ class StepModule(torch.nn.Module):
         )  # what is read while reads are recorded is kept
         forward = source.of_function(type(model).forward)
         self.followed.begin([*tensors, *self.parameters()], self.buffers())
+        batch = dict(zip(names, tensors, strict=True))
+        self.recorder.known.begin(self.own, self.held_tensors(), batch, self.written, self.numbers)
         with (
             self.held.traced(forward, self.followed.varies),
             self.followed,
@@ -118,7 +134,7 @@ class StepModule(torch.nn.Module):
             drawn.refused(source.of_function(function) or forward),
             places.recording(),
         ):
-            result = function(model, structure.rebuilt(dict(zip(names, tensors, strict=True))))
+            result = function(model, structure.rebuilt(batch))
         loss, outputs = outcome(result, source.of_function(function))
         functions.expect_known(loss)
         self.outputs[:] = outputs

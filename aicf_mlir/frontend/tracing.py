@@ -32,7 +32,7 @@ from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
 from aicf_mlir.frontend.patched import refuse_patched
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.random_state import RandomState
-from aicf_mlir.frontend.reached import collect
+from aicf_mlir.frontend.reached import collect, values_read
 from aicf_mlir.frontend.reads import Read, named_modules
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.structure import Batch, Structure
@@ -123,7 +123,10 @@ def trace(
 
     random_state, gathered = random or RandomState(), metrics or Metrics()
     paths = paths_of(modules, function)
-    exported = export(model, function, specs, caller, structure, precision=precision, names=paths)
+    numbers = list(host_values or ())
+    exported = export(
+        model, function, specs, caller, structure, precision=precision, names=paths, numbers=numbers
+    )
     check_loss(exported, function)
 
     def build(step: ExportedStep) -> tuple[Importer, ModuleOp]:
@@ -150,7 +153,7 @@ def trace(
             step.attributes[OPTIMIZER] = ArrayAttr([group.to_attribute() for group in traced.groups])
             module.body.block.add_op(traced.function)
             written.append(traced)
-    reads = collect(exported.places, paths)
+    reads = [*collect(exported.places, paths), *values_read(exported, names, paths)]
     reads += [read for traced in written for read in traced.reads]
     return Traced(module, parameters, buffers, specs, structure, reads, written)
 

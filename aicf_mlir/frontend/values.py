@@ -193,7 +193,7 @@ def _text(value: Any, depth: int) -> str:
         return f"{kind.__name__}.{(attributes(value) or {}).get('_name_')}"
     if is_a(value, type):
         return type.__repr__(value)
-    if kind in CODE or kind.__module__ == __name__.rpartition(".")[0] + ".reads":
+    if kind in CODE or kind.__module__.rpartition(".")[0] == __name__.rpartition(".")[0]:
         return repr(value)
     if depth and (text := _members(value, depth - 1)) is not None:
         return text

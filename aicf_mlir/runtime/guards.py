@@ -138,6 +138,8 @@ class Guards:
                     self.watched.call(partial(_holds, guard), True, handler)
             case "equal" | "items":
                 self.watched.call(partial(_holds, guard), True, handler)
+            case "values":
+                self.watched.call(partial(_has_values, guard), True, handler)
             case "context":
                 self.watched.context(read.owner, handler)
             case "environment":
@@ -153,6 +155,8 @@ class Guards:
         return [guard for guard in guards if not self._same(guard)]
 
     def _same(self, guard: Guard) -> bool:
+        if guard.kind == "values":
+            return _has_values(guard)
         now = guard.read.value()
         if guard.kind not in ("items", "environment", "type"):
             return same(guard.value, now)
@@ -233,6 +237,9 @@ def _unread(guard: Guard) -> Iterator[str]:
 def _differences(guard: Guard) -> Iterator[str]:
     """What has changed, in words; of several values by name those that differ."""
     now = guard.read.value()
+    if guard.kind == "values":
+        yield f"{guard.path} {guard.value.difference(now)}"
+        return
     if guard.kind not in PARTED:
         yield f"{guard.path} was {_from_to(guard.value, now)}"
         return
@@ -257,6 +264,11 @@ def _from_to(before: Any, now: Any) -> str:
 def _holds(guard: Guard) -> bool:
     """Whether a place holds what was last accepted there."""
     return same(guard.value, guard.read.value())
+
+
+def _has_values(guard: Guard) -> bool:
+    """Whether a tensor holds what the step was compiled for."""
+    return guard.value.is_of(guard.read.owner)
 
 
 def _exports(array: Any) -> bool:

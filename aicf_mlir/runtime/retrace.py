@@ -8,6 +8,7 @@ import torch
 from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.frontend import Traced
+from aicf_mlir.frontend.contents import equal
 from aicf_mlir.frontend.reads import Read
 from aicf_mlir.ir.printing import changed_line, to_text
 from aicf_mlir.runtime.binding import Built
@@ -45,4 +46,4 @@ def _difference(before: Traced, module: ModuleOp, now: Traced) -> str:
 def _equal_constants(name: str, a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors are values known while tracing, and the same."""
     literal = name.startswith("constant.") and not isinstance(a, torch.nn.Parameter)
-    return literal and a.dtype == b.dtype and torch.equal(a, b)
+    return literal and equal(a, b)

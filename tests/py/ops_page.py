@@ -42,7 +42,9 @@ compares before it computes with them. Numbers in the code of a model are exact 
 - A tensor that a kernel sees has at most {rank} dimensions, and no tensor is empty.
 - Every tensor is a dense block of memory on one device: none is sparse, nested, quantized, fake, or of a
   subclass with arithmetic of its own.
-- Nothing in the step depends on the value of a tensor in Python: no `.item()`, no `if`, no shape made from values.
+- Nothing of Python (`.item()`, `if`, a shape made from values) depends on the values of the batch or of what the step changes.
+  Of tensors that it only reads (edges, a mask, a grid of times) it may: their values are constants of the step, and a
+  change is refused.
 - Random numbers are those of a generator of our own (`seed=`, `step.seed(n)`): of torch's laws, but not the same numbers.
 - A buffer may be updated by what is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,
   `self.count += 1`, `self.last = x.detach()`).

@@ -12,7 +12,7 @@ from buffer_models import Compiled, Normalized, assert_same, model, sgd, tensors
 from models import mse
 from torch import nn
 
-from aicf_mlir import BindError, GuardError, TraceError
+from aicf_mlir import BindError, GuardError, TraceError, compile_train_step
 from aicf_mlir.frontend.bindings import Binding, refuse_update
 
 Change = Callable[[Any], Any]
@@ -176,3 +176,38 @@ def test_a_parameter_is_never_updated_beside_the_optimizer() -> None:
     """Whatever way the graph may find: the recorder refuses those that are known, with their line."""
     with pytest.raises(TraceError, match=r"changes 'w' in place, a parameter.*let the optimizer train it"):
         refuse_update(Binding("param", "w", torch.zeros(2)), None)
+
+
+class ByData(nn.Module):
+    """A moving average that is written to through `.data`, as codebooks are: it has no gradient, and what is written has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.register_buffer("mean", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.layer(x)
+        alias = self.mean.data
+        alias.lerp_(h.mean(0), 0.5)
+        return (h * self.mean).square() + alias.detach()
+
+
+def test_what_is_written_by_data_carries_no_gradient() -> None:
+    torch.manual_seed(0)
+    models = ByData(), ByData()
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    batch = {"x": torch.randn(8, 4)}
+    step = compile_train_step(
+        models[0], optimizers[0], loss_fn=lambda m, b: m(b["x"]).mean(), example=batch, device="cpu"
+    )
+    for _ in range(3):
+        loss = step.train_step(batch)
+        optimizers[1].zero_grad()
+        expected = models[1](batch["x"]).mean()
+        expected.backward()
+        optimizers[1].step()
+        assert torch.allclose(loss, expected, rtol=1e-5)
+    for name, value in models[1].state_dict().items():
+        assert torch.allclose(models[0].state_dict()[name], value, rtol=1e-4), name

@@ -102,7 +102,7 @@ REFUSED: dict[str, tuple[Body, str, str]] = {
     "branch": (
         branch,
         "if h.sum() > 0",
-        r"branches on the value of a tensor \(`if h\.sum\(\) > 0:`\); a compiled",
+        r"branches on the value of a tensor \(`if h\.sum\(\) > 0:`\), which depends on 'x' of the batch; a compiled",
     ),
     "a checked distribution": (
         caught,

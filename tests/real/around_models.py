@@ -60,6 +60,15 @@ def metric(make_loss: Any) -> Make:
     )
 
 
+def two_views(make_loss: Any) -> Make:
+    """Two rows of each sample, as of two views: the labels say which, and are the same for each batch."""
+    return lambda: trained(
+        nn.ModuleDict({"net": net(), "loss": make_loss()}),
+        lambda: {"x": torch.randn(ROWS, WIDTH)},
+        lambda m, b: m["loss"](m["net"](b["x"]), torch.arange(ROWS // 2).repeat(2)),
+    )
+
+
 def with_accuracy(model: Any, b: Batch) -> Any:
     logits = model(b["x"])
     accuracy = multiclass_accuracy(logits, b["t"], num_classes=CLASSES, average="micro", validate_args=False)
@@ -116,6 +125,9 @@ CASES: dict[str, Make] = {
     "metric NT-Xent": metric(lambda: losses.NTXentLoss()),
     "metric SupCon": metric(lambda: losses.SupConLoss()),
     "metric triplets": metric(lambda: losses.TripletMarginLoss()),
+    "metric NT-Xent of two views": two_views(lambda: losses.NTXentLoss()),
+    "metric SupCon of two views": two_views(lambda: losses.SupConLoss()),
+    "metric triplets of two views": two_views(lambda: losses.TripletMarginLoss()),
     "torchmetrics accuracy": lambda: trained(net(CLASSES), labelled, with_accuracy),
     "torchmetrics regression": lambda: trained(net(1), labelled, with_error),
     "quantizer, codebook": quantized(lambda: vq.VectorQuantize(dim=8, codebook_size=16)),

@@ -28,7 +28,7 @@ from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
 from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.frontend.random_state import RandomState
-from aicf_mlir.frontend.reached import collect
+from aicf_mlir.frontend.reached import collect, values_read
 from aicf_mlir.frontend.reads import Read
 from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.structure import Batch
@@ -109,6 +109,7 @@ def _trace(
             updates_parameters=True,
             precision=precision,
             names=paths,
+            numbers=list(host_values),
         )
         if not run.never_left:
             break
@@ -139,7 +140,7 @@ def _trace(
     parameters: dict[str, Any] = {b.name: b.tensor for b in importer.bound if b.tensor in trained}
     buffers = {name: tensor for name, tensor in tensors.items() if name not in parameters}
     written = _optimize(body, module, {tensors[each]: each for each in importer.updated}, names, caller)
-    reads = collect(exported.places, paths)
+    reads = [*collect(exported.places, paths), *values_read(exported, names, paths)]
     reads += [
         Read(f"{names[param]}.grad", "slot", param, "grad", may_be_meta=False)
         for param, left in body.left.items()

@@ -1,0 +1,381 @@
+"""Values that a trace knows: of tensors that the step closes over, of buffers that it only reads, of literals, and what follows.
+
+Beside each function of torch that the user's code calls on such tensors alone, torch computes the same on the real ones. Where
+Python asks for a value, or a shape depends on values (`nonzero`, a boolean index), the trace goes on with the real result, as a
+constant. The tensors that it comes from are the step's `sources`, and a step is guarded by what they hold. All else has a
+reason why it is unknown.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,  # pyright: ignore[reportPrivateUsage]
+)
+from torch.utils._pytree import tree_map_only  # pyright: ignore[reportUnknownVariableType]
+from torch.utils.weak import WeakIdKeyDictionary
+
+from aicf_mlir.frontend.special import PLAIN, special
+from aicf_mlir.frontend.values import is_a, members
+
+MOST_ELEMENTS = 1 << 26
+"""Of a tensor whose values a trace computes with: they are compared before each step."""
+
+BY_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+"""Of ops whose result is a number of Python, or has a shape that depends on values."""
+
+BY_SHAPE = frozenset(
+    ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
+)
+"""Functions, by name, that look at no value of their first operand."""
+
+MASKS = (torch.bool, torch.uint8)
+
+CONSTANT = "aicf_constant"
+"""The attribute of a real tensor that a trace has computed."""
+
+DRAWN = "random numbers"
+MADE = "a tensor of the step"
+
+
+Result = TypeVar("Result")
+Given = ParamSpec("Given")
+
+
+def unseen(method: Callable[Given, Result]) -> Callable[Given, Result]:
+    """A method whose looks at tensors are no functions that the step calls."""
+
+    @wraps(method)
+    def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+            return method(*args, **kwargs)
+
+    return called
+
+
+class Unknown(Exception):
+    """Why the values of a tensor are not known: what they depend on."""
+
+
+@dataclass(eq=False)
+class Memory:
+    """What all views of one block of memory have in common."""
+
+    sources: dict[int, torch.Tensor]
+    """The user's tensors that its values follow from, by id."""
+    name: str
+    """What the user calls it."""
+    version: int
+    """Of the tensors of the trace, after the last function that was computed on real ones too."""
+    why: str = ""
+    """Why its values are not known any more."""
+
+
+@dataclass(eq=False)
+class Known:
+    """The real tensor behind one of the trace; without `memory` it is unknown for the reason `why`."""
+
+    value: torch.Tensor | None
+    memory: Memory | None
+    why: str = ""
+
+
+@dataclass(eq=False)
+class Computed:
+    """What a function gives on real tensors."""
+
+    result: Any
+    operands: list[Known]
+    sources: dict[int, torch.Tensor]
+    by_values: bool
+    """Whether no trace can go on without the values."""
+
+
+class Looking(TorchDispatchMode):
+    """Sees each op on real tensors; raises Unknown where it would draw numbers or change a tensor of the user's."""
+
+    def __init__(self, kept: Mapping[int, str]):
+        """`kept`: what the user calls the memory that nothing may be written to."""
+        super().__init__()
+        self._kept = kept
+        self.by_values = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise Unknown(DRAWN)
+        if func._schema.is_mutable:
+            for number, argument in enumerate(func._schema.arguments):
+                if argument.alias_info is None or not argument.alias_info.is_write:
+                    continue
+                value = given.get(argument.name, args[number] if number < len(args) else None)
+                for tensor in real_tensors(value):
+                    if (name := self._kept.get(place_of(tensor))) is not None:
+                        raise Unknown(f"{name}, which the step writes to")
+        if not BY_VALUES.isdisjoint(func.tags):
+            self.by_values |= func is not torch.ops.aten.index.Tensor or any(map(is_mask, args[1]))
+        return func(*args, **given)
+
+
+class KnownValues:
+    """The values that one trace knows."""
+
+    def __init__(self) -> None:
+        self.sources: dict[int, torch.Tensor] = {}
+        """The user's tensors that the trace has taken values from, by id."""
+        self._known: Any = WeakIdKeyDictionary()
+        self._kept: dict[int, str] = {}
+        """By memory: what the user calls a tensor that follows from nothing else, and that no step may write to."""
+        self._unknown: dict[int, str] = {}
+        """By memory: why the values of a tensor of the user's are unknown."""
+
+    @unseen
+    def begin(
+        self,
+        own: Mapping[str, torch.Tensor],
+        traced: Mapping[str, torch.Tensor],
+        batch: Mapping[str, torch.Tensor],
+        written: AbstractSet[str],
+        numbers: Iterable[torch.Tensor],
+    ) -> None:
+        """
+        `own`: parameters and buffers of the user's by path, `traced` those of the trace in their place, `batch` its entries.
+
+        Of the paths `written` the step writes to the tensor. `numbers`: 0-d tensors in the place of numbers that may change.
+        """
+        self._unknown = {place_of(tensor): "a number that meta= lets change" for tensor in numbers}
+        for name, tensor in batch.items():
+            self._known[tensor] = Known(None, None, f"{name!r} of the batch")
+        for path, tensor in traced.items():
+            name = repr(path.removeprefix("model."))
+            why = f"the parameter {name}" if tensor.requires_grad else ""
+            why = f"{name}, which the step writes to" if path in written else why
+            if why and path in own:
+                self._unknown[place_of(own[path])] = why
+            self._known[tensor] = Known(None, None, why)
+        for path, tensor in traced.items():
+            if path in own:
+                self._known[tensor] = self._source(own[path], tensor, repr(path.removeprefix("model.")))
+
+    def _source(self, own: torch.Tensor, traced: torch.Tensor, name: str) -> Known:
+        """What is known of a tensor of the user's, which the trace has as `traced`."""
+        if special(own) is not None or own.is_meta or own.is_inference():
+            return Known(None, None, f"{name}, which has no values")
+        if (why := self._unknown.get(place_of(own))) is not None:
+            return Known(None, None, why)
+        if own.requires_grad:
+            return Known(None, None, f"{name}, which has a gradient")
+        self._kept[place_of(own)] = name
+        with outside():
+            return Known(own.detach(), Memory({id(own): own}, name, traced._version))
+
+    def known(self, tensor: torch.Tensor) -> Known:
+        """What is known of a tensor that the user's code has; of `memory` None where that is nothing."""
+        found: Known | None = self._known.get(tensor)
+        if found is None:
+            if type(tensor) not in PLAIN:
+                return Known(None, None)
+            if hasattr(tensor, CONSTANT):
+                return Known(
+                    tensor, Memory({}, MADE, tensor._version)
+                )  # whose sources are those of the trace already
+            self._known[tensor] = found = self._source(tensor, tensor, "a tensor of yours")
+        if found.memory is not None:
+            if not found.memory.why and tensor._version != found.memory.version:
+                found.memory.why = f"{found.memory.name}, which the step writes to"
+            if tensor.requires_grad:
+                return Known(None, None, "a tensor with a gradient")
+            if found.memory.why:
+                return Known(None, None, found.memory.why)
+        return found
+
+    @unseen
+    def why(self, operands: Iterable[torch.Tensor]) -> str:
+        """What the values of the operands depend on that is unknown; empty where nobody can say. Masks and indices come first."""
+        operands = sorted(operands, key=lambda each: each.is_floating_point())
+        return next((found.why for each in operands if (found := self.known(each)).memory is None), "")
+
+    @unseen
+    def has_all(self, operands: object) -> bool:
+        """Whether the values of all tensors in `operands` are known."""
+        return all(self.known(each).memory is not None for each in real_tensors(operands))
+
+    def taken(self, function: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
+        """What a function gives of known values, as a constant. Raises Unknown."""
+        return self.constants(self._computed(function, args, {}))
+
+    def computed(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Computed | Unknown:
+        """What a function gives on the real tensors; why not where that is unknown, and where torch refuses them."""
+        try:
+            return self._computed(func, args, kwargs)
+        except Unknown as unknown:
+            return unknown
+        except Exception:  # noqa: BLE001 - the trace meets it too, or it is raised at run time
+            return Unknown("")
+
+    @unseen
+    def _computed(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Computed:
+        """The same. Raises Unknown, and what torch raises."""
+        operands = [self.known(tensor) for tensor in real_tensors((args, kwargs))]
+        if getattr(func, "__name__", "") in BY_SHAPE and args and is_a(args[0], torch.Tensor):
+            operands[0] = any_like(args[0])
+        sources: dict[int, torch.Tensor] = {}
+        for each in operands:
+            if each.memory is None or each.value is None:
+                raise Unknown(each.why)
+            if each.value.numel() > MOST_ELEMENTS:
+                raise Unknown(f"a tensor of more than {MOST_ELEMENTS} elements")
+            sources |= each.memory.sources
+        versions = [cast(torch.Tensor, each.value)._version for each in operands]
+        values = iter([each.value for each in operands])
+        real_args, real_kwargs = mapped(lambda _: next(values), (tuple(args), dict(kwargs)))
+        try:
+            with outside(), Looking(self._kept) as looking:
+                result = func(*real_args, **real_kwargs)
+            if any(special(tensor) is not None or tensor.requires_grad for tensor in real_tensors(result)):
+                raise Unknown("a special tensor")
+        except Exception as error:
+            self._forget(operands, versions, str(error))
+            raise
+        for each, version in zip(operands, versions, strict=True):
+            if cast(torch.Tensor, each.value)._version != version:
+                if looking.by_values:
+                    cast(Memory, each.memory).why = "a function that writes to it by its values"
+                    raise Unknown(cast(Memory, each.memory).why)
+                cast(Memory, each.memory).sources |= sources
+        return Computed(result, operands, sources, looking.by_values)
+
+    @staticmethod
+    def _forget(operands: Sequence[Known], versions: Sequence[int], why: str) -> None:
+        """What has been written to half is known no more."""
+        for each, version in zip(operands, versions, strict=True):
+            if each.value is not None and each.memory is not None and each.value._version != version:
+                each.memory.why = why
+
+    def read(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What Python gets of the values of tensors. Raises Unknown, and what torch raises."""
+        computed = self._computed(func, args, kwargs)
+        self.sources |= computed.sources
+        if is_a(computed.result, np.ndarray):  # of the user's own memory
+            array: Any = cast(Any, computed.result).copy()
+            array.setflags(write=False)
+            return array
+        return computed.result
+
+    @unseen
+    def constants(self, computed: Computed) -> Any:
+        """What a function has given, each tensor a copy that the trace goes on with."""
+        self.sources |= computed.sources
+
+        def copied(tensor: torch.Tensor) -> torch.Tensor:
+            with outside():
+                copy = tensor.clone()
+            setattr(copy, CONSTANT, True)
+            return copy
+
+        return tree_map_only(torch.Tensor, copied, computed.result)
+
+    @unseen
+    def follow(self, traced: Any, given: Any, computed: Computed | Unknown) -> None:
+        """Note what is known of the result of a function, now that it is traced too, and of what it has written to."""
+        operands, made = real_tensors(given), real_tensors(traced)
+        if isinstance(computed, Unknown):
+            why = str(computed)
+            for tensor in operands:
+                memory = self._known[tensor].memory if tensor in self._known else None
+                if memory is not None and memory.name is MADE and tensor._version != memory.version:
+                    memory.why = memory.why or why
+            for tensor in made:
+                if tensor not in self._known:
+                    self._known[tensor] = Known(None, None, why)
+            return
+        for tensor, known in zip(operands, computed.operands, strict=True):
+            if known.memory is not None:
+                known.memory.version = tensor._version
+        real = list(real_tensors(computed.result))
+        if len(real) != len(made):
+            return
+        memories = {place_of(each.value): each.memory for each in computed.operands if each.value is not None}
+        for tensor, value in zip(made, real, strict=True):
+            alike = (tensor.shape, tensor.dtype, tensor.device) == (value.shape, value.dtype, value.device)
+            if not alike:
+                self._known[tensor] = Known(None, None, "a function that torch traces otherwise")
+                continue
+            memory = memories.setdefault(
+                place_of(value), Memory(dict(computed.sources), MADE, tensor._version)
+            )
+            if tensor not in self._known:
+                self._known[tensor] = Known(value, memory)
+
+
+@contextmanager
+def outside() -> Generator[None]:
+    """Where torch computes on real tensors, in the middle of a trace."""
+    with (
+        warnings.catch_warnings(action="ignore"),
+        torch._C.DisableTorchFunction(),  # pyright: ignore[reportPrivateUsage]
+        _disable_current_modes(),
+        torch.no_grad(),
+    ):
+        yield
+
+
+def real_tensors(tree: object) -> list[torch.Tensor]:
+    """Every tensor in nested tuples, lists, dictionaries and slices, in order."""
+    if is_a(tree, torch.Tensor):
+        return [tree]
+    if is_a(tree, slice):
+        tree = bounds(tree)
+    return [tensor for _, each in members(tree) or () for tensor in real_tensors(each)]
+
+
+def mapped(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    """The same with another value for each tensor, in the order of `real_tensors`."""
+    if is_a(tree, torch.Tensor):
+        return function(tree)
+    if not real_tensors(tree):
+        return tree
+    if is_a(tree, slice):
+        return slice(*(mapped(function, each) for each in bounds(tree)))
+    found = {key: mapped(function, value) for key, value in members(tree) or ()}
+    if is_a(tree, Mapping):
+        return found
+    return list(found.values()) if is_a(tree, list) else tuple(found.values())
+
+
+def bounds(part: Any) -> tuple[Any, Any, Any]:
+    """Of a slice."""
+    return part.start, part.stop, part.step
+
+
+def place_of(tensor: torch.Tensor) -> int:
+    """Equal for two real tensors that are views of the same memory."""
+    storage: Any = tensor.untyped_storage()
+    return storage._cdata
+
+
+def any_like(tensor: torch.Tensor) -> Known:
+    """Of the same shape, strides, dtype and device, with values that nobody looks at."""
+    with outside():
+        size, strides = tuple(tensor.shape), tensor.stride()
+        value = torch.empty_strided(size, strides, dtype=tensor.dtype, device=tensor.device)
+    return Known(value, Memory({}, MADE, tensor._version))
+
+
+def is_mask(value: object) -> bool:
+    """Whether an index picks by booleans."""
+    return is_a(value, torch.Tensor) and value.dtype in MASKS

@@ -52,7 +52,8 @@ class Contents:
         differs = self._words != other._words
         if own.is_complex():
             differs = differs.any(-1)
-        places = differs.reshape(-1).nonzero().flatten().tolist()
+        flat: Any = differs.reshape(-1).nonzero().flatten()
+        places: list[int] = flat.tolist()
         told = [
             f"{list(index(place, own.shape))} was {own.reshape(-1)[place].item()}, now {now.reshape(-1)[place].item()}"
             for place in places[:MOST_TOLD]

@@ -262,7 +262,7 @@ def _without_graph(
             for named in (step.named_parameters(), step.named_buffers())
         )
         batch = tuple(zeros(specs).values())
-        held = {**parameters, **buffers}
+        held: dict[str, torch.Tensor] = {**parameters, **buffers}
         versions = {path: tensor._version for path, tensor in held.items()}
         yield (
             lambda: torch.func.functional_call(step, held, batch),

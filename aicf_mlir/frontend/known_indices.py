@@ -36,8 +36,9 @@ def with_known_index(
             return None  # which is a choice between two values for each element
         if "value" not in given and known.has_all((x, given["index"])):
             return None
-        parts = given["index"] if is_a(given["index"], tuple) else (given["index"],)
-        found = [each for part in parts for each in _numbers(known, part)]
+        index: Any = given["index"]
+        parts: tuple[Any, ...] = index if is_a(index, tuple) else (index,)
+        found: list[Any] = [each for part in parts for each in _numbers(known, part)]
         if len(found) == len(parts) and all(a is b for a, b in zip(found, parts, strict=True)):
             return None
         return lambda: function(x, tuple(found), *args[2:])
@@ -53,7 +54,7 @@ def with_known_index(
 
 
 def _under_mask(x: Tensor, mask: Tensor) -> Tensor:
-    shape = torch.broadcast_shapes(x.shape, mask.shape)
+    shape: torch.Size = torch.broadcast_shapes(x.shape, mask.shape)  # pyright: ignore[reportUnknownMemberType]
     return x.expand(shape)[mask.expand(shape)]
 
 

@@ -106,7 +106,7 @@ class Looking(TorchDispatchMode):
 
     def __init__(self, kept: Mapping[int, str]):
         """`kept`: what the user calls the memory that nothing may be written to."""
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self._kept = kept
         self.by_values = False
 

@@ -181,6 +181,8 @@ def test_a_parameter_is_never_updated_beside_the_optimizer() -> None:
 class ByData(nn.Module):
     """A moving average that is written to through `.data`, as codebooks are: it has no gradient, and what is written has one."""
 
+    mean: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 3)

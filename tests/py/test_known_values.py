@@ -24,6 +24,11 @@ TIMES = torch.linspace(0, 1, 4)
 class Net(nn.Module):
     """A linear layer, and tensors that are looked into."""
 
+    mask: Tensor
+    ready: Tensor
+    scale: Tensor
+    running: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(WIDTH, WIDTH)
@@ -188,7 +193,7 @@ def loaded(model: Net) -> None:
     model.load_state_dict({**model.state_dict(), "mask": torch.ones(NODES, dtype=torch.bool)})
 
 
-CHANGES: dict[str, Callable[[Net], None]] = {
+CHANGES: dict[str, Callable[[Net], object]] = {
     "in place": lambda model: model.mask.logical_not_(),
     "an element": lambda model: model.mask.__setitem__(1, True),
     "by a view": lambda model: model.mask[2:4].zero_(),

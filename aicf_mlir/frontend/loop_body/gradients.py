@@ -12,22 +12,13 @@ from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.autograd_graph import edges_behind, leaves_of
 from aicf_mlir.frontend.foreach import FOREACH, one_by_one
+from aicf_mlir.frontend.loop_body.called import OF_BACKWARD, OF_FUNCTION, OF_GRAD, as_list, writes_in_place
 from aicf_mlir.frontend.loop_body.markers import BACKWARD, LEAF, LEFT, UPDATE, WRITTEN
 from aicf_mlir.frontend.loop_body.numbers import READ, Number
 from aicf_mlir.frontend.loop_body.replaced_data import ReplacedData
 from aicf_mlir.frontend.recorder import PLAIN, Recorder, function_name, is_same_view, memory_of, tensors
 from aicf_mlir.frontend.source import is_users_file, quoted, trace_error
 from aicf_mlir.ir.locations import SourceLocation
-
-OF_BACKWARD = ("gradient", "retain_graph", "create_graph", "inputs")
-"""The arguments of `loss.backward()`."""
-OF_FUNCTION = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
-"""The arguments of `torch.autograd.backward()`."""
-OF_GRAD = (
-    *("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused"),
-    *("is_grads_batched", "materialize_grads"),
-)
-"""The arguments of `torch.autograd.grad()`."""
 
 SHOWN = ("__repr__", "__format__")
 """What makes text of a tensor."""
@@ -398,22 +389,6 @@ class GradientRecorder(Recorder):
         if type(tree) is dict:
             return {key: self._traced(value) for key, value in cast(dict[Any, Any], tree).items()}
         return tree
-
-
-def writes_in_place(name: str) -> bool:
-    """Whether a method of this name writes to its tensor."""
-    if name.startswith("__"):
-        return name == "__setitem__" or (
-            name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")
-        )
-    return name.endswith("_") and not name.startswith(("requires_grad", "detach"))
-
-
-def as_list(given: Any) -> list[Any]:
-    """One tensor, or several, or none."""
-    if given is None:
-        return []
-    return [given] if isinstance(given, torch.Tensor) else list(given)
 
 
 def _asked_by_user() -> bool:

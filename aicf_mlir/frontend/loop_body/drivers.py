@@ -78,23 +78,23 @@ class Drivers:
         kinds = [
             (driver, driver.__class__) for driver in (*self._optimizers.values(), *self._schedulers.values())
         ]
-        for name, optimizer in self._optimizers.items():
-            number = partial(self._number, optimizer)
-            groups = [Group(group, number) for group in optimizer.param_groups]
-            params = [param for group in optimizer.param_groups for param in group["params"]]
-            _limit(name, optimizer, self._verbs(name, optimizer, params, groups))
-        for name, scheduler in self._schedulers.items():
-            _limit(
-                name,
-                scheduler,
-                {
-                    "step": self._scheduler_step(name, scheduler),
-                    "get_last_lr": self._last_rates(scheduler),
-                    "optimizer": scheduler.optimizer,
-                },
-            )
         hook = register_optimizer_step_pre_hook(_unknown)
         try:
+            for name, optimizer in self._optimizers.items():
+                number = partial(self._number, optimizer)
+                groups = [Group(group, number) for group in optimizer.param_groups]
+                params = [param for group in optimizer.param_groups for param in group["params"]]
+                _limit(name, optimizer, self._verbs(name, optimizer, params, groups))
+            for name, scheduler in self._schedulers.items():
+                _limit(
+                    name,
+                    scheduler,
+                    {
+                        "step": self._scheduler_step(name, scheduler),
+                        "get_last_lr": self._last_rates(scheduler),
+                        "optimizer": scheduler.optimizer,
+                    },
+                )
             with written_with_tensors():
                 yield
         finally:

@@ -12,10 +12,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aicf_mlir.frontend import source
+from aicf_mlir.frontend.library import is_librarys
 from aicf_mlir.frontend.loop_body.averaged import written_with_tensors
 from aicf_mlir.frontend.loop_body.gradients import GradientRecorder
 from aicf_mlir.frontend.loop_body.numbers import Number
-from aicf_mlir.frontend.optimizer import rule_of
 from aicf_mlir.frontend.source import quoted, trace_error
 
 ALIVE = "it is alive in the compiled step: leave it to opt.step(), or return it"
@@ -109,7 +109,7 @@ class Drivers:
         params: list[torch.Tensor],
         groups: list[Group],
     ) -> dict[str, Any]:
-        is_described = rule_of(optimizer) is not None
+        is_described = is_librarys(type(optimizer).step)
 
         def step(closure: Callable[[], Any] | None = None) -> Any:
             if closure is not None and not is_described:
@@ -138,7 +138,7 @@ class Drivers:
 
     def _last_rates(self, scheduler: LRScheduler) -> Callable[[], list[Number]]:
         rates = type(scheduler).get_last_lr
-        count = len(rates(scheduler))
+        count = len(scheduler.optimizer.param_groups)
 
         def last(place: int) -> Any:
             return rates(scheduler)[place]

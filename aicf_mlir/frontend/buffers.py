@@ -97,7 +97,7 @@ class Buffers:
         Around the user's code, inside `once`: the tracer's tensors in all places; then assignments become copies.
 
         Whether a tensor may be another one at the next call, `varies` says. A place without a value that is given one that does
-        not stays as it was: each call would compute that table alike.
+        not stays as it was, unless `state_dict()` would have it: each call would compute that table alike.
         """
         for place, first in self._again:
             place.entries[place.key] = first.tensor
@@ -115,9 +115,7 @@ class Buffers:
         for place, tensor in before:
             if place.tensor is tensor:
                 continue
-            if not (
-                _has_none(tensor) and isinstance(place.tensor, torch.Tensor) and not varies(place.tensor)
-            ):
+            if not _is_table(place, tensor) or varies(place.tensor):
                 _assign(place, tensor, held, location)
                 held.append((place.tensor, place.path))
             place.entries[place.key] = tensor
@@ -149,9 +147,12 @@ def _assign(
     tensor.copy_(new)
 
 
-def _has_none(value: object) -> bool:
-    """Whether a buffer has no value yet."""
-    return value is None or (isinstance(value, torch.Tensor) and not value.numel())
+def _is_table(place: Place, before: object) -> bool:
+    """Whether a tensor fills a place that had none, and that is no part of the module's state."""
+    has_none = before is None or (isinstance(before, torch.Tensor) and not before.numel())
+    passing: set[str] = vars(place.module).get("_non_persistent_buffers_set", set())
+    is_state = place.entries is _buffers(place.module) and place.key not in passing
+    return has_none and not is_state and isinstance(place.tensor, torch.Tensor)
 
 
 def _share(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -14,13 +14,13 @@ from aicf_mlir import TraceError, compile_train_step
 class Biased(nn.Module):
     """A bias by distance, kept as position encodings keep theirs; `of` is what it is made of."""
 
-    def __init__(self, empty: torch.Tensor | None, of: str):
+    def __init__(self, empty: torch.Tensor | None, of: str, persistent: bool = False):
         super().__init__()
         torch.manual_seed(0)
         self.layer = nn.Linear(5, 5)
         self.table: torch.Tensor | None
         self.register_buffer("slopes", torch.tensor([0.5]))
-        self.register_buffer("table", empty, persistent=False)
+        self.register_buffer("table", empty, persistent=persistent)
         self.of = of
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -52,9 +52,9 @@ def test_a_table_is_computed_in_each_step(empty: torch.Tensor | None) -> None:
     assert model.table is empty
 
 
-@pytest.mark.parametrize("of", ["parameter", "batch"])
-def test_what_the_next_call_would_find_is_refused(of: str) -> None:
+@pytest.mark.parametrize("of, persistent", [("parameter", False), ("batch", False), ("buffer", True)])
+def test_what_the_next_call_or_a_checkpoint_would_find_is_refused(of: str, persistent: bool) -> None:
     with pytest.raises(
         TraceError, match=r"assigns to the buffer 'table' a tensor float32.5., where there was None"
     ):
-        step_of(Biased(None, of))
+        step_of(Biased(None, of, persistent))

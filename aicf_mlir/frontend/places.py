@@ -159,7 +159,7 @@ def without_made(places: Sequence[Place]) -> list[Place]:
         id(place.owner): place.owner
         for place in places
         if issubclass(type(place.owner), dict) or not gc.is_tracked(place.owner)
-        if place.is_left or id(place.owner) in made
+        if place.is_left or place.kind == "opaque" or id(place.owner) in made
     }
     held = Counter(
         filter(unsure.__contains__, map(id, (*gc.get_referents(*young), *young)))

@@ -111,6 +111,7 @@ class StepModule(torch.nn.Module):
             with self.places.taken():
                 yield
         finally:
+            self.recorder.known.end()
             put_back(self.places.all)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -35,7 +35,8 @@ def passed(
     """
     while frame is not None and frame.f_code.co_name in ("__torch_function__", "seen"):
         frame = frame.f_back
-    if function != "__bool__" or frame is None or condition.numel() != 1:
+    is_asked = function == "__bool__" or (function == "item" and condition.dtype == torch.bool)
+    if not is_asked or frame is None or condition.numel() != 1:
         return None
     found = raising_side(frame)
     if found is None or is_caught(frame):
@@ -54,6 +55,7 @@ def raising_side(frame: FrameType) -> tuple[bool, int] | None:
     code = list(dis.get_instructions(frame.f_code))
     offsets = [each.offset for each in code]
     at, negated = bisect_right(offsets, frame.f_lasti) - 1, False
+    at += code[at].opname.startswith("CALL")  # of `item()`
     while code[at].opname in ("UNARY_NOT", "TO_BOOL", "CACHE", "COPY", "NOP"):
         negated ^= code[at].opname == "UNARY_NOT"
         at += 1

@@ -44,6 +44,13 @@ def guarded(m: Net, b: Mapping[str, Tensor]) -> Tensor:
     return (m.w * b["v"]).sum()
 
 
+def asked(m: Net, b: Mapping[str, Tensor]) -> Tensor:
+    assert torch.all(b["v"] >= 0).item(), "negative"
+    if not (b["v"] < 10).all().item():
+        raise ValueError
+    return (m.w * b["v"]).sum()
+
+
 def raising(m: Net, b: Mapping[str, Tensor]) -> Tensor:
     if b["v"].max() > 10:
         raise ValueError(f"too large: {b['v']}")
@@ -106,6 +113,7 @@ CASES: dict[str, Case] = {
         FLOATS[:2],
     ),
     "an assert": Case(guarded, (1.0, INF), (NAN,)),
+    "of item()": Case(asked, (0.0, 9.0), (-1.0, 10.0, NAN)),
     "a raise": Case(raising, (1.0, -INF, NAN), (11.0, INF)),
     "_assert_async": Case(asserting, (0.0, INF), (-1.0, NAN)),
     "Normal": Case(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CodeType
 from typing import Any, cast
 
 import numpy as np
@@ -212,15 +213,18 @@ class Carried:
             )
         return self._error(place, f"the step changes what {path} holds at a call, {repeats}: {instead}")
 
-    def refuse_effects(self, names: Mapping[int, str]) -> None:
-        """TraceError for anything that a loop body leaves outside of modules: it would happen once, while it is traced."""
+    def refuse_effects(self, names: Mapping[int, str], hooks: frozenset[CodeType], *, is_body: bool) -> None:
+        """TraceError for what a loop body or a forward hook leaves outside of modules, or a hook in one: it would happen once."""
         for place in self.places:
-            if place.is_left and not is_a(place.holder, torch.nn.Module) and place.location is not None:
-                path = Names(self.places, names).name(place)
+            is_outside = (is_body or hooks) and not is_a(place.holder, torch.nn.Module)
+            if (is_outside or place.code in hooks) and place.is_left and place.location is not None:
+                what = (
+                    "loop body" if is_body and place.code not in hooks else "step, which has forward hooks,"
+                )
                 raise self._error(
                     place,
-                    f"the loop body changes {path}, which would happen once, while it is traced; do so outside, with what the"
-                    " step returns",
+                    f"the {what} changes {Names(self.places, names).name(place)}, which would happen once, while it is traced;"
+                    " do so outside, with what the step returns",
                 )
 
     def _error(self, place: Place, text: str) -> TraceError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from types import CodeType
 from typing import Any, cast
 
 import torch
@@ -53,13 +54,14 @@ def export(
     precision: Precision | None = None,
     names: Mapping[int, str] | None = None,
     numbers: Sequence[torch.Tensor] = (),
+    hooks: frozenset[CodeType] = frozenset(),
 ) -> ExportedStep:
     """
     The step `function(model, batch)` for batches of `specs`; `fallback` is the line for ops without one.
 
     The batch is nested as `structure` says; without one it is a dictionary of tensors. `updates_parameters`: the function
     itself does. Model and loss compute in `precision`. `names`: what the user calls modules, by their ids; `numbers`: 0-d tensors
-    in the place of numbers of Python.
+    in the place of numbers of Python; `hooks`: the code of forward hooks.
     Raises TraceError, with the user's file and line, for whatever the model, the loss, the `recorder` or torch.export
     objects to.
     """
@@ -73,6 +75,7 @@ def export(
         precision=precision,
         paths=names,
         numbers=numbers,
+        hooks=hooks,
     )
     program = _judged(step, specs, fallback)
     tensors = {
@@ -102,8 +105,7 @@ def _judged(
     program = _program(step, specs, fallback)
     first = step.carried
     first.refuse_opaque(step.paths)
-    if step.updates_parameters:
-        first.refuse_effects(step.paths)
+    first.refuse_effects(step.paths, step.hooks, is_body=step.updates_parameters)
     if first.plain:
         _settle(program, step, specs, fallback)
     _refuse_another_call(before, step, specs, fallback)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ import torch
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.behind import modules_behind
 from aicf_mlir.frontend.example import LossFunction
+from aicf_mlir.frontend.library import class_attribute, nested
 from aicf_mlir.frontend.reads import named_modules
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.special import special
@@ -86,12 +89,7 @@ GRADIENT_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_gr
 
 
 def refuse_hooks(modules: Mapping[str, torch.nn.Module], names: Mapping[torch.Tensor, str]) -> None:
-    """
-    Raise TraceError for hooks that a compiled step would not run.
-
-    Those are hooks on gradients, and forward hooks of the user's: they would run once, while the step is traced. Forward hooks of
-    torch itself (spectral_norm) compute with tensors only and are traced.
-    """
+    """Raise TraceError for hooks that a compiled step would not run: on gradients, and those of every module."""
     for kind, hook in global_hooks():
         raise TraceError(
             f"torch has global {kind} ({getattr(hook, '__name__', type(hook).__name__)}), which a compiled step does not run;"
@@ -103,18 +101,29 @@ def refuse_hooks(modules: Mapping[str, torch.nn.Module], names: Mapping[torch.Te
         for name, part in named_modules(module)
     ]
     for name, owner in [*owners, *((name, t) for t, name in names.items())]:
-        for hooks in (*GRADIENT_HOOKS, *FORWARD_HOOKS):
-            present: Mapping[int, Any] = getattr(owner, hooks, None) or {}
-            if hooks in FORWARD_HOOKS:
-                present = {key: hook for key, hook in present.items() if not _is_torchs(hook)}
-            if present:
+        for hooks in GRADIENT_HOOKS:
+            if getattr(owner, hooks, None):
                 what = name or type(owner).__name__
                 raise TraceError(
                     f"{what!r} has {hooks.strip('_')}, which a compiled step does not run; remove them"
                 )
 
 
-def _is_torchs(hook: Any) -> bool:
-    """Whether a hook is code of torch."""
-    module: str = getattr(hook, "__module__", None) or type(hook).__module__
-    return module.partition(".")[0] == "torch"
+def code_of_hooks(modules: Mapping[str, torch.nn.Module]) -> frozenset[CodeType]:
+    """The code of forward hooks, which is traced as that of `forward` is; what it leaves anywhere would be left once."""
+    parts = [part for module in modules.values() for _, part in named_modules(module)]
+    hooks: list[Any] = [
+        hook for part in parts for held in FORWARD_HOOKS for hook in vars(part)[held].values()
+    ]
+    functions = [function for hook in hooks if type(function := _function_of(hook)) is FunctionType]
+    return frozenset(code for function in functions for code in nested(function.__code__))
+
+
+def _function_of(hook: Any) -> Any:
+    """What runs when a hook is called."""
+    kind: type[Any] = type(hook)
+    if kind is functools.partial:
+        return _function_of(hook.func)
+    if kind is MethodType:
+        return hook.__func__
+    return hook if kind is FunctionType else class_attribute(kind, "__call__")

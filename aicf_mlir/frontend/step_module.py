@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -48,6 +49,7 @@ class StepModule(torch.nn.Module):
         precision: Precision | None = None,
         paths: Mapping[int, str] | None = None,
         numbers: Sequence[torch.Tensor] = (),
+        hooks: frozenset[CodeType] = frozenset(),
     ):
         super().__init__()
         self.model = model
@@ -64,6 +66,8 @@ class StepModule(torch.nn.Module):
         """What the user calls modules, by their ids."""
         self.numbers = numbers
         """0-d tensors in the place of numbers of Python."""
+        self.hooks = hooks
+        """The code of forward hooks."""
         self.written: frozenset[str] = frozenset()
         """The paths of parameters and buffers that a call is known to write to."""
         self.own = self.held_tensors()
@@ -93,6 +97,7 @@ class StepModule(torch.nn.Module):
             precision=self.precision,
             paths=self.paths,
             numbers=self.numbers,
+            hooks=self.hooks,
         )
         again.written = self.written
         return again

@@ -26,7 +26,15 @@ from aicf_mlir.frontend.export import export, result_of
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.importer import Importer
 from aicf_mlir.frontend.metrics import Metrics
-from aicf_mlir.frontend.model import device_of, dtype_of, modules_of, refuse_hooks, tensor_names, unwrapped
+from aicf_mlir.frontend.model import (
+    code_of_hooks,
+    device_of,
+    dtype_of,
+    modules_of,
+    refuse_hooks,
+    tensor_names,
+    unwrapped,
+)
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
 from aicf_mlir.frontend.patched import refuse_patched
@@ -125,7 +133,15 @@ def trace(
     paths = paths_of(modules, function)
     numbers = list(host_values or ())
     exported = export(
-        model, function, specs, caller, structure, precision=precision, names=paths, numbers=numbers
+        model,
+        function,
+        specs,
+        caller,
+        structure,
+        precision=precision,
+        names=paths,
+        numbers=numbers,
+        hooks=code_of_hooks(modules),
     )
     check_loss(exported, function)
 

@@ -155,6 +155,7 @@ FOLLOWED: dict[str, Case] = {
     "the same value again": Case(setting("model.scale", float("2.0"))),
     "an equal list": Case(setting("model.widths", [1.0, [0.5, 0.25]])),
     "unused layer added": Case(lambda w: w.model.add_module("probe", nn.Identity())),
+    "hook that does nothing": Case(lambda w: w.model.first.register_forward_hook(lambda *_: None)),
     "unused layer's hook": Case(lambda w: nn.Linear(2, 2).register_forward_hook(lambda *_: None)),
     "number in meta": Case(setting("model.scale", 1.25), meta=("model.scale",)),
     "closure number in meta": Case(lambda w: w.set_alpha(0.1), meta=("alpha",)),
@@ -231,10 +232,17 @@ REFUSED: dict[str, Case] = {
     "train mode of everything": Case(lambda w: w.model.train(), GuardError, r"model\.drop\.training"),
     "dropout's p": Case(setting("model.still.p", 0.5), GuardError, r"model\.still\.p was 0\.0, now 0\.5"),
     "forward hook": Case(
-        lambda w: w.model.first.register_forward_hook(lambda *_: None), GuardError, "first.*forward_hooks"
+        lambda w: w.model.first.register_forward_hook(lambda m, x, y: torch.mul(y, 2)),
+        GuardError,
+        "first.*forward_hooks",
     ),
     "forward pre-hook": Case(
-        lambda w: w.model.register_forward_pre_hook(lambda *_: None), GuardError, "forward_pre_hooks"
+        lambda w: w.model.register_forward_pre_hook(lambda m, x: (x[0] * 2,)), GuardError, "forward_pre_hooks"
+    ),
+    "forward hook that keeps": Case(
+        lambda w: w.model.first.register_forward_hook(lambda m, x, y: w.weights.update(seen=y)),
+        GuardError,
+        "first.*forward_hooks",
     ),
     "backward hook": Case(
         lambda w: w.model.first.register_full_backward_hook(lambda *_: None), GuardError, "backward_hooks"

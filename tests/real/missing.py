@@ -20,7 +20,6 @@ REASONS: dict[str, str] = {
     "gradient in the step": r"takes a gradient \(torch\.autograd\.grad\)",
     "assignment by .data": r"replaces `\.data`",
     "write under no_grad": r"changes a tensor in place under `no_grad`",
-    "forward hook": r"has forward_hooks",
 }
 """By name, what the text of the refusal says; the first that fits is the reason."""
 

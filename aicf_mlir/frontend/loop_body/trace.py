@@ -23,7 +23,7 @@ from aicf_mlir.frontend.loop_body.body import LoopBody
 from aicf_mlir.frontend.loop_body.importer import GradientLeft, LoopImporter
 from aicf_mlir.frontend.loop_body.returned import Returned
 from aicf_mlir.frontend.metrics import Metrics
-from aicf_mlir.frontend.model import device_of, modules_of, refuse_hooks, tensor_names
+from aicf_mlir.frontend.model import code_of_hooks, device_of, modules_of, refuse_hooks, tensor_names
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.optimizer import describe, rule_of, trained_parameters
 from aicf_mlir.frontend.precision import Precision
@@ -110,6 +110,7 @@ def _trace(
             precision=precision,
             names=paths,
             numbers=list(host_values),
+            hooks=code_of_hooks(modules),
         )
         if not run.never_left:
             break

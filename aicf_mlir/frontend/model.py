@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -121,7 +121,7 @@ def code_of_hooks(modules: Mapping[str, torch.nn.Module]) -> frozenset[CodeType]
 
 def _function_of(hook: Any) -> Any:
     """What runs when a hook is called."""
-    kind: type[Any] = type(hook)
+    kind = cast("type[Any]", type(hook))
     if kind is functools.partial:
         return _function_of(hook.func)
     if kind is MethodType:

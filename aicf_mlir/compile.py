@@ -22,7 +22,7 @@ from aicf_mlir.errors import BindError
 from aicf_mlir.eval_step import CompiledEvalStep
 from aicf_mlir.frontend import LossFunction, Traced, source, trace
 from aicf_mlir.frontend.metrics import Metrics
-from aicf_mlir.frontend.model import unwrapped
+from aicf_mlir.frontend.model import check_dtype, unwrapped
 from aicf_mlir.frontend.one_at_a_time import one_at_a_time
 from aicf_mlir.frontend.precision import Precision, PrecisionName
 from aicf_mlir.frontend.random_state import RandomState
@@ -303,7 +303,7 @@ class Request:
         unwrapped(self.model)
         self.clipping.check(next(iter(self.optimizers), None))
         where = usable_device(self.device)
-        _check_dtype(self.model, self.dtype)
+        check_dtype(self.model, self.dtype)
         if self.plan is not None:
             self.plan.expect_one_size(len(self.shape_groups), self.further_sizes)
         host_values: dict[str, HostValue] = {}
@@ -376,14 +376,6 @@ class Request:
 
 def _dtype(model: torch.nn.Module) -> torch.dtype:
     return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-
-
-def _check_dtype(model: torch.nn.Module, dtype: torch.dtype | None) -> None:
-    for name, parameter in model.named_parameters():
-        if dtype is not None and parameter.is_floating_point() and parameter.dtype != dtype:
-            raise BindError(
-                f"dtype={dtype}, but parameter {name!r} is {parameter.dtype}; call model.to({dtype}) first, or drop dtype="
-            )
 
 
 def _shape_groups(example: Batch | Sequence[Batch] | None, B: int | Sequence[int] | None) -> list[ShapeGroup]:

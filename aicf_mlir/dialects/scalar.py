@@ -330,9 +330,8 @@ def _operation(line: Line, values: Sequence[SSAValue]) -> Operation:
 def _constant(line: Line) -> Attribute:
     element: Any = ELEMENT_TYPES[line.type]
     assert line.attr is not None and not isinstance(line.attr, str)
-    return (
-        FloatAttr(float(line.attr), element) if is_float(line.type) else IntegerAttr(int(line.attr), element)
-    )
+    made: Any = FloatAttr if is_float(line.type) else IntegerAttr
+    return made((float if is_float(line.type) else int)(line.attr), element)
 
 
 NO_FLAGS = FastMathFlagsAttr("none")
@@ -353,15 +352,15 @@ def _attr(op: Operation) -> Attr:
             integer = cast("IntegerAttr[Any]", value)
             number = int(integer.value.data)
             return abs(number) if integer.type == ELEMENT_TYPES["i1"] else number
-        case "arith.cmpf" | "arith.cmpi" | "scalar.index":
-            number = cast(
-                "IntegerAttr[Any]", properties["dim" if isinstance(op, IndexOp) else "predicate"]
-            ).value.data
-            return number if isinstance(op, IndexOp) else PREDICATES[op.name][number]
+        case "arith.cmpf" | "arith.cmpi":
+            return PREDICATES[op.name][cast("IntegerAttr[Any]", properties["predicate"]).value.data]
+        case "scalar.index":
+            return cast("IntegerAttr[Any]", properties["dim"]).value.data
         case _:
             return None
 
 
+assert set(REDUCTIONS) == {op.name for op in (SumOp, ProdOp, MaxOp, MinOp)}
 Scalar = Dialect("scalar", [BodyOp, YieldOp, SumOp, ProdOp, MaxOp, MinOp, ColumnSumOp, IndexOp, LoadOp])
 
 
@@ -376,10 +375,9 @@ class Bodies:
 
     def __getitem__(self, symbol: str) -> Body:
         """The body called so; VerifyException where there is none."""
-        try:
-            return self._by_symbol[symbol]
-        except KeyError:
-            raise VerifyException(f"there is no scalar.body @{symbol} in this module") from None
+        if (body := self._by_symbol.get(symbol)) is None:
+            raise VerifyException(f"there is no scalar.body @{symbol} in this module")
+        return body
 
     def symbol(self, body: Body, name: str) -> str:
         """The symbol of `body`, which is written to the module if it is not there: called `name`, or with a number."""
@@ -389,11 +387,8 @@ class Bodies:
             while symbol in taken:
                 symbol, number = f"{name}_{number}", number + 1
             op = BodyOp.of(symbol, body)
-            block, first = self._module.body.block, self._module.body.block.first_op
-            if first is None:
-                block.add_op(op)
-            else:
-                block.insert_op_before(op, first)
+            first = (block := self._module.body.block).first_op
+            block.add_op(op) if first is None else block.insert_op_before(op, first)
             self._by_symbol[symbol], self._symbols[body.digest] = body, symbol
         return self._symbols[body.digest]
 
@@ -402,6 +397,3 @@ def bodies_of(op: Operation) -> Bodies:
     """The bodies of the module that `op` stands in; none where it stands in none."""
     module = op.parent_op()
     return Bodies(module if isinstance(module, ModuleOp) else ModuleOp([]))
-
-
-assert set(REDUCTIONS) == {op.name for op in (SumOp, ProdOp, MaxOp, MinOp)}

@@ -235,6 +235,8 @@ class KnownValues:
     def _computed(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Computed:
         """The same. Raises Unknown, and what torch raises."""
         operands = [self.known(tensor) for tensor in real_tensors((args, kwargs))]
+        if not operands and getattr(func, "__name__", "").startswith("_"):
+            raise Unknown("")  # it may change a state of torch, as forward-mode differentiation has one
         if getattr(func, "__name__", "") in BY_SHAPE and args and is_a(args[0], torch.Tensor):
             operands[0] = any_like(args[0])
         sources: dict[int, torch.Tensor] = {}

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from aicf_mlir.errors import TraceError
+from aicf_mlir.errors import BindError, TraceError
 from aicf_mlir.frontend.behind import modules_behind
 from aicf_mlir.frontend.example import LossFunction
 from aicf_mlir.frontend.library import class_attribute, nested
@@ -82,6 +82,15 @@ def device_of(names: Mapping[torch.Tensor, str], wanted: str | torch.device | No
 def dtype_of(names: Mapping[torch.Tensor, str]) -> torch.dtype:
     """The dtype of the model's first float tensor; float32 for a model without any."""
     return next((tensor.dtype for tensor in names if tensor.is_floating_point()), torch.float32)
+
+
+def check_dtype(model: torch.nn.Module, dtype: torch.dtype | None) -> None:
+    """Raise BindError for a parameter of another float type than the one that is asked for; None asks for none."""
+    for name, parameter in model.named_parameters():
+        if dtype is not None and parameter.is_floating_point() and parameter.dtype != dtype:
+            raise BindError(
+                f"dtype={dtype}, but parameter {name!r} is {parameter.dtype}; call model.to({dtype}) first, or drop dtype="
+            )
 
 
 FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")

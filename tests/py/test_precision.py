@@ -82,9 +82,8 @@ def test_replays_have_the_bits_of_eager_steps(precision: str, device: str, tmp_p
     steps[0].train_step(eager.batch)
     assert_same_bits(eager.values(), fourth)
     again = Training("mlp", device, adam)
-    loaded = again.compiled(
-        precision=precision, keep_gradients=device == "cuda"
-    )  # else it updates in its products there
+    keep = device == "cuda"  # else it updates in its products there
+    loaded = again.compiled(precision=precision, keep_gradients=keep)
     loaded.load(tmp_path / "saved")
     loaded.train_step(again.batch)
     assert_same_bits(again.values(), fourth)

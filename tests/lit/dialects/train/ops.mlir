@@ -11,3 +11,14 @@ func.func @body(%loss: tensor<f32>, %w: tensor<4xf32>, %b: tensor<f32>) -> (tens
     : (tensor<4xf32>, tensor<f32>, tensor<4xf32>, tensor<f32>) -> (tensor<4xf32>, tensor<f32>)
   func.return %w1, %b1 : tensor<4xf32>, tensor<f32>
 }
+
+// The end of a region that gives gradients.
+// CHECK-LABEL: func.func @straight
+// CHECK:           train.yield %dx : (tensor<4xf32>) -> ()
+func.func @straight(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = nn.custom_gradient of(%x) wrt(%x) : tensor<4xf32> {
+  ^bb0(%dx: tensor<4xf32>):
+    train.yield %dx : (tensor<4xf32>) -> ()
+  }
+  func.return %y : tensor<4xf32>
+}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, cast
 
 import torch
@@ -75,7 +76,11 @@ class Functions:
             device: gradients_inside and torch.is_autocast_enabled(device) for device in ("cpu", "cuda")
         }
 
+        thread = get_ident()
+
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            if get_ident() != thread:  # which trains by itself
+                return cast(Any, super(BASE, cls)).apply(*args, **kwargs)
             return self._apply(cls, args, kwargs)
 
         BASE.apply = classmethod(apply)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from threading import Event, Thread
+from typing import Any, cast
 
 import pytest
 import torch
@@ -166,3 +167,28 @@ def test_a_gradient_taken_under_autocast_is_refused() -> None:
 
     with pytest.raises(TraceError, match=r"is taken inside torch\.autocast; call backward"):
         compile_step(body, example=batch_of(torch.float32), device="cpu")
+
+
+def test_another_thread_trains_by_itself_meanwhile() -> None:
+    found: list[Tensor] = []
+    ended = Event()
+
+    def elsewhere() -> None:
+        while not ended.is_set():
+            x = torch.linspace(-2.0, 2.0, 5, requires_grad=True)
+            Swish.apply(x).sum().backward()
+            found.append(cast(Tensor, x.grad))
+
+    thread = Thread(target=elsewhere)
+    thread.start()
+    try:
+        for name in ("sparsemax", "saved"):
+            trace(Writer(FUNCTIONS[name], torch.float32), loss_of, batch_of(torch.float32))
+    finally:
+        ended.set()
+        thread.join()
+    x = torch.linspace(-2.0, 2.0, 5, requires_grad=True)
+    (expected,) = torch.autograd.grad(Swish.apply(x).sum(), x)
+    assert found
+    for gradient in found:
+        torch.testing.assert_close(gradient, expected)

@@ -14,9 +14,6 @@ from aicf_mlir.frontend.source import quoted, trace_error
 from aicf_mlir.frontend.values import is_a
 from aicf_mlir.ir.locations import SourceLocation
 
-SOURCES = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
-"""Objects that draw, beside the ones that a module keeps for everybody."""
-
 REPEATED = (
     "a compiled step would repeat what it gave first; draw with torch (torch.rand), or outside of the step and pass the"
     " number as a tensor in the batch"

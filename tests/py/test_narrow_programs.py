@@ -41,7 +41,7 @@ def to_array(tensor: Tensor) -> Array:
     """The same numbers, of NumPy."""
     if tensor.dtype is torch.bfloat16:
         return tensor.detach().contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.detach().contiguous().numpy()
+    return tensor.detach().cpu().contiguous().numpy()
 
 
 def to_tensor(array: Array) -> Tensor:

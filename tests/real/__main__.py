@@ -1,5 +1,5 @@
 """
-Every case beside eager torch: `python -m tests.real [--only PATTERN...] [--write] [--jobs N] [-v]`.
+Every case beside eager torch: `python -m tests.real [--device cuda] [--only PATTERN...] [--write] [--jobs N] [-v]`.
 
 Prints each outcome that is another one than `missing.txt` says, the table of reasons and the counts. Exit code 1 if a case is
 wrong or crashes, is refused for a reason that is not in the table, or has changed.
@@ -24,7 +24,7 @@ from tests.real.family import MARK
 
 ROOT = Path(__file__).parents[2]
 PARTS = 2
-"""Of a family that runs whole: each is a process that imports its packages."""
+"""At least so many, of a family that runs whole: each is a process that imports its packages."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,11 @@ def families() -> list[str]:
     return sorted(path.stem.removesuffix("_models") for path in Path(__file__).parent.glob("*_models.py"))
 
 
-def part(found: SimpleQueue[Row | None], family: str, number: int, parts: int, only: Sequence[str]) -> None:
+def part(
+    found: SimpleQueue[Row | None], device: str, family: str, number: int, parts: int, only: Sequence[str]
+) -> None:
     """Run one part of a family in a process of its own; its rows as they come."""
-    command = [sys.executable, "-m", "tests.real.family", family, str(number), str(parts), *only]
+    command = [sys.executable, "-m", "tests.real.family", device, family, str(number), str(parts), *only]
     with (
         TemporaryFile("w+") as errors,
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8") as child,
@@ -69,19 +71,19 @@ def row(name: str, outcome: str, detail: str, seconds: float) -> Row:
     return Row(name, outcome, detail, seconds)
 
 
-def run(only: Sequence[str], jobs: int) -> Generator[Row]:
+def run(device: str, only: Sequence[str], jobs: int) -> Generator[Row]:
     """The rows as they come. Of `FAMILY/NAME` only that family is imported, once for all its names."""
     tasks = [
         (family, number, parts, own)
         for family in families()
         if (own := [text for text in only if "/" not in text or text.startswith(f"{family}/")])
-        for parts in [PARTS if {"*", f"{family}/*"} & {*own} else 1]
+        for parts in [max(PARTS, jobs // 4) if {"*", f"{family}/*"} & {*own} else 1]
         for number in range(parts)
     ]
     found = SimpleQueue[Row | None]()
     with ThreadPoolExecutor(jobs) as pool:
         for task in tasks:
-            pool.submit(part, found, *task).add_done_callback(lambda _: found.put(None))
+            pool.submit(part, found, device, *task).add_done_callback(lambda _: found.put(None))
         left = len(tasks)
         while left:
             if (got := found.get()) is None:
@@ -97,12 +99,13 @@ def main() -> int:
     parser.add_argument(
         "--only", nargs="*", default=["*"], metavar="PATTERN", help="of FAMILY/NAME, as `learning/*`"
     )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--write", action="store_true", help="make missing.txt what this run has found")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("-v", action="store_true", help="every case, with the whole text")
     options = parser.parse_args()
     table, rows = missing.expected(), list[Row]()
-    for found in run(options.only, options.jobs):
+    for found in run(options.device, options.only, options.jobs):
         rows.append(found)
         changed = found.outcome != table.get(found.name, "works")
         if options.v or changed or found.is_defect:

@@ -1,4 +1,4 @@
-"""`python -m tests.real.family FAMILY PART PARTS PATTERN...`: a part of the cases of one family, each in a process of its own.
+"""`python -m tests.real.family DEVICE FAMILY PART PARTS PATTERN...`: a part of the cases of one family, each in a process of its own.
 
 The family is imported once; every case is a fork of that process, so no case sees what another has left. A line of JSON each.
 """
@@ -28,23 +28,23 @@ MARK = "REAL "
 """What begins a line that is a result: packages print too."""
 
 
-def answer(make: Make) -> str:
+def answer(make: Make, device: str) -> str:
     resource.setrlimit(resource.RLIMIT_CPU, (CASE_S, CASE_S))
     signal.alarm(WAITING_S)
     begun = time.process_time()
-    result = judged(make)
+    result = judged(make, device)
     return json.dumps([result.outcome, result.detail, round(time.process_time() - begun, 1)])
 
 
 def main() -> None:
-    family, part, parts, *only = sys.argv[1:]
+    device, family, part, parts, *only = sys.argv[1:]
     torch.set_num_threads(1)
     declare()
     cases: dict[str, Make] = importlib.import_module(f"tests.real.{family}_models").CASES
     chosen = [name for name in cases if any(fnmatchcase(f"{family}/{name}", pattern) for pattern in only)]
     for name in chosen[int(part) :: int(parts)]:
         begun = time.perf_counter()
-        result = fork(lambda make=cases[name]: answer(make))
+        result = fork(lambda make=cases[name]: answer(make, device))
         if not result.startswith("["):
             after = time.perf_counter() - begun
             result = json.dumps(

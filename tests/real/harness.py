@@ -6,7 +6,7 @@ import random
 import traceback
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -33,23 +33,23 @@ class Result:
     """How near to what is allowed, the text of the refusal, or the end of the traceback."""
 
 
-def judged(make: Make) -> Result:
-    """Train the case both ways. An exception of eager torch is the case's own defect: it is a crash too."""
+def judged(make: Make, device: str = "cpu") -> Result:
+    """Train the case both ways on this device. An exception of eager torch is the case's own defect: it is a crash too."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     try:
-        work = seeded(make)
+        work = seeded(make, device)
         if work.draws:
-            return same_twice(make)
-        truth = eager(make)
+            return same_twice(make, device)
+        truth = eager(make, device)
         try:
-            ours = compiled(make)
+            ours = compiled(make, device)
         except AicfError as error:
             return Result("refused", str(error))
         others: list[Run] = []
         worst, name = 0.0, "nothing"
         for runs in ROUNDED_RUNS:
-            others += [eager(make, seed) for seed in range(len(others), runs)]
+            others += [eager(make, device, seed) for seed in range(len(others), runs)]
             worst, name = excess(ours, truth, others, work.low)
             if worst <= 1:
                 break
@@ -58,11 +58,11 @@ def judged(make: Make) -> Result:
         return Result("crash", traceback.format_exc(limit=-6))
 
 
-def same_twice(make: Make) -> Result:
+def same_twice(make: Make, device: str) -> Result:
     """Of a step that draws random numbers: finite losses that differ, and the same bits from the same seed."""
-    eager(make)
+    eager(make, device)
     try:
-        first, second = compiled(make), compiled(make)
+        first, second = compiled(make, device), compiled(make, device)
     except AicfError as error:
         return Result("refused", str(error))
     equal = torch.equal(first.losses, second.losses) and all(
@@ -74,11 +74,14 @@ def same_twice(make: Make) -> Result:
     )
 
 
-def seeded(make: Make) -> Work:
+def seeded(make: Make, device: str) -> Work:
+    """The case anew, the same each time: its model and its batches on this device."""
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002  # packages draw from it
     torch.manual_seed(0)
-    return make()
+    work = make()
+    work.model.to(device)
+    return replace(work, batch=lambda: {name: value.to(device) for name, value in work.batch().items()})
 
 
 def batches(work: Work) -> list[Batch]:
@@ -86,9 +89,9 @@ def batches(work: Work) -> list[Batch]:
     return [work.batch() for _ in range(STEPS)]
 
 
-def eager(make: Make, seed: int | None = None) -> Run:
+def eager(make: Make, device: str, seed: int | None = None) -> Run:
     """Torch's own training; with a `seed`, from where rounding might have put its parameters."""
-    work = seeded(make)
+    work = seeded(make, device)
     if seed is not None:
         moved(work.model, seed)
     return trained(work, eager_step(work), None)
@@ -110,15 +113,15 @@ def eager_step(work: Work) -> Callable[[Batch], torch.Tensor]:
     return step
 
 
-def compiled(make: Make) -> Run:
+def compiled(make: Make, device: str) -> Run:
     """AICF's training: `STEPS` steps, a capture and a replay of the last batch."""
-    work = seeded(make)
+    work = seeded(make, device)
     example = batches(work)[0]
     if work.body is not None:
-        step = compile_step(work.body, example=example, device="cpu")
+        step = compile_step(work.body, example=example, device=device)
     else:
         step = compile_train_step(
-            work.model, work.optimizers[0], loss_fn=work.loss, example=example, device="cpu"
+            work.model, work.optimizers[0], loss_fn=work.loss, example=example, device=device
         )
 
     def replayed(batch: Batch) -> torch.Tensor:

@@ -66,7 +66,7 @@ def moved(model: nn.Module, seed: int) -> None:
     for parameter in model.parameters():
         if parameter.is_floating_point():
             units = torch.rand(parameter.shape, generator=generator, dtype=torch.float64) * 4 - 2
-            change = 1 + units * torch.finfo(parameter.dtype).eps
+            change = (1 + units * torch.finfo(parameter.dtype).eps).to(parameter.device)
             parameter.data.copy_((parameter.data.double() * change).to(parameter.dtype))
 
 

@@ -23,7 +23,7 @@ def histogram(call: Call) -> SSAValue:
     bins, low, high = call["bins"], float(call["min"]), float(call["max"])
     if low >= high:
         raise Refused("bounds that follow from the values; give min and max")
-    wide = call.wide_dtype
+    wide = call.wide_dtype if call.expected.dtype.is_floating_point else torch.float64
     x = call.operand("self", wide)
     x = call.emit.reshape(x, (math.prod(shape_of(x)), 1))
     share = _made(call, "div", _made(call, "sub", x, call.of(low, wide)), call.of(high - low, wide))

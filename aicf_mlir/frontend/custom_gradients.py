@@ -46,6 +46,10 @@ _library.impl("arriving", torch.library.fallthrough_kernel, "Autograd")  # it is
 _library.impl("custom_gradient", _same, "CompositeExplicitAutograd")
 _library.impl("custom_gradient", _recorded, "Autograd")
 
+_registry: Any = torch.library
+_registry.register_fake("aicf_custom::custom_gradient", _same, lib=_library)
+"""For without it torch wants all operands on one device."""
+
 _ops: Any = torch.ops.aicf_custom
 
 ARRIVING: Any = _ops.arriving.default

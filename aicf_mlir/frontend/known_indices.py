@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from aicf_mlir.frontend.known_values import KnownValues, is_mask, mapped, real_tensors
+from aicf_mlir.frontend.known import mapped, real_tensors
+from aicf_mlir.frontend.known_values import KnownValues, is_mask
 from aicf_mlir.frontend.values import is_a
 
 Tensor = torch.Tensor

@@ -8,25 +8,33 @@ reason why it is unknown.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _disable_current_modes,  # pyright: ignore[reportPrivateUsage]
-)
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportUnknownVariableType]
 from torch.utils.weak import WeakIdKeyDictionary
 
+from aicf_mlir.frontend.known import (
+    DRAWN,
+    MADE,
+    ORDERED,
+    UNIFORM,
+    Known,
+    Memory,
+    any_like,
+    at_the_ends,
+    mapped,
+    outside,
+    real_tensors,
+)
 from aicf_mlir.frontend.special import PLAIN, special
-from aicf_mlir.frontend.values import is_a, members
+from aicf_mlir.frontend.values import is_a
 
 MOST_ELEMENTS = 1 << 26
 """Of a tensor whose values a trace computes with: they are compared before each step."""
@@ -43,10 +51,6 @@ MASKS = (torch.bool, torch.uint8)
 
 CONSTANT = "aicf_constant"
 """The attribute of a real tensor that a trace has computed."""
-
-DRAWN = "random numbers"
-MADE = "a tensor of the step"
-
 
 Result = TypeVar("Result")
 Given = ParamSpec("Given")
@@ -66,28 +70,8 @@ def unseen(method: Callable[Given, Result]) -> Callable[Given, Result]:
 class Unknown(Exception):
     """Why the values of a tensor are not known: what they depend on."""
 
-
-@dataclass(eq=False)
-class Memory:
-    """What all views of one block of memory have in common."""
-
-    sources: dict[int, torch.Tensor]
-    """The user's tensors that its values follow from, by id."""
-    name: str
-    """What the user calls it."""
-    version: int
-    """Of the tensors of the trace, after the last function that was computed on real ones too."""
-    why: str = ""
-    """Why its values are not known any more."""
-
-
-@dataclass(eq=False)
-class Known:
-    """The real tensor behind one of the trace; without `memory` it is unknown for the reason `why`."""
-
-    value: torch.Tensor | None
-    memory: Memory | None
-    why: str = ""
+    is_uniform = False
+    """Whether they are drawn from [0, 1)."""
 
 
 @dataclass(eq=False)
@@ -115,7 +99,9 @@ class Looking(TorchDispatchMode):
     ) -> Any:
         given = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
-            raise Unknown(DRAWN)
+            drawn = Unknown(DRAWN)
+            drawn.is_uniform = func in UNIFORM
+            raise drawn
         if func._schema.is_mutable:
             for number, argument in enumerate(func._schema.arguments):
                 if argument.alias_info is None or not argument.alias_info.is_write:
@@ -227,7 +213,9 @@ class KnownValues:
         try:
             return self._computed(func, args, kwargs)
         except Unknown as unknown:
-            return Unknown(str(unknown))  # without the frames that have raised it, and their tensors
+            again = Unknown(str(unknown))  # without the frames that have raised it, and their tensors
+            again.is_uniform = unknown.is_uniform
+            return again
         except Exception:  # noqa: BLE001 - the trace meets it too, or it is raised at run time
             return Unknown("")
 
@@ -239,6 +227,8 @@ class KnownValues:
             raise Unknown("")  # it may change a state of torch, as forward-mode differentiation has one
         if getattr(func, "__name__", "") in BY_SHAPE and args and is_a(args[0], torch.Tensor):
             operands[0] = any_like(args[0])
+        if getattr(func, "__name__", "") in ORDERED:
+            operands = at_the_ends(func, args, kwargs, operands)
         sources: dict[int, torch.Tensor] = {}
         for each in operands:
             if each.memory is None or each.value is None:
@@ -307,7 +297,8 @@ class KnownValues:
                     memory.why = memory.why or why
             for tensor in made:
                 if tensor not in self._known:
-                    self._known[tensor] = Known(None, None, why)
+                    uniform = tensor._version if computed.is_uniform else None
+                    self._known[tensor] = Known(None, None, why, uniform)
             return
         for tensor, known in zip(operands, computed.operands, strict=True):
             if known.memory is not None:
@@ -328,58 +319,10 @@ class KnownValues:
                 self._known[tensor] = Known(value, memory)
 
 
-@contextmanager
-def outside() -> Generator[None]:
-    """Where torch computes on real tensors, in the middle of a trace."""
-    with (
-        warnings.catch_warnings(action="ignore"),
-        torch._C.DisableTorchFunction(),  # pyright: ignore[reportPrivateUsage]
-        _disable_current_modes(),
-        torch.no_grad(),
-    ):
-        yield
-
-
-def real_tensors(tree: object) -> list[torch.Tensor]:
-    """Every tensor in nested tuples, lists, dictionaries and slices, in order."""
-    if is_a(tree, torch.Tensor):
-        return [tree]
-    if is_a(tree, slice):
-        tree = bounds(tree)
-    return [tensor for _, each in members(tree) or () for tensor in real_tensors(each)]
-
-
-def mapped(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
-    """The same with another value for each tensor, in the order of `real_tensors`."""
-    if is_a(tree, torch.Tensor):
-        return function(tree)
-    if not real_tensors(tree):
-        return tree
-    if is_a(tree, slice):
-        return slice(*(mapped(function, each) for each in bounds(tree)))
-    found = {key: mapped(function, value) for key, value in members(tree) or ()}
-    if is_a(tree, Mapping):
-        return found
-    return list(found.values()) if is_a(tree, list) else tuple(found.values())
-
-
-def bounds(part: Any) -> tuple[Any, Any, Any]:
-    """Of a slice."""
-    return part.start, part.stop, part.step
-
-
 def place_of(tensor: torch.Tensor) -> int:
     """Equal for two real tensors that are views of the same memory."""
     storage: Any = tensor.untyped_storage()
     return storage._cdata
-
-
-def any_like(tensor: torch.Tensor) -> Known:
-    """Of the same shape, strides, dtype and device, with values that nobody looks at."""
-    with outside():
-        size, strides = tuple(tensor.shape), tensor.stride()
-        value = torch.empty_strided(size, strides, dtype=tensor.dtype, device=tensor.device)
-    return Known(value, Memory({}, MADE, tensor._version))
 
 
 def is_mask(value: object) -> bool:

@@ -31,6 +31,21 @@ def test_a_histogram_is_torchs(bins: int, low: float, high: float) -> None:
         )
 
 
+@pytest.mark.gpu
+def test_a_histogram_of_integers_is_torchs() -> None:
+    """Torch has it on a GPU only; layers of experts count their rows with it there."""
+    x = torch.randint(-1, 9, (3, 50), device="cuda", dtype=torch.int32)
+    step = compile_eval_step(
+        nn.Linear(2, 2).cuda(),
+        loss_fn=lambda m, b: (m(b["w"]).sum(), {"counts": torch.histc(b["x"], 8, 0, 7)}),
+        example={"x": x, "w": torch.ones(3, 2, device="cuda")},
+        device="cuda",
+    )
+    for batch in (x, x.flip(1), x // 2):
+        step.eval_step({"x": batch, "w": torch.ones(3, 2, device="cuda")})
+        torch.testing.assert_close(step.outputs["counts"], torch.histc(batch, 8, 0, 7), rtol=0, atol=0)
+
+
 class Experts(nn.Module):
     def __init__(self) -> None:
         super().__init__()

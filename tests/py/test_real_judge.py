@@ -30,21 +30,21 @@ def work(rate: float = 1e-3, decay: float = 0.9) -> case.Work:
 )
 def test_one_percent_is_wrong(changes: dict[str, float], where: str) -> None:
     truth = harness.eager(work)
-    others = [harness.eager(work, seed) for seed in range(harness.ROUNDED_RUNS[-1])]
+    others = [harness.eager(work, seed=seed) for seed in range(harness.ROUNDED_RUNS[-1])]
     worst, name = judge.excess(harness.eager(lambda: work(**changes)), truth, others)
     assert (worst > 1) == bool(changes)
     assert name.startswith(where)
 
 
 def test_rounding_is_right() -> None:
-    truth, *others = (harness.eager(work, seed) for seed in (None, 0, 1, 2, 3))
-    worst, _ = judge.excess(harness.eager(work, 9), truth, others)
+    truth, *others = (harness.eager(work, seed=seed) for seed in (None, 0, 1, 2, 3))
+    worst, _ = judge.excess(harness.eager(work, seed=9), truth, others)
     assert worst <= 1
 
 
 def test_a_state_that_is_missing_or_not_finite_is_wrong() -> None:
     truth = harness.eager(work)
-    others = [harness.eager(work, 0)]
+    others = [harness.eager(work, seed=0)]
     name = next(iter(truth.after))
     broken = {**truth.after, name: truth.after[name] * float("nan")}
     for after in (broken, {key: value for key, value in truth.after.items() if key != name}):

@@ -1,6 +1,7 @@
-"""`python -m tests.real.family DEVICE FAMILY PART PARTS PATTERN...`: a part of the cases of one family, each in a process of its own.
+"""`python -m tests.real.family DEVICE FAMILY PART PARTS PATTERN...`: some cases of one family, each in a process of its own.
 
-The family is imported once; every case is a fork of that process, so no case sees what another has left. A line of JSON each.
+The family is imported once; every case is a fork of that process, so no case sees what another has left. With CUDA, which no
+fork may go on with, it is a process of its own. A line of JSON each.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import importlib
 import json
 import resource
 import signal
+import subprocess
 import sys
 import time
 from fnmatch import fnmatchcase
+from glob import escape
 
 import torch
 
@@ -24,6 +27,7 @@ CASE_S = 120
 """Seconds of the processor that a case may take."""
 WAITING_S = 3600
 """Seconds in all: a case that waits for ever ends too, and a slow machine ends none."""
+COMMAND = (sys.executable, "-m", "tests.real.family")
 MARK = "REAL "
 """What begins a line that is a result: packages print too."""
 
@@ -42,9 +46,17 @@ def main() -> None:
     declare()
     cases: dict[str, Make] = importlib.import_module(f"tests.real.{family}_models").CASES
     chosen = [name for name in cases if any(fnmatchcase(f"{family}/{name}", pattern) for pattern in only)]
+    if device == "cuda" and len(chosen) > 1:
+        for name in chosen[int(part) :: int(parts)]:
+            subprocess.run([*COMMAND, device, family, "0", "1", f"{family}/{escape(name)}"], check=False)
+        return
     for name in chosen[int(part) :: int(parts)]:
         begun = time.perf_counter()
-        result = fork(lambda make=cases[name]: answer(make, device))
+        result = (
+            answer(cases[name], device)
+            if device == "cuda"
+            else fork(lambda make=cases[name]: answer(make, device))
+        )
         if not result.startswith("["):
             after = time.perf_counter() - begun
             result = json.dumps(

@@ -74,7 +74,7 @@ def same_twice(make: Make, device: str) -> Result:
     )
 
 
-def seeded(make: Make, device: str) -> Work:
+def seeded(make: Make, device: str = "cpu") -> Work:
     """The case anew, the same each time: its model and its batches on this device."""
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002  # packages draw from it
@@ -89,7 +89,7 @@ def batches(work: Work) -> list[Batch]:
     return [work.batch() for _ in range(STEPS)]
 
 
-def eager(make: Make, device: str, seed: int | None = None) -> Run:
+def eager(make: Make, device: str = "cpu", seed: int | None = None) -> Run:
     """Torch's own training; with a `seed`, from where rounding might have put its parameters."""
     work = seeded(make, device)
     if seed is not None:
@@ -113,7 +113,7 @@ def eager_step(work: Work) -> Callable[[Batch], torch.Tensor]:
     return step
 
 
-def compiled(make: Make, device: str) -> Run:
+def compiled(make: Make, device: str = "cpu") -> Run:
     """AICF's training: `STEPS` steps, a capture and a replay of the last batch."""
     work = seeded(make, device)
     example = batches(work)[0]

@@ -16,7 +16,7 @@ import torch
 from aicf_mlir import _C
 
 _WORD = 8
-_TENSOR, _STORAGE, _AUTOGRAD = 21, 7, 20
+_TENSOR, _STORAGE, _AUTOGRAD = 22, 7, 20
 """Words that belong to a TensorImpl, a StorageImpl and an AutogradMeta."""
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -104,7 +104,7 @@ def _find_places() -> dict[str, int]:
     return {
         "kind": words[0],
         "storage": _only(i for i, word in enumerate(words) if word == _cdata(storage)),
-        "shape": _only(i for i in range(_TENSOR - len(shape)) if words[i : i + len(shape)] == shape),
+        "shape": _only(i for i in range(_TENSOR - len(shape) + 1) if words[i : i + len(shape)] == shape),
         "data": data,
     }
 

@@ -160,7 +160,7 @@ def test_in_the_body_of_a_loop_and_in_evaluation(device: str) -> None:
     (model, optimizer), (other, others) = pair(device)
     drawn = batches(3, device)
 
-    @aicf_mlir.train_step
+    @aicf_mlir.train_step(device=device)
     def body(batch: dict[str, Tensor]) -> Tensor:
         optimizer.zero_grad()
         value = loss(model, batch)

@@ -1,8 +1,7 @@
 // scatter_add on CUDA: the warp of the first source of a row adds all of that row's sources, in their order;
 // nobody else writes the row, so no atomics are needed. To find them it reads the index, which lies in the
-// cache.
-#include "kernels/common/launch.cuh"
-#include "kernels/common/numeric.cuh"
+// cache: for few sources (sorted.cu has the others).
+#include "kernels/scatter/copy.cuh"
 #include "kernels/scatter/launch.h"
 
 namespace aicf {
@@ -14,14 +13,6 @@ constexpr int kThreads = 256;
 constexpr int kPerLane = 4;                     // columns of a lane
 constexpr int64_t kColumns = kWarp * kPerLane;  // of a warp
 constexpr unsigned kAll = 0xffffffffu;
-
-template <class T>
-__global__ void copy_kernel(T* y, const T* x, int64_t n, const int64_t* unless) {
-  dependency_wait();
-  if (skipped(unless)) return;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) y[i] = x[i];
-}
 
 // Which of 32 sources from `first` on, and below `end`, go to `row`. Called by a whole warp.
 __device__ __forceinline__ unsigned sources_of(int64_t row, const int64_t* index, int64_t first,
@@ -81,10 +72,8 @@ Status scatter_add_cuda(const ScatterAdd& s, const LaunchContext& ctx) {
   return with_float_type(s.dtype, [&](auto tag) -> Status {
     using T = typename decltype(tag)::type;
     T* y = static_cast<T*>(s.y);
-    const T *x = static_cast<const T*>(s.x), *src = static_cast<const T*>(s.src);
-    if (x != y)
-      AICF_TRY(
-          launch(ctx, grid_stride_blocks(n, kThreads), kThreads, 0, copy_kernel<T>, y, x, n, ctx.unless));
+    const T* src = static_cast<const T*>(s.src);
+    AICF_TRY(copy(y, static_cast<const T*>(s.x), n, ctx));
     if (s.sources == 0) return Status::ok();
     const int64_t strips = ceil_div(s.columns, kColumns);
     const unsigned blocks = grid_stride_blocks(s.sources * strips * kWarp, kThreads);

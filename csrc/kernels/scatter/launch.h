@@ -18,8 +18,10 @@ struct ScatterAdd {
 
 ScatterAdd scatter_add_of(const OpDesc& op);
 size_t scatter_add_cpu_workspace(const OpDesc& op);  // bytes
+size_t scatter_add_sorted_workspace(const OpDesc& op);
 
 Status scatter_add_cpu(const ScatterAdd& s, const LaunchContext& ctx);
 Status scatter_add_cuda(const ScatterAdd& s, const LaunchContext& ctx);
+Status scatter_add_sorted(const ScatterAdd& s, const LaunchContext& ctx);
 
 }  // namespace aicf

@@ -25,6 +25,23 @@ def scatter_add(make: Maker) -> Iterator[Case]:
         for label, index in indices.items():
             given = [make.integers(rows, columns, limit=2), index, make.integers(sources, columns)]
             yield Case(f"{label} {rows}x{columns}, {sources}", given, [make.out(rows, columns)], exact=True)
+    for rows, columns, sources in [
+        (300, 3, 2049),
+        (70000, 1, 9000),
+        (3, 40, 5000),
+        (255, 1, 4096),
+        (256, 2, 4097),
+    ]:
+        indices = {  # of many sources, which are sorted: few and many a row, in tiles of 4096 and chunks of 256
+            "many": make.random.integers(0, rows, sources),
+            "many, skewed": np.minimum(make.random.geometric(0.3, sources) - 1, rows - 1),
+            "many, outside": make.random.integers(-rows, 2 * rows, sources),
+            "many, one row": np.full(sources, rows - 1),
+            "many, of a chunk": np.repeat(np.arange(sources // 256 + 1), 256)[:sources] % rows,
+        }
+        for label, index in indices.items():
+            given = [make.integers(rows, columns, limit=2), index, make.integers(sources, columns, limit=1)]
+            yield Case(f"{label} {rows}x{columns}, {sources}", given, [make.out(rows, columns)], exact=True)
     given = [make.normal(50, 70), make.random.integers(0, 50, 300), make.normal(300, 70)]
     yield Case("normal", given, [make.out(50, 70)])
     special = make.special().reshape(1, -1)

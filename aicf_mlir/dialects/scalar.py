@@ -35,22 +35,32 @@ from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
-    operand_def,
     prop_def,
     region_def,
-    result_def,
     traits_def,
-    var_operand_def,
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure, SymbolOpInterface
+from xdsl.traits import IsolatedFromAbove, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.ir.body import CMPF, CMPI, COLUMN_SUM, REDUCTIONS, Attr, Body, Line, is_float, is_table
+from aicf_mlir.dialects.scalar_ops import (
+    ColumnSumOp,
+    IndexOp,
+    LoadOp,
+    MaxOp,
+    MinOp,
+    PhiloxOp,
+    ProdOp,
+    SumOp,
+    YieldOp,
+)
+from aicf_mlir.ir.body import CMPF, CMPI, PHILOX, REDUCTIONS, Attr, Body, Line, is_float, is_table
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 
 PREDICATES = {"arith.cmpf": CMPF, "arith.cmpi": CMPI}
+NUMBERED = {"scalar.index": "dim", PHILOX: "word"}
+"""What an operation is numbered by."""
 
 
 def scalar_type(type_: str) -> Attribute:
@@ -68,141 +78,6 @@ def type_name(type_: Attribute) -> str:
     if type_ != MemRefType(element, [DYNAMIC_INDEX] * rank):
         raise VerifyException(f"expected a table such as memref<?x?xf32>, got {type_}")
     return "?x" * rank + element_name(element)
-
-
-class ScalarOp(IRDLOperation):
-    """One operation of a body that neither arith nor math has."""
-
-    traits = traits_def(Pure())
-
-
-class ReductionOp(ScalarOp):
-    """Over dimensions of the kernel, in an order that the kernel fixes: those that it reduces, where no other are named."""
-
-    x = operand_def()
-    result = result_def()
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        operand = parser.parse_unresolved_operand()
-        parser.parse_punctuation(":")
-        type_ = parser.parse_type()
-        return cls.create(operands=[parser.resolve_operand(operand, type_)], result_types=[type_])
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.x)
-        printer.print_string(" : ")
-        printer.print_attribute(self.x.type)
-
-
-@irdl_op_definition
-class SumOp(ReductionOp):
-    """The sum; 0 of nothing."""
-
-    name = "scalar.sum"
-
-
-@irdl_op_definition
-class ProdOp(ReductionOp):
-    """The product; 1 of nothing."""
-
-    name = "scalar.prod"
-
-
-@irdl_op_definition
-class MaxOp(ReductionOp):
-    """The largest, a NaN if there is one; the least number of the type of nothing."""
-
-    name = "scalar.max"
-
-
-@irdl_op_definition
-class MinOp(ReductionOp):
-    """The smallest, a NaN if there is one; the largest number of the type of nothing."""
-
-    name = "scalar.min"
-
-
-@irdl_op_definition
-class ColumnSumOp(ReductionOp):
-    """The sum over the dimensions that a rowwise kernel keeps; 0 of nothing."""
-
-    name = COLUMN_SUM
-
-
-@irdl_op_definition
-class IndexOp(ScalarOp):
-    """The position of this element in a dimension of the domain: `%i = scalar.index 0`."""
-
-    name = "scalar.index"
-
-    dim = prop_def(IntegerAttr)
-    result = result_def()
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        dim = parser.parse_integer(allow_boolean=False, allow_negative=False)
-        return cls.create(result_types=[i64], properties={"dim": IntegerAttr(dim, i64)})
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(f" {self.dim.value.data}")
-
-
-@irdl_op_definition
-class LoadOp(ScalarOp):
-    """An element of a table, each index clamped into it: `%v = scalar.load %t[%i, %j] : memref<?x?xf32>`."""
-
-    name = "scalar.load"
-
-    table = operand_def(MemRefType)
-    indices = var_operand_def()
-    result = result_def()
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        table = parser.parse_unresolved_operand()
-        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
-        parser.parse_punctuation(":")
-        type_ = parser.parse_type()
-        if not isinstance(type_, MemRefType):
-            parser.raise_error("expected a table such as memref<?x?xf32>")
-        element = cast(MemRefType[Attribute], type_).get_element_type()
-        operands: list[SSAValue] = [parser.resolve_operand(table, cast(Attribute, type_))]
-        operands += [parser.resolve_operand(index, i64) for index in indices]
-        return cls.create(operands=operands, result_types=[element])
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.table)
-        printer.print_string("[")
-        printer.print_list(self.indices, printer.print_operand)
-        printer.print_string("] : ")
-        printer.print_attribute(self.table.type)
-
-
-@irdl_op_definition
-class YieldOp(IRDLOperation):
-    """The results of a body: `scalar.yield %y, %z : f32, i1`."""
-
-    name = "scalar.yield"
-
-    values = var_operand_def()
-
-    traits = traits_def(IsTerminator())
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        operands = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
-        parser.parse_punctuation(":")
-        types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
-        return cls.create(operands=parser.resolve_operands(operands, types, parser.pos))
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.values, printer.print_operand)
-        printer.print_string(" : ")
-        printer.print_list([value.type for value in self.values], printer.print_attribute)
 
 
 @irdl_op_definition
@@ -317,8 +192,8 @@ def _operation(line: Line, values: Sequence[SSAValue]) -> Operation:
         properties["value"] = _constant(line)
     elif line.op in PREDICATES:
         properties["predicate"] = IntegerAttr(PREDICATES[line.op].index(str(line.attr)), i64)
-    elif line.op == "scalar.index":
-        properties["dim"] = IntegerAttr(int(line.attr or 0), i64)
+    elif line.op in NUMBERED:
+        properties[NUMBERED[line.op]] = IntegerAttr(int(line.attr or 0), i64)
     if _has_flags(line.op):
         properties["fastmath"] = FastMathFlagsAttr("none")
     operands = [values[arg] for arg in line.args]
@@ -354,14 +229,15 @@ def _attr(op: Operation) -> Attr:
             return abs(number) if integer.type == ELEMENT_TYPES["i1"] else number
         case "arith.cmpf" | "arith.cmpi":
             return PREDICATES[op.name][cast("IntegerAttr[Any]", properties["predicate"]).value.data]
-        case "scalar.index":
-            return cast("IntegerAttr[Any]", properties["dim"]).value.data
+        case name if name in NUMBERED:
+            return cast("IntegerAttr[Any]", properties[NUMBERED[name]]).value.data
         case _:
             return None
 
 
-assert set(REDUCTIONS) == {op.name for op in (SumOp, ProdOp, MaxOp, MinOp)}
-Scalar = Dialect("scalar", [BodyOp, YieldOp, SumOp, ProdOp, MaxOp, MinOp, ColumnSumOp, IndexOp, LoadOp])
+REDUCING = (SumOp, ProdOp, MaxOp, MinOp)
+assert set(REDUCTIONS) == {op.name for op in REDUCING}
+Scalar = Dialect("scalar", [BodyOp, YieldOp, *REDUCING, ColumnSumOp, IndexOp, LoadOp, PhiloxOp])
 
 
 class Bodies:

@@ -13,7 +13,7 @@ import numpy as np
 
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array, erf, overflowing, pairwise_sum
-from aicf_mlir.ir.body import COLUMN_SUM, Body, Line, is_float
+from aicf_mlir.ir.body import COLUMN_SUM, PHILOX, Body, Line, is_float
 
 Function = Callable[..., Array]
 
@@ -84,6 +84,19 @@ def _halves(x: Array) -> tuple[Array, Array]:
     scaled = x * float((1 << 27) + 1)
     high = scaled - (scaled - x)
     return high, x - high
+
+
+def philox(word: int, seed: Array, step: Array, site: Array, element: Array) -> Array:
+    """One of the four words of Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011)."""
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    seed, step, site, element = (x.astype(np.uint64) for x in (seed, step, site, element))
+    a, b, c, d = element & low, element >> half, site & low, step & low
+    left, right = seed & low, seed >> half
+    for _ in range(10):
+        first, second = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
+        a, b, c, d = (second >> half) ^ b ^ left, second & low, (first >> half) ^ d ^ right, first & low
+        left, right = (left + np.uint64(0x9E3779B9)) & low, (right + np.uint64(0xBB67AE85)) & low
+    return (a, b, c, d)[word].astype(np.int64)
 
 
 FUNCTIONS: Mapping[str, Function] = {
@@ -242,6 +255,9 @@ class Evaluation:
                 return np.arange(self.domain[attr], dtype=np.int64).reshape(shape)
             case "scalar.load":
                 return self._load(args[0], args[1:])
+            case name if name == PHILOX:
+                assert isinstance(attr, int)
+                return philox(attr, *args)
             case "arith.bitcast":
                 narrow = args[0].astype(NUMPY_TYPES[self.body.type(line.args[0])])
                 cast = np.atleast_1d(narrow).view(NUMPY_TYPES[line.type]).reshape(narrow.shape)

@@ -7,6 +7,7 @@ interpreters run them. Its operations are those of `arith` and `math` on scalars
     scalar.column_sum %x   the sum over those that a rowwise kernel keeps, of what follows no reduction
     scalar.index {dim}     the position of this element in a dimension of the domain, an i64
     scalar.load %t[%i, …]  an element of a whole operand, a table; each index is clamped into the table
+    scalar.philox          a random word of 32 bits, an i64: of a seed, a step, a site and an element
 
 Operands of f16 and bf16 are widened to f32 when they are read; results are rounded once when they are written.
 """
@@ -34,6 +35,7 @@ COMPUTE: Mapping[str, str] = {name: name for name in SCALARS} | {"f16": "f32", "
 
 REDUCTIONS = ("scalar.sum", "scalar.prod", "scalar.max", "scalar.min")
 COLUMN_SUM = "scalar.column_sum"
+PHILOX = "scalar.philox"
 
 CMPF = (
     *("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord"),
@@ -79,6 +81,9 @@ TRANSCENDENTAL = frozenset(
     not in ("absf", "ceil", "copysign", "floor", "round", "roundeven", "rsqrt", "sqrt", "trunc")
 ) | {POWER_OF_INTEGER}
 """Operations that cost so much that no kernel computes one twice."""
+
+PHILOX_OPERATIONS = 130
+"""Those of integers that a random word is made of."""
 
 CHOICES: Mapping[str, slice] = {
     **dict.fromkeys(("arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf"), slice(0, None)),
@@ -153,8 +158,9 @@ class Body:
 
     @cached_property
     def operations(self) -> int:
-        """How many lines it has that compute: not those that round to 16 bits, which the width of a type decides."""
-        return sum(line.type not in NARROW and not self._widens(line) for line in self.lines)
+        """How many operations it computes: not those that round to 16 bits, which the width of a type decides."""
+        counted = (line for line in self.lines if line.type not in NARROW and not self._widens(line))
+        return sum(PHILOX_OPERATIONS if line.op == PHILOX else 1 for line in counted)
 
     def _widens(self, line: Line) -> bool:
         return line.op == "arith.extf" and self.type(line.args[0]) in NARROW
@@ -250,6 +256,9 @@ def _expected(line: Line, types: list[str]) -> str | None:
         return (
             None if not types and result == "i64" and isinstance(attr, int) and attr >= 0 else "a dimension"
         )
+    if op == PHILOX:
+        right = types == ["i64"] * 4 and result == "i64" and attr in range(4)
+        return None if right else "four i64, a word from 0 to 3 and an i64"
     if op == "scalar.load":
         right = types and is_table(types[0]) and types[0].count("?") == len(types) - 1
         right = right and all(t == "i64" for t in types[1:]) and types[0].endswith(f"?x{result}")

@@ -20,6 +20,8 @@ from aicf_mlir import compile_train_step
 from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.dialects.nn import random_laws
 from aicf_mlir.dialects.nn.randomness import words
+from aicf_mlir.interpreters.body import philox
+from aicf_mlir.ir.body import PHILOX
 from aicf_mlir.ir.formula import Scalar, trace
 
 COUNT = 1 << 24
@@ -105,6 +107,21 @@ def test_the_code_for_a_gpu_gives_the_bits_of_the_code_for_a_cpu(
     (got,) = host.run(GeneratedCase(law, gpu, tuple(given), ()))
     assert got.tobytes() == expected.tobytes()
     assert len(np.unique(expected)) > 100
+
+
+def test_the_code_for_both_gives_the_words_of_numpy(tmp_path: Path) -> None:
+    """All four, of numbers whose 64 bits are all drawn."""
+    drawn = np.random.default_rng(0).integers(-(1 << 63), (1 << 63) - 1, (4, 1000))
+    given = [np.array(row, np.int64) for row in drawn]
+    one = tensor("i64", 1000)
+    body = trace(["i64"] * 4, lambda *of: [of[0].apply(PHILOX, *of[1:], attr=word) for word in range(4)])
+    cpu, gpu = (Kernel("map", to, body, (1000,), 0, (one,) * 4, (one,) * 4) for to in ("cpu", "sm_90"))
+    expected = [philox(word, *given) for word in range(4)]
+    results = [placed(one).array for _ in range(4)]
+    Loaded(cpu)([*(placed(one, value).array for value in given), *results], 1)
+    np.testing.assert_array_equal(results, expected)
+    host = HostKernels([gpu], tmp_path, flags=CONTRACTED)
+    np.testing.assert_array_equal(host.run(GeneratedCase("words", gpu, tuple(given), ())), expected)
 
 
 class Noise(nn.Module):

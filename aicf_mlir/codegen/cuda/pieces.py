@@ -262,6 +262,24 @@ __device__ __forceinline__ double integer_power(double x, long long exponent) {
 __device__ __forceinline__ float integer_power(float x, long long exponent) {
   return static_cast<float>(integer_power(static_cast<double>(x), exponent));
 }""",
+    # Philox4x32-10; what a word is not made of, the compiler leaves out.
+    "philox": """\
+__device__ __forceinline__ uint4 philox(long long seed, long long step, long long site, long long element) {
+  unsigned a = static_cast<unsigned>(element), b = static_cast<unsigned>(element >> 32);
+  unsigned c = static_cast<unsigned>(site), d = static_cast<unsigned>(step);
+  unsigned left = static_cast<unsigned>(seed), right = static_cast<unsigned>(seed >> 32);
+#pragma unroll
+  for (int i = 0; i < 10; ++i) {
+    const unsigned long long first = a * 0xD2511F53ull, second = c * 0xCD9E8D57ull;
+    a = static_cast<unsigned>(second >> 32) ^ b ^ left;
+    b = static_cast<unsigned>(second);
+    c = static_cast<unsigned>(first >> 32) ^ d ^ right;
+    d = static_cast<unsigned>(first);
+    left += 0x9E3779B9u;
+    right += 0xBB67AE85u;
+  }
+  return uint4{a, b, c, d};
+}""",
     # An index that is clamped into a dimension of a table.
     "clamped": """\
 __device__ __forceinline__ long long clamped(long long index, long long size) {

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from aicf_mlir.ir.body import POWER_OF_INTEGER, Line, is_float
+from aicf_mlir.ir.body import PHILOX, POWER_OF_INTEGER, Line, is_float
 
 TYPES: Mapping[str, str] = {
     "f32": "float",
@@ -147,6 +147,8 @@ def expression(line: Line, types: Sequence[str], args: Sequence[str]) -> str:
     if op == "arith.cmpi":
         return _compare_integers(str(line.attr), types[0], names)
     name = op.partition(".")[2]
+    if op == PHILOX:
+        return f"philox({', '.join(names)}).{'xyzw'[int(line.attr or 0)]}"
     if op == POWER_OF_INTEGER:
         return f"integer_power({', '.join(names)})"
     if (types and types[0] != type_) or name == "bitcast":

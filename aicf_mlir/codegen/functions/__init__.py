@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from aicf_mlir.codegen.functions import angles, exponential, narrow, rounding, single
-from aicf_mlir.ir.body import Body
+from aicf_mlir.codegen.functions import angles, exponential, narrow, philox, rounding, single
+from aicf_mlir.ir.body import PHILOX, Body
 from aicf_mlir.ir.formula import Scalar, trace
 
 Formula = Callable[..., Scalar]
@@ -55,7 +55,9 @@ CALLED = (*(name for name, _ in LIBM), *PRODUCTS)
 
 @cache
 def formula(op: str, type_: str, count: int) -> Body | None:
-    """The body of an operation on `count` operands of a float type; None where there is an instruction or a call."""
+    """The body of an operation on `count` operands of its type; None where there is an instruction or a call."""
+    if op == PHILOX:
+        return trace([type_] * count, philox.philox)
     function = (F32.get(op) if type_ == "f32" else None) or BOTH.get(op)
     return None if function is None else trace([type_] * count, function)
 

@@ -54,7 +54,8 @@ def operation(function: Function, line: Line, args: Sequence[Value], lanes: int)
         return _intrinsic(function, "fma", args)
     body = formula(op, type_, len(args))
     if body is not None:
-        return inline(function, body, args, lanes)[0]
+        number = line.attr if isinstance(line.attr, int) else 0  # of a random word
+        return inline(function, body, args, lanes)[number]
     return _library_call(function, LIBM_ENTRY[op], args)
 
 

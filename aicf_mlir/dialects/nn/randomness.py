@@ -21,7 +21,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.common import ValueOp
 from aicf_mlir.dialects.nn.random_laws import exponential, fraction64, normal
-from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.body import PHILOX, Body
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.expect import Value, expect_float, expect_one_of, expect_type
 from aicf_mlir.ir.formula import Scalar, select, trace
@@ -35,29 +35,9 @@ __all__ = ["DropoutOp", "NextRandomOp", "RandomOp"]
 RANDOM: AnyTensor = TensorType(i64, [2])
 """The type of [seed, steps taken]."""
 
-ROUNDS = 10
-MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-WEYL = (0x9E3779B9, 0xBB67AE85)
 WORD = (1 << 32) - 1
 
 Words = tuple[Scalar, Scalar, Scalar, Scalar]
-
-
-def philox(counter: Words, key: tuple[Scalar, Scalar]) -> Words:
-    """Four random words; all words are of 32 bits, in an i64."""
-    a, b, c, d = counter
-    left, right = key
-    for number in range(ROUNDS):
-        if number:
-            left, right = (left + WEYL[0]) & WORD, (right + WEYL[1]) & WORD
-        first, second = a * MULTIPLIERS[0], c * MULTIPLIERS[1]
-        a, b, c, d = high(second) ^ b ^ left, second & WORD, high(first) ^ d ^ right, first & WORD
-    return a, b, c, d
-
-
-def high(x: Scalar) -> Scalar:
-    """The upper of two words."""
-    return x.apply("arith.shrui", 32)
 
 
 def words(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> Words:
@@ -66,8 +46,8 @@ def words(seed: Scalar, step: Scalar, site: int, shape: Sequence[int]) -> Words:
     for dim, size in enumerate(shape):
         at = seed.builder.index(dim)
         element = at if dim == 0 else element * size + at
-    counter = (element & WORD, high(element), seed.of(site), step & WORD)
-    return philox(counter, (seed & WORD, high(seed)))
+    a, b, c, d = (seed.apply(PHILOX, step, site, element, attr=word) for word in range(4))
+    return a, b, c, d
 
 
 class RandomizedOp(ValueOp, GeneratedInterface, abc.ABC):

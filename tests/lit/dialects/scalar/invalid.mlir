@@ -45,3 +45,19 @@ scalar.body @f(%x: f32) -> f32 {
 scalar.body @f(%x: f32) -> i64 {
   scalar.yield %x : f32
 }
+
+// -----
+
+// expected-error@below {{scalar.philox: expected four i64, a word from 0 to 3 and an i64, got (i64, i64, i64, i64) -> i64 with 4}}
+scalar.body @f(%s: i64) -> i64 {
+  %y = scalar.philox %s, %s, %s, %s word 4
+  scalar.yield %y : i64
+}
+
+// -----
+
+scalar.body @f(%s: i64) -> i64 {
+  // expected-error@below {{expected a seed, a step, a site and an element}}
+  %y = scalar.philox %s, %s, %s word 0
+  scalar.yield %y : i64
+}

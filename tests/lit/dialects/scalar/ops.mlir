@@ -45,6 +45,17 @@ scalar.body @rows(%table: memref<?x?xf32>, %row: i64) -> f32 {
   scalar.yield %value : f32
 }
 
+// A word of 32 random bits, one of the four of an element.
+// CHECK:       scalar.body @random(%seed: i64, %step: i64, %site: i64) -> i64 {
+// CHECK-NEXT:    %element = scalar.index 0
+// CHECK-NEXT:    %word = scalar.philox %seed, %step, %site, %element word 3
+// GENERIC:     %word = "scalar.philox"(%seed, %step, %site, %element) <{word = 3 : i64}> : (i64, i64, i64, i64) -> i64
+scalar.body @random(%seed: i64, %step: i64, %site: i64) -> i64 {
+  %element = scalar.index 0
+  %word = scalar.philox %seed, %step, %site, %element word 3
+  scalar.yield %word : i64
+}
+
 // The rest is arith and math on scalars, without fast-math flags.
 // CHECK:       scalar.body @gelu(%x: f32) -> f32 {
 // CHECK:         %{{.*}} = math.erf %{{.*}} : f32

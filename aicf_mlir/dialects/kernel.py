@@ -13,9 +13,17 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from xdsl.dialects.builtin import Float64Type, FloatAttr, TensorType
+from xdsl.dialects.builtin import Float64Type, FloatAttr, TensorType, UnitAttr
 from xdsl.ir import Dialect, SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, traits_def, var_operand_def
+from xdsl.irdl import (
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
 from xdsl.traits import ConstantLike, Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -30,11 +38,17 @@ from aicf_mlir.ir.tensor_op import TensorOp, tensor_type
 
 @irdl_op_definition
 class ConstantOp(TensorOp):
-    """A tensor that holds `value` everywhere."""
+    """
+    A tensor that holds `value` everywhere.
+
+    With `data` launches read it from memory, so that those that differ in its number alone have one kernel; the number of
+    any other may be written into the body of a launch.
+    """
 
     name = "kernel.constant"
 
     value = prop_def(FloatAttr[Float64Type])
+    data = opt_prop_def(UnitAttr)
     output = result_def(TensorType)
 
     traits = traits_def(Pure(), ConstantLike())

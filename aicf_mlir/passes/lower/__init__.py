@@ -25,7 +25,7 @@ from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.names import name_after_op
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.passes.lower import elementwise, linear_algebra, optimizers, same, shape
-from aicf_mlir.passes.lower.generated import lower_generated
+from aicf_mlir.passes.lower.generated import Sites, lower_generated
 from aicf_mlir.passes.lower.results import give_results_memory
 
 Rule = Callable[[Any], Sequence[Operation]]
@@ -45,12 +45,12 @@ class ApplyRule(RewritePattern):
     """Replace an op by what its rule in `RULES` makes of it, or by the generated launch of its body."""
 
     def __init__(self, bodies: Bodies):
-        self.bodies = bodies
+        self.bodies, self.sites = bodies, Sites()
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         rule = RULES.get(type(op))
         if isinstance(op, GeneratedInterface) and (rule is None or not of_floats(op)):
-            launches = lower_generated(op, self.bodies)
+            launches = lower_generated(op, self.bodies, self.sites)
         elif rule is not None:
             launches = rule(op)
         else:

@@ -18,9 +18,10 @@ from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.layouts import Layout, dense_strides, with_layout
 from aicf_mlir.ir.roundings import written
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
+from aicf_mlir.passes.lower.sites import Sites, with_sites_as_arguments
 
 
-def lower_generated(op: GeneratedInterface, bodies: Bodies) -> list[Operation]:
+def lower_generated(op: GeneratedInterface, bodies: Bodies, sites: Sites) -> list[Operation]:
     """A kernel.map, or where the op reduces a kernel.rowwise or kernel.colwise, on views of its operands.
 
     Where neither the last nor the first dimensions are reduced, the kept ones come first. Tables are the last operands.
@@ -41,7 +42,8 @@ def lower_generated(op: GeneratedInterface, bodies: Bodies) -> list[Operation]:
     shape = [domain[dim] for dim in order]
     kept = shape[len(reduced) :] if kind == "colwise" else shape[: rank - len(reduced)]
     views: list[Operation] = []
-    arguments = op.arguments
+    body, numbers = with_sites_as_arguments(op.body())
+    arguments = [*op.arguments, *((sites.at(number, op), ()) for number in numbers)]
     tables_last = sorted(range(len(arguments)), key=lambda number: arguments[number][1] is None)
     operands = [
         _operand(value, dims, domain, order, views)
@@ -51,7 +53,7 @@ def lower_generated(op: GeneratedInterface, bodies: Bodies) -> list[Operation]:
         if dims is not None
     ]
     tables = [value for value, dims in arguments if dims is None]
-    body = _renumbered(op.body(), order)
+    body = _renumbered(body, order)
     if tables_last != sorted(tables_last):
         body = with_arguments(body, tables_last)
     elements = [element_name(element_type(value)) for value in (*operands, *tables)]

@@ -261,9 +261,9 @@ def is_one_element(access: Access) -> bool:
 
 
 def constant_of(access: Access) -> float | None:
-    """The number that an operand has everywhere, where it is a constant: as its element type has it."""
+    """The number that an operand has everywhere, as its element type has it, where a body may have that; else None."""
     op = access.root.owner
-    if not isinstance(op, kernel.ConstantOp):
+    if not isinstance(op, kernel.ConstantOp) or op.data is not None:
         return None
     element = tensor_spec(op.results[0])[0]
     return rounded(op.number, element) if is_float(element) else op.number

@@ -7,10 +7,13 @@
 %n, %d, %i = "test.op"() : () -> (tensor<3x4x8xbf16>, tensor<3x8x5xbf16>, tensor<4xi64>)
 %s, %h, %step = "test.op"() : () -> (tensor<f32>, tensor<f64>, tensor<2xf32>)
 
-// Not launches: a value everywhere, another shape
+// Not launches: a value everywhere, one that launches read and no body takes in, another shape
 // CHECK: %c = kernel.constant {value = 2.0} : tensor<f32>
 // GENERIC: %c = "kernel.constant"() <{value = 2.000000e+00 : f64}> : () -> tensor<f32>
 %c = kernel.constant {value = 2.0} : tensor<f32>
+// CHECK: %site = kernel.constant {value = 3.0, data} : tensor<i64>
+// GENERIC: %site = "kernel.constant"() <{value = 3.000000e+00 : f64, data}> : () -> tensor<i64>
+%site = kernel.constant {value = 3.0, data} : tensor<i64>
 // CHECK: %r = kernel.reshape %n : (tensor<3x4x8xbf16>) -> tensor<12x8xbf16>
 %r = kernel.reshape %n : (tensor<3x4x8xbf16>) -> tensor<12x8xbf16>
 

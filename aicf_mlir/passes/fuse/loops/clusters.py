@@ -96,7 +96,7 @@ class Clustering:
             elif len(again.operands) > MOST_OPERANDS:
                 return
             else:
-                member, index = again, 0
+                member = again  # whose new operands come last
                 yield member
 
     def cheap_source(self, root: SSAValue) -> Member | None:
@@ -124,7 +124,9 @@ class Clustering:
             root = again.operands[index].root
             source = None if root in there else self.cheap_source(root)
             made = None if source is None else self.composed(again, index, source, root)
-            again, index = (again, index + 1) if made is None else (made, 0)
+            again, index = (
+                (again, index + 1) if made is None else (made, index)
+            )  # whose new operands come last
         given = there | {access.root for access in member.operands}
         more = any(a.root not in given and constant_of(a) is None for a in again.operands)
         if again is not member and index == len(again.operands) and not more:

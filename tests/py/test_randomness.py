@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from oracle import assert_same_bits
 from philox import kept, words_of
 from torch import nn
 
-from aicf_mlir import AicfError, compile_train_step
+from aicf_mlir import AicfError, compile_train_step, trace
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters.body import philox
+from aicf_mlir.stages import make_context, run_stages
 
 KNOWN = {
     ((0, 0, 0, 0), (0, 0)): (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8),
@@ -325,6 +327,18 @@ def test_other_types(dtype: torch.dtype, device: str) -> None:
     assert 0 <= float(model.seen.min()) < 0.01
     assert 1.9 < float(model.seen.max()) < 2.0
     assert abs(float(model.seen.double().mean()) - 0.5) < 0.05
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_80", "sm_90+cublaslt"])
+def test_a_plan_gives_each_draw_its_site(target: str) -> None:
+    """Small updates of a GPU begin with a launch of their own, which may be one with the first that draws."""
+    model, batch = Net(), {"x": torch.randn(8, 16), "t": torch.randn(8, 4)}
+    module = trace(
+        model, loss_fn=mse, example=batch, optimizer=torch.optim.Adam(model.parameters(), lr=0.01)
+    ).module
+    run_stages(module, make_context(), target=target)
+    sites = re.findall(r": memref<i64> const (\S+)", str(module))
+    assert sorted(sites) == ["0.0", "1.0"]
 
 
 def test_attention_and_recurrent_layers_drop_out(device: str) -> None:

@@ -27,6 +27,7 @@ from aicf_mlir.passes.fuse.arguments import fuse_arguments
 from aicf_mlir.passes.fuse.bias import FuseBias
 from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
 from aicf_mlir.passes.fuse.chains import fuse_chains
+from aicf_mlir.passes.fuse.constants import write_constants_first
 from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
 from aicf_mlir.passes.fuse.gradients import read_as_they_are
 from aicf_mlir.passes.fuse.library import Library
@@ -81,6 +82,7 @@ class FusePass(ModulePass):
         for function in list(op.ops):
             if isinstance(function, FuncOp) and not function.is_declaration:
                 return_op(function)  # refuses what is not one block
+                write_constants_first(function.body.block)
                 read_as_they_are(function)
                 small = SmallUpdateFusion(function, bodies, self.target)
                 updates = UpdateFusion(function, bodies) if self.target == "cpu" else small

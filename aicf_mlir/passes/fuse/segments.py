@@ -15,7 +15,6 @@ from math import prod
 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 
 from aicf_mlir.codegen.segments import MOST_ADDRESSES, steps_of
 from aicf_mlir.dialects import kernel
@@ -167,11 +166,7 @@ class SegmentFusion:
 
     def operand(self, access: Access, anchor: Operation) -> SSAValue:
         """What a segment reads, in front of `anchor`."""
-        root = self.current.get(access.root, access.root)
-        if isinstance(root.owner, kernel.ConstantOp):
-            root.owner.detach()
-            Rewriter.insert_op(root.owner, InsertPoint.at_start(self.block))
-        return operand_at(self.block, root, access.layout, anchor)
+        return operand_at(self.block, self.current.get(access.root, access.root), access.layout, anchor)
 
 
 def is_candidate(member: Member) -> bool:

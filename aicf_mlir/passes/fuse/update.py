@@ -34,6 +34,7 @@ from aicf_mlir.ir.signature import STATUS, argument_labels
 from aicf_mlir.ir.tensor_op import element_type, shape_of, tensor_type
 from aicf_mlir.optimizers import LAUNCHES, UPDATES
 from aicf_mlir.optimizers.op import GRADIENT, PER_TENSOR
+from aicf_mlir.passes.fuse.constants import first_but_constants
 from aicf_mlir.passes.fuse.optimizer import indices_of, scalars_of
 from aicf_mlir.passes.fuse.product import attributes_of_product
 from aicf_mlir.passes.fuse.views import viewed_as
@@ -204,8 +205,9 @@ class UpdateFusion:
         )
         for op in moved:
             op.detach()
-        assert self.block.first_op is not None
-        self.block.insert_ops_before([*moved, *views.values(), launch], self.block.first_op)
+        first = first_but_constants(self.block)
+        assert first is not None
+        self.block.insert_ops_before([*moved, *views.values(), launch], first)
         for op in (*views.values(), launch):
             op.location = update.location
         for name, view in views.items():

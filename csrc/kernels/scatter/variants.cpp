@@ -22,7 +22,7 @@ constexpr Prepare on_cpu = prepare_with<scatter_add_of, scatter_add_cpu>;
 constexpr Prepare on_cuda = AICF_CUDA((prepare_with<scatter_add_of, scatter_add_cuda>));
 constexpr Prepare sorted_on_cuda = AICF_CUDA((prepare_with<scatter_add_of, scatter_add_sorted>));
 
-constexpr int64_t kFew = 2048;  // sources: sorting them takes longer than to look at each for each
+constexpr int64_t kFew = 4096;  // sources: sorting them takes longer than to look at each for each
 
 Status supports_sorting(const OpDesc& op) {
   AICF_TRY(needs_dense(op));

@@ -26,7 +26,7 @@ def scatter_add(make: Maker) -> Iterator[Case]:
             given = [make.integers(rows, columns, limit=2), index, make.integers(sources, columns)]
             yield Case(f"{label} {rows}x{columns}, {sources}", given, [make.out(rows, columns)], exact=True)
     for rows, columns, sources in [
-        (300, 3, 2049),
+        (300, 3, 4099),
         (70000, 1, 9000),
         (3, 40, 5000),
         (255, 1, 4096),

@@ -7,7 +7,7 @@ from math import prod
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp
@@ -200,9 +200,6 @@ def type_of(access: Access) -> str:
 def operand_at(block: Block, root: SSAValue, layout: Layout | None, anchor: Operation) -> SSAValue:
     """`root` as a table, or the elements of it that lie at `layout`: itself, or a view in front of `anchor`."""
     if layout is None:
-        if isinstance(root.owner, kernel.ConstantOp):  # a table, which may be made below
-            root.owner.detach()
-            Rewriter.insert_op(root.owner, InsertPoint.at_start(block))
         return root
     type_ = tensor_type(root)
     if shares_block(type_):

@@ -84,7 +84,7 @@ def compile_train_step(
     It may return `(loss, {name: tensor})`: those are then `step.outputs` after each step; only the loss is differentiated.
     A batch is a dictionary, tuple or list of tensors, nested as one likes, and `loss_fn` gets it as the step does. Its tensors
     have names: the keys, or the numbers of the places, with dots between the levels ("x", "0", "inputs.ids"). They are on the
-    device of the step or on the host, from where they travel to a GPU while the step before runs; see `docs/design.md`.
+    device of the step or on the host, from where they travel to a GPU while the step before runs; see `docs/design/runtime.md`.
     The shapes come from `example` (a batch, or several, one per shape group, in a list without a tensor at its top), or from `B`
     (one batch size or several) and `D` (features of "x"; "t" has the shape of the model's output). Parameters become views into
     memory of their own on `device` (default: CUDA where usable, else the CPU) and keep their values; the model and the optimizer
@@ -125,7 +125,7 @@ def compile_train_step(
 
     `plan` is the path of a plan that somebody has edited: what `step.ir("plan")` of this model, options and shapes has written.
     The step runs that plan, with whatever it says otherwise; it must bind, update and check what the step's own does. A kernel id
-    of "" is filled in, and so are all addresses in an edited `step.ir("buffers")`. See `docs/tour.md`.
+    of "" is filled in, and so are all addresses in an edited `step.ir("buffers")`. See `docs/guide/read_a_plan.md`.
 
     `lock` is the path of what `aicf-tune` has measured of this step on this machine; the step takes its kernels. LockError where
     it is of another machine, or has no kernel for an op of the step.

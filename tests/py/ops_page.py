@@ -20,36 +20,39 @@ PAGE = Path(__file__).parents[2] / "docs" / "ops.md"
 TEXT = """\
 # The ops of a step
 
-Written by `python tests/py/ops_page.py` from the tables of the compiler; `tests/py/test_ops_page.py` holds this page to them.
-[What of PyTorch can be trained](support.md) says it of layers, losses and optimizers. These are the ATen ops that functions and
-methods of tensors are; one that is not here is taken apart by torch's own rule for it, and tried again.
+`python tests/py/ops_page.py` writes this page from the tables of the compiler. `tests/py/test_ops_page.py` compares the page with
+them. [Support](support.md) covers layers, losses and optimizers.
+
+These are the ATen ops to which functions and methods of tensors lead. An op that is not listed is decomposed by torch's own rule
+and tried again.
 
 {ops}
 
-## What is refused of them
+## Which uses are refused?
 
 {refused}
 
-## Element types
+## Which element types are there?
 
-{dtypes}. Losses and parameters are of floating-point numbers; integers and booleans are indices, counters and masks, and
-are computed exactly in their own types. An entry of a batch may be of bytes (uint8), as images are, which the step converts or
-compares before it computes with them. Numbers in the code of a model are exact up to 2^53.
+{dtypes}. Losses and parameters are floating-point numbers. Integers and booleans are indices, counters and masks, and are computed
+exactly in their own types. A batch entry may be bytes (uint8), as images are. The step converts or compares it before it computes
+with it. Numbers in the code of a model are exact up to 2^53.
 
-## Limits
+## What are the limits?
 
-- Shapes are fixed when the step is compiled; several batch shapes are several plans (`example=[…]`, `B=(…)`).
+- Shapes are fixed when the step is compiled. Several batch shapes are several plans (`example=[…]`, `B=(…)`).
 - A tensor that a kernel sees has at most {rank} dimensions, and no tensor is empty.
-- Every tensor is a dense block of memory on one device: none is sparse, nested, quantized, fake, or of a
-  subclass with arithmetic of its own.
-- Nothing of Python (`.item()`, `if`, a shape made from values) depends on the values of the batch or of what the step changes.
-  Of tensors that it only reads (edges, a mask, a grid of times) it may: their values are constants of the step, and a
-  change is refused.
-- Random numbers are those of a generator of our own (`seed=`, `step.seed(n)`): of torch's laws, but not the same numbers.
-- A buffer may be updated by what is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,
+- Every tensor is a dense block of memory on one device. None is sparse, nested, quantized, fake, or of a subclass with arithmetic
+  of its own.
+- Nothing in Python (`.item()`, `if`, a shape made from values) depends on the values of the batch or of what the step changes.
+- Python may depend on the values of tensors that the step only reads (edges, a mask, a grid of times). They are constants of the
+  step, and a change is refused.
+- Random numbers come from a generator of our own (`seed=`, `step.seed(n)`). They follow torch's laws, but are not the same numbers.
+- A buffer may be updated by a value that is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,
   `self.count += 1`, `self.last = x.detach()`).
-- A gradient is cut by `detach` and `no_grad`, and not taken inside the step (`autograd.grad`, `torch.func`).
-- No op takes functions (`torch.cond`, `while_loop`, `scan`), and no autograd function has a backward of its own.
+- A gradient is cut by `detach` and `no_grad`. A loss function takes no gradients itself (`autograd.grad`, `torch.func`); a loop body
+  may take those of first order.
+- No op takes functions (`torch.cond`, `while_loop`, `scan`).
 """
 
 
@@ -120,7 +123,7 @@ def listed(names: Iterable[str]) -> str:
 
 def filled(paragraph: str) -> str:
     """Prose in lines of the usual width; headings and lists as they are."""
-    if paragraph.startswith(("#", "- ")):
+    if paragraph.startswith(("#", "- ", "|")):
         return paragraph
     return textwrap.fill(" ".join(paragraph.split()), 140, break_long_words=False, break_on_hyphens=False)
 

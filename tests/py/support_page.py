@@ -32,49 +32,54 @@ PAGE = Path(__file__).parents[2] / "docs" / "support.md"
 TEXT = """\
 # What of PyTorch can be trained
 
-Written by `python tests/py/support_page.py` from steps that ran beside torch and from the tables of the compiler;
-`tests/py/test_support_page.py` holds this page to them. A step is compiled whole or refused whole: what is missing is named
-with its shapes and the line, and nothing of the model has changed. [`aicf-trace --survey`](tools.md#what-stands-in-the-way)
-lists at once all that stands in the way of a model of yours; what functions and methods of tensors become is in
-[the list of ops](ops.md), with element types and limits.
+`python tests/py/support_page.py` writes this page from steps that ran in AICF and in torch, and from the tables of the compiler.
+`tests/py/test_support_page.py` compares the page with them.
 
-## Layers of torch.nn
+A step is compiled whole or refused whole. A refusal names the missing op with its shapes and your line, and changes nothing.
+[`aicf-trace --survey`](tools.md#what-does-my-model-lack) lists every unsupported part of your model at once. [The list of ops](ops.md)
+says what functions and methods of tensors become, with element types and limits.
 
-Train as in torch, each behind a linear layer: {layers}.
+## Which layers of torch.nn train?
 
-A `Lazy…` layer is what it has become, once the model has run. Containers are what they hold, and a module of your own is what
-its `forward` calls.
+These train as in torch, each placed after a linear layer: {layers}.
 
-Refused:
+A `Lazy…` layer is what it has become, once the model has run. Containers are what they hold. A module of your own is what its
+`forward` calls. Running statistics and counters that a `forward` updates are updated.
+
+These are refused:
 
 {refused_layers}
 
-## Losses
+## Which losses train?
 
-Train as in torch: {losses}, and any function of (model, batch) that returns a 0-d float tensor.
+These train as in torch: {losses}. So does any function of (model, batch) that returns a 0-d float tensor.
 
-Refused:
+These are refused:
 
 {refused_losses}
 
-## Optimizers
+## Which optimizers train?
 
-Of torch.optim and of `aicf_mlir.optim`. Whether what is in bold is on is compiled in, and a number is on where it is not 0; all
-values may change between two steps, by a scheduler or by hand.
+Those of torch.optim and of `aicf_mlir.optim`. An option in bold is compiled in as on or off; a number is on where it is not 0.
+All values may change between two steps, by a scheduler or by hand.
 
 {optimizers}
 
-Param groups may differ in all of it. `foreach`, `fused` and `capturable` change nothing. Not with `differentiable=True` or step
-hooks.
+Param groups may differ in all of these. `foreach`, `fused` and `capturable` change nothing. `differentiable=True` and step hooks
+are not supported.
 
-Any other optimizer whose `step` is tensor code, from here or of your own, is traced as it is written: {traced_optimizers}. Its
-numbers may change between two steps too; what it decides by them is compiled in, and refused when it would be decided otherwise.
-Not one that takes a closure, decides by the number of steps, keeps its count in a param group or in itself, begins otherwise than
-it goes on, or draws random numbers.
+Any other optimizer whose `step` is tensor code, in a library or of your own, is traced as it is written: {traced_optimizers}. Its
+numbers may change between two steps too. A decision that it bases on them is compiled in, and refused when it would be different.
 
-Refused: {refused_optimizers}.
+These are refused: {refused_optimizers}. So is an optimizer that does one of the following:
 
-## What to write instead
+- it takes a closure
+- it decides by the number of steps
+- it keeps its count in a param group or in itself
+- its first step differs from the later ones
+- it draws random numbers
+
+## What can I write instead?
 
 {advice}
 """

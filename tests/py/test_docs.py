@@ -8,13 +8,14 @@ from pathlib import Path
 
 import children
 import pytest
+from prose import PAGES, ROOT, unresolved
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+TREE = "docs/design/index.md"
+"""The page that lists the folders."""
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", PAGES)
 def test_document_runs(document: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
     namespace: dict[str, object] = {}
@@ -41,13 +42,10 @@ def run_console(body: str) -> None:
             position = found + len(line.strip())
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", PAGES)
 def test_links_and_test_names_exist(document: str):
     text = (ROOT / document).read_text()
-    for target in re.findall(r"\]\((?!http)([^)#]+)", text):
-        assert ((ROOT / document).parent / target).exists(), (
-            f"{document} links to {target}, which does not exist"
-        )
+    assert not unresolved(document, text)
     for path, name in re.findall(r"`(tests/py/\w+\.py)::(\w+)`", text):
         source = ROOT / path
         assert source.exists() and re.search(rf"\b(def|class) {name}\b", source.read_text()), (
@@ -63,12 +61,12 @@ def named_paths(document: str) -> list[str]:
     """What the document puts in backticks and is a path, and the first words of a tree."""
     text = (ROOT / document).read_text()
     quoted = [part.partition("::")[0] for part in re.findall(r"`([^`\n]+)`", text)]
-    tree = re.search(r"^## The tree$.*?^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    tree = re.search(r"^## Where is everything\?$.*?^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     listed = [] if tree is None else [line.split()[0] for line in tree[1].splitlines()]
     return [path for path in quoted if "/" in path and PATH.fullmatch(path)] + listed
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", PAGES)
 def test_named_paths_exist(document: str):
     for path in named_paths(document):
         assert any(ROOT.glob(re.sub("<.*?>", "*", path).rstrip("/"))), (
@@ -76,7 +74,7 @@ def test_named_paths_exist(document: str):
         )
 
 
-def test_the_tree_of_the_readme_is_whole():
+def test_the_tree_is_whole():
     """Every folder of the compiler and of the runtime has its line."""
     folders = {
         str(path.relative_to(ROOT))
@@ -84,7 +82,7 @@ def test_the_tree_of_the_readme_is_whole():
         for path in (ROOT / top).iterdir()
         if any(path.glob("*.py")) or any(path.glob("**/*.cpp"))
     }
-    assert folders <= set(named_paths("README.md"))
+    assert folders <= set(named_paths(TREE))
 
 
 def test_what_an_op_is_does_not_depend_on_a_device():

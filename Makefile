@@ -13,11 +13,12 @@ INSTALLED := $(VENV)/.installed
 BUILT := $(VENV)/.built-$(AICF_CUDA)
 BENCH_INSTALLED := $(VENV)/.bench-installed
 REAL_INSTALLED := $(VENV)/.real-installed
+DOCS_INSTALLED := $(VENV)/.docs-installed
 NATIVE := $(sort $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh'))
 NATIVE_TESTS := $(wildcard tests/cpp/*.cpp tests/cpp/*.h tests/gpu/*.cu)
 CHECK_PYTHON := import sys; sys.exit(sys.version_info < (3, 11) and "AICF needs Python 3.11 or later: make PYTHON=...")
 
-.PHONY: setup build test lit pytest campaign real demo lint format bench wheel clean
+.PHONY: setup build test lit pytest campaign real demo lint format bench docs wheel clean
 
 setup: $(INSTALLED)
 build: $(BUILT)
@@ -70,6 +71,14 @@ bench: $(BUILT) $(BENCH_INSTALLED)
 
 $(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
 	$(BIN)/pip install --disable-pip-version-check -r requirements-dev.txt -r requirements-bench.txt
+	touch $@
+
+# The pages of docs/ as a site, in build/site; a broken link is an error.
+docs: $(DOCS_INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+$(DOCS_INSTALLED): $(INSTALLED) requirements-docs.txt
+	$(BIN)/pip install --disable-pip-version-check -r requirements-dev.txt -r requirements-docs.txt
 	touch $@
 
 format: $(INSTALLED)

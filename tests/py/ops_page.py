@@ -34,9 +34,9 @@ and tried again.
 
 ## Which element types are there?
 
-{dtypes}. Losses and parameters are floating-point numbers. Integers and booleans are indices, counters and masks, and are computed
-exactly in their own types. A batch entry may be bytes (uint8), as images are. The step converts or compares it before it computes
-with it. Numbers in the code of a model are exact up to 2^53.
+{dtypes}. Losses and parameters are floating-point numbers. Integers and booleans are indices, counters and masks, and are
+computed exactly in their own types. A batch entry may be bytes (uint8), as images are. The step converts or compares it before
+it computes with it. Numbers in the code of a model are exact up to 2^53.
 
 ## What are the limits?
 
@@ -47,11 +47,12 @@ with it. Numbers in the code of a model are exact up to 2^53.
 - Nothing in Python (`.item()`, `if`, a shape made from values) depends on the values of the batch or of what the step changes.
 - Python may depend on the values of tensors that the step only reads (edges, a mask, a grid of times). They are constants of the
   step, and a change is refused.
-- Random numbers come from a generator of our own (`seed=`, `step.seed(n)`). They follow torch's laws, but are not the same numbers.
+- Random numbers come from a generator of our own (`seed=`, `step.seed(n)`). They follow torch's laws, but are not the same
+  numbers.
 - A buffer may be updated by a value that is detached from the gradient (`self.mean.mul_(0.9).add_(0.1 * x.mean(0).detach())`,
   `self.count += 1`, `self.last = x.detach()`).
-- A gradient is cut by `detach` and `no_grad`. A loss function takes no gradients itself (`autograd.grad`, `torch.func`); a loop body
-  may take those of first order.
+- A gradient is cut by `detach` and `no_grad`. A loss function takes no gradients itself (`autograd.grad`, `torch.func`); a loop
+  body may take those of first order.
 - No op takes functions (`torch.cond`, `while_loop`, `scan`).
 """
 

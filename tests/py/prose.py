@@ -98,9 +98,8 @@ def unresolved(page: str, text: str, root: Path = ROOT) -> list[str]:
     broken: list[str] = []
     for to in links(text):
         name, _, anchor = to.partition("#")
-        target = (root / page).parent / name if name else root / page
-        if not target.exists() or (
-            anchor and anchor not in anchors(text if not name else target.read_text())
-        ):
+        target = (root / page).parent / name
+        there = text if not name else target.read_text() if anchor and target.exists() else ""
+        if (name and not target.exists()) or (anchor and anchor not in anchors(there)):
             broken.append(to)
     return broken

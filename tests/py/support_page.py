@@ -36,8 +36,8 @@ TEXT = """\
 `tests/py/test_support_page.py` compares the page with them.
 
 A step is compiled whole or refused whole. A refusal names the missing op with its shapes and your line, and changes nothing.
-[`aicf-trace --survey`](tools.md#what-does-my-model-lack) lists every unsupported part of your model at once. [The list of ops](ops.md)
-says what functions and methods of tensors become, with element types and limits.
+[`aicf-trace --survey`](tools.md#what-does-my-model-lack) lists every unsupported part of your model at once. [The list of
+ops](ops.md) says what functions and methods of tensors become, with element types and limits.
 
 ## Which layers of torch.nn train?
 

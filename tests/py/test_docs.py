@@ -66,6 +66,20 @@ def named_paths(document: str) -> list[str]:
     return [path for path in quoted if "/" in path and PATH.fullmatch(path)] + listed
 
 
+FILE = re.compile(r"[\w./*<>-]*[\w>*]\.(?:py|h|cpp|cuh?|md|sh)")
+"""The end of the path of a file, such as `loops/totals.py`."""
+
+
+@pytest.mark.parametrize("document", PAGES)
+def test_named_files_exist(document: str):
+    for name in re.findall(r"`([^`\n]+)`", (ROOT / document).read_text()):
+        if FILE.fullmatch(name):
+            pattern = re.sub("<.*?>", "*", name)
+            tops = ("", "aicf_mlir", "csrc", "tests", "examples", "docs", "bench", "scripts")
+            found = (each for top in tops for each in (ROOT / top).glob(f"**/{pattern}" if top else pattern))
+            assert next(found, None), f"{document} names {name}, which does not exist"
+
+
 @pytest.mark.parametrize("document", PAGES)
 def test_named_paths_exist(document: str):
     for path in named_paths(document):

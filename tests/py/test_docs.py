@@ -26,6 +26,30 @@ def test_document_runs(document: str, monkeypatch: pytest.MonkeyPatch):
             run_console(body)
 
 
+NOT_RUN = {
+    ("README.md", "sh"): "make, which runs the tests",
+    ("docs/frameworks.md", "py"): "by `make real`, which installs the frameworks",
+    ("docs/tools.md", "toml"): "of a package that is not here",
+    ("docs/design/index.md", ""): "the pipeline and the tree",
+}
+
+
+def test_no_block_is_left_out():
+    found = [
+        (page, kind)
+        for page in PAGES
+        for kind in re.findall(
+            r"^ *```(\w*)\n.*?^ *```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL
+        )
+    ]
+    run = [(page, kind) for page in PAGES for kind, _ in BLOCK.findall((ROOT / page).read_text())]
+    assert {page for page, _ in run} >= {page for page in PAGES if page.startswith("docs/guide/")} - {
+        "docs/guide/index.md"
+    }
+    assert sorted(each for each in found if each not in NOT_RUN) == sorted(run)
+    assert NOT_RUN.keys() <= set(found)
+
+
 def run_console(body: str) -> None:
     """Each `$ command` must print every line below it, in order; `...` skips lines."""
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:

@@ -60,8 +60,8 @@ These are refused:
 
 ## Which optimizers train?
 
-Those of torch.optim and of `aicf_mlir.optim`. An option in bold is compiled in as on or off; a number is on where it is not 0.
-All values may change between two steps, by a scheduler or by hand.
+These are the optimizers of torch.optim and of `aicf_mlir.optim`. An option in bold is compiled in as on or off; a
+number is on where it is not 0. All values may change between two steps, by a scheduler or by hand.
 
 {optimizers}
 

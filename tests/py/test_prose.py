@@ -30,6 +30,7 @@ INSTEAD = {
     r"(?:is|are) asked (?:of|for)": "is requested, is read",
     r"(?:lie|lies|lying) (?:in|at|on|outside|where)": "is in",
     r"so many": "up to N",
+    r"^(?:What|Such|Those)\b(?!.*\?$)": "begin with the subject",
 }
 """Words that hide who does what, by what to write."""
 QUOTING = ("docs/ops.md", "docs/support.md")
@@ -48,9 +49,13 @@ def faults(page: str, text: str) -> list[str]:
             for sentence in each.sentences()
             if (count := prose.words(sentence)) > MOST_WORDS_IN_A_SENTENCE
         ]
-        for pattern, better in INSTEAD.items():
-            if page not in QUOTING and (bad := re.search(rf"\b{pattern}", each.text, re.IGNORECASE)):
-                found.append(f"{where} instead of {bad[0]!r} write: {better}")
+        found += [
+            f"{where} instead of {bad[0]!r}: {better}"
+            for sentence in ([] if page in QUOTING else each.sentences())
+            for pattern, better in INSTEAD.items()
+            if not (each.is_cell and pattern.startswith("^"))
+            and (bad := re.search(rf"\b{pattern}", sentence, re.IGNORECASE))
+        ]
     found += [
         f"{page}: {count} words under the heading {title!r}; divide them"
         for title, count in prose.sections(text)
@@ -83,8 +88,9 @@ LONG = " ".join(["word"] * 36)
         (FINE.replace("It is short.", "It is short.\n\n" * 134), "402 words under the heading 'What is it?'"),
         (FINE.replace("## What else?\n", ""), "expected one title"),
         (FINE.replace("# A page\n", ""), "expected one title"),
-        (FINE.replace("It is short.", "It is beside\nthe other."), "instead of 'beside' write: next to"),
-        (FINE.replace("Two.", "It lies in memory."), "instead of 'lies in' write: is in"),
+        (FINE.replace("It is short.", "It is beside\nthe other."), "instead of 'beside': next to"),
+        (FINE.replace("It is short.", "What it is, is short. What is it?"), "instead of 'What': begin with"),
+        (FINE.replace("Two.", "It lies in memory."), "instead of 'lies in': is in"),
     ],
 )
 def test_a_planted_fault_is_found(text: str, fault: str) -> None:

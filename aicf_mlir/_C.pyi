@@ -262,7 +262,7 @@ def graph_reset(graph: Graph) -> None: ...
 
 Phase: TypeAlias = tuple[str, int, int, int, int]
 """
-(function, count, grain, threads, shared) of `aicf_mlir.codegen.kernel.Phase`.
+(function, count, grain, threads, shared) of `aicf_mlir.kernels.kernel.Phase`.
 """
 
 class Code:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from aicf_mlir import main_interpreter as main_interpreter  # before anything is loaded
-from aicf_mlir import tool_process
+from aicf_mlir.host import main_interpreter as main_interpreter  # before anything is loaded
+from aicf_mlir.host import tool_process
 
 try:
     tool_process.begin()
@@ -19,8 +19,6 @@ except ImportError as error:
         f"the compiled module aicf_mlir._C cannot be loaded ({error}); run `make build`"
     ) from error
 
-from aicf_mlir import environment
-from aicf_mlir.cpu_kernels import load_cpu_kernels
 from aicf_mlir.errors import (
     AicfError,
     BindError,
@@ -41,22 +39,24 @@ from aicf_mlir.errors import (
     UncomparedError,
     VerifyError,
 )
+from aicf_mlir.machine import environment
+from aicf_mlir.machine.cpu_kernels import load_cpu_kernels
 from aicf_mlir.op_call import OpKind, op_call
 
 if TYPE_CHECKING:
     from aicf_mlir import nn, optim
-    from aicf_mlir.clipping import ClipGradNorm
-    from aicf_mlir.compile import compile_eval_step, compile_train_step
-    from aicf_mlir.compile_body import compile_step, train_step
-    from aicf_mlir.compiled_step import CompiledTrainStep
-    from aicf_mlir.eager import Comparison
-    from aicf_mlir.eval_step import CompiledEvalStep
     from aicf_mlir.frontend import trace
     from aicf_mlir.frontend.surveying import Survey, survey
     from aicf_mlir.loop.progress import progress
-    from aicf_mlir.loop_step import CompiledLoopStep
-    from aicf_mlir.loss_scaling import LossScale
     from aicf_mlir.runtime.devices import default_device
+    from aicf_mlir.step.compile import compile_eval_step, compile_train_step
+    from aicf_mlir.step.compile_body import compile_step, train_step
+    from aicf_mlir.step.compiled_step import CompiledTrainStep
+    from aicf_mlir.step.eager import Comparison
+    from aicf_mlir.step.eval_step import CompiledEvalStep
+    from aicf_mlir.step.loop_step import CompiledLoopStep
+    from aicf_mlir.step.options.clipping import ClipGradNorm
+    from aicf_mlir.step.options.loss_scaling import LossScale
 
 __version__ = "0.1.0"
 __all__ = [
@@ -103,21 +103,21 @@ __all__ = [
 _LAZY = {
     "nn": ("aicf_mlir.nn", ""),
     "optim": ("aicf_mlir.optim", ""),
-    "ClipGradNorm": ("aicf_mlir.clipping", "ClipGradNorm"),
-    "LossScale": ("aicf_mlir.loss_scaling", "LossScale"),
-    "compile_eval_step": ("aicf_mlir.compile", "compile_eval_step"),
-    "compile_step": ("aicf_mlir.compile_body", "compile_step"),
-    "compile_train_step": ("aicf_mlir.compile", "compile_train_step"),
+    "ClipGradNorm": ("aicf_mlir.step.options.clipping", "ClipGradNorm"),
+    "LossScale": ("aicf_mlir.step.options.loss_scaling", "LossScale"),
+    "compile_eval_step": ("aicf_mlir.step.compile", "compile_eval_step"),
+    "compile_step": ("aicf_mlir.step.compile_body", "compile_step"),
+    "compile_train_step": ("aicf_mlir.step.compile", "compile_train_step"),
     "default_device": ("aicf_mlir.runtime.devices", "default_device"),
-    "CompiledLoopStep": ("aicf_mlir.loop_step", "CompiledLoopStep"),
-    "CompiledEvalStep": ("aicf_mlir.eval_step", "CompiledEvalStep"),
-    "CompiledTrainStep": ("aicf_mlir.compiled_step", "CompiledTrainStep"),
-    "Comparison": ("aicf_mlir.eager", "Comparison"),
+    "CompiledLoopStep": ("aicf_mlir.step.loop_step", "CompiledLoopStep"),
+    "CompiledEvalStep": ("aicf_mlir.step.eval_step", "CompiledEvalStep"),
+    "CompiledTrainStep": ("aicf_mlir.step.compiled_step", "CompiledTrainStep"),
+    "Comparison": ("aicf_mlir.step.eager", "Comparison"),
     "progress": ("aicf_mlir.loop.progress", "progress"),
     "Survey": ("aicf_mlir.frontend.surveying", "Survey"),
     "survey": ("aicf_mlir.frontend.surveying", "survey"),
     "trace": ("aicf_mlir.frontend", "trace"),
-    "train_step": ("aicf_mlir.compile_body", "train_step"),
+    "train_step": ("aicf_mlir.step.compile_body", "train_step"),
 }
 
 

@@ -8,8 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aicf_mlir import _C
-from aicf_mlir.dtypes import TENSOR_DTYPES
 from aicf_mlir.errors import KernelError
+from aicf_mlir.ir.element_types import TENSOR_DTYPES
 
 if TYPE_CHECKING:
     import numpy as np

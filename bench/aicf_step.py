@@ -11,7 +11,7 @@ import torch
 from workloads import AUTOCAST, Batch, Workload
 
 from aicf_mlir import AicfError, compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.tools import aicf_tune
 
 

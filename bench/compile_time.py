@@ -70,7 +70,7 @@ def case_of(name: str) -> Case:
 
 def measure(name: str) -> dict[str, float]:
     """One compilation under AdamW: its wall time, its CPU time, and that by activity."""
-    import aicf_mlir.compile as compiler
+    import aicf_mlir.step.compile as compiler
     from aicf_mlir import stages
     from aicf_mlir.ir.verify import Verifier
 

@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "py"))
 from bodies import kernel_of, tensor
 from native_code import Loaded
 
-from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.ir import formula as f
+from aicf_mlir.kernels.kernel import Kernel
 
 Case = tuple[Kernel, list[torch.Tensor], Callable[..., Any]]
 

@@ -28,8 +28,8 @@ from cuda_driver import LOCAL_BYTES, REGISTERS, Driver
 from generated_models import model_kernel
 
 from aicf_mlir.codegen.cuda import generate
-from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.codegen.nvrtc import compile_cuda
+from aicf_mlir.kernels.kernel import Code, Kernel
 
 Tensor = torch.Tensor
 Set = list[Tensor]

@@ -47,7 +47,7 @@ from rows_table import OURS, differing, is_ours, table
 from torch_peers import Step, compiled_step, eager_step, graph_step
 from workloads import Batch, Workload, mlp_row, on_device
 
-from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 ROWS = {
     "cuda": (

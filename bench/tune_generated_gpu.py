@@ -22,12 +22,12 @@ from pathlib import Path
 import torch
 from generated_gpu import DTYPES, TURNS, Generated, Job, Set, Tensor, applied, in_turns, jobs, microseconds
 
-from aicf_mlir.codegen.column_sums import has_column_sums, together
 from aicf_mlir.codegen.cuda import generate, maps, rows
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.cuda.rows_and_columns import PROCESSORS, SHARED, WalkSchedule, code, shared
-from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.codegen.nvrtc import compile_cuda, compile_with_report
+from aicf_mlir.kernels.column_sums import has_column_sums, together
+from aicf_mlir.kernels.kernel import Code, Kernel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "gpu"))
 

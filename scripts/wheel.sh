@@ -15,7 +15,7 @@ PATH="$PWD/.venv/bin:$PATH" "$PYTHON" -m pip wheel . --disable-pip-version-check
 "$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$("$SITE/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
 "$SITE/bin/aicf" info
 
-levels=$("$SITE/bin/python" -P -c 'from aicf_mlir import cpu_kernels as c, processor; print(*(n for n in c.built() if n in processor.levels()))')
+levels=$("$SITE/bin/python" -P -c 'from aicf_mlir.machine import cpu_kernels as c, processor; print(*(n for n in c.built() if n in processor.levels()))')
 before=""
 for level in $levels; do
   AICF_CPU_LEVEL=$level "$SITE/bin/python" tests/py/kernel_bits.py >"$SITE/$level"

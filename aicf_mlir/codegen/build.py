@@ -15,9 +15,9 @@ from aicf_mlir import _C
 from aicf_mlir.codegen import native
 from aicf_mlir.codegen.cache import cached
 from aicf_mlir.codegen.functions import CALLED
-from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.codegen.schedule import generate
 from aicf_mlir.ir.registry import capability
+from aicf_mlir.kernels.kernel import Code, Kernel
 
 MOST_MADE = 512
 """Of some kilobytes each."""

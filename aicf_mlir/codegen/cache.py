@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from aicf_mlir import environment
-from aicf_mlir.atomic_file import write_private_file
-from aicf_mlir.trusted_file import UntrustedError, open_trusted_folder, read_trusted
+from aicf_mlir.machine import environment
+from aicf_mlir.machine.atomic_file import write_private_file
+from aicf_mlir.machine.trusted_file import UntrustedError, open_trusted_folder, read_trusted
 
 DIGEST_BYTES = 32
 MOST_BYTES = 64 << 20

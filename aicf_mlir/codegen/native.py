@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from aicf_mlir import processor
 from aicf_mlir.codegen.llvm.fused import without_fused
 from aicf_mlir.errors import KernelError
+from aicf_mlir.machine import processor
 
 if TYPE_CHECKING:
     from types import ModuleType

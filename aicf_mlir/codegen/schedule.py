@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from aicf_mlir.codegen.chain import ChainKernel
 from aicf_mlir.codegen.cuda import chain
-from aicf_mlir.codegen.kernel import Code, Kernel
+from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.kernels.kernel import Code, Kernel
 
 
 def _generator(target: str) -> Any:

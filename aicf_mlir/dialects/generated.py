@@ -33,11 +33,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.codegen.chain import ChainKernel, Link, Outer, Yield
-from aicf_mlir.codegen.kernel import Kernel, Product, Tensor
 from aicf_mlir.codegen.schedule import reason, workspace
-from aicf_mlir.codegen.segments import EachKernel, RowEachKernel
-from aicf_mlir.codegen.together import TogetherKernel, members_of
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.errors import SelectionError, VerifyError
@@ -48,6 +44,10 @@ from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText
 from aicf_mlir.ir.registry import OperandSpec, Use
 from aicf_mlir.ir.segments import count_properties
 from aicf_mlir.ir.tensor_op import SEGMENT_SIZES
+from aicf_mlir.kernels.chain import ChainKernel, Link, Outer, Yield
+from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
+from aicf_mlir.kernels.segments import EachKernel, RowEachKernel
+from aicf_mlir.kernels.together import TogetherKernel, members_of
 
 
 class GeneratedOp(KernelOp):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from aicf_mlir.interrupts import held
+from aicf_mlir.host.interrupts import held
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

@@ -14,12 +14,12 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 
 from aicf_mlir.dialects.optimizer_groups import Group
 from aicf_mlir.errors import BindError
-from aicf_mlir.frontend.group_values import hyperparameters, switches
 from aicf_mlir.frontend.library import is_librarys
 from aicf_mlir.frontend.optimizer_verbs import VERBS, replaced, unwrapped, verb_of
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.types import describe as describe_tensor
 from aicf_mlir.optimizers import CLASSES
+from aicf_mlir.optimizers.group_values import hyperparameters, switches
 from aicf_mlir.optimizers.rule import TorchClass, UpdateRule
 
 

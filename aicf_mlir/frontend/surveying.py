@@ -39,7 +39,7 @@ from aicf_mlir.frontend.structure import Structure
 from aicf_mlir.frontend.traced_optimizer import trace_optimizer
 from aicf_mlir.frontend.tracing import check_loss, refuse_surroundings, specs_of_sizes, trace
 from aicf_mlir.frontend.unsupported import NO_FORM, op_name
-from aicf_mlir.garbage import cycles_collected
+from aicf_mlir.host.garbage import cycles_collected
 from aicf_mlir.ir.locations import SourceLocation
 
 VERSION = 1

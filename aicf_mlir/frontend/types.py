@@ -8,8 +8,8 @@ from typing import cast
 import torch
 from xdsl.ir import Attribute
 
-from aicf_mlir.dtypes import DTYPES
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES as IR_TYPES
+from aicf_mlir.ir.element_types import DTYPES
 
 ELEMENT_TYPES: dict[torch.dtype, Attribute] = {
     getattr(torch, row.library): IR_TYPES[row.name] for row in DTYPES if row.is_value

@@ -9,12 +9,10 @@ from functools import partial
 import numpy as np
 from xdsl.interpreter import Interpreter, PythonValues, impl, register_impls
 
-from aicf_mlir.codegen.together import members_of, parted
 from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel import LAUNCHES, ConstantOp, JoinOp, ReshapeOp, ViewOp
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.dtypes import NARROW
 from aicf_mlir.interpreters import attention, checks, losses
 from aicf_mlir.interpreters.activations import ACTIVATIONS, DERIVATIVES
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
@@ -33,9 +31,11 @@ from aicf_mlir.interpreters.numerics import (
 from aicf_mlir.interpreters.runner import ArithmeticFunctions
 from aicf_mlir.ir.attributes import AttributeValue
 from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.layouts import layout_of
 from aicf_mlir.ir.registry import Counts, TensorSpec, schemas, segments
 from aicf_mlir.ir.tensor_op import tensor_type
+from aicf_mlir.kernels.together import members_of, parted
 from aicf_mlir.optimizers import UPDATES
 from aicf_mlir.optimizers.advance import advance
 from aicf_mlir.optimizers.launched import LaunchedRule

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from aicf_mlir.dtypes import DTYPES
+from aicf_mlir.ir.element_types import DTYPES
 from aicf_mlir.ir.layouts import Layout
 
 Array = npt.NDArray[Any]

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dtypes import NARROW
+from aicf_mlir.ir.element_types import NARROW
 
 Attr = float | int | str | None
 """What an operation says besides its operands: a constant, a predicate, a dimension."""

@@ -6,7 +6,7 @@ from xdsl.dialects import builtin
 from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dtypes import DTYPES
+from aicf_mlir.ir.element_types import DTYPES
 
 ELEMENT_TYPES: dict[str, Attribute] = {row.name: getattr(builtin, row.name) for row in DTYPES}
 

@@ -22,8 +22,8 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dtypes import DTYPES
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
+from aicf_mlir.ir.element_types import DTYPES
 from aicf_mlir.ir.layouts import layout_of
 from aicf_mlir.ir.tensor_op import AnyTensor, tensor_type
 

@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import CHOICES, POWER_OF_INTEGER, Attr, Body, Line, is_float, is_table
+from aicf_mlir.ir.element_types import NARROW
 
 Number = float | int | bool
 

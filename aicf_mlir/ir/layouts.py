@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import IntAttr, MemRefType, NoneAttr, StridedLayoutAt
 from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dtypes import byte_size
+from aicf_mlir.ir.element_types import byte_size
 
 ALIGNMENT = 256
 """Bytes; the address of every block of memory is a multiple."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import CHOICES, Body, Line
+from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.formula import Builder
 
 

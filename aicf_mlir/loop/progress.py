@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Generic, TypeVar, cast
 
-from aicf_mlir.built_step import BuiltStep
-from aicf_mlir.compile_body import LoopFunction
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.loop.displays import Display, State, display
 from aicf_mlir.loop.readings import Readings, expect_showable
+from aicf_mlir.step.built_step import BuiltStep
+from aicf_mlir.step.compile_body import LoopFunction
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from aicf_mlir.errors import StateError
 from aicf_mlir.frontend.structure import Batch
 
 if TYPE_CHECKING:
-    from aicf_mlir.compiled_step import CompiledTrainStep
     from aicf_mlir.runtime.snapshot import Snapshot
+    from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 _STEP = "_aicf_step"
 
@@ -30,7 +30,7 @@ class CompiledMethods(torch.nn.Module):
         if optimizer is None:
             super().compile(*args, **options)  # pyright: ignore[reportUnknownMemberType]
             return
-        from aicf_mlir.compile import compile_train_step
+        from aicf_mlir.step.compile import compile_train_step
 
         vars(self)[_STEP] = compile_train_step(self, optimizer, *args, **options)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from aicf_mlir.errors import StateError
 
 if TYPE_CHECKING:
-    from aicf_mlir.compiled_step import CompiledTrainStep
     from aicf_mlir.runtime.hyperparameters import Hyperparameters
+    from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 
 class BiasCorrection:

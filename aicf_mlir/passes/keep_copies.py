@@ -19,7 +19,6 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 
-from aicf_mlir.codegen.together import members_of, text_of
 from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp
 from aicf_mlir.dialects.plan.copies import COPY, WITH_ONE_BODY, Cast, casts_of, results_of, roots
@@ -30,6 +29,7 @@ from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.roles import CAST_ROLES
+from aicf_mlir.kernels.together import members_of, text_of
 from aicf_mlir.passes.fuse import drop_unread_bodies
 from aicf_mlir.tuning.lock import Lock
 from aicf_mlir.tuning.uses import text_of as use_text

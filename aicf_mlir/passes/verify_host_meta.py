@@ -1,4 +1,4 @@
-"""Prove that no scalar is frozen unseen; see `aicf_mlir.scalars` for the kinds of scalars."""
+"""Prove that no scalar is frozen unseen; see `aicf_mlir.analysis.scalars` for the kinds of scalars."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from aicf_mlir.scalars import check_update, scalars, table
+from aicf_mlir.analysis.scalars import check_update, scalars, table
 
 
 @dataclass(frozen=True)

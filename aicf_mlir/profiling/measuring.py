@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from aicf_mlir import _C
-from aicf_mlir.costs.launches import work_of
-from aicf_mlir.describe import describe
+from aicf_mlir.analysis.launches import work_of
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.errors import BindError
 from aicf_mlir.profiling.profile import LaunchProfile, Profile
 from aicf_mlir.profiling.rates import rates_of
+from aicf_mlir.reports.describe import describe
 
 
 def expect_runs(name: str, n: object) -> None:

@@ -18,10 +18,10 @@ The JSON is one object, stable from version to version; keys are added, never ch
                 op              "gemm_epilogue": its name in the kernel dialect
                 kernel_id       "gemm_epilogue_cpu_blas"
                 kernel          the same, with what it has chosen in brackets, as the runtime says that it ran
-                source          [{"file", "line", "layer"}, …], as in aicf_mlir/describe.py
+                source          [{"file", "line", "layer"}, …], as in aicf_mlir/reports/describe.py
                 seconds, least  the mean of the faster half of the steps, the same ones for every launch; the shortest
-                bytes           read and written (aicf_mlir/costs/launches.py)
-                flops           floating-point operations (aicf_mlir/costs/operations.py); null where nothing says how many
+                bytes           read and written (aicf_mlir/analysis/launches.py)
+                flops           floating-point operations (aicf_mlir/analysis/operations.py); null where nothing says how many
                 floor           seconds that so many bytes and operations take at the rates, whichever is longer
                 share           floor / seconds; null for a launch that took no time that a clock could see
 """
@@ -34,11 +34,11 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from aicf_mlir.atomic_file import write_file
-from aicf_mlir.describe import Source
+from aicf_mlir.machine.atomic_file import write_file
 from aicf_mlir.profiling.rates import Rates
 from aicf_mlir.profiling.table import table
 from aicf_mlir.profiling.trace import to_trace
+from aicf_mlir.reports.describe import Source
 
 VERSION = 1
 """Of the JSON."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from aicf_mlir import _C
-from aicf_mlir.costs.launches import TF32
-from aicf_mlir.dtypes import byte_size
+from aicf_mlir.analysis.launches import TF32
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.attributes import AttributeValue
+from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.registry import TensorSpec, Use, select_kernel
 
 RUNS = 10

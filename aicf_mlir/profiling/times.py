@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, cast
 
-from aicf_mlir.costs.launches import work_of
+from aicf_mlir.analysis.launches import work_of
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from aicf_mlir.atomic_file import write_file
-from aicf_mlir.dtypes import DTYPES, byte_size
 from aicf_mlir.errors import CheckpointError
+from aicf_mlir.ir.element_types import DTYPES, byte_size
+from aicf_mlir.machine.atomic_file import write_file
 
 VERSION = "1"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from aicf_mlir import _C, machine
+from aicf_mlir import _C
 from aicf_mlir.errors import BindError
+from aicf_mlir.machine import hardware
 
 
 def default_device() -> str:
@@ -15,7 +16,7 @@ def default_device() -> str:
 
 def missing_cuda() -> str | None:
     """Why a step cannot run on a GPU here; None where it can."""
-    if (why := machine.missing_cuda()) is not None or torch.cuda.is_available():
+    if (why := hardware.missing_cuda()) is not None or torch.cuda.is_available():
         return why
     built = "was built without CUDA" if torch.version.cuda is None else "finds no GPU that it can use"
     return f"torch {torch.__version__} {built}"

@@ -18,7 +18,7 @@ from aicf_mlir.runtime.bound_plan import HOST, BoundPlan
 from aicf_mlir.runtime.program import load_program
 
 if TYPE_CHECKING:
-    from aicf_mlir.compile import Request
+    from aicf_mlir.step.compile import Request
 
 
 class FurtherSizes:

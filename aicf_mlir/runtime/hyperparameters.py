@@ -16,10 +16,10 @@ import torch
 
 from aicf_mlir.dialects.optimizer_groups import Group
 from aicf_mlir.errors import BindError, GuardError, StateError
-from aicf_mlir.frontend.group_values import hyperparameters, real, switches
-from aicf_mlir.interrupts import held
+from aicf_mlir.host.interrupts import held
 from aicf_mlir.optimizers import CORRECTIONS, SWITCHES
 from aicf_mlir.optimizers.advance import Correction
+from aicf_mlir.optimizers.group_values import hyperparameters, real, switches
 from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 from aicf_mlir.runtime.host_values import HostValue
 from aicf_mlir.runtime.not_copied import NotCopied

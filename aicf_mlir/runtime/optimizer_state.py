@@ -19,7 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from aicf_mlir import _C
 from aicf_mlir.errors import BindError, StateError
-from aicf_mlir.interrupts import held
+from aicf_mlir.host.interrupts import held
 from aicf_mlir.optimizers.slots import STEP, OptimizerSlot
 from aicf_mlir.runtime.release import lies_in
 from aicf_mlir.runtime.store import Store, place

@@ -12,8 +12,8 @@ from aicf_mlir.codegen.build import build
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, SlotOp, find_program
 from aicf_mlir.dialects.plan.copies import is_once
 from aicf_mlir.dialects.plan.kernels import generated_kernels
-from aicf_mlir.dtypes import byte_size
 from aicf_mlir.errors import PlanError
+from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.locations import in_unicode, origin
 
 if TYPE_CHECKING:

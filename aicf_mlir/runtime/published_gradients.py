@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import torch
 
-from aicf_mlir.interrupts import held
+from aicf_mlir.host.interrupts import held
 
 
 def publish(gradients: Mapping[str, torch.Tensor], parameters: Mapping[str, torch.nn.Parameter]) -> None:

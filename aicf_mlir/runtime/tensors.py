@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from aicf_mlir import _C
-from aicf_mlir.dtypes import TENSOR_DTYPES
 from aicf_mlir.errors import StateError
+from aicf_mlir.ir.element_types import TENSOR_DTYPES
 
 TORCH_DTYPES: dict[str, torch.dtype] = {row.name: getattr(torch, row.library) for row in TENSOR_DTYPES}
 DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH_DTYPES.items()}

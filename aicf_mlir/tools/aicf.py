@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
-from aicf_mlir import _C, cpu_kernels, machine
+from aicf_mlir import _C
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.errors import AicfError
-from aicf_mlir.tool_process import INTERRUPTED, interruptible
+from aicf_mlir.host.tool_process import INTERRUPTED, interruptible
+from aicf_mlir.machine import cpu_kernels, hardware
 
 DESCRIPTION = """\
 Say what this installation of AICF is, what it runs on, and which kernels it has.
@@ -70,12 +71,12 @@ ROWS: dict[str, Callable[[], str]] = {
     "torch": lambda: imported("torch", "torch"),
     "xdsl": lambda: imported("xdsl", "xdsl"),
     "numpy": lambda: imported("numpy", "numpy"),
-    "processor": machine.processor,
-    "blas": machine.blas,
+    "processor": hardware.processor,
+    "blas": hardware.blas,
     "nvrtc": nvrtc_library,
     "cublaslt": cublaslt,
-    "driver": machine.driver,
-    "devices": lambda: ", ".join(["cpu", *machine.cuda_devices()]),
+    "driver": hardware.driver,
+    "devices": lambda: ", ".join(["cpu", *hardware.cuda_devices()]),
 }
 """What `aicf info` prints, in this order."""
 

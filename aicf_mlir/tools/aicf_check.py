@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import torch
 
-from aicf_mlir.compile import compile_train_step
-from aicf_mlir.eager import Comparison
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend.example import LossFunction
 from aicf_mlir.frontend.structure import mapped
 from aicf_mlir.runtime.devices import default_device, usable_device
+from aicf_mlir.step.compile import compile_train_step
+from aicf_mlir.step.eager import Comparison
 from aicf_mlir.tools.command_line import FAILED, OK, ToolParser, VersionAction, guarded
 from aicf_mlir.tools.user_function import UserStep, load_user_step
 

@@ -15,16 +15,15 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.exceptions import DiagnosticException
 
-from aicf_mlir.describe import describe
 from aicf_mlir.errors import AicfError, VerifyError
 from aicf_mlir.ir import remarks
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Locator, Source
 from aicf_mlir.ir.registry import check_target
 from aicf_mlir.ir.remarks import Note
 from aicf_mlir.ir.verify import Verifier
-from aicf_mlir.pipeline import PassSpecError, PassTable, available_passes, run_passes, unverified
-from aicf_mlir.plugins import PluginError, origin_of, with_outside_passes
-from aicf_mlir.sources import sources
+from aicf_mlir.passes.pipeline import PassSpecError, PassTable, available_passes, run_passes, unverified
+from aicf_mlir.reports.describe import describe
+from aicf_mlir.reports.sources import sources
 from aicf_mlir.stages import check_legal
 from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.tools.command_line import FAILED, INTERNAL, OK, ToolParser, guarded, internal_error
@@ -39,6 +38,7 @@ from aicf_mlir.tools.opt_options import (
     named_passes,
     plugins_of,
 )
+from aicf_mlir.tools.plugins import PluginError, origin_of, with_outside_passes
 from aicf_mlir.tools.printing import Dumps, Form
 from aicf_mlir.tools.source import read_source, split_source, write_output
 from aicf_mlir.tools.timing import Timing

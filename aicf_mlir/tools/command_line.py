@@ -15,10 +15,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from aicf_mlir.atomic_file import write_file
 from aicf_mlir.errors import AicfError, SettingError
+from aicf_mlir.host.tool_process import INTERRUPTED, USAGE, interruptible
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
-from aicf_mlir.tool_process import INTERRUPTED, USAGE, interruptible
+from aicf_mlir.machine.atomic_file import write_file
 
 OK, FAILED, INTERNAL = 0, 1, 70
 """Exit codes beside those of `tool_process`: done, input refused or results that differ, a bug in AICF."""

@@ -5,7 +5,7 @@ Schemas and variants in C++ say all of it. Which element types, layouts and size
 while `version` stays:
 
     {"version": 1, "ops": [OP, …]}      in the order of their numbers
-    OP       name, doc, numerics        as `aicf_mlir.describe` has them
+    OP       name, doc, numerics        as `aicf_mlir.reports.describe` has them
              generated                  whether its kernels are made for each use; then `kernels` is empty
              kernels                    [KERNEL, …]: the first one that takes a use runs it
     KERNEL   id, device                 "gemm_cpu_blas", "cpu" or "cuda"
@@ -23,9 +23,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 
-from aicf_mlir import _C, cpu_kernels
+from aicf_mlir import _C
 from aicf_mlir.errors import BindError
 from aicf_mlir.ir.registry import Schema, architecture, capability, kernels_of, schemas
+from aicf_mlir.machine import cpu_kernels
 
 VERSION = 1
 """Of the JSON."""

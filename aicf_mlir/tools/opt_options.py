@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from xdsl.passes import ModulePass
 
-from aicf_mlir.describe import Description, to_json, to_table
-from aicf_mlir.pipeline import (
+from aicf_mlir.passes.pipeline import (
     PassSpecError,
     PassTable,
     check_pass_name,
@@ -21,10 +20,11 @@ from aicf_mlir.pipeline import (
     describe_pass,
     parse_passes,
 )
-from aicf_mlir.plugins import OutsidePass, PluginError, origin_of
-from aicf_mlir.sources import LANGUAGES
+from aicf_mlir.reports.describe import Description, to_json, to_table
+from aicf_mlir.reports.sources import LANGUAGES
 from aicf_mlir.stages import STAGES, Stage, stage_range
 from aicf_mlir.tools.command_line import ToolParser, VersionAction
+from aicf_mlir.tools.plugins import OutsidePass, PluginError, origin_of
 from aicf_mlir.tuning.held import Held
 from aicf_mlir.tuning.locked import lock_options
 

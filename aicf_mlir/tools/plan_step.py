@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from aicf_mlir import _C, machine
+from aicf_mlir import _C
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, find_program
 from aicf_mlir.errors import DataError, PlanError
 from aicf_mlir.interpreters.arithmetic import ROUNDED, Arithmetic
@@ -18,6 +18,7 @@ from aicf_mlir.interpreters.plan import evaluate_plan, run_plan
 from aicf_mlir.ir.registry import runs_on
 from aicf_mlir.ir.roles import ARGUMENT_ROLES, RETURNED_ROLES, UPDATED_ROLES
 from aicf_mlir.ir.signature import Key
+from aicf_mlir.machine import hardware
 from aicf_mlir.profiling import Profile
 from aicf_mlir.profiling.measuring import Measured, profiled
 from aicf_mlir.runtime.host_memory import check_memory
@@ -188,7 +189,7 @@ def target_of(device: str) -> str:
     """The target of plans for `device` on this machine; raises `PlanError` where there is no such device."""
     if device == "cpu":
         return "cpu"
-    if (why := machine.missing_cuda()) is not None:
+    if (why := hardware.missing_cuda()) is not None:
         raise PlanError(f"--device cuda: {why}")
     return _C.target_of("cuda:0")
 
@@ -196,7 +197,7 @@ def target_of(device: str) -> str:
 def check_device(program: ProgramOp, device: str) -> None:
     """Refuse, at the line of `program`, a plan that `device` of this machine cannot run."""
     target = program.target.data
-    if device != "cpu" != target and (why := machine.missing_cuda()) is not None:
+    if device != "cpu" != target and (why := hardware.missing_cuda()) is not None:
         hint = "make one for this machine with aicf-opt --stage plan --target cpu"
         _refuse(program, f"the plan is for target {target}; {why}: {hint}")
     present = target_of(device)

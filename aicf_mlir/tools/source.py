@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from aicf_mlir.atomic_file import expect_writable, write_file
 from aicf_mlir.ir.diagnostics import Source
 from aicf_mlir.ir.reading import read_text, shown_path
+from aicf_mlir.machine.atomic_file import expect_writable, write_file
 
 _SEPARATOR = re.compile(r"^[ \t]*// -----.*$", re.MULTILINE)
 

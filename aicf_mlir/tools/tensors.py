@@ -12,12 +12,12 @@ from zlib import crc32
 import ml_dtypes
 import numpy as np
 
-from aicf_mlir.atomic_file import write_file
 from aicf_mlir.errors import BindError
 from aicf_mlir.interpreters.numerics import FLOATS, NUMPY_TYPES, Array
 from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.ir.roles import ROLES
 from aicf_mlir.ir.signature import STATUS, Key
+from aicf_mlir.machine.atomic_file import write_file
 from aicf_mlir.optimizers import EXAMPLES
 from aicf_mlir.optimizers.slots import plain_name
 from aicf_mlir.optimizers.traced import EXAMPLE

@@ -6,18 +6,19 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from aicf_mlir import _C, cpu_kernels, machine
+from aicf_mlir import _C
 from aicf_mlir.codegen import nvrtc
+from aicf_mlir.machine import cpu_kernels, hardware
 
 
 @cache
 def machine_of(device: str) -> dict[str, str]:
     """Of "cpu", or of a CUDA device such as "cuda:0"."""
     if device == "cpu":
-        name, libraries = machine.model(), machine.blas_kernels()
+        name, libraries = hardware.model(), hardware.blas_kernels()
     else:
         index = int(device.partition(":")[2] or 0)
-        name, libraries = machine.cuda_devices()[index].partition(" ")[2], ", ".join(_libraries())
+        name, libraries = hardware.cuda_devices()[index].partition(" ")[2], ", ".join(_libraries())
     return {
         "target": _C.target_of(device),
         "device": name,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from aicf_mlir import _C
-from aicf_mlir.dtypes import byte_size
 from aicf_mlir.errors import AicfError, SelectionError
 from aicf_mlir.ir import registry
+from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.ir.registry import OperandSpec, Use
 from aicf_mlir.tuning.lock import Lock, Row

@@ -89,9 +89,9 @@ def generate_cases(seed: int, count: int, each: int, target: str, word: str = ""
     from product_cases import ProductCase, large_cases, other_cases, tile_cases
 
     from aicf_mlir.codegen.cuda import generate
-    from aicf_mlir.codegen.kernel import Tensor
     from aicf_mlir.codegen.nvrtc import compile_cuda
     from aicf_mlir.interpreters.numerics import NUMPY_TYPES
+    from aicf_mlir.kernels.kernel import Tensor
 
     def block(tensor: Tensor) -> Block:
         size = span(tensor) * NUMPY_TYPES[tensor.element].itemsize

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from native_code import NUMPY, Array, Loaded, placed
 
-from aicf_mlir.codegen.kernel import Kernel, Tensor
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.ir.body import COMPUTE, is_table, table_type
 from aicf_mlir.ir.formula import trace
 from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.ir.roundings import written
+from aicf_mlir.kernels.kernel import Kernel, Tensor
 
 TOLERANCE = {"f32": 4e-6, "f64": 1e-13, "f16": 1.1e-3, "bf16": 8.5e-3}
 """Relative: a few roundings of the type, or one of the narrow types."""

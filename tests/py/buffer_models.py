@@ -10,7 +10,7 @@ from models import Batch, Loss, mse, regression, to_device, to_dtype
 from torch import nn
 
 from aicf_mlir import compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 
 class Normalized(nn.Module):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from generated_cases import dense
 
-from aicf_mlir.codegen.chain import ChainKernel, Link, Outer, Yield
-from aicf_mlir.codegen.kernel import Tensor
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.roundings import written
+from aicf_mlir.kernels.chain import ChainKernel, Link, Outer, Yield
+from aicf_mlir.kernels.kernel import Tensor
 
 
 class ChainBuilder:

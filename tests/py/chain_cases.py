@@ -9,11 +9,11 @@ from chain_builder import ChainBuilder
 from drawn_chains import added_once, divided, drawn_chain, turns
 from generated_cases import Array, GeneratedCase, dense, fill, span, view, wide
 
-from aicf_mlir.codegen.chain import ChainKernel
-from aicf_mlir.codegen.kernel import Tensor
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir import formula as F
+from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.kernels.kernel import Tensor
 
 STEP, WIDEST = 16, 128
 DIVIDED = (

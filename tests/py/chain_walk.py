@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from aicf_mlir.codegen.chain import ChainKernel
 from aicf_mlir.codegen.cuda.chain_plan import ChainPlan
+from aicf_mlir.kernels.chain import ChainKernel
 
 PATTERNS = {
     "product": r"product_\d+_\d+(?:_t)?\(z(\d+), (\w+),",

@@ -9,8 +9,8 @@ import torch
 from models import Batch, mlp, mse, regression, to_device, values
 
 from aicf_mlir import compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.optim import Lion
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),

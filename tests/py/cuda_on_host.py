@@ -15,8 +15,8 @@ from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.cuda.access import tensors
 from aicf_mlir.codegen.cuda.pieces import PIECES
 from aicf_mlir.codegen.cuda.scalars import STORED
-from aicf_mlir.codegen.kernel import Code, Kernel
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
+from aicf_mlir.kernels.kernel import Code, Kernel
 
 ASSEMBLY = {
     "and.b32": "upper_half",

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from chain_builder import ChainBuilder
 
-from aicf_mlir.codegen.chain import ChainKernel
 from aicf_mlir.codegen.cuda.chain import reason
-from aicf_mlir.codegen.kernel import Tensor
 from aicf_mlir.ir import formula as F
+from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.kernels.kernel import Tensor
 
 WIDTHS = (16, 32, 48, 64, 80, 128)
 ROWS = (1, 15, 63, 64, 130, 1001)

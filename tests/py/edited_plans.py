@@ -19,10 +19,10 @@ from oracle import same_bits
 from torch import nn
 
 from aicf_mlir import AicfError, compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
 from aicf_mlir.ir.signature import Key
 from aicf_mlir.runtime.program import Slot
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.text.parsing import parse_module
 from aicf_mlir.tools.compare import Reference, compare
 from aicf_mlir.tools.plan_step import PlanStep

@@ -12,14 +12,14 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
-from aicf_mlir.codegen.kernel import Kernel
-from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES
 from aicf_mlir.ir.layouts import Layout, dense_strides, with_layout
+from aicf_mlir.kernels.kernel import Kernel
+from aicf_mlir.kernels.tensor import Tensor
 
 DEPTHS = (1, 3, 8, 17, 64, 100)
 

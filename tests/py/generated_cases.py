@@ -9,14 +9,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from aicf_mlir.codegen.kernel import Kernel, Tensor
-from aicf_mlir.dtypes import NARROW
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.body import COMPUTE, is_float, is_table, table_type
+from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.ir.roundings import written
+from aicf_mlir.kernels.kernel import Kernel, Tensor
 
 Array = np.ndarray[Any, Any]
 EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-16, "f64": 2.0**-40}

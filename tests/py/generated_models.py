@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from generated_cases import GeneratedCase, dense, make
 
-from aicf_mlir.codegen.kernel import Kernel, Tensor
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.roundings import written
+from aicf_mlir.kernels.kernel import Kernel, Tensor
 
 
 def layer_norm(x: F.Scalar, residual: F.Scalar, gamma: F.Scalar, beta: F.Scalar, n: int) -> list[F.Scalar]:

@@ -1,6 +1,6 @@
 """Digests of generated texts, in generated_texts.txt: python tests/py/generated_texts.py writes the file again.
 
-The text of a kernel may change only with `GENERATOR` (aicf_mlir/codegen/kernel.py), on which ids and the cache depend.
+The text of a kernel may change only with `GENERATOR` (aicf_mlir/kernels/kernel.py), on which ids and the cache depend.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from generated_cases import random_kernel
 from segment_cases import kernels as segment_kernels
 from segment_cases import row_kernels
 
-from aicf_mlir.codegen import kernel as codegen
-from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.codegen.schedule import generate, reason
 from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.dialects.plan.kernels import generated_kernels
+from aicf_mlir.kernels import kernel as codegen
+from aicf_mlir.kernels.kernel import Kernel
 from aicf_mlir.stages import make_context, run_stages
 from aicf_mlir.text.parsing import parse_module
 
@@ -84,7 +84,7 @@ def fault(text: str, generator: int, found: dict[str, str]) -> str:
     if changed and generator == number:
         return (
             f"the texts of {len(changed)} kernels changed, {changed[0]!r} first, and GENERATOR is still {number}: cached code"
-            f" of the old text would run. Count GENERATOR up in aicf_mlir/codegen/kernel.py, then {again}"
+            f" of the old text would run. Count GENERATOR up in aicf_mlir/kernels/kernel.py, then {again}"
         )
     if generator != number:
         return f"generated_texts.txt is of GENERATOR {number}, which is {generator} now: {again}"

@@ -10,7 +10,8 @@ import numpy as np
 from kernel_calls import run, supports
 from kernel_cases import FLOATS, Array, cases
 
-from aicf_mlir import _C, cpu_kernels
+from aicf_mlir import _C
+from aicf_mlir.machine import cpu_kernels
 
 
 def digests() -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from models import mlp, regression, to_device, values
 from torch import nn
 
 from aicf_mlir import compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 BATCH = regression(512, 256)
 

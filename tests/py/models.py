@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from aicf_mlir import optim
-from aicf_mlir.compile import compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.step.compile import compile_train_step
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 Batch = dict[str, torch.Tensor]
 Loss = Callable[[Any, Mapping[str, torch.Tensor]], torch.Tensor]

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aicf_mlir import compile_eval_step
-from aicf_mlir.eval_step import CompiledEvalStep
+from aicf_mlir.step.eval_step import CompiledEvalStep
 
 Batch = dict[str, Tensor]
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}

@@ -13,9 +13,9 @@ import ml_dtypes
 import numpy as np
 
 from aicf_mlir.codegen.functions import LIBM
-from aicf_mlir.codegen.kernel import Kernel, Tensor
 from aicf_mlir.codegen.llvm import generate
 from aicf_mlir.codegen.native import compile_objects
+from aicf_mlir.kernels.kernel import Kernel, Tensor
 
 NUMPY: dict[str, Any] = {
     "f32": np.float32,

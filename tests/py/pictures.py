@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aicf_mlir.ir.diagnostics import Source
-from aicf_mlir.pictures import memory_picture, timeline_picture
+from aicf_mlir.reports.pictures import memory_picture, timeline_picture
 from aicf_mlir.text.parsing import make_context, parse_source
 from aicf_mlir.tools.planned import make_planned
 

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from aicf_mlir.dialects.plan import ProgramOp, find_program
 from aicf_mlir.interpreters import run_plan
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES, Array
-from aicf_mlir.pipeline import parse_passes, run_passes
+from aicf_mlir.passes.pipeline import parse_passes, run_passes
 from aicf_mlir.runtime.program import Slot, load_program
 from aicf_mlir.text.parsing import make_context
 

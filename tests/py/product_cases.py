@@ -21,9 +21,9 @@ from aicf_mlir.codegen.cuda.products import (
     tile_of,
 )
 from aicf_mlir.codegen.cuda.scalars import STORED
-from aicf_mlir.codegen.kernel import Code, Phase, Tensor
 from aicf_mlir.ir.body import COMPUTE
 from aicf_mlir.ir.layouts import dense_strides
+from aicf_mlir.kernels.kernel import Code, Phase, Tensor
 
 Size = Literal["tiny", "few", "small", "medium", "broad", "tall", "large", "wide"]
 SIZES: dict[Size, tuple[int, int]] = {

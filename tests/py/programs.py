@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.ir.signature import argument_labels, result_labels
-from aicf_mlir.pipeline import parse_passes, run_passes
+from aicf_mlir.passes.pipeline import parse_passes, run_passes
 from aicf_mlir.text.parsing import make_context
 
 

@@ -16,8 +16,8 @@ from step_options import NESTINGS, Options, loss_of_nested, options_of
 from torch import nn
 from written_optimizers import RIGHT
 
-from aicf_mlir.compile import compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.step.compile import compile_train_step
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 127, 129)
 """One below, at and above what kernels are tiled and vectorised by."""

@@ -11,7 +11,7 @@ from models import Batch, regression, to_device, to_dtype, values
 from torch import nn
 
 from aicf_mlir import LossScale, compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 STEPS = 40
 ASKED = LossScale(1024.0, 1.5, 0.3, 3)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from generated_cases import GeneratedCase, dense, make
 
-from aicf_mlir.codegen.kernel import Tensor
-from aicf_mlir.codegen.segments import EachKernel, RowEachKernel, SegmentedKernel
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.body import COMPUTE
 from aicf_mlir.ir.roundings import written
+from aicf_mlir.kernels.kernel import Tensor
+from aicf_mlir.kernels.segments import EachKernel, RowEachKernel, SegmentedKernel
 
 RAGGED = ((3, 5), (), (1,), (64,), (0, 4), (130, 17), (2048,), (4099,), (1, 1), (63,), (2, 3, 4), (0,))
 """Shapes of segments: of no elements, of one, of less than a vector, of several blocks."""

@@ -15,10 +15,10 @@ from oracle import assert_all_right, assert_same_bits
 from torch import nn
 
 from aicf_mlir import BindError, NonFiniteError, OutOfRangeError, compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.optim import Lion
 from aicf_mlir.runtime.micro_batches import each_step, shapes_of_parts
 from aicf_mlir.stages import STAGE_NAMES
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 STEPS, PARTS = 50, 3
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from children import Child
 
-from aicf_mlir.atomic_file import write_file
+from aicf_mlir.machine.atomic_file import write_file
 
 
 def mode(path: Path) -> int:
@@ -123,7 +123,7 @@ def test_file_and_folder_are_synced_in_order(tmp_path: Path, monkeypatch: pytest
 
 WRITER = """
 import os, sys, time
-from aicf_mlir import atomic_file
+from aicf_mlir.machine import atomic_file
 def wait(handle):
     print("written", flush=True)
     time.sleep(60)

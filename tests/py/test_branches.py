@@ -15,13 +15,13 @@ from models import mlp, mse, regression
 
 import aicf_mlir
 from aicf_mlir import _C, CompiledTrainStep, PlanError
-from aicf_mlir.branching import Branching
-from aicf_mlir.compile import Request
-from aicf_mlir.describe import describe, to_table
 from aicf_mlir.dialects.plan import find_program
-from aicf_mlir.environment import BRANCHES
+from aicf_mlir.machine.environment import BRANCHES
 from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
+from aicf_mlir.reports.describe import describe, to_table
 from aicf_mlir.runtime.program import load_program
+from aicf_mlir.step.compile import Request
+from aicf_mlir.step.options.branching import Branching
 
 ROOT = Path(__file__).parents[2]
 SLOT = ("temp", 0, "f32", (4,))

@@ -28,9 +28,9 @@ from planted import Gated, Planted, examined
 from torch import nn
 
 from aicf_mlir import _C
-from aicf_mlir.compile import compile_eval_step, compile_train_step
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.runtime.certificate import CHECKS, Certificate, certify
+from aicf_mlir.step.compile import compile_eval_step, compile_train_step
 
 ADAM = CONTRACT_OPTIMIZERS[3]
 

@@ -14,14 +14,14 @@ from drawn_chains import added_once, divided, turns
 from generated_cases import GeneratedCase
 
 from aicf_mlir.codegen import nvrtc
-from aicf_mlir.codegen.chain import ChainKernel, Yield
 from aicf_mlir.codegen.cuda import generate, workspace
 from aicf_mlir.codegen.cuda.chain import reason
 from aicf_mlir.codegen.cuda.chain_plan import ChainPlan
 from aicf_mlir.codegen.cuda.chain_schedule import SHARED, plan_of
 from aicf_mlir.codegen.cuda.dependency import all_wait
-from aicf_mlir.codegen.kernel import Tensor
 from aicf_mlir.ir import formula as F
+from aicf_mlir.kernels.chain import ChainKernel, Yield
+from aicf_mlir.kernels.kernel import Tensor
 
 CASES = list(chain_cases())
 

@@ -15,12 +15,10 @@ from programs import step_function
 from random_chains import random_chain
 from xdsl.dialects.builtin import ModuleOp
 
+from aicf_mlir.analysis.operations import of_kernel
 from aicf_mlir.codegen import nvrtc
-from aicf_mlir.codegen.chain import ChainKernel
 from aicf_mlir.codegen.cuda.chain import reason
 from aicf_mlir.codegen.schedule import generate
-from aicf_mlir.compiled_step import CompiledTrainStep
-from aicf_mlir.costs.operations import of_kernel
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp, Selection
 from aicf_mlir.dialects.plan import find_program
@@ -34,8 +32,10 @@ from aicf_mlir.ir.printing import to_text
 from aicf_mlir.ir.signature import result_labels
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.ir.verify import verify_module
+from aicf_mlir.kernels.chain import ChainKernel
 from aicf_mlir.passes import fuse
 from aicf_mlir.passes.fuse.chains import MOST_LINKS
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.text.parsing import parse_module
 from aicf_mlir.tools.aicf_run import main as aicf_run
 

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from aicf_mlir import Comparison, compile_eval_step, compile_step, compile_train_step
-from aicf_mlir.eager.torch_step import TrainingLoop
 from aicf_mlir.errors import BindError, StateError, UncomparedError
 from aicf_mlir.frontend.aten_pointwise import applied
 from aicf_mlir.frontend.aten_table import TABLE
+from aicf_mlir.step.eager.torch_step import TrainingLoop
 
 B, D, CLASSES = 8, 16, 5
 

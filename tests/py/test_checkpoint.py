@@ -31,8 +31,8 @@ from models import (
 from oracle import assert_same_bits
 from torch import nn
 
-from aicf_mlir.compile import compile_train_step
 from aicf_mlir.errors import CheckpointError
+from aicf_mlir.step.compile import compile_train_step
 
 ADAM = CONTRACT_OPTIMIZERS[3]
 AMSGRAD = CONTRACT_OPTIMIZERS[4]

@@ -27,11 +27,11 @@ from generated_models import model_cases, model_kernel
 from aicf_mlir import trace
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate, workspace
-from aicf_mlir.codegen.kernel import Kernel, Tensor
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.errors import KernelError
 from aicf_mlir.ir import formula as F
+from aicf_mlir.kernels.kernel import Kernel, Tensor
 from aicf_mlir.stages import run_stages
 from aicf_mlir.text.parsing import make_context
 

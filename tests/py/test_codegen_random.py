@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from bodies import check, random_values, tensor
 
-from aicf_mlir.codegen.kernel import Kernel, Tensor
 from aicf_mlir.codegen.llvm import generate, rows_and_columns, workspace
 from aicf_mlir.ir import formula as f
 from aicf_mlir.ir.body import COMPUTE
 from aicf_mlir.ir.formula import Builder, Scalar
 from aicf_mlir.ir.roundings import written
+from aicf_mlir.kernels.kernel import Kernel, Tensor
 
 SMOOTH = (
     lambda x, y: x + y,

@@ -14,12 +14,12 @@ from cuda_on_host import HostKernels
 from generated_cases import difference, make, view
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.codegen.column_sums import apart, together
-from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.codegen.llvm import walks_together
 from aicf_mlir.ir import formula as f
 from aicf_mlir.ir.body_derivative import derivative
 from aicf_mlir.ir.formula import Scalar, trace
+from aicf_mlir.kernels.column_sums import apart, together
+from aicf_mlir.kernels.kernel import Kernel
 
 FULL, BY_ROW, BY_COLUMN = (
     tensor("f32", 6, 8),

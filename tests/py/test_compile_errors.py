@@ -11,8 +11,8 @@ from models import OptimizerConfig, mlp, regression
 from oracle import assert_same_bits
 from torch import nn
 
-from aicf_mlir.compile import compile_train_step
 from aicf_mlir.errors import AicfError, BindError
+from aicf_mlir.step.compile import compile_train_step
 
 ADAM = OptimizerConfig(torch.optim.Adam, {"lr": 1e-2})
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from aicf_mlir.compile import compile_train_step
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import trace
+from aicf_mlir.step.compile import compile_train_step
 
 THREADS = 4
 LIMIT_S = 300

@@ -14,11 +14,11 @@ from generated_models import model_kernel
 from aicf_mlir import _C, KernelError, OpKind, PlanError
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
-from aicf_mlir.codegen.kernel import Kernel
-from aicf_mlir.codegen.segments import MOST_ADDRESSES, EachKernel
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.registry import architecture
+from aicf_mlir.kernels.kernel import Kernel
+from aicf_mlir.kernels.segments import MOST_ADDRESSES, EachKernel
 
 KINDS = {
     "map": OpKind.Map,

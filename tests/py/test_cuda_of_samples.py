@@ -12,11 +12,11 @@ from generated_cases import GeneratedCase, difference, span, view
 from programs import run_pipeline, step_function
 from samples import indexing
 
-from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp, Selection
 from aicf_mlir.interpreters import run_function
 from aicf_mlir.interpreters.numerics import widen
+from aicf_mlir.kernels.kernel import Kernel
 
 
 def cases(element: str) -> Iterator[GeneratedCase]:

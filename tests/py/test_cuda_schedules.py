@@ -13,12 +13,12 @@ from generated_cases import GeneratedCase, dense, difference, make, view
 from generated_models import model_kernel
 
 from aicf_mlir.codegen import nvrtc
-from aicf_mlir.codegen.column_sums import together
 from aicf_mlir.codegen.cuda import generate, maps, rows
 from aicf_mlir.codegen.cuda.pieces import with_pieces
 from aicf_mlir.codegen.cuda.rows_and_columns import WalkSchedule, code
-from aicf_mlir.codegen.kernel import Code, Kernel, Tensor
 from aicf_mlir.ir import formula as F
+from aicf_mlir.kernels.column_sums import together
+from aicf_mlir.kernels.kernel import Code, Kernel, Tensor
 
 SHAPES = ((37, 96), (300, 160), (5, 1024), (1, 64))
 

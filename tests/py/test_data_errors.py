@@ -23,7 +23,7 @@ from checked_step import (
 from torch.nn import functional
 
 from aicf_mlir import DataError, OutOfRangeError, compile_train_step
-from aicf_mlir.compile import compile_eval_step
+from aicf_mlir.step.compile import compile_eval_step
 
 BAD_LABELS = {
     "one too large": (4, CLASSES),

@@ -27,9 +27,9 @@ from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS, WAIT, all_wait, waiting
 from aicf_mlir.codegen.cuda.pieces import PIECES
-from aicf_mlir.codegen.kernel import Code, Kernel, Tensor
-from aicf_mlir.environment import BRANCHES, PROGRAMMATIC_EDGES
 from aicf_mlir.ir.formula import trace
+from aicf_mlir.kernels.kernel import Code, Kernel, Tensor
+from aicf_mlir.machine.environment import BRANCHES, PROGRAMMATIC_EDGES
 
 SOURCES = Path(__file__).parents[2] / "csrc"
 PREBUILT = re.compile(r"__global__ void (?:__launch_bounds__\([^{;]*?\)\s+)?(\w+)\([^{;]*\{\s*([^;]*;)")

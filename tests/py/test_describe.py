@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from aicf_mlir import describe
-from aicf_mlir.compile import compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.errors import VerifyError
 from aicf_mlir.ir.registry import schemas
-from aicf_mlir.pipeline import parse_passes, run_passes
+from aicf_mlir.passes.pipeline import parse_passes, run_passes
+from aicf_mlir.reports import describe
 from aicf_mlir.stages import make_context
+from aicf_mlir.step.compile import compile_train_step
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.text.parsing import parse_module
 from aicf_mlir.tools import aicf_opt
 

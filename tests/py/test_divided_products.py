@@ -13,7 +13,7 @@ from product_cases import TRANSPOSES, ProductCase, make, rounded_to_tf32
 from test_products import HostProducts
 
 from aicf_mlir import _C
-from aicf_mlir.codegen.kernel import Code
+from aicf_mlir.kernels.kernel import Code
 
 M, N, K, DEPTH, PARTS = 40, 24, 165, 64, 3
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from aicf_mlir import compile_train_step
-from aicf_mlir.eager.ties import FirstOfEqual
+from aicf_mlir.step.eager.ties import FirstOfEqual
 
 COUNT = 33
 

@@ -18,10 +18,10 @@ from plan_edits import other_kernels, other_order, other_places
 from torch import nn
 
 from aicf_mlir import AicfError
-from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.passes.plan_memory import plan
 from aicf_mlir.runtime.certificate import Certificate
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.text.parsing import parse_module
 
 

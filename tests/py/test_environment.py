@@ -9,8 +9,9 @@ from pathlib import Path
 import children
 import pytest
 
-from aicf_mlir import SettingError, cpu_kernels, environment
-from aicf_mlir.environment import (
+from aicf_mlir import SettingError
+from aicf_mlir.machine import cpu_kernels, environment
+from aicf_mlir.machine.environment import (
     CACHE_FOLDER,
     CPU_LEVEL,
     MOST_THREADS,

@@ -15,7 +15,7 @@ from oracle import assert_same_bits
 from torch import nn
 
 from aicf_mlir import AicfError, BindError, GuardError, StateError, compile_eval_step, compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 D = 6
 MOMENTS = 16

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from written_optimizers import RIGHT, Config
 
 from aicf_mlir import compile_train_step
-from aicf_mlir.codegen import segments as limits
 from aicf_mlir.dialects.plan import find_program
+from aicf_mlir.kernels import segments as limits
 from aicf_mlir.optimizers import CLASSES
 from aicf_mlir.optimizers.pointwise import PointwiseRule
 from aicf_mlir.passes import fuse

@@ -17,7 +17,7 @@ from aicf_mlir.dialects.nn.rows import ROWS
 from aicf_mlir.errors import AicfError
 from aicf_mlir.ir.printing import to_text
 from aicf_mlir.ir.verify import verify_module
-from aicf_mlir.sources import sources
+from aicf_mlir.reports.sources import sources
 from aicf_mlir.stages import Snapshots, run_stages
 from aicf_mlir.text.parsing import make_context, parse_module
 from aicf_mlir.tools.aicf_run import main as aicf_run

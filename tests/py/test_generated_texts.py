@@ -11,10 +11,10 @@ import pytest
 from chain_cases import mixed
 from generated_cases import random_kernel
 
-from aicf_mlir.codegen import kernel as codegen
-from aicf_mlir.codegen.column_sums import Part
-from aicf_mlir.codegen.identity import kernel_id, written
-from aicf_mlir.codegen.kernel import Kernel
+from aicf_mlir.kernels import kernel as codegen
+from aicf_mlir.kernels.column_sums import Part
+from aicf_mlir.kernels.identity import kernel_id, written
+from aicf_mlir.kernels.kernel import Kernel
 
 
 def test_no_text_changed_without_the_generator() -> None:

@@ -15,7 +15,7 @@ from models import mlp, mse, regression
 
 from aicf_mlir import compile_train_step
 from aicf_mlir.frontend import one_at_a_time
-from aicf_mlir.interrupts import held
+from aicf_mlir.host.interrupts import held
 
 
 @contextmanager

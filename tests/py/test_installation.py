@@ -13,8 +13,9 @@ import pytest
 from xdsl.universe import Universe
 
 import aicf_mlir
-from aicf_mlir import _C, cpu_kernels, machine, processor
+from aicf_mlir import _C
 from aicf_mlir.codegen import nvrtc
+from aicf_mlir.machine import cpu_kernels, hardware, processor
 from aicf_mlir.tools import aicf
 from aicf_mlir.universe import AICF_UNIVERSE
 
@@ -88,7 +89,7 @@ def test_info_says_what_a_gpu_would_lack(
 ) -> None:
     monkeypatch.setattr(nvrtc, "available", lambda: False)
     monkeypatch.setattr(_C, "cublaslt_version", lambda: 0)
-    monkeypatch.setattr(machine, "_cuda", lambda: None)
+    monkeypatch.setattr(hardware, "_cuda", lambda: None)
     assert aicf.main(["info"]) == 0
     out = capsys.readouterr().out
     assert "nvrtc      none: generated CUDA kernels need nvidia-cuda-nvrtc\n" in out
@@ -156,7 +157,8 @@ def test_the_chosen_kernels_are_built() -> None:
 def test_a_library_that_is_none_of_these_is_refused(tmp_path: Path) -> None:
     """In a process of its own: the kernels of this one must stay."""
     code = f"""
-from aicf_mlir import _C, cpu_kernels
+from aicf_mlir import _C
+from aicf_mlir.machine import cpu_kernels
 for path in ({str(tmp_path / "missing.so")!r}, str(cpu_kernels.blas_library())):
     try:
         _C.load_cpu_kernels(path, str(cpu_kernels.blas_library()))

@@ -11,9 +11,9 @@ from generated_cases import Array, GeneratedCase, dense, view
 from native_code import placed, run
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.body import Line, check_line
+from aicf_mlir.kernels.kernel import Kernel
 
 BASES = (0.9, 0.999, 0.999999, 1.0, -0.5, 0.0, 1.5, np.inf)
 EXPONENTS = (0, 1, 2, 3, 17, 1000, 65535, 1 << 24, -1, -20)

@@ -10,11 +10,11 @@ from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, f32, i32
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dtypes import DTYPES, byte_size
 from aicf_mlir.interpreters.kernel import MEANINGS
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.attributes import format_float, from_attribute, to_attribute
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
+from aicf_mlir.ir.element_types import DTYPES, byte_size
 from aicf_mlir.ir.registry import schemas
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import aicf_mlir
 from aicf_mlir import GuardError, TraceError, compile_train_step
-from aicf_mlir.compile import compile_eval_step
+from aicf_mlir.step.compile import compile_eval_step
 
 NODES, WIDTH = 8, 4
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 2, 3], [1, 1, 3, 2, 4, 7, 0, 6, 2, 5]])

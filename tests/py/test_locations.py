@@ -23,15 +23,15 @@ from xdsl.dialects.test import TestOp as AnyOp  # pytest takes what is called Te
 from xdsl.ir import Operation
 from xdsl.parser import Parser
 
-from aicf_mlir.compile import compile_train_step
 from aicf_mlir.dialects.plan import LaunchOp
 from aicf_mlir.errors import DataError, TraceError
 from aicf_mlir.frontend import trace
 from aicf_mlir.ir.locations import MAX_FUSED, SourceLocation, common_location, fused_location, origin, origins
 from aicf_mlir.ir.printing import to_text
-from aicf_mlir.pipeline import parse_passes, run_passes
+from aicf_mlir.passes.pipeline import parse_passes, run_passes
 from aicf_mlir.runtime.program import load_program
 from aicf_mlir.stages import STAGE_NAMES, Snapshots, run_stages
+from aicf_mlir.step.compile import compile_train_step
 from aicf_mlir.text.parsing import make_context, parse_module
 
 

@@ -12,8 +12,8 @@ from tool_calls import called
 from xdsl.parser import Parser
 
 from aicf_mlir import LockError, SelectionError
+from aicf_mlir.passes.pipeline import available_passes
 from aicf_mlir.passes.select_kernels import SelectKernelsPass
-from aicf_mlir.pipeline import available_passes
 from aicf_mlir.text.parsing import make_context
 from aicf_mlir.tools import aicf_opt, aicf_tune
 from aicf_mlir.tuning import Lock

@@ -16,8 +16,8 @@ from torch import nn
 from written_optimizers import RIGHT
 
 from aicf_mlir import BindError, LossScale, compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 
 def everything(side: Side, step: CompiledTrainStep) -> dict[str, torch.Tensor]:

@@ -18,10 +18,10 @@ from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.roles import ROLES
 from aicf_mlir.passes.plan_memory import lower_bound, temporaries
-from aicf_mlir.pictures import memory_picture
-from aicf_mlir.pictures.memory_map import memory_map
-from aicf_mlir.pictures.style import ROLE_COLOURS
-from aicf_mlir.pictures.units import byte_ticks, exact_bytes, readable_bytes
+from aicf_mlir.reports.pictures import memory_picture
+from aicf_mlir.reports.pictures.memory_map import memory_map
+from aicf_mlir.reports.pictures.style import ROLE_COLOURS
+from aicf_mlir.reports.pictures.units import byte_ticks, exact_bytes, readable_bytes
 from aicf_mlir.text.parsing import make_context, parse_module
 from aicf_mlir.tools.planned import make_planned
 

@@ -9,7 +9,8 @@ import torch
 from tool_calls import called
 from torch import nn
 
-from aicf_mlir import _C, BindError, compile_train_step, machine
+from aicf_mlir import _C, BindError, compile_train_step
+from aicf_mlir.machine import hardware
 from aicf_mlir.runtime import devices
 from aicf_mlir.tools import aicf_check, aicf_run
 
@@ -37,7 +38,7 @@ def test_a_step_says_which_part_is_missing(
 ) -> None:
     monkeypatch.setattr(_C, "with_cuda", built)
     monkeypatch.setattr(_C, "device_count", lambda kind: count)
-    monkeypatch.setattr(machine, "_cuda", lambda: driver)
+    monkeypatch.setattr(hardware, "_cuda", lambda: driver)
     monkeypatch.setattr(torch.version, "cuda", torch_cuda)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     model = nn.Linear(4, 4)
@@ -53,7 +54,7 @@ def test_tools_say_it_in_one_line(
 ) -> None:
     monkeypatch.setattr(_C, "with_cuda", True)
     monkeypatch.setattr(_C, "device_count", lambda kind: 0)
-    monkeypatch.setattr(machine, "_cuda", lambda: None)
+    monkeypatch.setattr(hardware, "_cuda", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     why = "this machine has no NVIDIA driver"
     step = f"{ROOT / 'examples' / 'mlp.py'}:mlp"

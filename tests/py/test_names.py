@@ -13,7 +13,7 @@ from xdsl.passes import ModulePass
 from aicf_mlir import errors
 from aicf_mlir.dialects import get_all_dialects
 from aicf_mlir.passes import get_all_passes
-from aicf_mlir.pipeline import available_passes, describe_pass, parse_passes
+from aicf_mlir.passes.pipeline import available_passes, describe_pass, parse_passes
 from aicf_mlir.stages import STAGES
 from aicf_mlir.text.parsing import make_context
 

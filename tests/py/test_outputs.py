@@ -22,9 +22,9 @@ from aicf_mlir import (
     compile_eval_step,
     compile_train_step,
 )
-from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.ir.locations import SourceLocation
 from aicf_mlir.runtime.certificate.tolerance import fault
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.tools.aicf_check import check
 from aicf_mlir.tools.user_function import UserStep
 

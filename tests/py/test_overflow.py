@@ -26,8 +26,8 @@ from xdsl.pattern_rewriter import PatternRewriteWalker
 
 from aicf_mlir import LossScale, compile_eval_step, compile_train_step
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dtypes import NARROW, OVERFLOWING
 from aicf_mlir.interpreters.numerics import round_to, widen
+from aicf_mlir.ir.element_types import NARROW, OVERFLOWING
 from aicf_mlir.ir.printing import to_text
 from aicf_mlir.passes.fuse import FusePass
 from aicf_mlir.passes.fuse.bias import FuseBias

@@ -10,9 +10,9 @@ import children
 import pytest
 from tool_calls import called
 
-from aicf_mlir.pipeline import available_passes, parse_passes
-from aicf_mlir.plugins import GROUP, OutsidePass, PluginError, load_plugin, with_outside_passes
+from aicf_mlir.passes.pipeline import available_passes, parse_passes
 from aicf_mlir.tools import aicf_opt
+from aicf_mlir.tools.plugins import GROUP, OutsidePass, PluginError, load_plugin, with_outside_passes
 
 ROOT = Path(__file__).parents[2]
 MLP = str(ROOT / "examples" / "mlp.mlir")

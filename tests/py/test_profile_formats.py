@@ -18,10 +18,10 @@ from tool_calls import called
 from torch import nn
 
 from aicf_mlir import BindError, compile_train_step
-from aicf_mlir.describe import Source
 from aicf_mlir.profiling import LaunchProfile, Profile
 from aicf_mlir.profiling.rates import Rates
 from aicf_mlir.profiling.table import shown, shown_time
+from aicf_mlir.reports.describe import Source
 from aicf_mlir.tools import aicf_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

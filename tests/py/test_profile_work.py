@@ -11,8 +11,8 @@ from plans import make_plan
 from torch import nn
 
 from aicf_mlir import compile_train_step
-from aicf_mlir.costs.launches import Work, work_of
-from aicf_mlir.costs.operations import RULES
+from aicf_mlir.analysis.launches import Work, work_of
+from aicf_mlir.analysis.operations import RULES
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.ir.registry import schemas
 from aicf_mlir.profiling import Profile

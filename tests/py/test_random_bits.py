@@ -17,12 +17,12 @@ from native_code import Array, Loaded, placed
 from torch import nn
 
 from aicf_mlir import compile_train_step
-from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.dialects.nn import random_laws
 from aicf_mlir.dialects.nn.randomness import words
 from aicf_mlir.interpreters.body import philox
 from aicf_mlir.ir.body import PHILOX
 from aicf_mlir.ir.formula import Scalar, trace
+from aicf_mlir.kernels.kernel import Kernel
 
 COUNT = 1 << 24
 LAWS = {"normal": random_laws.normal, "exponential": random_laws.exponential}

@@ -19,7 +19,6 @@ from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.cuda.ahead import can_read_ahead
 from aicf_mlir.codegen.cuda.dependency import READ_AHEAD, WAIT, all_wait, without_wait
-from aicf_mlir.codegen.kernel import Kernel, Product, Tensor
 from aicf_mlir.codegen.schedule import workspace
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, find_program
 from aicf_mlir.dialects.plan.ahead import AHEAD, settled
@@ -28,6 +27,7 @@ from aicf_mlir.errors import SelectionError
 from aicf_mlir.interpreters.plan import run_plan
 from aicf_mlir.ir.formula import select, trace
 from aicf_mlir.ir.reading import decode
+from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
 from aicf_mlir.text.parsing import make_context, parse_source
 
 PLANS: Mapping[str, Callable[[], ProgramOp]] = {

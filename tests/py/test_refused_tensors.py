@@ -16,8 +16,8 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
-from aicf_mlir.compile import compile_train_step
 from aicf_mlir.errors import AicfError, BindError, TraceError
+from aicf_mlir.step.compile import compile_train_step
 
 
 def batch(**changed: Any) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from xdsl.dialects.func import FuncOp
 
-from aicf_mlir.compile import compile_train_step
 from aicf_mlir.errors import TraceError
 from aicf_mlir.frontend import trace
 from aicf_mlir.ir.signature import argument_labels
 from aicf_mlir.passes.bufferize.slots import Symbols
+from aicf_mlir.step.compile import compile_train_step
 from aicf_mlir.tools import aicf_check, aicf_opt, aicf_trace
 
 ENTRIES = (

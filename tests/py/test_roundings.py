@@ -10,13 +10,13 @@ import pytest
 from generated_cases import dense
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.interpreters.numerics import round_to, widen
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.formula import Scalar, trace
 from aicf_mlir.ir.roundings import read_unrounded, written
+from aicf_mlir.kernels.kernel import Kernel
 
 SHAPE = (4, 8)
 

@@ -12,9 +12,9 @@ from torch import nn
 from xdsl.dialects.builtin import ModuleOp, UnknownLoc
 from xdsl.utils.exceptions import VerifyException
 
+from aicf_mlir.analysis.scalars import Scalar, scalars, table
 from aicf_mlir.dialects import nn as nn_dialect
 from aicf_mlir.ir.diagnostics import Source
-from aicf_mlir.scalars import Scalar, scalars, table
 from aicf_mlir.stages import STAGE_NAMES
 from aicf_mlir.text.parsing import make_context, parse_source
 

@@ -18,9 +18,9 @@ from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
-from aicf_mlir.codegen.kernel import Tensor
-from aicf_mlir.codegen.segments import MOST_ADDRESSES, RowEachKernel
 from aicf_mlir.ir import formula as F
+from aicf_mlir.kernels.kernel import Tensor
+from aicf_mlir.kernels.segments import MOST_ADDRESSES, RowEachKernel
 
 CPU = dict(row_kernels("cpu"))
 CUDA = dict(row_kernels())

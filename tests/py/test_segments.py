@@ -13,9 +13,9 @@ from segment_cases import RAGGED, alone, case_of, each, kernels, one_element
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.codegen.cuda import generate
-from aicf_mlir.codegen.kernel import Tensor
-from aicf_mlir.codegen.segments import MOST_ADDRESSES, EachKernel
 from aicf_mlir.ir import formula as F
+from aicf_mlir.kernels.kernel import Tensor
+from aicf_mlir.kernels.segments import MOST_ADDRESSES, EachKernel
 
 CPU = dict(kernels("cpu"))
 CUDA = dict(kernels())

@@ -16,11 +16,11 @@ from xdsl.utils.exceptions import VerifyException
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
 from aicf_mlir.codegen.cuda.dependency import all_wait
-from aicf_mlir.codegen.kernel import Kernel, Product, Tensor
 from aicf_mlir.codegen.schedule import workspace
-from aicf_mlir.codegen.together import Member, TogetherKernel, joined, members_of, parted, text_of
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir import formula as F
+from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
+from aicf_mlir.kernels.together import Member, TogetherKernel, joined, members_of, parted, text_of
 
 
 def each_point(count: int = 1000) -> Kernel:

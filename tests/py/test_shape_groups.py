@@ -10,9 +10,9 @@ from models import compiled, mlp, regression, to_device, values
 from oracle import assert_same_bits
 from torch import nn
 
-from aicf_mlir.compile import compile_train_step
-from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.step.compile import compile_train_step
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 
 D = 8
 SIZES = (4, 5, 33)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from aicf_mlir import CompiledTrainStep, compile_train_step
-from aicf_mlir.describe import describe
+from aicf_mlir.reports.describe import describe
 from aicf_mlir.stages import make_context, run_stages
 from aicf_mlir.text.parsing import parse_module
 from aicf_mlir.tools.aicf_run import main as aicf_run

@@ -15,9 +15,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from aicf_mlir import BindError, TraceError, compile_eval_step, compile_train_step, trace
-from aicf_mlir.compiled_step import CompiledTrainStep
 from aicf_mlir.frontend.structure import DEEPEST
 from aicf_mlir.ir.locations import SourceLocation
+from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.tools.aicf_check import check
 from aicf_mlir.tools.user_function import UserStep
 

@@ -16,7 +16,6 @@ from written_optimizers import Written
 from xdsl.dialects.builtin import f32
 
 from aicf_mlir import OpKind, compile_eval_step, compile_step, compile_train_step, op_call
-from aicf_mlir.built_step import BuiltStep
 from aicf_mlir.codegen.schedule import generate
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects import nn as nn_ops
@@ -31,6 +30,7 @@ from aicf_mlir.ir.registry import Use
 from aicf_mlir.ir.tensor_op import element_type
 from aicf_mlir.runtime.certificate.reference import interpret
 from aicf_mlir.stages import run_stages
+from aicf_mlir.step.built_step import BuiltStep
 from aicf_mlir.text.parsing import make_context, parse_module
 from aicf_mlir.tools.compare import Reference, compare
 from aicf_mlir.tuning.uses import text_of

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from aicf_mlir import _C, KernelError, OpKind, op_call
-from aicf_mlir.environment import THREADS
+from aicf_mlir.machine.environment import THREADS
 
 ROOT = Path(__file__).resolve().parents[2]
 

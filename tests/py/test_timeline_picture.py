@@ -13,10 +13,10 @@ from test_memory_picture import NAMES, plan_of
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
 from aicf_mlir.dialects.plan.hazards import Range, memory_of
 from aicf_mlir.errors import PlanError
-from aicf_mlir.pictures import style, timeline_picture
-from aicf_mlir.pictures.schedule import Schedule, schedule
-from aicf_mlir.pictures.timeline import PER_ROW
-from aicf_mlir.pictures.units import decimal_step, readable_seconds, tick_seconds
+from aicf_mlir.reports.pictures import style, timeline_picture
+from aicf_mlir.reports.pictures.schedule import Schedule, schedule
+from aicf_mlir.reports.pictures.timeline import PER_ROW
+from aicf_mlir.reports.pictures.units import decimal_step, readable_seconds, tick_seconds
 
 
 def times_of(program: ProgramOp) -> dict[str, float]:

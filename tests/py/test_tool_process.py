@@ -12,7 +12,7 @@ from pathlib import Path
 import children
 import pytest
 
-from aicf_mlir import tool_process
+from aicf_mlir.host import tool_process
 
 ROOT = Path(__file__).parents[2]
 TOOLS = sorted(path.stem for path in (ROOT / "aicf_mlir" / "tools").glob("aicf*.py"))

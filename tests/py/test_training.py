@@ -32,7 +32,7 @@ from models import (
 from oracle import assert_all_right, assert_right
 from torch import nn
 
-from aicf_mlir.compile import compile_train_step
+from aicf_mlir.step.compile import compile_train_step
 
 STEPS = 50
 ADAM = OptimizerConfig(torch.optim.Adam, {"lr": 1e-2})

@@ -11,8 +11,8 @@ from value_cases import CASES, Case, Net, batch_of
 
 import aicf_mlir
 from aicf_mlir import DataError, TraceError, compile_train_step
-from aicf_mlir.compile import compile_eval_step
 from aicf_mlir.dialects.nn.value_rules import RULES
+from aicf_mlir.step.compile import compile_eval_step
 
 ERRORS = (RuntimeError, ValueError, AssertionError)
 """What torch, its layers in Python and the user raise."""

@@ -13,7 +13,7 @@ from aicf_mlir.frontend import trace
 from aicf_mlir.ir.names import printed_names
 from aicf_mlir.ir.printing import to_text
 from aicf_mlir.passes.bufferize.slots import legal_symbol
-from aicf_mlir.pipeline import parse_passes, run_passes
+from aicf_mlir.passes.pipeline import parse_passes, run_passes
 from aicf_mlir.stages import STAGE_NAMES, Snapshots, run_stages
 from aicf_mlir.text.parsing import make_context, parse_module
 

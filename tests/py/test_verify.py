@@ -20,7 +20,7 @@ from aicf_mlir import compile_train_step
 from aicf_mlir.dialects.plan import SlotOp
 from aicf_mlir.ir.tensor_op import TensorOp
 from aicf_mlir.ir.verify import Verifier, verify_module
-from aicf_mlir.pipeline import PassTable, available_passes, parse_passes
+from aicf_mlir.passes.pipeline import PassTable, available_passes, parse_passes
 from aicf_mlir.stages import STAGE_NAMES, STAGES, run_stages
 from aicf_mlir.text.parsing import make_context, parse_module
 

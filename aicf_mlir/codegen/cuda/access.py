@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from aicf_mlir.codegen.cuda.dependency import WAIT
 from aicf_mlir.codegen.cuda.scalars import STORED
 from aicf_mlir.codegen.cuda.text import Text
-from aicf_mlir.codegen.kernel import Axis, Kernel, Tensor
 from aicf_mlir.ir.body import BITS, is_table
+from aicf_mlir.kernels.kernel import Axis, Kernel, Tensor
 
 ACCESS = 16
 """Bytes of the widest access of one thread."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aicf_mlir.codegen.cuda import gemm_maps
-from aicf_mlir.codegen.kernel import Kernel
-from aicf_mlir.codegen.together import TogetherKernel
+from aicf_mlir.kernels.kernel import Kernel
+from aicf_mlir.kernels.together import TogetherKernel
 
 
 def can_read_ahead(kernel: Kernel) -> frozenset[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.chain import ChainKernel, Link
 from aicf_mlir.codegen.cuda.access import begin, head, parameters, pointer
 from aicf_mlir.codegen.cuda.chain_bodies import BodyWriter, result_of
 from aicf_mlir.codegen.cuda.chain_places import right_of
@@ -20,7 +19,8 @@ from aicf_mlir.codegen.cuda.chain_schedule import plan_of
 from aicf_mlir.codegen.cuda.chain_sums import LANES, STRANDS, add_partial_sums, block_of, hand_on
 from aicf_mlir.codegen.cuda.products import header_text
 from aicf_mlir.codegen.cuda.text import Text
-from aicf_mlir.codegen.kernel import Code, Phase
+from aicf_mlir.kernels.chain import ChainKernel, Link
+from aicf_mlir.kernels.kernel import Code, Phase
 
 HEADERS = ("kernels/chain/device/pairs.cuh", "kernels/chain/device/strips.cuh")
 ALIGNMENT = 256

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
-from aicf_mlir.codegen.chain import ChainKernel, Link, Yield
 from aicf_mlir.codegen.cuda.access import pointer
 from aicf_mlir.codegen.cuda.chain_plan import ChainPlan, Fetch, Flags, is_scalar
 from aicf_mlir.codegen.cuda.chain_products import format_of
 from aicf_mlir.codegen.cuda.chain_schedule import words
 from aicf_mlir.codegen.cuda.text import Scope, Text
-from aicf_mlir.codegen.kernel import Kernel
-from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.element_types import NARROW
+from aicf_mlir.kernels.chain import ChainKernel, Link, Yield
+from aicf_mlir.kernels.kernel import Kernel
 
 
 class BodyWriter:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aicf_mlir.codegen.chain import ChainKernel, Outer
 from aicf_mlir.codegen.cuda.chain_plan import Fetch, strip_bytes
-from aicf_mlir.dtypes import NARROW
+from aicf_mlir.ir.element_types import NARROW
+from aicf_mlir.kernels.chain import ChainKernel, Outer
 
 PANEL = 1024
 """Bytes to which places are aligned."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aicf_mlir.codegen.tensor import Tensor
-from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import COMPUTE
+from aicf_mlir.ir.element_types import NARROW
+from aicf_mlir.kernels.tensor import Tensor
 
 ROWS = 64
 """Of a tile."""

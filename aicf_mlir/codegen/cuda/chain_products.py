@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.chain import ChainKernel, Link
 from aicf_mlir.codegen.cuda.chain_plan import ChainPlan
 from aicf_mlir.codegen.cuda.text import Text
+from aicf_mlir.kernels.chain import ChainKernel, Link
 
 
 def format_of(element: str) -> str:

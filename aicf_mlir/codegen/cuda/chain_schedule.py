@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from aicf_mlir.codegen.chain import ChainKernel
 from aicf_mlir.codegen.cuda.chain_places import lay_out, panels, ready
 from aicf_mlir.codegen.cuda.chain_plan import (
     ROWS,
@@ -20,9 +19,10 @@ from aicf_mlir.codegen.cuda.chain_plan import (
     outer_registers,
     sum_registers,
 )
-from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.registry import capability
+from aicf_mlir.kernels.chain import ChainKernel
 
 BLOCKS = 132
 """Of a launch, at most: column sums are added in an order that follows from it, so it is the same on every device."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.chain import ChainKernel, Outer
 from aicf_mlir.codegen.cuda.access import begin, pointer
 from aicf_mlir.codegen.cuda.chain_plan import ChainPlan, outer_registers, sum_registers
 from aicf_mlir.codegen.cuda.scalars import stored
 from aicf_mlir.codegen.cuda.text import Text
-from aicf_mlir.dtypes import NARROW
+from aicf_mlir.ir.element_types import NARROW
+from aicf_mlir.kernels.chain import ChainKernel, Outer
 
 LANES = 32
 STRANDS = 8

@@ -25,9 +25,9 @@ from aicf_mlir.codegen.cuda.access import (
 )
 from aicf_mlir.codegen.cuda.scalars import REDUCERS, STORED, TYPES, stored
 from aicf_mlir.codegen.cuda.text import Scope, Text, closure, line_of, reduction
-from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, collapse
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.layouts import ALIGNMENT
+from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, collapse
 
 THREADS = 256
 WARP = 32

@@ -35,10 +35,10 @@ from aicf_mlir.codegen.cuda.products import (
 )
 from aicf_mlir.codegen.cuda.scalars import STORED, TYPES
 from aicf_mlir.codegen.cuda.text import Text
-from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, elements, strides_along
-from aicf_mlir.codegen.product import Product
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, elements, strides_along
+from aicf_mlir.kernels.product import Product
 
 
 def code(kernel: Kernel) -> Code:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aicf_mlir.codegen.chain import ChainKernel
-from aicf_mlir.codegen.column_sums import apart, has_column_sums
 from aicf_mlir.codegen.cuda import (
     chain,
     columns,
@@ -20,9 +18,11 @@ from aicf_mlir.codegen.cuda import (
 )
 from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS, without_wait
 from aicf_mlir.codegen.cuda.pieces import with_pieces
-from aicf_mlir.codegen.kernel import Code, Kernel
-from aicf_mlir.codegen.segments import EachKernel, RowEachKernel
-from aicf_mlir.codegen.together import TogetherKernel
+from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.kernels.column_sums import apart, has_column_sums
+from aicf_mlir.kernels.kernel import Code, Kernel
+from aicf_mlir.kernels.segments import EachKernel, RowEachKernel
+from aicf_mlir.kernels.together import TogetherKernel
 
 
 def generate(kernel: Kernel) -> Code:

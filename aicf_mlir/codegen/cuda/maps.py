@@ -22,8 +22,8 @@ from aicf_mlir.codegen.cuda.access import (
 )
 from aicf_mlir.codegen.cuda.scalars import STORED, stored
 from aicf_mlir.codegen.cuda.text import Scope, Text
-from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, collapse, elements
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, collapse, elements
 
 THREADS = 128
 FILLED = 132 * 8 * THREADS

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from aicf_mlir.codegen.cuda.scalars import REDUCERS
 from aicf_mlir.codegen.cuda.text import closure, line_of
-from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.ir.body import BITS
+from aicf_mlir.kernels.kernel import Kernel
 
 REMADE = ("scalar.index", "arith.constant")
 """Operations that cost no more than to keep their result."""

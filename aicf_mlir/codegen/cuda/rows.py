@@ -30,8 +30,8 @@ from aicf_mlir.codegen.cuda.access import (
 from aicf_mlir.codegen.cuda.passes import Pass, Passes, plan_passes, registers
 from aicf_mlir.codegen.cuda.scalars import STORED, TYPES, stored
 from aicf_mlir.codegen.cuda.text import Scope, Text, reduction
-from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, Tensor, collapse
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, Tensor, collapse
 
 WARP = 32
 THREADS = 64

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from aicf_mlir.codegen.column_sums import Together, together
 from aicf_mlir.codegen.cuda import columns as sums
 from aicf_mlir.codegen.cuda.access import (
     Place,
@@ -27,8 +26,9 @@ from aicf_mlir.codegen.cuda.passes import plan_passes, registers
 from aicf_mlir.codegen.cuda.rows import WARP, RowSchedule, RowWriter, early
 from aicf_mlir.codegen.cuda.rows import schedule as of_rows
 from aicf_mlir.codegen.cuda.text import ReductionText, Scope, Text, reduction
-from aicf_mlir.codegen.kernel import Code, Kernel, Phase, elements
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.kernels.column_sums import Together, together
+from aicf_mlir.kernels.kernel import Code, Kernel, Phase, elements
 
 PROCESSORS = 132
 """Multiprocessors of a large chip; each has one block of THREADS, which have 128 registers each."""

@@ -12,8 +12,8 @@ from aicf_mlir.codegen.cuda.columns import places, reductions
 from aicf_mlir.codegen.cuda.scalars import STORED, stored
 from aicf_mlir.codegen.cuda.segments import ADDRESSES, declare_addresses, find_segment, pointers, table
 from aicf_mlir.codegen.cuda.text import Scope, Text, closure, reduction
-from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, strides_along
-from aicf_mlir.codegen.segments import RowEachKernel
+from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, strides_along
+from aicf_mlir.kernels.segments import RowEachKernel
 
 THREADS = 256
 WARP = 32

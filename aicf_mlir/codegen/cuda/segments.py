@@ -9,8 +9,8 @@ from aicf_mlir.codegen.cuda.access import Place, begin, fetch, head, integer, po
 from aicf_mlir.codegen.cuda.maps import THREADS, compute
 from aicf_mlir.codegen.cuda.scalars import STORED
 from aicf_mlir.codegen.cuda.text import Text
-from aicf_mlir.codegen.kernel import Axis, Code, Kernel, Phase, strides_along
-from aicf_mlir.codegen.segments import EachKernel, SegmentedKernel
+from aicf_mlir.kernels.kernel import Axis, Code, Kernel, Phase, strides_along
+from aicf_mlir.kernels.segments import EachKernel, SegmentedKernel
 
 ADDRESSES = "const __grid_constant__ Addresses addresses"
 

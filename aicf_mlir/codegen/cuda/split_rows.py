@@ -14,7 +14,7 @@ from aicf_mlir.codegen.cuda.passes import Pass
 from aicf_mlir.codegen.cuda.rows import THREADS, WARP, RowSchedule, RowWriter
 from aicf_mlir.codegen.cuda.rows import schedule as whole_rows
 from aicf_mlir.codegen.cuda.text import Text, reduction
-from aicf_mlir.codegen.kernel import Code, Kernel, Phase
+from aicf_mlir.kernels.kernel import Code, Kernel, Phase
 
 BLOCKS = 528
 """Blocks that fill a large chip."""

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from aicf_mlir.codegen.cuda.scalars import REDUCERS, TYPES, expression, literal
-from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.ir.body import BITS, Line
+from aicf_mlir.kernels.kernel import Kernel
 
 
 class Text:

@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from aicf_mlir.codegen.column_sums import has_column_sums
 from aicf_mlir.codegen.cuda import columns, gemm_maps, maps, rows, split_rows
 from aicf_mlir.codegen.cuda.access import begin, find, head, index_of, pointer, signature, tensors
 from aicf_mlir.codegen.cuda.dependency import READ_AHEAD
@@ -20,10 +19,11 @@ from aicf_mlir.codegen.cuda.products import header_text, is_panel
 from aicf_mlir.codegen.cuda.scalars import STORED, stored
 from aicf_mlir.codegen.cuda.segments import ADDRESSES, table
 from aicf_mlir.codegen.cuda.text import Scope, Text, closure, line_of
-from aicf_mlir.codegen.kernel import Code, Kernel, Phase, collapse, elements
-from aicf_mlir.codegen.together import TogetherKernel
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.body import TRANSCENDENTAL, is_table
+from aicf_mlir.kernels.column_sums import has_column_sums
+from aicf_mlir.kernels.kernel import Code, Kernel, Phase, collapse, elements
+from aicf_mlir.kernels.together import TogetherKernel
 
 THREADS = 256
 """Of a block: those of the tiles of small results."""

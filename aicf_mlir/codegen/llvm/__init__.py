@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aicf_mlir.codegen.chain import ChainKernel
-from aicf_mlir.codegen.column_sums import apart, has_column_sums
-from aicf_mlir.codegen.kernel import Code, Kernel, Phase
 from aicf_mlir.codegen.llvm.chains import chain_code, chain_workspace
 from aicf_mlir.codegen.llvm.columns import column_phases, column_workspace
 from aicf_mlir.codegen.llvm.maps import map_phases
@@ -22,9 +19,12 @@ from aicf_mlir.codegen.llvm.segment_rows import row_each_module, row_each_phases
 from aicf_mlir.codegen.llvm.segments import each_module, each_phases
 from aicf_mlir.codegen.llvm.split import split_of, split_phases, split_workspace
 from aicf_mlir.codegen.llvm.text import Function, module
-from aicf_mlir.codegen.segments import EachKernel, RowEachKernel
-from aicf_mlir.codegen.together import TogetherKernel
 from aicf_mlir.errors import SelectionError
+from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.kernels.column_sums import apart, has_column_sums
+from aicf_mlir.kernels.kernel import Code, Kernel, Phase
+from aicf_mlir.kernels.segments import EachKernel, RowEachKernel
+from aicf_mlir.kernels.together import TogetherKernel
 
 __all__ = ["generate", "workspace"]
 

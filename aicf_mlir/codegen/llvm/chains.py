@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from aicf_mlir.codegen.chain import ChainKernel, Link, Outer
-from aicf_mlir.codegen.kernel import Code, Kernel, Phase, Product, Tensor
-from aicf_mlir.dtypes import byte_size
 from aicf_mlir.ir.body import Body, Line
+from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.layouts import ALIGNMENT, dense_strides
+from aicf_mlir.kernels.chain import ChainKernel, Link, Outer
+from aicf_mlir.kernels.kernel import Code, Kernel, Phase, Product, Tensor
 
 SAME = Body(("f32",), (), (0,))
 SUM = Body(("f32",), (Line("scalar.sum", (0,), "f32"),), (1,))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from aicf_mlir.codegen.kernel import Axis, Kernel, Phase, collapse, elements
 from aicf_mlir.codegen.llvm import memory
 from aicf_mlir.codegen.llvm.memory import STORED
 from aicf_mlir.codegen.llvm.operations import cast
@@ -17,7 +16,8 @@ from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
 from aicf_mlir.codegen.llvm.reductions import Reduction, reductions
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import LANES, WIDE_LANES, Walk, grain_of, lanes_for
-from aicf_mlir.dtypes import byte_size
+from aicf_mlir.ir.element_types import byte_size
+from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, collapse, elements
 
 ROWS = 64
 """Of a block."""

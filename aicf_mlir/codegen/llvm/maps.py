@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from aicf_mlir.codegen.kernel import Axis, Kernel, Phase, collapse, elements
 from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.tiles import SIDE, Tiles, TileWriter, tiles_of
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
+from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, collapse, elements
 
 CHUNK = 2048
 """Points of the inner axis that are one item."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aicf_mlir.codegen.llvm.operations import narrowed, widened
 from aicf_mlir.codegen.llvm.text import LLVM_TYPES, Function, Value, lanes_of
-from aicf_mlir.dtypes import byte_size
+from aicf_mlir.ir.element_types import byte_size
 
 STORED = LLVM_TYPES | {"i1": "i8"}
 """By element type, its LLVM type in memory; an i1 is a byte, 0 or 1."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aicf_mlir.codegen.kernel import Axis, Kernel, Tensor
 from aicf_mlir.codegen.llvm import memory
 from aicf_mlir.codegen.llvm.memory import STORED
 from aicf_mlir.codegen.llvm.operations import binary, operation
 from aicf_mlir.codegen.llvm.text import Function, Value, constant, suffix
 from aicf_mlir.ir.body import REDUCTIONS, Line, is_table
+from aicf_mlir.kernels.kernel import Axis, Kernel, Tensor
 
 
 @dataclass(frozen=True)

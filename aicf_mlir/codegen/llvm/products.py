@@ -12,14 +12,14 @@ from itertools import chain
 from math import prod
 
 from aicf_mlir.codegen.functions import CALLED
-from aicf_mlir.codegen.kernel import Axis, Kernel, Phase, Product, Tensor, strides_along
 from aicf_mlir.codegen.llvm.maps import inner_axis, store_all
 from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
 from aicf_mlir.codegen.llvm.text import Function, Value, module
 from aicf_mlir.codegen.llvm.walk import Walk, lanes_for
-from aicf_mlir.dtypes import byte_size
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.layouts import dense_strides
+from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, Product, Tensor, strides_along
 
 BLOCK = ("batch", "row", "row_end", "column", "column_end")
 """What an epilogue is called with, behind the addresses of the launch."""

@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.codegen.llvm.operations import binary, cast
 from aicf_mlir.codegen.llvm.point import Point
 from aicf_mlir.codegen.llvm.text import Function, Value, constant, suffix
 from aicf_mlir.codegen.llvm.walk import Walk
 from aicf_mlir.ir.body import BITS, REDUCTIONS, is_float
+from aicf_mlir.kernels.kernel import Kernel
 
 BLOCK = 512
 LANES = 16

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 
-from aicf_mlir.codegen.kernel import Axis, Kernel, Phase, collapse
 from aicf_mlir.codegen.llvm.point import Place, Point, tensors
 from aicf_mlir.codegen.llvm.reductions import LANES, Reduction, reduce_along, reductions
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
-from aicf_mlir.dtypes import byte_size
 from aicf_mlir.ir.body import REDUCTIONS, TRANSCENDENTAL, is_table
+from aicf_mlir.ir.element_types import byte_size
+from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, collapse
 
 STACK = 65536
 """Bytes of values kept for a row that lie on the stack; more lie in the workspace."""

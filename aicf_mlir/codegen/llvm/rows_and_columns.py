@@ -6,8 +6,6 @@ block, which stays in the nearest cache while the block's rows are walked over; 
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.column_sums import Part, Together, together
-from aicf_mlir.codegen.kernel import Axis, Kernel, Phase, elements
 from aicf_mlir.codegen.llvm import memory
 from aicf_mlir.codegen.llvm.columns import ROWS, Columns, column_workspace, combining_phase
 from aicf_mlir.codegen.llvm.memory import STORED
@@ -16,6 +14,8 @@ from aicf_mlir.codegen.llvm.rows import RowPlan, RowWriter, row_plan, row_worksp
 from aicf_mlir.codegen.llvm.split import split_of
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import LANES, grain_of
+from aicf_mlir.kernels.column_sums import Part, Together, together
+from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, elements
 
 LEAST_BLOCKS = 8
 """Of rows: fewer leave threads without work, and so little lies in a cache anyway."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 
-from aicf_mlir.codegen.kernel import Axis, Kernel, Phase, strides_along
 from aicf_mlir.codegen.llvm import memory
 from aicf_mlir.codegen.llvm.maps import store_all
 from aicf_mlir.codegen.llvm.point import Place, Point, tensors
@@ -25,7 +24,8 @@ from aicf_mlir.codegen.llvm.segments import (
 from aicf_mlir.codegen.llvm.split import BLOCK, SLOT
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of
-from aicf_mlir.codegen.segments import RowEachKernel
+from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, strides_along
+from aicf_mlir.kernels.segments import RowEachKernel
 
 
 def _parts(count: int) -> int:

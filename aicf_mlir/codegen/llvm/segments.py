@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 
-from aicf_mlir.codegen.kernel import Kernel, Phase, collapse
 from aicf_mlir.codegen.llvm.maps import CHUNK, store_all
 from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
-from aicf_mlir.codegen.segments import EachKernel, SegmentedKernel
+from aicf_mlir.kernels.kernel import Kernel, Phase, collapse
+from aicf_mlir.kernels.segments import EachKernel, SegmentedKernel
 
 FEW = 4
 """Lanes of what is left behind the last full vector; the last three points are one by one."""

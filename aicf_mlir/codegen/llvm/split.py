@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from aicf_mlir.codegen.kernel import Kernel, Phase, collapse
 from aicf_mlir.codegen.llvm import memory
 from aicf_mlir.codegen.llvm.point import Place, Point
 from aicf_mlir.codegen.llvm.reductions import LANES, Reduction, reduce_along
 from aicf_mlir.codegen.llvm.rows import RowPlan, row_plan
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
+from aicf_mlir.kernels.kernel import Kernel, Phase, collapse
 
 FEW = 64
 """Rows; as many or more are shared out whole."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aicf_mlir.codegen.kernel import Axis, Kernel
 from aicf_mlir.codegen.llvm import memory
 from aicf_mlir.codegen.llvm.memory import STORED
 from aicf_mlir.codegen.llvm.point import Place, Point
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import Act, Walk
-from aicf_mlir.dtypes import byte_size
 from aicf_mlir.ir.body import is_table
+from aicf_mlir.ir.element_types import byte_size
+from aicf_mlir.kernels.kernel import Axis, Kernel
 
 SIDE = 16
 """Of a square: a line of the cache in f32."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from aicf_mlir.codegen.functions import LIBM_ENTRY, formula
-from aicf_mlir.codegen.kernel import Axis, Kernel
 from aicf_mlir.codegen.llvm.memory import STORED
 from aicf_mlir.codegen.llvm.point import Lanes, Point, needed
 from aicf_mlir.codegen.llvm.text import Function, Value
-from aicf_mlir.dtypes import byte_size
+from aicf_mlir.ir.element_types import byte_size
+from aicf_mlir.kernels.kernel import Axis, Kernel
 
 LANES = 64
 """Of values of 32 bits: polynomials wait for their own results, and so many are under way at once."""

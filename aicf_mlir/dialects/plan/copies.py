@@ -12,16 +12,16 @@ from itertools import islice
 from math import prod
 from typing import NamedTuple
 
-from aicf_mlir.codegen.together import members_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.dialects.scalar import Bodies, bodies_of
-from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.roles import CAST_ROLES
+from aicf_mlir.kernels.together import members_of
 
 COPY = "copy"
 """The role."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 from xdsl.dialects.builtin import StringAttr
 
-from aicf_mlir.codegen.kernel import Kernel
 from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.memory import SlotOp
 from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir.registry import Use
+from aicf_mlir.kernels.kernel import Kernel
 
 
 def use_of(launch: LaunchOp, slots: Mapping[str, SlotOp]) -> Use:

@@ -32,9 +32,9 @@ from aicf_mlir.dialects.plan.text import (
     print_other_attributes,
     within_program,
 )
-from aicf_mlir.dtypes import byte_size
 from aicf_mlir.ir.attributes import print_value
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
+from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.layouts import Layout, layout_of
 from aicf_mlir.ir.registry import OperandSpec, TensorSpec
 from aicf_mlir.ir.roles import ROLES

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from aicf_mlir.frontend.group_values import real
 from aicf_mlir.frontend.source import trace_error
+from aicf_mlir.optimizers.group_values import real
 from aicf_mlir.optimizers.slots import OptimizerSlot
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation
 
-from aicf_mlir.codegen.segments import steps_of
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.scalar import Bodies
+from aicf_mlir.kernels.segments import steps_of
 from aicf_mlir.passes.fuse.loops.emit import erase_unread
 from aicf_mlir.passes.fuse.loops.members import Member, member_of
 from aicf_mlir.passes.fuse.segments import (

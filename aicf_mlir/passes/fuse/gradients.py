@@ -16,7 +16,7 @@ from xdsl.rewriter import Rewriter
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
-from aicf_mlir.dtypes import NARROW
+from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.layouts import shares_block
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.tensor_op import element_type, shape_of

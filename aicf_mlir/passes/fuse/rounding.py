@@ -10,8 +10,8 @@ from __future__ import annotations
 from xdsl.ir import Operation, SSAValue
 
 from aicf_mlir.dialects import kernel
-from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.dtypes import element_name
+from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.formula import Builder, Scalar
 from aicf_mlir.ir.tensor_op import element_type
 

@@ -16,17 +16,17 @@ from math import prod
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from aicf_mlir.codegen.segments import MOST_ADDRESSES, steps_of
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.dtypes import byte_size
 from aicf_mlir.ir.attributes import AT_ONCE, Symbol
 from aicf_mlir.ir.body import Body, is_table
+from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.tensor_op import shape_of
+from aicf_mlir.kernels.segments import MOST_ADDRESSES, steps_of
 from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
 from aicf_mlir.passes.fuse.loops.members import Access, Member, member_of
 from aicf_mlir.passes.fuse.updating import updating

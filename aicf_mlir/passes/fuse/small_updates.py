@@ -22,10 +22,10 @@ from aicf_mlir.codegen.cuda.products import Matrix, ProductProblem, is_panel, ti
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.dtypes import NARROW
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.body import COMPUTE
+from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.formula import Scalar, integer_power, select, trace
 from aicf_mlir.ir.layouts import Layout
 from aicf_mlir.ir.locations import fused_location

@@ -16,8 +16,6 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from aicf_mlir.codegen.cuda.together import part_of
-from aicf_mlir.codegen.kernel import Kernel
-from aicf_mlir.codegen.together import KINDS, Member, joined, text_of
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp, Selection
 from aicf_mlir.dialects.kernel_op import KernelOp
@@ -26,6 +24,8 @@ from aicf_mlir.ir.attributes import AT_ONCE, Symbol
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.signature import ArgumentIndex, argument_labels, result_labels, return_op
+from aicf_mlir.kernels.kernel import Kernel
+from aicf_mlir.kernels.together import KINDS, Member, joined, text_of
 from aicf_mlir.passes.fuse.views import sink
 
 MOST_BLOCKS = 8 * 132

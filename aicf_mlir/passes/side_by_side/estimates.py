@@ -5,7 +5,7 @@ From the text of the plan alone, so that one plan has the same branches wherever
 
 from __future__ import annotations
 
-from aicf_mlir.costs.launches import Work, work_of
+from aicf_mlir.analysis.launches import Work, work_of
 from aicf_mlir.dialects.plan import ProgramOp
 
 LAUNCH = 1.0

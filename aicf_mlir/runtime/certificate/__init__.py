@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aicf_mlir.errors import BindError
-from aicf_mlir.interrupts import held
+from aicf_mlir.host.interrupts import held
 from aicf_mlir.runtime.certificate.binding import check_binding, check_plan
 from aicf_mlir.runtime.certificate.reference import check_reference
 from aicf_mlir.runtime.certificate.replay import check_memory, check_replay

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from aicf_mlir.dialects.plan.hazards import Range
-from aicf_mlir.dtypes import byte_size
+from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.roles import UNDEFINED_ROLES
 from aicf_mlir.runtime.certificate.report import Culprit, Finding
 from aicf_mlir.runtime.certificate.subject import Place, Saved, Subject, layout_of, place_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aicf_mlir.dtypes import NARROW, OVERFLOWING
+from aicf_mlir.ir.element_types import NARROW, OVERFLOWING
 from aicf_mlir.ir.registry import Counts, schemas
 from kernel_cases.case import DIMS, FLOATS, Array, Case, Maker
 from kernel_cases.elementwise import ACTIVATIONS, special_gradients

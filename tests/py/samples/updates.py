@@ -13,13 +13,13 @@ from models import OPTIMIZERS
 from xdsl.dialects.builtin import f64
 from xdsl.ir import Operation
 
-from aicf_mlir.frontend.group_values import hyperparameters, switches
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.optimizers import CLASSES
 from aicf_mlir.optimizers.adagrad import Adagrad
 from aicf_mlir.optimizers.adam import AdamOp
 from aicf_mlir.optimizers.advance import AdvanceOp
 from aicf_mlir.optimizers.asgd import Asgd
+from aicf_mlir.optimizers.group_values import hyperparameters, switches
 from aicf_mlir.optimizers.pointwise import PointwiseRule, ScalarsOp, UpdateOp, scalar_body
 from aicf_mlir.optimizers.sgd import SgdOp
 from samples.sample import (

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument
 
-from aicf_mlir.codegen.chain import ChainKernel
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.remarks import remark
+from aicf_mlir.kernels.chain import ChainKernel
 from aicf_mlir.passes.fuse.chains.grow import Chain, grow, is_narrow_product
 from aicf_mlir.passes.fuse.chains.plan import ChainPlan
 from aicf_mlir.passes.fuse.chains.write import write

@@ -15,8 +15,8 @@ from xdsl.ir import Block, Operation, SSAValue
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.kernel_op import KernelOp, tensor_spec
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.dtypes import NARROW
 from aicf_mlir.ir.body import Body, is_table
+from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, shares_block
 from aicf_mlir.ir.tensor_op import shape_of

@@ -8,17 +8,17 @@ from functools import cached_property
 
 from xdsl.ir import SSAValue
 
-from aicf_mlir.codegen.chain import ChainKernel, Link, Outer, Yield
-from aicf_mlir.codegen.tensor import Tensor
 from aicf_mlir.dialects.generated import tensor_of
 from aicf_mlir.dialects.kernel_op import operand_spec, tensor_spec
-from aicf_mlir.dtypes import byte_size
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.body import COMPUTE, Body
+from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, dense_strides
 from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, Uses
 from aicf_mlir.ir.roundings import written
+from aicf_mlir.kernels.chain import ChainKernel, Link, Outer, Yield
+from aicf_mlir.kernels.tensor import Tensor
 from aicf_mlir.passes.fuse.chains.grow import Chain, ChainLink, OverRows, Sum
 from aicf_mlir.passes.fuse.epilogue import readers_of
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, resolve

@@ -8,7 +8,7 @@ from xdsl.ir import Operation
 
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
-from aicf_mlir.dtypes import OVERFLOWING
+from aicf_mlir.ir.element_types import OVERFLOWING
 from aicf_mlir.ir.formula import Scalar, row_sum
 from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.passes.fuse.loss_loops.launches import launch, repeated

@@ -1,1 +1,0 @@
-"""What launches move and compute, whatever runs them: bytes by their operands, operations by their formulas."""

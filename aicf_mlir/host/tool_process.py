@@ -1,0 +1,66 @@
+"""Before a tool's own code runs: a process that was started as a tool shows no traceback from its imports either.
+
+The commands, like `python -m aicf_mlir.tools.aicf_opt`, import this package first, and xDSL, NumPy and torch, which take a
+second, before `main` of the tool can catch anything. So the package asks here at its own import whether it is that of a tool.
+In any other process nothing is changed. Little is imported here: until then Ctrl-C is that of Python.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+
+USAGE, INTERRUPTED = 2, 130
+"""Exit codes: wrong command line or environment, Ctrl-C."""
+TOOLS = os.path.join(os.path.dirname(__file__), os.pardir, "tools")  # noqa: PTH118, PTH120  # without the time that pathlib takes
+
+
+def tool() -> str | None:
+    """The tool that this process was started as, such as "aicf-opt", while it imports the package; None for any other program."""
+    given: list[str] = getattr(sys, "argv", [])  # an embedded Python may have none
+    if not given:
+        return None
+    if given[0] == "-m":  # until the module is found; what is behind it are the arguments of the module
+        package, _, name = sys.orig_argv[-len(given)].removeprefix("-m").rpartition(".")
+        name = name if package == "aicf_mlir.tools" else ""
+    else:
+        name = os.path.basename(given[0]).replace("-", "_")  # noqa: PTH119
+    is_tool = name.partition("_")[0] == "aicf" and os.path.isfile(f"{TOOLS}/{name}.py")  # noqa: PTH113
+    return name.replace("_", "-") if is_tool else None
+
+
+def begin() -> None:
+    """From now on Ctrl-C ends the process of a tool at once, without a word; `interruptible` is for what must clean up."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and tool() is not None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def refuse(error: Exception) -> None:
+    """End the process of a tool with one line that says `error`; in any other process it is the caller's."""
+    if (name := tool()) is not None:
+        sys.stderr.write(f"{name}: error: {error}\n")
+        raise SystemExit(USAGE)
+
+
+@contextmanager
+def interruptible() -> Generator[None]:
+    """Ctrl-C raises KeyboardInterrupt in the block, and behind it again ends a tool at once."""
+    if signal.getsignal(signal.SIGINT) is not _leave:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """No exception: an import may catch it, as torch does around its import of NumPy, and fail in another way later."""
+    os._exit(INTERRUPTED)

@@ -1,0 +1,129 @@
+"""A rowwise kernel with column sums in parts: what generators have code for.
+
+    apart      a colwise kernel of the sums, then a rowwise one of all else: any shape; both read the operands
+    together   a rowwise kernel that says which values it feeds to sums as it walks, and the colwise kernel whose
+               partial sums these are: one walk, where the elements of a row stay near from one pass to the next
+
+The sums come first where they are apart, because the rows may take the place of an operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from aicf_mlir.ir.body import COLUMN_SUM, Body
+from aicf_mlir.ir.formula import Builder
+from aicf_mlir.kernels.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class Part(Kernel):
+    """A kernel whose functions are phases of the launch of another one, and take all addresses of that launch."""
+
+    whole_id: str = ""
+    """Of the kernel that it is a part of."""
+    places: tuple[int | None, ...] = ()
+
+    @cached_property
+    def id(self) -> str:
+        """The name of the whole, and of the kind of the part."""
+        return f"{self.whole_id}_{self.kind}"
+
+    @property
+    def launch_tensors(self) -> tuple[int | None, ...]:
+        """For each operand and result of the launch, which of this kernel it is; None for those of the other part."""
+        return self.places
+
+
+@dataclass(frozen=True)
+class Together:
+    """One walk over the rows, and what follows from the sums of their columns."""
+
+    rows: Part
+    """With all operands that a sum is made of."""
+    columns: Part
+    fed: tuple[int, ...]
+    """By reduction of `columns`, the value of the body of `rows` that it takes."""
+
+
+def has_column_sums(kernel: Kernel) -> bool:
+    """Whether `kernel` is one that this file has parts of."""
+    return any(kernel.body.behind_columns)
+
+
+def apart(kernel: Kernel) -> tuple[Part, Part]:
+    """The sums, then the rows."""
+    return _columns(kernel)[0], _rows(kernel, ())[0]
+
+
+def together(kernel: Kernel) -> Together:
+    """Both in one walk."""
+    columns, taken = _columns(kernel)
+    rows, fed = _rows(kernel, taken)
+    return Together(rows, columns, fed)
+
+
+def _rows(kernel: Kernel, fed: Sequence[int]) -> tuple[Part, tuple[int, ...]]:
+    """All but the column sums, and what the values `fed` are called there."""
+    body = kernel.body
+    results = [number for number in range(len(body.results)) if not kernel.is_column(number)]
+    builder = Builder(body.args)
+    values = list(range(len(body.args)))
+    for number, line in enumerate(body.lines):
+        behind = body.behind_columns[len(body.args) + number]
+        made = -1 if behind else builder.line(line.op, [values[a] for a in line.args], line.type, line.attr)
+        values.append(made)
+    made = builder.finish([*(values[body.results[n]] for n in results), *(values[v] for v in fed)])
+    part = _part(kernel, "rowwise", kernel.reduced, made, results)
+    named = part.body.results[len(results) :]
+    return replace(part, body=replace(part.body, results=part.body.results[: len(results)])), named
+
+
+def _columns(kernel: Kernel) -> tuple[Part, list[int]]:
+    """The column sums with what follows from them, and by reduction the value of the body of `kernel` that it takes."""
+    body, first = kernel.body, len(kernel.body.args)
+    results = [number for number in range(len(body.results)) if kernel.is_column(number)]
+    needed = {body.results[number] for number in results}
+    for number in range(len(body.lines) - 1, -1, -1):
+        if first + number in needed:
+            needed.update(body.lines[number].args)
+    builder = Builder(body.args)
+    values = list(range(first))
+    taken: dict[int, int] = {}
+    for number, line in enumerate(body.lines):
+        op = "scalar.sum" if line.op == COLUMN_SUM else line.op
+        given = first + number in needed  # a sum of a row must not be taken for one of a column
+        made = builder.line(op, [values[arg] for arg in line.args], line.type, line.attr) if given else -1
+        values.append(made)
+        if given and line.op == COLUMN_SUM:
+            taken.setdefault(made, line.args[0])
+    made = builder.finish(values[body.results[number]] for number in results)
+    part = _part(kernel, "colwise", len(kernel.domain) - kernel.reduced, made, results)
+    return part, [taken[value] for value in sorted(taken)]
+
+
+def _part(kernel: Kernel, kind: str, reduced: int, body: Body, results: Sequence[int]) -> Part:
+    """A part with the operands that `body` reads, and these results of `kernel`."""
+    count = len(body.args)
+    used = sorted({v for v in (*body.results, *(a for line in body.lines for a in line.args)) if v < count})
+    builder = Builder([body.args[number] for number in used])
+    values = {number: at for at, number in enumerate(used)}
+    for number, line in enumerate(body.lines):
+        values[count + number] = builder.line(
+            line.op, [values[arg] for arg in line.args], line.type, line.attr
+        )
+    named = {number: at for at, number in enumerate(used)}
+    named |= {len(kernel.operands) + number: len(used) + at for at, number in enumerate(results)}
+    return Part(
+        kind,
+        kernel.target,
+        builder.finish(values[value] for value in body.results),
+        kernel.domain,
+        reduced,
+        tuple(kernel.operands[number] for number in used),
+        tuple(kernel.results[number] for number in results),
+        whole_id=kernel.id,
+        places=tuple(named.get(n) for n in range(len(kernel.operands) + len(kernel.results))),
+    )

@@ -1,0 +1,10 @@
+"""Pictures of a plan, as SVG: where its memory lies over time, and which launches wait for which.
+
+Both are functions of the plan alone: the same plan gives the same bytes. Every mark has a tooltip, so that a picture of
+hundreds of launches, in which few names fit, still says what each is.
+"""
+
+from aicf_mlir.reports.pictures.memory import memory_picture
+from aicf_mlir.reports.pictures.timeline import timeline_picture
+
+__all__ = ["memory_picture", "timeline_picture"]

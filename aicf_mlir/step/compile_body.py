@@ -1,0 +1,187 @@
+"""`compile_step` and `train_step`: the body of a training loop as its user writes it, compiled as one step."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+import torch
+
+from aicf_mlir.errors import BindError, StateError
+from aicf_mlir.frontend import Traced, source
+from aicf_mlir.frontend.loop_body import LoopBody, WritesState, trace_loop
+from aicf_mlir.frontend.metrics import Metrics
+from aicf_mlir.frontend.precision import Precision, PrecisionName
+from aicf_mlir.frontend.random_state import RandomState
+from aicf_mlir.frontend.structure import Batch, shapes_of
+from aicf_mlir.frontend.tracing import refuse_surroundings
+from aicf_mlir.host.garbage import cycles_collected
+from aicf_mlir.runtime.further_sizes import expect_further_sizes
+from aicf_mlir.runtime.plan_file import PlanFile
+from aicf_mlir.step.compile import Request
+from aicf_mlir.step.loop_step import CompiledLoopStep
+from aicf_mlir.tuning.locked import Locked
+
+Body = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoopRequest(Request):
+    """A loop body that was asked to be compiled."""
+
+    body: LoopBody
+
+    @property
+    def trains(self) -> bool:
+        return True  # without an optimizer, too: by what it writes to parameters
+
+    def anew(self) -> LoopRequest:
+        """What the body reaches now: another optimizer or model in the place of one is taken."""
+        body = LoopBody(self.body.function, self.body.states)
+        optimizers = tuple(body.optimizers.values())
+        return replace(self, groups=None, body=body, model=body.model, optimizers=optimizers)
+
+    def trace_group(
+        self, batch: Batch | None, size: int | None, host_values: Mapping[torch.Tensor, str]
+    ) -> Traced:
+        if batch is None:
+            raise BindError("compile_step needs a batch to trace the loop body with: example=…")
+        return trace_loop(
+            self.body,
+            batch,
+            name=self.name,
+            host_values=host_values,
+            random=self.random,
+            metrics=self.metrics,
+            precision=self.precision_here,
+        )
+
+
+def compile_step(
+    body: Body,
+    *,
+    example: Batch | Sequence[Batch],
+    device: str | torch.device | None = None,
+    name: str = "step",
+    warmup_required: bool = True,
+    meta: Sequence[str] = (),
+    seed: int | None = None,
+    further_sizes: int = 0,
+    metrics: Mapping[str, str] | None = None,
+    precision: PrecisionName | None = None,
+    plan: str | os.PathLike[str] | None = None,
+    lock: str | os.PathLike[str] | None = None,
+) -> CompiledLoopStep:
+    """Compile the body of a training loop, a function of a batch, as its user writes it:
+
+        def body(batch):
+            opt.zero_grad()
+            loss = loss_of(model(batch["x"]), batch["t"])
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()
+            scheduler.step()
+            return loss
+
+    Models, optimizers and schedulers are those that it finds in its closure, its globals or its object, several as one likes (the
+    two of a GAN). `step(batch)` is one call of it: what it returns, tensors, numbers read from them and constants in tuples,
+    lists, dictionaries and data classes, is returned anew. `step.train_step`, `capture` and `replay` are those of
+    `compile_train_step`, whose options have the same names here; the loss that they return is the last that the body has called
+    `backward()` on, or taken the gradient of.
+
+    What the body writes to a parameter, by `.data`, under no_grad or in a view, is its new value, and so is what it writes to any
+    other tensor that it reaches. `loss.item()`, `.tolist()` and `.numpy()` give numbers that are known after the step.
+
+    The verbs are `zero_grad`, `backward`, `step` of optimizers and `step` of schedulers, each as in torch; between them `p.grad`
+    is a tensor to compute with. Anything else that an optimizer or a scheduler can do is refused by name, with the line: it
+    would happen once. Schedulers step on the host, behind each step. A parameter has no `.grad` when the call is over.
+
+    With a `precision` the body runs under torch.autocast: `backward()` and the steps of optimizers are what they are outside of
+    it, but a product of gradients between the two computes in `precision` too, unless it stands in
+    `torch.autocast(…, enabled=False)`. Nothing scales the loss for "f16": a body that needs it multiplies its loss by a number
+    and divides the gradients. With "tf32" products of the body may round their operands, those of an optimizer apart.
+
+    Raises TraceError for what cannot be expressed, with the user's line.
+    """
+    refuse_surroundings(source.here())
+    states: list[torch.Tensor] = []
+    while True:
+        traced = LoopBody(body, states)
+        request = LoopRequest(
+            traced.model,
+            tuple(traced.optimizers.values()),
+            None,
+            shapes_of(example),
+            None,
+            None,
+            device,
+            None,
+            name,
+            False,
+            tuple(meta),
+            random=RandomState(seed),
+            further_sizes=expect_further_sizes(further_sizes),
+            metrics=Metrics(metrics),
+            precision=Precision.of(precision),
+            plan=PlanFile.read(plan),
+            locked=Locked.of(lock, plan),
+            body=traced,
+        )
+        try:
+            with cycles_collected():
+                return CompiledLoopStep(request, request.build(), warmup_required)
+        except WritesState as found:  # once more, with that tensor as a buffer of the step
+            if any(found.tensor is state for state in states):
+                raise
+            states.append(found.tensor)
+
+
+class LoopFunction:
+    """A loop body that is compiled when its first batch comes; made by `aicf_mlir.train_step`."""
+
+    def __init__(self, body: Body, options: Mapping[str, Any]):
+        functools.update_wrapper(self, body)
+        self._body = body
+        self._options = options
+        self._step: CompiledLoopStep | None = None
+
+    @property
+    def step(self) -> CompiledLoopStep:
+        """The compiled step. Raises BindError before the first call."""
+        if self._step is None:
+            raise BindError(
+                "the loop body is compiled when its first batch comes; call it once, or use compile_step"
+            )
+        return self._step
+
+    @property
+    def loss(self) -> torch.Tensor:
+        """The loss of the last step, a copy. Raises StateError before the first call."""
+        if self._step is None:
+            raise StateError("the loop body has not been called yet")
+        return self._step.loss
+
+    def __call__(self, *batch: Any) -> Any:
+        """One call of the body: what it returns."""
+        if self._step is None:
+            options: dict[str, Any] = {"example": [batch[0] if len(batch) == 1 else batch], **self._options}
+            self._step = compile_step(self._body, **options)
+        return self._step(*batch)
+
+
+@overload
+def train_step(body: Body, /) -> LoopFunction: ...
+@overload
+def train_step(**options: Any) -> Callable[[Body], LoopFunction]: ...
+def train_step(body: Body | None = None, /, **options: Any) -> LoopFunction | Callable[[Body], LoopFunction]:
+    """Decorate a loop body: it is compiled when its first batch comes, and called as before.
+
+    `@aicf_mlir.train_step` or `@aicf_mlir.train_step(device="cpu", …)` with the options of `compile_step`. The compiled step
+    is `body.step`.
+    """
+    if body is None:
+        return lambda each: LoopFunction(each, options)
+    return LoopFunction(body, options)

@@ -1,0 +1,231 @@
+"""A compiled step beside torch's own, from the same state, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from aicf_mlir.errors import AicfError, UncomparedError
+from aicf_mlir.frontend.structure import mapped
+from aicf_mlir.step.eager.judge import decided_by, judge, rms
+from aicf_mlir.step.eager.layers import LayerOutputs
+from aicf_mlir.step.eager.live import Live, is_whole, moved, on_host
+from aicf_mlir.step.eager.report import Comparison, Difference
+from aicf_mlir.step.eager.ties import FirstOfEqual
+from aicf_mlir.step.eager.torch_step import Results, TorchStep
+
+RUNS = 4, 24
+"""Runs of torch from a moved state, which show what rounding does to this very step; the more of them where a tensor differs.
+
+Where an update divides a small gradient by its own size, an element may be moved further than all of a few runs show.
+"""
+
+FLOOR = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
+"""Always allowed, relative to the scale of a tensor, by the type of a parameter."""
+LOW_UNITS = 2.0
+"""Units in the last place of what products compute in: rounding of intermediate values that no moved parameter stands for."""
+NOISE = 0.05
+"""Of a state's element: if it misses by more, though the state as a whole is right, an update may divide noise by noise."""
+
+
+GRADIENT = "gradient of "
+"""What the names of gradients begin with, in front of the parameter's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contender:
+    """A compiled step, as a comparison drives it."""
+
+    name: str
+    device: str
+    run: Callable[[], Results]
+    """One step further."""
+    gradients: Callable[[], Mapping[str, torch.Tensor]]
+    """Those of the last step by parameter name, if the step keeps them."""
+    keep: Callable[[], object]
+    put_back: Callable[[object], None]
+    """What `keep` has given."""
+    layer: Callable[[LayerOutputs, Sequence[str]], str | None]
+    """The first layer that differs, from what torch's layers gave and the names of the tensors that differ."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run has changed."""
+
+    results: dict[str, torch.Tensor]
+    before: dict[str, torch.Tensor]
+    after: dict[str, torch.Tensor]
+    gradients: dict[str, torch.Tensor]
+
+    def value(self, name: str) -> torch.Tensor | None:
+        """What is compared: the movement of parameters and buffers, everything else as it is."""
+        if name in self.results:
+            return self.results[name]
+        if name.startswith(GRADIENT):
+            return self.gradients.get(name.removeprefix(GRADIENT))
+        if (now := self.after.get(name)) is None:
+            return None
+        before = self.before.get(name)
+        return now - before if before is not None and is_moved(name) and before.shape == now.shape else now
+
+    def fills_in(self, name: str) -> bool:
+        """Whether it is a buffer that had no value before."""
+        has_value = [
+            (held := of.get(name)) is not None and held.numel() > 0 for of in (self.before, self.after)
+        ]
+        return name.startswith("buffer") and has_value == [False, True]
+
+
+def is_moved(name: str) -> bool:
+    """Whether the change of a tensor says more than its value: a rate that is 1 % off shows there."""
+    return name.startswith(("parameter", "buffer"))
+
+
+def beside_torch(
+    contender: Contender,
+    live: Live,
+    torch_step: TorchStep,
+    steps: int,
+    unit: float,
+    exact: Callable[[bool], tuple[Live, TorchStep]] | None = None,
+) -> Comparison:
+    """Compare `steps` steps, each from the contender's own state; the state afterwards is the caller's to put back.
+
+    `exact` makes the same step in f64 of the live objects as they are, without its update if asked. With it that step is the
+    truth, and the compiled step may be three times as far from it as torch.
+    """
+    rows: list[Difference] = []
+    layer: str | None = None
+    for number in range(1, steps + 1):
+        start = contender.keep()
+        with LayerOutputs.of(live.modules[""]) as outputs:
+            truth = _torch(live, torch_step, None, unit)
+        contender.put_back(start)
+        runs: list[Seen] = []
+        if exact is not None:
+            overflow = truth.value("buffer 'loss_scale.skipped'")
+            runs, truth = [truth], _torch(*exact(overflow is not None and bool(overflow)), None, unit)
+            contender.put_back(start)  # a state in float64 is its own stand-in
+        before = live.observed()
+        results = _named(contender.run())
+        gradients = {f"parameter {name!r}": on_host(value) for name, value in contender.gradients().items()}
+        ours = Seen(results, before, live.observed(), gradients)
+        after = contender.keep()
+        found: list[Difference] = []
+        wrong: list[str] = []
+        for first, count in pairwise((0, *RUNS)):
+            for seed in range(first, count):
+                contender.put_back(start)
+                runs.append(_torch(live, torch_step, seed, unit))
+            found = _differences(number, ours, truth, runs, live, unit, exact is not None)
+            wrong = [row.name for row in found if row.why]
+            if not wrong:
+                break
+        rows += found
+        if wrong and layer is None:
+            contender.put_back(start)
+            with suppress(KeyError):
+                layer = contender.layer(outputs, wrong)
+        contender.put_back(after)
+    return Comparison(contender.name, contender.device, steps, tuple(rows), layer, exact is not None)
+
+
+def _torch(live: Live, torch_step: TorchStep, seed: int | None, unit: float) -> Seen:
+    """One step of torch; with a `seed`, from parameters and inputs that are moved by up to `unit`. Its caller puts back.
+
+    Attention is computed as torch defines it: its fused CPU kernel is wrong where all scores of a row are huge, in f64 too,
+    and fused kernels draw their dropout inside of themselves. Of equal elements the first comes first, which torch leaves open.
+    """
+    with live.kept():
+        batch = live.batch
+        if seed is not None:
+            generator = torch.Generator().manual_seed(seed)
+            moved(live.parameters, unit, generator)
+            batch = mapped(torch.Tensor.clone, batch)
+            entries: list[torch.Tensor] = []
+            mapped(entries.append, batch)
+            moved([entry for entry in entries if not is_whole(entry)], unit, generator)
+        before = live.observed()
+        try:
+            with sdpa_kernel(SDPBackend.MATH), FirstOfEqual():
+                results = _named(torch_step(batch))
+        except AicfError:
+            raise
+        except Exception as error:
+            reason = str(error).strip().splitlines()[:1] or [""]
+            raise UncomparedError(f"torch's own step fails: {type(error).__name__}: {reason[0]}") from error
+        return Seen(results, before, live.observed(), live.gradients())
+
+
+def _named(results: Results) -> dict[str, torch.Tensor]:
+    return {name if name == "loss" else f"output {name!r}": on_host(value) for name, value in results.items()}
+
+
+def _differences(
+    number: int, ours: Seen, truth: Seen, runs: Sequence[Seen], live: Live, unit: float, is_exact: bool
+) -> list[Difference]:
+    """A row for every tensor. States come first: where one is right and small, its parameter's movement may be noise."""
+    decided = {
+        name: decided_by(gradient, [run.gradients[name] for run in runs if name in run.gradients], unit)
+        for name, gradient in truth.gradients.items()
+    }
+    gradients = [GRADIENT + name for name in ours.gradients]
+    names = dict.fromkeys((*truth.results, *gradients, *truth.after, *(() if is_exact else ours.after)))
+    # a table that torch keeps, and that the compiled step computes each time, is no state
+    names = [name for name in names if ours.fills_in(name) or not truth.fills_in(name)]
+    rows: dict[str, Difference] = {}
+    units = _by_parameter(live, {dtype: torch.finfo(dtype).eps for dtype in FLOOR})
+    floors = _by_parameter(live, FLOOR)
+    normal = _by_parameter(live, {dtype: torch.finfo(dtype).smallest_normal for dtype in FLOOR})
+    kinds: dict[str, float] = {}
+    for name in names:
+        if (wanted := truth.value(name)) is not None and (kind := _kind(name)):
+            kinds[kind] = max(kinds.get(kind, 0.0), rms(wanted[wanted.isfinite()]))
+    for name in sorted(names, key=lambda name: not name.startswith("state ")):
+        wanted, got = truth.value(name), ours.value(name)
+        if wanted is None or got is None:
+            who = "torch" if got is None else "the compiled step"
+            rows[name] = Difference(number, name, torch.inf, 0.0, f"only {who} has it")
+            continue
+        others = [value for run in runs if (value := run.value(name)) is not None]
+        own = units.get(name, units[""])
+        slack = own * truth.before[name].abs() if is_moved(name) and name in truth.before else 0.0
+        owner = _owner(name)
+        mask = decided.get(owner)
+        mask = mask if mask is not None and mask.shape == wanted.shape else None
+        floor = max(floors.get(owner, floors[""]), LOW_UNITS * unit)
+        kindred = max(
+            kinds.get(_kind(name), 0.0), normal.get(owner, normal[""])
+        )  # below, units are all as large
+        judged = judge(got, wanted, others, floor, slack, kindred, mask)
+        rows[name] = Difference(number, name, judged.error, judged.allowed, judged.why)
+        if name.startswith("state ") and not judged.why and mask is not None:
+            decided[owner] = mask & ~((got - wanted).abs() > NOISE * wanted.abs())
+    return [rows[name] for name in names]
+
+
+def _kind(name: str) -> str:
+    """The kind of a tensor that follows from gradients: parameters move alike, and a state is as large as its namesakes."""
+    if name.startswith("state "):
+        return name.partition(" of ")[0]
+    return name.partition("'")[0] if name.startswith((GRADIENT, "parameter ")) else ""
+
+
+def _owner(name: str) -> str:
+    """The parameter that a state or an average belongs to, as a report calls it."""
+    if name.startswith("state "):
+        return f"parameter {name.rpartition(' of ')[2]}"
+    return name.replace("buffer 'ema.", "parameter '")
+
+
+def _by_parameter(live: Live, values: Mapping[torch.dtype, float]) -> dict[str, float]:
+    """By the name of each parameter in a report, what belongs to its type; under "" the largest, for everything else."""
+    found = {name: values[p.dtype] for name, p in live.trained.items() if p.dtype in values}
+    rest = max(found.values(), default=values[torch.float32])
+    return {"": rest, **{f"parameter {name!r}": value for name, value in found.items()}}

@@ -1,0 +1,30 @@
+"""A compiled evaluation step: the loss alone."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from aicf_mlir.errors import StateError
+from aicf_mlir.runtime.micro_batches import StepBatch
+from aicf_mlir.step.compiled_step import CompiledTrainStep
+
+
+class CompiledEvalStep(CompiledTrainStep):
+    """The loss alone: made by `compile_eval_step`, runs as a train step does, and trains nothing.
+
+    It changes what the model's forward changes, as in torch: the buffers that it updates in this mode.
+    """
+
+    def eval_step(self, batch: StepBatch) -> torch.Tensor:
+        """Compute the loss of `batch`."""
+        return self.train_step(batch)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Refused: a step that trains nothing has nothing to save."""
+        raise StateError(f"{self.name}: an evaluation step has no state of its own; save the train step")
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Refused, as `save`."""
+        raise StateError(f"{self.name}: an evaluation step has no state of its own; load into the train step")

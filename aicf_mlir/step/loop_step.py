@@ -1,0 +1,124 @@
+"""A compiled loop body: a train step that is called as the body is, returns what it returns, and steps its schedulers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from aicf_mlir.errors import StateError
+from aicf_mlir.frontend.loop_body import LoopTraced
+from aicf_mlir.frontend.loop_body.numbers import Reads
+from aicf_mlir.frontend.outcome import LOSS
+from aicf_mlir.host.interrupts import held
+from aicf_mlir.runtime.binding import Built
+from aicf_mlir.runtime.bound_plan import BoundPlan
+from aicf_mlir.runtime.eager_steps import belongs_to
+from aicf_mlir.runtime.schedulers import put_states, states_of
+from aicf_mlir.runtime.snapshot import Snapshot
+from aicf_mlir.step.compiled_step import CompiledTrainStep
+from aicf_mlir.step.eager.live import Live
+from aicf_mlir.step.eager.torch_step import Results, TorchStep
+
+if TYPE_CHECKING:
+    from aicf_mlir.step.compile_body import LoopRequest
+
+
+@dataclass(frozen=True)
+class LoopSnapshot(Snapshot):
+    """A snapshot with the schedulers of the loop body."""
+
+    schedulers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+
+class CompiledLoopStep(CompiledTrainStep):
+    """One call of a loop body at fixed addresses; made by `aicf_mlir.compile_step`.
+
+    Each step is followed by the steps of the schedulers that the body calls; `replay(n)` is n calls of the body.
+    """
+
+    _request: LoopRequest
+
+    def __call__(self, *batch: Any) -> Any:
+        """One call of the body, run eagerly: what it returns, tensors of their own."""
+        self.train_step(batch[0] if len(batch) == 1 else batch)
+        return self.returned
+
+    @property
+    def returned(self) -> Any:
+        """What the body has returned in the last step."""
+        with self._session:
+            if not self._begun:
+                raise StateError(f"{self.name}: no step has been taken yet")
+            plan = self._active
+            return self._traced(plan).returned.rebuilt(
+                lambda name: (plan.loss if name == LOSS else plan.outputs[name]).clone()
+            )
+
+    def _traced(self, plan: BoundPlan) -> LoopTraced:
+        return cast(LoopTraced, self._built.traces[self._plans.index(plan)])
+
+    @property
+    def _is_steady(self) -> bool:
+        return not self._has_schedulers and super()._is_steady
+
+    def _adopt(self, built: Built) -> None:
+        super()._adopt(built)
+        self._has_schedulers = bool(self._all_schedulers)
+        for optimizer in built.optimizers:
+            belongs_to(optimizer, self)
+
+    def _advance(self, plan: BoundPlan, run: Callable[[], int]) -> int:
+        if not (schedulers := self._traced(plan).stepped):
+            return super()._advance(plan, run)
+        with held():
+            self._prepare()  # the rates that the schedulers have set behind the step before
+            failed = super()._advance(plan, run)
+            if not failed:
+                for scheduler in schedulers:
+                    scheduler.step()
+            return failed
+
+    @property
+    def _all_schedulers(self) -> Sequence[LRScheduler]:
+        found: dict[int, LRScheduler] = {}
+        for traced in self._built.traces:
+            found |= {id(scheduler): scheduler for scheduler in cast(LoopTraced, traced).stepped}
+        return list(found.values())
+
+    def _one_step(self, plan: BoundPlan) -> Results:
+        results = super()._one_step(plan)
+        for scheduler in self._traced(plan).stepped:
+            scheduler.step()
+        return results
+
+    @property
+    def _function(self) -> Callable[..., Any]:
+        return self._request.body.function
+
+    def _torch_step(self, plan: BoundPlan, live: Live) -> TorchStep:
+        returned, body, precision = (
+            self._traced(plan).returned,
+            self._request.body,
+            self._request.precision_here,
+        )
+
+        def run(batch: Any) -> Results:
+            with torch.enable_grad(), self._drawn(plan), precision.autocast(), Reads() as reads:
+                result = body.call(batch)
+            return returned.results(result, reads.tensors)
+
+        return run
+
+    def _snapshot(self, on_host: bool = False) -> LoopSnapshot:
+        plain = super()._snapshot(on_host)
+        states = states_of(self._all_schedulers)
+        return LoopSnapshot(plain.owner, plain.memory, plain.pieces, plain.settings, plain.published, states)
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        super()._restore(snapshot)
+        if isinstance(snapshot, LoopSnapshot):  # what comes from a file has put them back itself
+            put_states(self._all_schedulers, snapshot.schedulers)

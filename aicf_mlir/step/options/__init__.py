@@ -1,0 +1,1 @@
+"""The options of a step, one in each file; `table.py` lists them."""

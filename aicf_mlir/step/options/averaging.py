@@ -1,0 +1,77 @@
+"""The moving average of the parameters of a step: its decay, and its tensors by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from aicf_mlir.errors import BindError
+from aicf_mlir.frontend import Traced
+from aicf_mlir.optimizers.group_values import real
+from aicf_mlir.passes.average_weights import AVERAGE, COUNT
+
+
+class WeightAverage:
+    """The averages of one step; none without a decay.
+
+    Each belongs to a parameter, whatever that is called, and begins as the parameter is when a step that trains it is compiled.
+    """
+
+    def __init__(self, decay: float | None = None):
+        """Raises BindError for what is no decay."""
+        self.decay = None if decay is None else real(decay, "ema")
+        if self.decay is not None and not 0 <= self.decay < 1:
+            raise BindError(f"ema must be a decay from 0 to below 1, as 0.999 is, got {decay!r}")
+        self._count: torch.Tensor | None = None
+        self._kept: dict[str, tuple[torch.nn.Parameter, torch.Tensor]] = {}
+        """By name: the parameter and its average."""
+
+    def beside(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
+        """`traces` with the averages among their buffers. BindError where the model has a tensor of such a name.
+
+        What is kept stays as it is: these may come to nothing, and are taken over by `adopt`.
+        """
+        if self.decay is None:
+            return list(traces)
+        count = torch.zeros((), dtype=torch.int64, device=device) if self._count is None else self._count
+        averages = {id(parameter): average for parameter, average in self._kept.values()}
+        found: list[Traced] = []
+        for traced in traces:
+            own = {COUNT: count}
+            for name, parameter in traced.parameters.items():
+                average = _average(parameter, averages.get(id(parameter)), device)
+                own[AVERAGE + name] = averages[id(parameter)] = average
+            for name in own:
+                if name in traced.buffers or name in traced.parameters:
+                    raise BindError(f"the model has a tensor {name!r}, as a step with ema has; rename it")
+            found.append(replace(traced, buffers={**traced.buffers, **own}))
+        return found
+
+    def adopt(self, traced: Traced) -> None:
+        """Keep the averages of a step that was built of `traced`, and no others."""
+        if self.decay is None:
+            return
+        self._count = traced.buffers[COUNT]
+        self._kept = {
+            name: (parameter, traced.buffers[AVERAGE + name]) for name, parameter in traced.parameters.items()
+        }
+
+    @property
+    def passes(self) -> Mapping[str, str]:
+        """The pass that averages, with its option; none where nothing is averaged."""
+        return {} if self.decay is None else {"average-weights": f"decay={self.decay!r}"}
+
+    def values(self) -> dict[str, torch.Tensor]:
+        """A copy of the average of each parameter, by its name. BindError for a step without."""
+        if self.decay is None:
+            raise BindError("the step has no average of its parameters; compile with ema=0.999, say")
+        return {name: average.clone() for name, (_, average) in self._kept.items()}
+
+
+def _average(parameter: torch.Tensor, kept: torch.Tensor | None, device: torch.device) -> torch.Tensor:
+    """What is kept of a parameter, in the type that it has by now; the parameter where there is nothing of its shape."""
+    if kept is not None and kept.shape == parameter.shape:
+        return kept.to(parameter.dtype)
+    return parameter.detach().clone(memory_format=torch.contiguous_format).to(device)

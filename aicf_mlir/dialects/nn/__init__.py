@@ -15,8 +15,9 @@ from xdsl.ir import Dialect, Operation
 from aicf_mlir.dialects.nn import pointwise
 from aicf_mlir.dialects.nn.attention import *
 from aicf_mlir.dialects.nn.broadcasting import *
+from aicf_mlir.dialects.nn.canonicalization import patterns_of
 from aicf_mlir.dialects.nn.checks import *
-from aicf_mlir.dialects.nn.common import NNOp
+from aicf_mlir.dialects.nn.common import Canonicalized, NNOp
 from aicf_mlir.dialects.nn.custom_gradients import *
 from aicf_mlir.dialects.nn.extremes import *
 from aicf_mlir.dialects.nn.gathering import *
@@ -47,6 +48,7 @@ def _ops() -> list[type[Operation]]:
     return ops
 
 
+Canonicalized.FORMS = patterns_of
 NN = Dialect("nn", _ops())
 
 

@@ -9,13 +9,11 @@ from typing import ClassVar
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import BoolAttr, DenseArrayBase, TensorType, i64
-from xdsl.interfaces import HasCanonicalizationPatternsInterface
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def
-from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.common import Canonicalized, ValueOp
 from aicf_mlir.dialects.nn.rows.row import FLOATS, NUMBERS
 from aicf_mlir.dialects.nn.shape import ReshapeOp
 from aicf_mlir.ir.body import Body
@@ -41,7 +39,7 @@ def sum_to_shape(builder: Builder, value: SSAValue, shape: Sequence[int]) -> SSA
 
 
 @irdl_op_definition
-class BroadcastToOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class BroadcastToOp(ValueOp, DifferentiableInterface, Canonicalized):
     """x repeated to the shape of the result, by NumPy's rules."""
 
     name = "nn.broadcast_to"
@@ -61,19 +59,13 @@ class BroadcastToOp(ValueOp, DifferentiableInterface, HasCanonicalizationPattern
         (g,) = cotangents
         return [sum_to_shape(builder, g, shape_of(self.x))]
 
-    @classmethod
-    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.dialects.nn.canonicalization import MergeBroadcasts, RemoveIdentity
-
-        return (RemoveIdentity(), MergeBroadcasts())
-
 
 def normalized_dims(dims: Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """Dimensions as the dialect writes them: counted from the front, sorted; None means all."""
     return tuple(range(rank)) if dims is None else tuple(sorted(d + rank if d < 0 else d for d in dims))
 
 
-class ReductionOp(ValueOp, GeneratedInterface, HasCanonicalizationPatternsInterface, abc.ABC):
+class ReductionOp(ValueOp, GeneratedInterface, Canonicalized, abc.ABC):
     """Reduces x over `dims` (sorted, unique); with `keepdim` they stay as dimensions of size 1."""
 
     TAKES: ClassVar[frozenset[str]] = FLOATS
@@ -143,12 +135,6 @@ class ReductionOp(ValueOp, GeneratedInterface, HasCanonicalizationPatternsInterf
     def spread(self, builder: Builder, g: SSAValue) -> SSAValue:
         """The cotangent of the result repeated over the reduced dimensions."""
         return builder.insert(BroadcastToOp(self.kept(builder, g), shape_of(self.x))).result
-
-    @classmethod
-    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.dialects.nn.canonicalization import RemoveEmptyReduction
-
-        return (RemoveEmptyReduction(),)
 
 
 def reduced_type(x: Value, dims: Sequence[int], keepdim: bool, takes: frozenset[str] = FLOATS) -> AnyTensor:

@@ -8,12 +8,19 @@ and a cast of a cast (two roundings are not one).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
-from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn import pointwise
+from aicf_mlir.dialects.nn.broadcasting import BroadcastToOp, ReductionOp
 from aicf_mlir.dialects.nn.common import ValueOp
-from aicf_mlir.dialects.nn.pointwise import GRADIENTS
+from aicf_mlir.dialects.nn.linear_algebra import LinearOp, MatmulOp
+from aicf_mlir.dialects.nn.pointwise import GRADIENTS, PointwiseOp
+from aicf_mlir.dialects.nn.shape import CastOp, ConstantOp, ReshapeOp, TransposeOp
+from aicf_mlir.dialects.nn.slicing import ConcatOp, SplitOp
+from aicf_mlir.ir.expect import broadcast_shapes
 from aicf_mlir.ir.properties import is_true
 from aicf_mlir.ir.tensor_op import shape_of, tensor_type
 
@@ -29,16 +36,16 @@ def replace(rewriter: PatternRewriter, op: ValueOp, new: ValueOp | SSAValue) -> 
 
 def is_constant(value: SSAValue, number: float) -> bool:
     """Whether `value` is an nn.constant of that number."""
-    return isinstance(op := value.owner, nn.ConstantOp) and op.value.value.data == number
+    return isinstance(op := value.owner, ConstantOp) and op.value.value.data == number
 
 
 class RemoveIdentity(RewritePattern):
     """reshape, cast and broadcast_to to the same type, and transpose in the same order -> x"""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, nn.ReshapeOp | nn.CastOp | nn.BroadcastToOp | nn.TransposeOp):
+        if not isinstance(op, ReshapeOp | CastOp | BroadcastToOp | TransposeOp):
             return
-        if isinstance(op, nn.TransposeOp) and list(op.perm.get_values()) != list(range(len(op.perm))):
+        if isinstance(op, TransposeOp) and list(op.perm.get_values()) != list(range(len(op.perm))):
             return
         if op.x.type == op.result.type:
             replace(rewriter, op, op.x)
@@ -48,7 +55,7 @@ class RemoveEmptyReduction(RewritePattern):
     """sum, mean and others that are x itself over no dimensions -> x"""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if isinstance(op, nn.ReductionOp) and len(op.dims) == 0:
+        if isinstance(op, ReductionOp) and len(op.dims) == 0:
             replace(rewriter, op, op.x)
 
 
@@ -56,12 +63,12 @@ class MergeReshapes(RewritePattern):
     """reshape(reshape(x)) -> reshape(x); reshape(constant) -> constant"""
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: nn.ReshapeOp, rewriter: PatternRewriter) -> None:
+    def match_and_rewrite(self, op: ReshapeOp, rewriter: PatternRewriter) -> None:
         match op.x.owner:
-            case nn.ReshapeOp() as inner:
-                replace(rewriter, op, nn.ReshapeOp(inner.x, shape_of(op.result)))
-            case nn.ConstantOp() as inner:
-                replace(rewriter, op, nn.ConstantOp(inner.value.value.data, tensor_type(op.result)))
+            case ReshapeOp() as inner:
+                replace(rewriter, op, ReshapeOp(inner.x, shape_of(op.result)))
+            case ConstantOp() as inner:
+                replace(rewriter, op, ConstantOp(inner.value.value.data, tensor_type(op.result)))
             case _:
                 pass
 
@@ -70,15 +77,15 @@ class MergeTransposes(RewritePattern):
     """transpose(transpose(x)) -> transpose(x); transpose(matmul(a, b)) -> matmul(b, a) with turned flags"""
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: nn.TransposeOp, rewriter: PatternRewriter) -> None:
+    def match_and_rewrite(self, op: TransposeOp, rewriter: PatternRewriter) -> None:
         match op.x.owner:
-            case nn.TransposeOp() as inner:
+            case TransposeOp() as inner:
                 order = inner.perm.get_values()
-                replace(rewriter, op, nn.TransposeOp(inner.x, [order[d] for d in op.perm.get_values()]))
-            case nn.MatmulOp() as inner if swaps_last_two(op) and inner.result.has_one_use():
+                replace(rewriter, op, TransposeOp(inner.x, [order[d] for d in op.perm.get_values()]))
+            case MatmulOp() as inner if swaps_last_two(op) and inner.result.has_one_use():
                 flags = (not is_true(inner.trans_b), not is_true(inner.trans_a))
                 replace(
-                    rewriter, op, nn.MatmulOp(inner.b, inner.a, *flags, allow_tf32=is_true(inner.allow_tf32))
+                    rewriter, op, MatmulOp(inner.b, inner.a, *flags, allow_tf32=is_true(inner.allow_tf32))
                 )
             case _:
                 pass
@@ -88,22 +95,22 @@ class MergeBroadcasts(RewritePattern):
     """broadcast_to(broadcast_to(x)) -> broadcast_to(x)"""
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: nn.BroadcastToOp, rewriter: PatternRewriter) -> None:
-        if isinstance(inner := op.x.owner, nn.BroadcastToOp):
-            replace(rewriter, op, nn.BroadcastToOp(inner.x, shape_of(op.result)))
+    def match_and_rewrite(self, op: BroadcastToOp, rewriter: PatternRewriter) -> None:
+        if isinstance(inner := op.x.owner, BroadcastToOp):
+            replace(rewriter, op, BroadcastToOp(inner.x, shape_of(op.result)))
 
 
 class AbsorbBroadcast(RewritePattern):
     """add(broadcast_to(x), y) -> add(x, y) where y, or what is left of the broadcast, gives the shape"""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, nn.PointwiseOp):
+        if not isinstance(op, PointwiseOp):
             return
         operands = list(op.operands)
         for index, operand in enumerate(operands):
-            if isinstance(wide := operand.owner, nn.BroadcastToOp):
+            if isinstance(wide := operand.owner, BroadcastToOp):
                 narrowed = [*operands[:index], wide.x, *operands[index + 1 :]]
-                if nn.broadcast_shapes(*(shape_of(value) for value in narrowed)) == shape_of(op.result):
+                if broadcast_shapes(*(shape_of(value) for value in narrowed)) == shape_of(op.result):
                     replace(rewriter, op, type(op)(*narrowed, **op.parameters))
                     return
 
@@ -112,12 +119,12 @@ class RemoveMultiplicationByOne(RewritePattern):
     """mul(x, 1), mul(1, x) and div(x, 1) -> x"""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, nn.MulOp | nn.DivOp):
+        if not isinstance(op, pointwise.MulOp | pointwise.DivOp):
             return
         x, y = op.operands
         if is_constant(y, 1.0) and x.type == op.result.type:
             replace(rewriter, op, x)
-        elif isinstance(op, nn.MulOp) and is_constant(x, 1.0) and y.type == op.result.type:
+        elif isinstance(op, pointwise.MulOp) and is_constant(x, 1.0) and y.type == op.result.type:
             replace(rewriter, op, y)
 
 
@@ -125,7 +132,7 @@ class CancelNegations(RewritePattern):
     """neg(neg(x)) -> x"""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if isinstance(op, nn.NegOp) and isinstance(inner := op.operands[0].owner, nn.NegOp):
+        if isinstance(op, pointwise.NegOp) and isinstance(inner := op.operands[0].owner, pointwise.NegOp):
             replace(rewriter, op, inner.operands[0])
 
 
@@ -133,14 +140,14 @@ class AbsorbNegation(RewritePattern):
     """add(x, neg(y)) -> sub(x, y); add(neg(x), y) -> sub(y, x); sub(x, neg(y)) -> add(x, y)"""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, nn.AddOp | nn.SubOp):
+        if not isinstance(op, pointwise.AddOp | pointwise.SubOp):
             return
         x, y = op.operands
-        if isinstance(negated := y.owner, nn.NegOp):
-            opposite = nn.SubOp if isinstance(op, nn.AddOp) else nn.AddOp
+        if isinstance(negated := y.owner, pointwise.NegOp):
+            opposite = pointwise.SubOp if isinstance(op, pointwise.AddOp) else pointwise.AddOp
             replace(rewriter, op, opposite(x, negated.operands[0]))
-        elif isinstance(op, nn.AddOp) and isinstance(negated := x.owner, nn.NegOp):
-            replace(rewriter, op, nn.SubOp(y, negated.operands[0]))
+        elif isinstance(op, pointwise.AddOp) and isinstance(negated := x.owner, pointwise.NegOp):
+            replace(rewriter, op, pointwise.SubOp(y, negated.operands[0]))
 
 
 class AbsorbTransposeIntoMatmul(RewritePattern):
@@ -152,33 +159,33 @@ class AbsorbTransposeIntoMatmul(RewritePattern):
     """
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: nn.MatmulOp, rewriter: PatternRewriter) -> None:
+    def match_and_rewrite(self, op: MatmulOp, rewriter: PatternRewriter) -> None:
         a, trans_a = without_swap(op.a, rewriter)
         b, trans_b = without_swap(op.b, rewriter)
         if trans_a or trans_b:
             flags = (is_true(op.trans_a) != trans_a, is_true(op.trans_b) != trans_b)
-            replace(rewriter, op, nn.MatmulOp(a, b, *flags, allow_tf32=is_true(op.allow_tf32)))
+            replace(rewriter, op, MatmulOp(a, b, *flags, allow_tf32=is_true(op.allow_tf32)))
 
 
 class LinearOfTransposedWeight(RewritePattern):
     """linear(x, transpose(w)) of a matrix x, without bias -> matmul(x, w)"""
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: nn.LinearOp, rewriter: PatternRewriter) -> None:
+    def match_and_rewrite(self, op: LinearOp, rewriter: PatternRewriter) -> None:
         w, transposed = without_transpose(op.w)
         if transposed and op.bias is None and len(shape_of(op.x)) == 2:
-            replace(rewriter, op, nn.MatmulOp(op.x, w, allow_tf32=is_true(op.allow_tf32)))
+            replace(rewriter, op, MatmulOp(op.x, w, allow_tf32=is_true(op.allow_tf32)))
 
 
 class SplitOfConcat(RewritePattern):
     """split(concat(a, b)) -> a, b where it cuts as was joined; split(x) into one part -> x"""
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: nn.SplitOp, rewriter: PatternRewriter) -> None:
+    def match_and_rewrite(self, op: SplitOp, rewriter: PatternRewriter) -> None:
         inner, sizes = op.x.owner, list(op.sizes.get_values())
         if len(sizes) == 1:
             rewriter.replace(op, (), (op.x,))
-        elif isinstance(inner, nn.ConcatOp) and inner.dim == op.dim and inner.sizes() == sizes:
+        elif isinstance(inner, ConcatOp) and inner.dim == op.dim and inner.sizes() == sizes:
             rewriter.replace(op, (), inner.inputs)
 
 
@@ -186,15 +193,15 @@ class ConcatOfSplit(RewritePattern):
     """concat(split(x)) of all parts in order -> x; concat(x) -> x"""
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: nn.ConcatOp, rewriter: PatternRewriter) -> None:
+    def match_and_rewrite(self, op: ConcatOp, rewriter: PatternRewriter) -> None:
         inner = op.inputs[0].owner
         if len(op.inputs) == 1:
             replace(rewriter, op, op.inputs[0])
-        elif isinstance(inner, nn.SplitOp) and inner.dim == op.dim and [*inner.parts] == [*op.inputs]:
+        elif isinstance(inner, SplitOp) and inner.dim == op.dim and [*inner.parts] == [*op.inputs]:
             replace(rewriter, op, inner.x)
 
 
-def swaps_last_two(op: nn.TransposeOp) -> bool:
+def swaps_last_two(op: TransposeOp) -> bool:
     """Whether the transpose swaps the last two dimensions and keeps the others."""
     perm = list(op.perm.get_values())
     last = len(perm) - 1
@@ -204,14 +211,14 @@ def swaps_last_two(op: nn.TransposeOp) -> bool:
 def without_swap(value: SSAValue, rewriter: PatternRewriter) -> tuple[SSAValue, bool]:
     """`value` with its last two dimensions in the order of the tensor that it is a transpose of, and whether they were not."""
     op = value.owner
-    if not isinstance(op, nn.TransposeOp) or len(op.perm) < 2:
+    if not isinstance(op, TransposeOp) or len(op.perm) < 2:
         return value, False
     *others, row, column = op.perm.get_values()
     if row < column:
         return value, False
     if swaps_last_two(op):
         return op.x, True
-    turned = nn.TransposeOp(op.x, [*others, column, row])
+    turned = TransposeOp(op.x, [*others, column, row])
     turned.location = op.location
     turned.result.name_hint = value.name_hint
     rewriter.insert(turned)
@@ -221,18 +228,31 @@ def without_swap(value: SSAValue, rewriter: PatternRewriter) -> tuple[SSAValue, 
 def without_transpose(value: SSAValue) -> tuple[SSAValue, bool]:
     """The operand of a swap of the last two dimensions and True, or `value` and False."""
     op = value.owner
-    return (op.x, True) if isinstance(op, nn.TransposeOp) and swaps_last_two(op) else (value, False)
+    return (op.x, True) if isinstance(op, TransposeOp) and swaps_last_two(op) else (value, False)
 
 
 ARITHMETIC = (AbsorbBroadcast(), AbsorbNegation(), RemoveMultiplicationByOne())
 
-PATTERNS: dict[str, tuple[RewritePattern, ...]] = {
-    **{f"nn.{name}": ARITHMETIC for name in ("add", "sub", "mul", "div")},
-    "nn.neg": (CancelNegations(),),
+PATTERNS: Mapping[type[Operation], tuple[RewritePattern, ...]] = {
+    ReshapeOp: (RemoveIdentity(), MergeReshapes()),
+    TransposeOp: (RemoveIdentity(), MergeTransposes()),
+    CastOp: (RemoveIdentity(),),
+    BroadcastToOp: (RemoveIdentity(), MergeBroadcasts()),
+    ReductionOp: (RemoveEmptyReduction(),),
+    MatmulOp: (AbsorbTransposeIntoMatmul(),),
+    LinearOp: (LinearOfTransposedWeight(),),
+    SplitOp: (SplitOfConcat(),),
+    ConcatOp: (ConcatOfSplit(),),
+    **dict.fromkeys((pointwise.AddOp, pointwise.SubOp, pointwise.MulOp, pointwise.DivOp), ARITHMETIC),
+    pointwise.NegOp: (CancelNegations(),),
+    **{
+        op: () for name, op in pointwise.CLASSES.items() if name in GRADIENTS
+    },  # they keep their operands as they are
+    PointwiseOp: (AbsorbBroadcast(),),
 }
-"""What is known of single pointwise ops, by name."""
+"""The canonical forms of each op, or of all ops of a class that have no row of their own."""
 
 
-def of_pointwise(op: type[nn.PointwiseOp]) -> tuple[RewritePattern, ...]:
-    """The patterns of a pointwise op; a gradient keeps its operands as they are."""
-    return PATTERNS.get(op.name, () if op.row().name in GRADIENTS else (AbsorbBroadcast(),))
+def patterns_of(op: type[Operation]) -> tuple[RewritePattern, ...]:
+    """The patterns of the nearest class of `op` that has a row."""
+    return next(PATTERNS[each] for each in op.__mro__ if each in PATTERNS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from xdsl.dialects.builtin import DenseArrayBase, TensorType, i32
-from xdsl.ir import Attribute
+from xdsl.interfaces import HasCanonicalizationPatternsInterface
+from xdsl.ir import Attribute, Operation
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     OperandDef,
@@ -18,6 +19,7 @@ from xdsl.irdl import (
     traits_def,
 )
 from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.pattern_rewriter import RewritePattern
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
@@ -99,6 +101,17 @@ class ValueOp(NNOp, abc.ABC):
 
     def inferred_types(self) -> Sequence[AnyTensor]:
         return [self.inferred_type()]
+
+
+class Canonicalized(HasCanonicalizationPatternsInterface):
+    """An op with canonical forms. A form names other ops, so the file that has all forms is above the files of the ops."""
+
+    FORMS: ClassVar[Callable[[type[Operation]], tuple[RewritePattern, ...]]]
+    """`canonicalization.patterns_of`, set when the dialect is loaded."""
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        return Canonicalized.FORMS(cls)
 
 
 class UnaryOp(ValueOp, DifferentiableInterface, abc.ABC):

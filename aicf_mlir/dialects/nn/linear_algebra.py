@@ -13,14 +13,12 @@ from typing import ClassVar
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import DYNAMIC_INDEX, BoolAttr, TensorType, f32
-from xdsl.interfaces import HasCanonicalizationPatternsInterface
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
-from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import SumOp
-from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.common import Canonicalized, ValueOp
 from aicf_mlir.dialects.nn.shape import ReshapeOp
 from aicf_mlir.ir.expect import Value, expect_float, expect_rank, expect_type, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInterface
@@ -54,7 +52,7 @@ def expect_tf32_allowed(value: Value) -> None:
 
 
 @irdl_op_definition
-class MatmulOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class MatmulOp(ValueOp, DifferentiableInterface, Canonicalized):
     """op(a) · op(b) over the last two dimensions; op transposes them where `trans_a` / `trans_b` says so."""
 
     name = "nn.matmul"
@@ -92,12 +90,6 @@ class MatmulOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInte
         db = product(g, a, True, trans_a) if trans_b else product(a, g, not trans_a, False)
         return [builder.insert(da).result, builder.insert(db).result]
 
-    @classmethod
-    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.dialects.nn.canonicalization import AbsorbTransposeIntoMatmul
-
-        return (AbsorbTransposeIntoMatmul(),)
-
 
 def linear_type(x: Value, w: Value, bias: Value | None) -> AnyTensor:
     """[B.., N] for x of [B.., K], w of [N, K] and bias of [N]."""
@@ -113,7 +105,7 @@ def linear_type(x: Value, w: Value, bias: Value | None) -> AnyTensor:
 
 
 @irdl_op_definition
-class LinearOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class LinearOp(ValueOp, DifferentiableInterface, Canonicalized):
     """x · wᵀ + bias over the last dimension of x, as torch.nn.functional.linear."""
 
     name = "nn.linear"
@@ -147,12 +139,6 @@ class LinearOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInte
         if self.bias is None:
             return [dx, dw]
         return [dx, dw, builder.insert(SumOp(g, [0])).result]
-
-    @classmethod
-    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.dialects.nn.canonicalization import LinearOfTransposedWeight
-
-        return (LinearOfTransposedWeight(),)
 
 
 def as_rows(builder: Builder, value: SSAValue) -> SSAValue:

@@ -12,15 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import StringAttr, TensorType
-from xdsl.interfaces import HasCanonicalizationPatternsInterface
 from xdsl.ir import SSAValue
 from xdsl.irdl import operand_def, traits_def
-from xdsl.pattern_rewriter import RewritePattern
 from xdsl.traits import Commutative
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
-from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.common import Canonicalized, ValueOp
 from aicf_mlir.dialects.nn.gradient_rows import PASSES, body_of, gradients
 from aicf_mlir.dialects.nn.made import attributes_of, make_class, parameters_of
 from aicf_mlir.dialects.nn.rows import ROWS, Row
@@ -47,7 +45,7 @@ def pointwise_type(row: Row, operands: Sequence[Value]) -> AnyTensor:
     return TensorType(ELEMENT_TYPES[row.result or element], shape)
 
 
-class PointwiseOp(ValueOp, GeneratedInterface, HasCanonicalizationPatternsInterface, abc.ABC):
+class PointwiseOp(ValueOp, GeneratedInterface, Canonicalized, abc.ABC):
     """An op that computes each element of its result from those of its operands."""
 
     def __init__(self, *operands: Value, **parameters: Parameter):
@@ -78,12 +76,6 @@ class PointwiseOp(ValueOp, GeneratedInterface, HasCanonicalizationPatternsInterf
     def body(self) -> Body:
         elements = tuple(element_name(element_type(operand)) for operand in self.operands)
         return body_of(self.row(), self.compute_types, elements, tuple(self.parameters.items()))
-
-    @classmethod
-    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.dialects.nn import canonicalization as patterns
-
-        return patterns.of_pointwise(cls)
 
 
 class DifferentiableOp(PointwiseOp, DifferentiableInterface, abc.ABC):

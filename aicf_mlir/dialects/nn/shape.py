@@ -8,13 +8,11 @@ from typing import ClassVar
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import DenseArrayBase, FloatAttr, TensorType, f64, i64
-from xdsl.interfaces import HasCanonicalizationPatternsInterface
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
-from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.nn.common import ValueOp
+from aicf_mlir.dialects.nn.common import Canonicalized, ValueOp
 from aicf_mlir.ir.body import COMPUTE, Body
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
 from aicf_mlir.ir.expect import Value, is_float, with_shape
@@ -70,7 +68,7 @@ class DetachOp(ValueOp):
 
 
 @irdl_op_definition
-class ReshapeOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class ReshapeOp(ValueOp, DifferentiableInterface, Canonicalized):
     """The same elements in row-major order, in the shape of the result."""
 
     name = "nn.reshape"
@@ -92,15 +90,9 @@ class ReshapeOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInt
         (g,) = cotangents
         return [builder.insert(ReshapeOp(g, shape_of(self.x))).result]
 
-    @classmethod
-    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.dialects.nn.canonicalization import MergeReshapes, RemoveIdentity
-
-        return (RemoveIdentity(), MergeReshapes())
-
 
 @irdl_op_definition
-class TransposeOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class TransposeOp(ValueOp, DifferentiableInterface, Canonicalized):
     """Dimension i of the result is dimension perm[i] of x."""
 
     name = "nn.transpose"
@@ -133,15 +125,9 @@ class TransposeOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsI
         inverse = sorted(range(len(perm)), key=lambda i: perm[i])
         return [builder.insert(TransposeOp(g, inverse)).result]
 
-    @classmethod
-    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.dialects.nn.canonicalization import MergeTransposes, RemoveIdentity
-
-        return (RemoveIdentity(), MergeTransposes())
-
 
 @irdl_op_definition
-class CastOp(ValueOp, DifferentiableInterface, GeneratedInterface, HasCanonicalizationPatternsInterface):
+class CastOp(ValueOp, DifferentiableInterface, GeneratedInterface, Canonicalized):
     """
     Each element rounded once to the element type of the result (to nearest, ties to even).
 
@@ -171,12 +157,6 @@ class CastOp(ValueOp, DifferentiableInterface, GeneratedInterface, HasCanonicali
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         (g,) = cotangents
         return [builder.insert(CastOp(g, element_type(self.x))).result if is_float(self.x) else None]
-
-    @classmethod
-    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.dialects.nn.canonicalization import RemoveIdentity
-
-        return (RemoveIdentity(),)
 
 
 def wide_element(value: Value) -> Attribute:

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, i64
-from xdsl.interfaces import HasCanonicalizationPatternsInterface
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, var_operand_def, var_result_def
-from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
-from aicf_mlir.dialects.nn.common import NNOp, ValueOp
+from aicf_mlir.dialects.nn.common import Canonicalized, NNOp, ValueOp
 from aicf_mlir.dialects.nn.shape import ConstantOp
 from aicf_mlir.ir.expect import Value, expect_rank, with_shape
 from aicf_mlir.ir.interfaces import DifferentiableInPartsInterface, DifferentiableInterface
@@ -40,7 +38,7 @@ def expect_dim(dim: int, rank: int) -> None:
 
 
 @irdl_op_definition
-class SplitOp(NNOp, DifferentiableInPartsInterface, HasCanonicalizationPatternsInterface):
+class SplitOp(NNOp, DifferentiableInPartsInterface, Canonicalized):
     """x cut along `dim` into parts of `sizes`, one result each."""
 
     name = "nn.split"
@@ -77,12 +75,6 @@ class SplitOp(NNOp, DifferentiableInPartsInterface, HasCanonicalizationPatternsI
         ]
         return [builder.insert(ConcatOp(parts, self.dim.value.data)).result]
 
-    @classmethod
-    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.dialects.nn.canonicalization import SplitOfConcat
-
-        return (SplitOfConcat(),)
-
 
 def split_types(x: Value, dim: int, sizes: Sequence[int]) -> list[AnyTensor]:
     """The types of the parts of `x`."""
@@ -97,7 +89,7 @@ def split_types(x: Value, dim: int, sizes: Sequence[int]) -> list[AnyTensor]:
 
 
 @irdl_op_definition
-class ConcatOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInterface):
+class ConcatOp(ValueOp, DifferentiableInterface, Canonicalized):
     """The operands one behind the other along `dim`; their other dimensions are equal."""
 
     name = "nn.concat"
@@ -126,12 +118,6 @@ class ConcatOp(ValueOp, DifferentiableInterface, HasCanonicalizationPatternsInte
     def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
         (g,) = cotangents
         return list(builder.insert(SplitOp(g, self.dim.value.data, self.sizes())).parts)
-
-    @classmethod
-    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
-        from aicf_mlir.dialects.nn.canonicalization import ConcatOfSplit
-
-        return (ConcatOfSplit(),)
 
 
 def concat_type(inputs: Sequence[Value], dim: int) -> AnyTensor:

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 from aicf_mlir.dialects.plan.copies import is_once, roots
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
-from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.ir.roles import READ_ONLY_ROLES
+
+if TYPE_CHECKING:
+    from aicf_mlir.dialects.plan.program import ProgramOp
 
 AHEAD = "ahead"
 """The attribute."""

@@ -6,11 +6,14 @@ The launches of one branch run one behind the other, in the order of the text; b
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from aicf_mlir.dialects.plan.hazards import Reach
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
-from aicf_mlir.dialects.plan.program import ProgramOp
+
+if TYPE_CHECKING:
+    from aicf_mlir.dialects.plan.program import ProgramOp
 
 MOST = 16
 """Branches of a plan: each is a stream of the device."""

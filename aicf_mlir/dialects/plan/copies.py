@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
-from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.dialects.scalar import Bodies, bodies_of
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.roles import CAST_ROLES
 from aicf_mlir.kernels.together import members_of
+
+if TYPE_CHECKING:
+    from aicf_mlir.dialects.plan.program import ProgramOp
 
 COPY = "copy"
 """The role."""

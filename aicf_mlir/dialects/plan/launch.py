@@ -16,11 +16,12 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, irdl_op_definition, lazy_traits_def, opt_prop_def, prop_def
+from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 from aicf_mlir.dialects.plan.text import (
+    InProgram,
     expect_flat,
     names_of,
     parse_other_attributes,
@@ -28,7 +29,6 @@ from aicf_mlir.dialects.plan.text import (
     print_other_attributes,
     print_references,
     references,
-    within_program,
 )
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.attributes import (
@@ -72,7 +72,7 @@ class LaunchOp(IRDLOperation):
     """Absent on branch 0."""
     after = opt_prop_def(ArrayAttr[SymbolRefAttr])
 
-    traits = lazy_traits_def(within_program)
+    traits = traits_def(InProgram())
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from xdsl.ir import Operation
 from xdsl.utils.exceptions import VerifyException
@@ -16,12 +16,14 @@ from aicf_mlir.dialects.plan.hazards import Range, Reach, hazards, memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.dialects.plan.memory import SlotOp
-from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.errors import SelectionError, VerifyError
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.layouts import Layout, Parts
 from aicf_mlir.ir.registry import Use
 from aicf_mlir.ir.roles import READ_ONLY_ROLES, RETURNED_ROLES, UNDEFINED_ROLES, UPDATED_ROLES
+
+if TYPE_CHECKING:
+    from aicf_mlir.dialects.plan.program import ProgramOp
 
 
 def refuse(op: Operation, message: str) -> NoReturn:

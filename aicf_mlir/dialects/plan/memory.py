@@ -19,18 +19,18 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, irdl_op_definition, lazy_traits_def, opt_prop_def, prop_def
+from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from aicf_mlir.dialects.plan.text import (
+    InProgram,
     expect_flat,
     parse_other_attributes,
     parse_range,
     parse_reference,
     print_other_attributes,
-    within_program,
 )
 from aicf_mlir.ir.attributes import print_value
 from aicf_mlir.ir.dtypes import ELEMENT_TYPES, element_name
@@ -49,7 +49,7 @@ class ArenaOp(IRDLOperation):
     sym_name = prop_def(StringAttr)
     size = prop_def(IntegerAttr[IntegerType])
 
-    traits = lazy_traits_def(within_program)
+    traits = traits_def(InProgram())
 
     def __init__(self, name: str, size: int):
         super().__init__(properties={"sym_name": StringAttr(name), "size": IntegerAttr(size, i64)})
@@ -103,7 +103,7 @@ class SlotOp(IRDLOperation):
     alias = opt_prop_def(SymbolRefAttr)
     live = opt_prop_def(DenseArrayBase[IntegerType])
 
-    traits = lazy_traits_def(within_program)
+    traits = traits_def(InProgram())
 
     def __init__(
         self,

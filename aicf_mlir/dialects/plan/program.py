@@ -14,6 +14,7 @@ from xdsl.traits import IsolatedFromAbove, NoTerminator
 
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.memory import ArenaOp, SlotOp
+from aicf_mlir.dialects.plan.rules import check_program
 from aicf_mlir.dialects.plan.text import parse_other_attributes, print_other_attributes
 from aicf_mlir.errors import PlanError
 
@@ -87,8 +88,6 @@ class ProgramOp(IRDLOperation):
         return cls.create(properties=properties, attributes=attributes, regions=[region])
 
     def verify_(self) -> None:
-        from aicf_mlir.dialects.plan.rules import check_program
-
         check_program(self)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 from math import prod
+from typing import TYPE_CHECKING
 
 from aicf_mlir.dialects.plan.ahead import check_ahead
 from aicf_mlir.dialects.plan.branches import check_branches
@@ -16,12 +17,14 @@ from aicf_mlir.dialects.plan.hazards import memory_of
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import check_launches, refuse
 from aicf_mlir.dialects.plan.memory import ArenaOp, SlotOp
-from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.dialects.plan.status_rules import check_status
 from aicf_mlir.errors import VerifyError
 from aicf_mlir.ir import registry
 from aicf_mlir.ir.layouts import ALIGNMENT
 from aicf_mlir.ir.roles import NAMED_ROLES, ROLES
+
+if TYPE_CHECKING:
+    from aicf_mlir.dialects.plan.program import ProgramOp
 
 
 def check_program(program: ProgramOp) -> None:

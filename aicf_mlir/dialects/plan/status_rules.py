@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from aicf_mlir.dialects.plan.launch import LaunchOp
 from aicf_mlir.dialects.plan.launch_rules import refuse
 from aicf_mlir.dialects.plan.memory import SlotOp
-from aicf_mlir.dialects.plan.program import ProgramOp
 from aicf_mlir.ir.roles import KEPT_ROLES
+
+if TYPE_CHECKING:
+    from aicf_mlir.dialects.plan.program import ProgramOp
 
 STATUS_SPEC = ("i64", (3,))
 CHECKS = ("check_index", "check_finite")

@@ -9,17 +9,19 @@ from xdsl.dialects.builtin import ArrayAttr, SymbolRefAttr
 from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import HasParent, OpTrait
+from xdsl.traits import OpTrait
 from xdsl.utils.exceptions import VerifyException
 
 _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
 
 
-def within_program() -> tuple[OpTrait, ...]:
+class InProgram(OpTrait):
     """The trait of everything that a plan.program holds and that means nothing elsewhere."""
-    from aicf_mlir.dialects.plan.program import ProgramOp
 
-    return (HasParent(ProgramOp),)
+    def verify(self, op: Operation) -> None:
+        parent = op.parent_op()
+        if parent is not None and parent.name != "plan.program":
+            raise VerifyException(f"'{op.name}' expects parent op 'plan.program'")
 
 
 def references(names: Iterable[str]) -> ArrayAttr[SymbolRefAttr]:

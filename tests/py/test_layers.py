@@ -1,129 +1,108 @@
-"""Which folder may import which: a list that only looks back, so that no circle can arise.
-
-Imports for the type checker alone do not count: nothing runs them.
-"""
+"""Which folder may import which: rows that only look back, and circles nowhere; each rule with an import that breaks it."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "aicf_mlir"
-
-LAYERS = (
-    (
-        "errors",
-        "_C",
-        "processor",
-        "garbage",
-        "interrupts",
-        "atomic_file",
-        "trusted_file",
-        "dtypes",
-        "tool_process",
-    ),
-    ("environment",),
-    ("cpu_kernels", "op_call"),
-    ("machine",),
-    ("ir",),
-    ("codegen",),
-    ("optimizers",),
-    ("dialects",),
-    ("tuning",),
-    ("scalars", "interpreters", "costs"),
-    ("passes",),
-    ("universe", "pipeline", "text"),
-    ("stages", "plugins", "describe", "sources"),
-    ("frontend", "profiling", "pictures"),
-    ("runtime",),
-    ("clipping", "loss_scaling", "averaging", "branching"),
-    ("eager",),
-    ("built_step", "examined_step", "compiled_step", "eval_step", "loop_step", "compile", "compile_body"),
-    ("nn", "optim", "loop"),
-    ("tools",),
+import pytest
+from layers import (
+    MOST_AT_THE_TOP,
+    MOST_IN_A_CIRCLE,
+    MOST_UPWARD,
+    PACKAGE,
+    ROOT,
+    UPWARD,
+    Import,
+    Tree,
+    at_the_top,
+    upward,
 )
-"""Folders and files of the package, lowest first; those of one row do not import each other."""
-TOGETHER = {
-    "built_step",
-    "examined_step",
-    "compiled_step",
-    "eval_step",
-    "loop_step",
-    "compile",
-    "compile_body",
-}
-"""These know each other: a step can be compiled anew."""
 
 NATIVE = (("op",), ("device",), ("kernels",), ("runtime",), ("bindings", "cpu_level"))
 """Folders of csrc, lowest first."""
 
 
-def imports(path: Path) -> Iterator[str]:
-    """The folders and files of the package that a file imports, itself left out."""
-    pending: list[ast.AST] = [ast.parse(path.read_text())]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        pending.extend(ast.iter_child_nodes(node))
-        if isinstance(node, ast.ImportFrom) and node.module == "aicf_mlir":
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aicf_mlir."):
-            yield str(node.module).split(".")[1]
+@pytest.fixture(scope="module")
+def tree() -> Tree:
+    return Tree(PACKAGE)
 
 
-def refused(layers: tuple[tuple[str, ...], ...], edges: Iterator[tuple[str, str, str]]) -> list[str]:
-    """The imports (file, from, to) that look up, or to the side."""
-    height = {name: row for row, names in enumerate(layers) for name in names}
-    found: list[str] = []
-    for file, source, target in edges:
-        if source == target or {source, target} <= TOGETHER:
-            continue
-        if target not in height:
-            found.append(f"{file} imports {target}, which has no place in LAYERS")
-        elif height[source] <= height[target]:
-            found.append(f"{file}: {source} must not import {target}")
-    return found
+def test_folders_of_the_package_look_down_only(tree: Tree) -> None:
+    found = {(each.source, each.target) for each in upward(tree.imports)}
+    assert not found - UPWARD.keys(), "an import that looks up"
+    assert not UPWARD.keys() - found, "an exception that nobody needs any more"
+    assert len(UPWARD) <= MOST_UPWARD
 
 
-def package_edges(package: Path) -> Iterator[tuple[str, str, str]]:
-    for path in sorted(package.rglob("*.py")):
-        source = path.relative_to(package).parts[0].removesuffix(".py")
-        if source != "__init__":
-            yield from ((str(path.relative_to(package)), source, target) for target in imports(path))
+def test_no_circle_between_folders_and_only_small_ones_inside(tree: Tree) -> None:
+    for folder, circle in tree.circles():
+        assert folder, f"a circle between folders: {circle}"
+        assert len(circle) <= MOST_IN_A_CIRCLE, f"a circle inside {folder}: {circle}"
+        inside = [
+            name for name in circle if (PACKAGE / folder.replace(".", "/") / name / "__init__.py").exists()
+        ]
+        assert len([name for name in inside if name]) < 2, f"a circle between folders of {folder}: {circle}"
 
 
-def native_edges() -> Iterator[tuple[str, str, str]]:
+def test_few_things_are_at_the_top() -> None:
+    assert len(at_the_top(PACKAGE)) <= MOST_AT_THE_TOP
+
+
+def planted(folder: Path, files: dict[str, str]) -> Tree:
+    """A package with the real layers and these files."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        (path.parent / "__init__.py").touch()
+    return Tree(folder)
+
+
+def test_an_import_that_looks_up_is_found(tmp_path: Path) -> None:
+    tree = planted(
+        tmp_path,
+        {
+            "ir/roles.py": "def f():\n    from aicf_mlir.passes import fuse\n",
+            "passes/new.py": "from typing import TYPE_CHECKING\nfrom aicf_mlir import somewhere\n"
+            "if TYPE_CHECKING:\n    from aicf_mlir.runtime import store\n",
+            "passes/fuse.py": "import aicf_mlir.step.compile\nfrom aicf_mlir.ir.roles import f\n",
+            "step/compile.py": "",
+        },
+    )
+    assert upward(tree.imports) == [
+        Import("ir.roles", "passes.fuse"),
+        Import("passes.fuse", "step.compile"),
+        Import("passes.new", "somewhere"),
+    ]
+    assert list(tree.circles()) == [("", ["ir", "passes"])]
+
+
+def test_a_circle_of_three_files_is_found(tmp_path: Path) -> None:
+    tree = planted(
+        tmp_path,
+        {
+            "ir/a.py": "from aicf_mlir.ir.b import x\n",
+            "ir/b.py": "from aicf_mlir.ir import c\n",
+            "ir/c.py": "def f():\n    import aicf_mlir.ir.a\n",
+            "ir/d.py": "from aicf_mlir.ir.a import x\n",
+        },
+    )
+    assert list(tree.circles()) == [("ir", ["a", "b", "c"])]
+    assert upward(tree.imports) == []
+
+
+def native_edges() -> Iterator[Import]:
     for path in sorted((ROOT / "csrc").rglob("*")):
         if path.suffix in (".h", ".cpp", ".cu", ".cuh"):
             for line in path.read_text().splitlines():
                 if line.startswith('#include "'):
-                    source, target = (
-                        path.relative_to(ROOT / "csrc").parts[0],
-                        line.split('"')[1].split("/")[0],
-                    )
-                    yield str(path.relative_to(ROOT)), source, target
-
-
-def test_folders_of_the_package_look_down_only() -> None:
-    assert not refused(LAYERS, package_edges(PACKAGE))
+                    own, other = path.relative_to(ROOT / "csrc").parts[0], line.split('"')[1].split("/")[0]
+                    yield Import(own, other)
 
 
 def test_folders_of_csrc_look_down_only() -> None:
-    assert not refused(NATIVE, native_edges())
-
-
-def test_a_forbidden_import_is_found(tmp_path: Path) -> None:
-    (tmp_path / "ir").mkdir()
-    (tmp_path / "ir" / "roles.py").write_text("def f():\n    from aicf_mlir.passes import fuse\n")
-    (tmp_path / "passes").mkdir()
-    (tmp_path / "passes" / "new.py").write_text(
-        "from typing import TYPE_CHECKING\nfrom aicf_mlir import somewhere\n"
-        "if TYPE_CHECKING:\n    from aicf_mlir.runtime import store\n"
-    )
-    assert refused(LAYERS, package_edges(tmp_path)) == [
-        "ir/roles.py: ir must not import passes",
-        "passes/new.py imports somewhere, which has no place in LAYERS",
-    ]
+    edges = set(native_edges())
+    assert edges
+    assert not upward(edges, NATIVE)
+    assert upward([Import("op", "device")], NATIVE)

@@ -16,7 +16,7 @@ from aicf_mlir.ir.printing import to_text
 from aicf_mlir.ir.verify import Verifier
 from aicf_mlir.passes.pipeline import parse_passes, run_passes
 from aicf_mlir.text.parsing import make_context
-from aicf_mlir.tuning.held import Held
+from aicf_mlir.tuning.obeyed import Held
 
 __all__ = [
     "STAGES",

@@ -70,9 +70,9 @@ def case_of(name: str) -> Case:
 
 def measure(name: str) -> dict[str, float]:
     """One compilation under AdamW: its wall time, its CPU time, and that by activity."""
-    import aicf_mlir.step.compile as compiler
-    from aicf_mlir import stages
+    from aicf_mlir import compile_train_step, stages
     from aicf_mlir.ir.verify import Verifier
+    from aicf_mlir.step import request
 
     for module in ("torch.export._trace", "torch._functorch.aot_autograd"):
         import_module(module)
@@ -93,10 +93,10 @@ def measure(name: str) -> dict[str, float]:
 
     timed(torch.export, "export", "torch.export")
     timed(torch.export.ExportedProgram, "run_decompositions", "torch.export")
-    timed(compiler, "trace", "trace, ours")
+    timed(request, "trace", "trace, ours")
     timed(Verifier, "__call__", "verification")
-    timed(compiler, "load_program", "binding")
-    timed(compiler, "bind_step", "binding")
+    timed(request, "load_program", "binding")
+    timed(request, "bind_step", "binding")
     run_passes: Callable[..., None] = stages.run_passes
     rows = iter(stages.STAGE_NAMES)
 
@@ -110,7 +110,7 @@ def measure(name: str) -> dict[str, float]:
     model, batch, loss = case_of(name)
     adamw = torch.optim.AdamW(model.parameters(), lr=1e-3)
     start, begin = process_time(), perf_counter()
-    compiler.compile_train_step(model, adamw, device="cpu", example=batch, loss_fn=loss)
+    compile_train_step(model, adamw, device="cpu", example=batch, loss_fn=loss)
     total, wall = process_time() - start, perf_counter() - begin
     found["trace, ours"] -= found["torch.export"]
     return {"wall": wall, "CPU": total, **found, "other": total - sum(found.values())}

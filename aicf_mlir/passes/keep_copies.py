@@ -32,7 +32,7 @@ from aicf_mlir.ir.roles import CAST_ROLES
 from aicf_mlir.kernels.together import members_of, text_of
 from aicf_mlir.passes.fuse import drop_unread_bodies
 from aicf_mlir.tuning.lock import Lock
-from aicf_mlir.tuning.uses import text_of as use_text
+from aicf_mlir.tuning.obeyed import text_of as use_text
 
 
 class Keeper:

@@ -24,8 +24,7 @@ from aicf_mlir.ir import registry, remarks
 from aicf_mlir.ir.registry import Use
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.tuning.lock import Lock
-from aicf_mlir.tuning.obeyed import check_module
-from aicf_mlir.tuning.uses import text_of
+from aicf_mlir.tuning.obeyed import check_module, text_of
 
 TARGET = "aicf.target"
 
@@ -81,7 +80,7 @@ class SelectKernelsPass(ModulePass):
     Options:
       target: "cpu" (the default), or a compute capability such as "sm_90"; no such device needs to be present
       lock: a file that `aicf-tune` has made, whose kernels are taken; a launch that it does not name is an error
-      whole: false where who runs the passes sees to that after the last one, as aicf-opt does (tuning/held.py)
+      whole: false where who runs the passes sees to that after the last one, as aicf-opt does (tuning/obeyed.py)
     """
 
     name = "select-kernels"

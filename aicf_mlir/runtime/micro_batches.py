@@ -15,17 +15,6 @@ StepBatch = Batch | Sequence[Batch]
 """What one step takes: a batch, or a sequence of micro-batches where it accumulates."""
 
 
-def checked_count(count: object, further_sizes: int) -> int | None:
-    """How many micro-batches a step has, None for a step of one batch. Raises BindError for what is no number of them."""
-    if count is None or (type(count) is int and count > 0):
-        if count is not None and further_sizes:
-            raise BindError(
-                "further_sizes is for steps of one batch; with accumulate=k name the sizes in example="
-            )
-        return count
-    raise BindError(f"accumulate must be a whole number of micro-batches, 1 or more, got {count!r}")
-
-
 def parts_of(batch: object, count: int) -> Sequence[object]:
     """The micro-batches of a step. Raises BindError for what is not `count` of them in a list or tuple."""
     wanted = f"a step with accumulate={count} takes a list or tuple of {count} batches"

@@ -14,7 +14,7 @@ from aicf_mlir.ir.printing import changed_line, to_text
 from aicf_mlir.runtime.binding import Built
 
 if TYPE_CHECKING:
-    from aicf_mlir.step.compile import Request
+    from aicf_mlir.step.request import Request
 
 
 class Retrace:

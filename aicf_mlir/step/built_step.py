@@ -24,7 +24,6 @@ from aicf_mlir.runtime.around import Around
 from aicf_mlir.runtime.binding import Built
 from aicf_mlir.runtime.bound_plan import BoundPlan
 from aicf_mlir.runtime.captured import CapturedNode, captured_nodes
-from aicf_mlir.runtime.further_sizes import FurtherSizes, is_further, with_further
 from aicf_mlir.runtime.guards import Guard, Guards
 from aicf_mlir.runtime.memory_report import MemoryReport, memory_report
 from aicf_mlir.runtime.micro_batches import StepBatch, joined, parted, parts_of
@@ -34,17 +33,25 @@ from aicf_mlir.runtime.outputs import Outputs, expect_run
 from aicf_mlir.runtime.retrace import Retrace
 from aicf_mlir.runtime.tensors import current_stream
 from aicf_mlir.runtime.watched import Watched
+from aicf_mlir.step.options.accumulate import Accumulation
+from aicf_mlir.step.options.averaging import WeightAverage
+from aicf_mlir.step.options.clipping import Clipping
+from aicf_mlir.step.options.further_sizes import FurtherSizes, RecentPlans, is_further, with_further
+from aicf_mlir.step.options.loss_scaling import LossScaling
+from aicf_mlir.step.options.plan import EditedPlan
+from aicf_mlir.step.options.seed import Randomness
+from aicf_mlir.step.options.warmup import Warmup
 
 if TYPE_CHECKING:
-    from aicf_mlir.step.compile import Request
+    from aicf_mlir.step.request import Request
 
 
 class BuiltStep(NotCopied):
     """What was compiled and bound: plans, memory, meta slots, guards; and reports on them."""
 
-    def __init__(self, request: Request, built: Built, warmup_required: bool):
+    def __init__(self, request: Request, built: Built):
         self.name = request.name
-        self.warmup_required = warmup_required
+        self.warmup_required = request.effect(Warmup).is_required
         self._request = request
         self._install(built)
 
@@ -52,9 +59,10 @@ class BuiltStep(NotCopied):
         self.meta = built.hyperparameters
         self._store = built.store
         self._session = built.store.session
-        self._request = replace(self._request, groups=None, plan=built.plan_file)
-        self._request.average.adopt(built.traces[0])
-        self._sizes = FurtherSizes(self._request.further_sizes, len(built.plans))
+        self._request = replace(self._request, groups=None).with_effect(EditedPlan(built.plan_file))
+        for effect in self._request.effects.values():
+            effect.adopt(built.traces[0])
+        self._sizes = RecentPlans(self._request.effect(FurtherSizes).most, len(built.plans))
         self._structure = built.traces[0].structure
         self._optimizer_state = built.optimizer_state
         self._device = built.plans[0].loss.device
@@ -98,9 +106,10 @@ class BuiltStep(NotCopied):
     def seed(self, seed: int) -> None:
         """Draw random numbers from this seed on, as if no step had been taken. Raises BindError where the step draws none."""
         with self._session:
-            if not self._request.random.is_drawn_from:
+            state = self._request.effect(Randomness).state
+            if not state.is_drawn_from:
                 raise BindError(f"{self.name}: the step draws no random numbers; there is nothing to seed")
-            self._request.random.seed(seed)
+            state.seed(seed)
 
     @property
     def device(self) -> torch.device:
@@ -124,7 +133,7 @@ class BuiltStep(NotCopied):
         Write to these tensors in place, as to the static inputs of a CUDA graph, and pass them for a batch: nothing is copied
         then, and there is no second batch on the device. Any other batch that is loaded is written over them.
         """
-        tensors, count = self._active.inputs, self._request.accumulate
+        tensors, count = self._active.inputs, self._request.effect(Accumulation).count
         if count is None:
             return self._structure.rebuilt(tensors)
         return [self._structure.rebuilt(part) for part in parted(tensors, count)]
@@ -157,7 +166,7 @@ class BuiltStep(NotCopied):
         Raises BindError for a step compiled without, StateError before the first step.
         """
         with self._session:
-            norm = self._request.clipping.norm_in(self._active.outputs, self._device)
+            norm = self._request.effect(Clipping).norm_in(self._active.outputs, self._device)
             if not self._begun:
                 raise StateError(f"{self.name}: no step has been taken yet, so no gradient has a norm")
             return norm
@@ -166,19 +175,19 @@ class BuiltStep(NotCopied):
     def loss_scale(self) -> torch.Tensor:
         """What the next step multiplies its loss by, 0-d. Raises BindError for a step compiled without `loss_scale`."""
         with self._session:
-            return self._request.scaling.tensor(SCALE)
+            return self._request.effect(LossScaling).tensor(SCALE)
 
     @property
     def skipped(self) -> int:
         """How many steps have changed no parameter because of an inf or NaN in a gradient; BindError as `loss_scale`."""
         with self._session:
-            return int(self._request.scaling.tensor(SKIPPED).item())
+            return int(self._request.effect(LossScaling).tensor(SKIPPED).item())
 
     @property
     def ema(self) -> dict[str, torch.Tensor]:
         """The moving averages of the trained parameters by name, copies. BindError for a step compiled without `ema`."""
         with self._session:
-            return self._request.average.values()
+            return self._request.effect(WeightAverage).values()
 
     def planned_kernels(self) -> list[str]:
         """The kernel ids of the plan, in order."""
@@ -211,7 +220,7 @@ class BuiltStep(NotCopied):
         """
         launches = describe.describe(self._built.stages[self._plans.index(self._active)]["plan"])
         plan = None if (file := self._built.plan_file) is None else file.told
-        told = {"precision": self._request.precision.name, "plan": plan}
+        told = {**self._request.described, "plan": plan}
         return describe.to_json(launches, told) if json else describe.to_table(launches, told)
 
     def source(self, kernel_id: str) -> str:
@@ -289,7 +298,7 @@ class BuiltStep(NotCopied):
 
     def _entries(self, batch: StepBatch) -> Mapping[str, Any]:
         """The tensors of a batch by name, of all micro-batches where the step has several. Raises BindError."""
-        if (count := self._request.accumulate) is None:
+        if (count := self._request.effect(Accumulation).count) is None:
             return self._stored(self._structure.names(self.name, batch))
         return joined(
             [self._stored(self._structure.names(self.name, part)) for part in parts_of(batch, count)]

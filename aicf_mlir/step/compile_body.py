@@ -13,17 +13,15 @@ import torch
 from aicf_mlir.errors import BindError, StateError
 from aicf_mlir.frontend import Traced, source
 from aicf_mlir.frontend.loop_body import LoopBody, WritesState, trace_loop
-from aicf_mlir.frontend.metrics import Metrics
-from aicf_mlir.frontend.precision import Precision, PrecisionName
-from aicf_mlir.frontend.random_state import RandomState
-from aicf_mlir.frontend.structure import Batch, shapes_of
+from aicf_mlir.frontend.precision import PrecisionName
+from aicf_mlir.frontend.structure import Batch
 from aicf_mlir.frontend.tracing import refuse_surroundings
 from aicf_mlir.host.garbage import cycles_collected
-from aicf_mlir.runtime.further_sizes import expect_further_sizes
-from aicf_mlir.runtime.plan_file import PlanFile
-from aicf_mlir.step.compile import Request
 from aicf_mlir.step.loop_step import CompiledLoopStep
-from aicf_mlir.tuning.locked import Locked
+from aicf_mlir.step.options.metrics import GatheredMetrics
+from aicf_mlir.step.options.seed import Randomness
+from aicf_mlir.step.options.table import documented
+from aicf_mlir.step.request import Request
 
 Body = Callable[..., Any]
 
@@ -54,19 +52,20 @@ class LoopRequest(Request):
             batch,
             name=self.name,
             host_values=host_values,
-            random=self.random,
-            metrics=self.metrics,
+            random=self.effect(Randomness).state,
+            metrics=self.effect(GatheredMetrics).metrics,
             precision=self.precision_here,
         )
 
 
+@documented("loop")
 def compile_step(
     body: Body,
     *,
     example: Batch | Sequence[Batch],
     device: str | torch.device | None = None,
-    name: str = "step",
     warmup_required: bool = True,
+    name: str = "step",
     meta: Sequence[str] = (),
     seed: int | None = None,
     further_sizes: int = 0,
@@ -106,33 +105,16 @@ def compile_step(
 
     Raises TraceError for what cannot be expressed, with the user's line.
     """
+    arguments = locals()
     refuse_surroundings(source.here())
     states: list[torch.Tensor] = []
     while True:
         traced = LoopBody(body, states)
-        request = LoopRequest(
-            traced.model,
-            tuple(traced.optimizers.values()),
-            None,
-            shapes_of(example),
-            None,
-            None,
-            device,
-            None,
-            name,
-            False,
-            tuple(meta),
-            random=RandomState(seed),
-            further_sizes=expect_further_sizes(further_sizes),
-            metrics=Metrics(metrics),
-            precision=Precision.of(precision),
-            plan=PlanFile.read(plan),
-            locked=Locked.of(lock, plan),
-            body=traced,
-        )
+        optimizers = tuple(traced.optimizers.values())
+        request = LoopRequest.of("loop", traced.model, optimizers, arguments, body=traced)
         try:
             with cycles_collected():
-                return CompiledLoopStep(request, request.build(), warmup_required)
+                return CompiledLoopStep(request, request.build())
         except WritesState as found:  # once more, with that tensor as a buffer of the step
             if any(found.tensor is state for state in states):
                 raise

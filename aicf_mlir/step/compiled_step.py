@@ -31,6 +31,8 @@ from aicf_mlir.runtime.release import release_tensors
 from aicf_mlir.runtime.snapshot import Snapshot, copied, put_back
 from aicf_mlir.runtime.status import data_error
 from aicf_mlir.step.examined_step import SKIPPED, ExaminedStep
+from aicf_mlir.step.options.loss_scaling import LossScaling
+from aicf_mlir.step.options.metrics import GatheredMetrics
 
 log = logging.getLogger("aicf")
 
@@ -45,6 +47,11 @@ class CompiledTrainStep(ExaminedStep):
     something that the step was compiled for has changed. After an error or an interrupt the step is as before, or some whole
     steps further.
     """
+
+    def begin(self) -> None:
+        """Do what options ask of a step that was just compiled, such as warming it up."""
+        for effect in self._request.effects.values():
+            effect.begin(self)
 
     def train_step(self, batch: StepBatch) -> torch.Tensor:
         """Run one step eagerly (no graph) and return its loss.
@@ -213,7 +220,7 @@ class CompiledTrainStep(ExaminedStep):
         with self._session:
             self._synchronize()
             self._bound.check()
-            return self._request.metrics.values(self.name, reset)
+            return self._request.effect(GatheredMetrics).metrics.values(self.name, reset)
 
     def reset(self) -> None:
         """Free the graphs and what capture took; parameters and optimizer state stay."""
@@ -324,13 +331,13 @@ class CompiledTrainStep(ExaminedStep):
         if self._is_steady:
             return run()
         with held():
-            skipped = self._request.scaling.skipped
+            skipped = self._request.effect(LossScaling).skipped
             failed = run()
             if self._is_cuda and plan.program.status is not None:
                 torch.cuda.synchronize(self._device)
                 failed = plan.executor.failed
             if not failed:
-                self._begin(self._request.scaling.skipped == skipped)
+                self._begin(self._request.effect(LossScaling).skipped == skipped)
             return failed
 
     def _begin(self, is_updated: bool) -> None:

@@ -36,6 +36,12 @@ from aicf_mlir.step.eager.live import Live
 from aicf_mlir.step.eager.report import Comparison
 from aicf_mlir.step.eager.torch_step import Results, TorchStep, TrainingLoop
 from aicf_mlir.step.eager.units import unit_of
+from aicf_mlir.step.options.accumulate import Accumulation
+from aicf_mlir.step.options.averaging import WeightAverage
+from aicf_mlir.step.options.clipping import Clipping
+from aicf_mlir.step.options.loss_scaling import LossScaling
+from aicf_mlir.step.options.metrics import GatheredMetrics
+from aicf_mlir.step.options.seed import Randomness
 
 SKIPPED = "The step was skipped whole: nothing has changed"
 
@@ -135,10 +141,10 @@ class ExaminedStep(BuiltStep, abc.ABC):
     def _one_step(self, plan: BoundPlan) -> Results:
         """A step of the plan on what is loaded; its state is published, the state machine stays."""
         self._prepare()
-        skipped = self._request.scaling.skipped
+        skipped = self._request.effect(LossScaling).skipped
         if plan.executor.run(self._stream, ()):
             raise self._data_error(plan, SKIPPED)
-        if self._optimizer_state is not None and self._request.scaling.skipped == skipped:
+        if self._optimizer_state is not None and self._request.effect(LossScaling).skipped == skipped:
             self._optimizer_state.publish()
         return {LOSS: plan.loss.clone(), **{name: value.clone() for name, value in plan.outputs.items()}}
 
@@ -146,7 +152,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
         """The user's objects, and a copy of the loaded batch."""
         traced = self._built.traces[self._plans.index(plan)]
         tensors = {name: tensor.clone() for name, tensor in plan.inputs.items()}
-        count = self._request.accumulate
+        count = self._request.effect(Accumulation).count
         parts = [tensors] if count is None else parted(tensors, count)
         typed = [
             {name: tensor.to(traced.inputs[name].dtype) for name, tensor in part.items()} for part in parts
@@ -154,7 +160,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
         batches = [self._structure.rebuilt(part) for part in typed]
         modules = modules_of(unwrapped(self._request.model), self._function)
         numbers = {id(value.tensor) for value in self._built.host_values.values()}
-        hidden = numbers | {id(tensor) for tensor in self._request.metrics.tensors}
+        hidden = numbers | {id(tensor) for tensor in self._request.effect(GatheredMetrics).metrics.tensors}
         others = {n: t for n, t in traced.buffers.items() if n != RANDOM and id(t) not in hidden}
         return Live(
             modules,
@@ -176,10 +182,10 @@ class ExaminedStep(BuiltStep, abc.ABC):
             unwrapped(request.model),
             self._function,
             request.precision_here,
-            request.clipping,
-            request.scaling,
-            request.accumulate,
-            request.average.decay,
+            request.effect(Clipping),
+            request.effect(LossScaling),
+            request.effect(Accumulation).count,
+            request.effect(WeightAverage).decay,
             live.others,
             partial(self._drawn, plan),
         )
@@ -195,7 +201,8 @@ class ExaminedStep(BuiltStep, abc.ABC):
         """Around a step of torch, which draws what the next step of the plan draws."""
         module = self._built.traced_modules[self._plans.index(plan)]
         return drawn_as(
-            [op for op in module.walk() if isinstance(op, RandomizedOp)], self._request.random.tensor
+            [op for op in module.walk() if isinstance(op, RandomizedOp)],
+            self._request.effect(Randomness).state.tensor,
         )
 
     def _meaning(self, plan: BoundPlan) -> ModuleOp:

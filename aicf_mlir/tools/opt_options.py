@@ -25,8 +25,7 @@ from aicf_mlir.reports.sources import LANGUAGES
 from aicf_mlir.stages import STAGES, Stage, stage_range
 from aicf_mlir.tools.command_line import ToolParser, VersionAction
 from aicf_mlir.tools.plugins import OutsidePass, PluginError, origin_of
-from aicf_mlir.tuning.held import Held
-from aicf_mlir.tuning.locked import lock_options
+from aicf_mlir.tuning.obeyed import Held, lock_options
 
 DESCRIPTION = """\
 Read a file of AICF dialects, run passes on it in the order typed, and print the result.

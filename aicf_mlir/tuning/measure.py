@@ -21,7 +21,7 @@ from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.ir.registry import OperandSpec, Use
 from aicf_mlir.tuning.lock import Lock, Row
 from aicf_mlir.tuning.machine import machine_of
-from aicf_mlir.tuning.uses import text_of
+from aicf_mlir.tuning.obeyed import text_of
 
 TURNS = 7
 WINDOW = 2e-3

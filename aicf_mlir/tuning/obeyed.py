@@ -1,21 +1,59 @@
-"""Whether launches run what a lock says: `aicf-tune` reads plans, and passes behind select-kernels change launches.
+"""Obeying a lock: the uses that it names, the passes that take it, and whether what comes out runs what it says.
 
-An update writes casts too (keep-copies), a product reads ahead (read-ahead): that is another use, or another generated kernel,
-than select-kernels has seen.
+`aicf-tune` makes a lock of a finished plan, and passes after select-kernels change launches. An update writes casts too
+(keep-copies), a product reads ahead (read-ahead): that is another use, or another generated kernel, than select-kernels has
+seen. So whoever runs the passes hands them through `Held`, and asks for the check after the last.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
 
 from aicf_mlir.dialects.generated import GeneratedOp
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp
 from aicf_mlir.dialects.plan.kernels import use_of
 from aicf_mlir.errors import LockError, SelectionError
-from aicf_mlir.ir.registry import Use, schemas
+from aicf_mlir.ir.registry import Operand, OperandSpec, Use, schemas, segments
 from aicf_mlir.tuning.lock import Lock
-from aicf_mlir.tuning.uses import text_of
+
+FIRST = "select-kernels"
+LATER = ("keep-copies",)
+"""Passes that choose kernels of the registry for launches that they change."""
+
+
+def text_of(use: Use) -> str:
+    """Such as "gemm(a: f32[64, 256], b: f32[256, 8]) -> (out: f32[64, 8]) {trans_a = false}".
+
+    Operands that do not lie dense in memory say their strides, in elements; attributes stand in the order of their names.
+    """
+    schema, (inputs, outputs) = schemas()[use.op], use.counts or (None, None)
+    attrs = ", ".join(f"{name} = {_value(value)}" for name, _, value in sorted(use.attrs))
+    operands = _operands(schema.inputs, inputs, use.inputs)
+    results = _operands(schema.outputs, outputs, use.outputs)
+    return f"{use.op}({operands}) -> ({results})" + (f" {{{attrs}}}" if attrs else "")
+
+
+def _operands(rows: Sequence[Operand], counts: Sequence[int] | None, specs: Sequence[OperandSpec]) -> str:
+    return ", ".join(
+        f"{name}: {_tensor(spec)}" for name, own in segments(rows, counts, specs).items() for spec in own
+    )
+
+
+def _tensor(spec: OperandSpec) -> str:
+    strides = "" if len(spec) == 2 else f" by [{', '.join(map(str, spec[2]))}]"
+    return f"{spec[0]}[{', '.join(map(str, spec[1]))}]{strides}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def prebuilt_uses(program: ProgramOp) -> dict[LaunchOp, Use]:
@@ -59,3 +97,38 @@ def check_module(module: ModuleOp, lock: Lock) -> None:
 
 def _kernel(launch: LaunchOp | KernelOp) -> str:
     return "" if launch.kernel_id is None else launch.kernel_id.data
+
+
+def lock_options(path: str) -> Mapping[str, str]:
+    """The options of passes that take the lock at `path`."""
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    return {FIRST: f'lock="{escaped}"'}
+
+
+@dataclass
+class Held:
+    """The locks that the passes of one run take, in their order."""
+
+    paths: list[str] = field(default_factory=list[str])
+
+    def hand_on(self, passes: Sequence[ModulePass]) -> tuple[ModulePass, ...]:
+        """The next passes of the run, with the lock of select-kernels, which leaves it to `check` to say what it lacks."""
+        return tuple(self._handed(passes))
+
+    def _handed(self, passes: Sequence[ModulePass]) -> Iterator[ModulePass]:
+        for current in passes:
+            if current.name != FIRST and current.name not in LATER:
+                yield current
+                continue
+            taking = cast(Any, current)
+            if taking.lock:
+                self.paths.append(taking.lock)
+            if current.name == FIRST:
+                yield replace(taking, whole=taking.whole and not taking.lock)
+            else:
+                yield replace(taking, lock=self.paths[-1] if self.paths else "")
+
+    def check(self, module: ModuleOp) -> None:
+        """Of what the last pass has left: errors are those of `obeyed.check_module`."""
+        for path in dict.fromkeys(self.paths):
+            check_module(module, Lock.read(path))

@@ -41,10 +41,9 @@ UPWARD: Mapping[tuple[str, str], str] = {
     ("passes.fuse.together", "codegen.cuda.together"): "by the part of a launch that a member gets",
     ("passes.read_ahead", "codegen.cuda.ahead"): "by what a generated kernel can read ahead",
     ("passes.keep_copies", "tuning.lock"): "a lock chooses kernels",
-    ("passes.keep_copies", "tuning.uses"): "a lock chooses kernels",
+    ("passes.keep_copies", "tuning.obeyed"): "a lock chooses kernels",
     ("passes.select_kernels", "tuning.lock"): "a lock chooses kernels",
     ("passes.select_kernels", "tuning.obeyed"): "a lock chooses kernels",
-    ("passes.select_kernels", "tuning.uses"): "a lock chooses kernels",
 }
 """The imports that look up nevertheless, and why. One that goes is taken from here too."""
 

@@ -14,13 +14,12 @@ from branched import Transformer, class_loss, stages
 from models import mlp, mse, regression
 
 import aicf_mlir
-from aicf_mlir import _C, CompiledTrainStep, PlanError
+from aicf_mlir import _C, CompiledTrainStep, PlanError, compile_eval_step
 from aicf_mlir.dialects.plan import find_program
 from aicf_mlir.machine.environment import BRANCHES
 from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
 from aicf_mlir.reports.describe import describe, to_table
 from aicf_mlir.runtime.program import load_program
-from aicf_mlir.step.compile import Request
 from aicf_mlir.step.options.branching import Branching
 
 ROOT = Path(__file__).parents[2]
@@ -91,16 +90,16 @@ def test_the_environment_may_leave_branches_out(
     monkeypatch.delenv(BRANCHES, raising=False)
     if value is not None:
         monkeypatch.setenv(BRANCHES, value)
-    assert Branching.of_environment().passes == ({"side-by-side": ""} if asked else {})
+    assert Branching.of({}).passes("cpu") == ({"side-by-side": ""} if asked else {})
 
 
 def test_a_request_keeps_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(BRANCHES, "0")
-    request = Request(mlp(8, 8), (), None, None, 4, 8, "cpu", None, "step", False, ())
+    step = compile_eval_step(mlp(8, 8), B=4, D=8, device="cpu")
     monkeypatch.delenv(BRANCHES)
-    assert request.anew().branching == Branching(False)
-    again = Request(mlp(8, 8), (), None, None, 4, 8, "cpu", None, "step", False, ())
-    assert again.branching == Branching(True)
+    assert step._request.anew().effect(Branching) == Branching(False)  # pyright: ignore[reportPrivateUsage]
+    again = compile_eval_step(mlp(8, 8), B=4, D=8, device="cpu")
+    assert again._request.effect(Branching) == Branching(True)  # pyright: ignore[reportPrivateUsage]
 
 
 def compiled(device: str) -> tuple[CompiledTrainStep, torch.nn.Module, dict[str, torch.Tensor]]:

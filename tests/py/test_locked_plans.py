@@ -21,9 +21,7 @@ from aicf_mlir.stages import Snapshots, make_context, run_stages
 from aicf_mlir.tools import aicf_tune
 from aicf_mlir.tuning import Lock
 from aicf_mlir.tuning.lock import Row
-from aicf_mlir.tuning.locked import lock_options
-from aicf_mlir.tuning.obeyed import check_module, prebuilt_uses
-from aicf_mlir.tuning.uses import text_of
+from aicf_mlir.tuning.obeyed import check_module, lock_options, prebuilt_uses, text_of
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from aicf_mlir.passes.select_kernels import SelectKernelsPass
 from aicf_mlir.text.parsing import make_context
 from aicf_mlir.tools import aicf_opt, aicf_tune
 from aicf_mlir.tuning import Lock
-from aicf_mlir.tuning.held import FIRST, LATER
 from aicf_mlir.tuning.lock import Row
+from aicf_mlir.tuning.obeyed import FIRST, LATER
 
 PRECISIONS = (None, "bf16")
 """In bf16 the updates of the finished plan write casts, which those that select-kernels sees do not."""

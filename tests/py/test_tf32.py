@@ -33,7 +33,7 @@ from aicf_mlir.stages import run_stages
 from aicf_mlir.step.built_step import BuiltStep
 from aicf_mlir.text.parsing import make_context, parse_module
 from aicf_mlir.tools.compare import Reference, compare
-from aicf_mlir.tuning.uses import text_of
+from aicf_mlir.tuning.obeyed import text_of
 
 STEPS = 3
 

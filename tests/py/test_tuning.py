@@ -25,7 +25,7 @@ from aicf_mlir.tools import aicf_opt, aicf_tune
 from aicf_mlir.tuning import Lock, measure, tuned
 from aicf_mlir.tuning.lock import Row
 from aicf_mlir.tuning.machine import machine_of
-from aicf_mlir.tuning.uses import text_of
+from aicf_mlir.tuning.obeyed import text_of
 
 SQUARE = ("f32", (64, 64))
 PRODUCT = Use.of("gemm", [SQUARE, SQUARE], [SQUARE], {"trans_b": True})

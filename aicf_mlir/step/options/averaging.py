@@ -1,9 +1,10 @@
-"""The moving average of the parameters of a step: its decay, and its tensors by name."""
+"""`ema`: moving averages of the parameters of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Self
 
 import torch
 
@@ -11,9 +12,10 @@ from aicf_mlir.errors import BindError
 from aicf_mlir.frontend import Traced
 from aicf_mlir.optimizers.group_values import real
 from aicf_mlir.passes.average_weights import AVERAGE, COUNT
+from aicf_mlir.step.options.option import Effect
 
 
-class WeightAverage:
+class WeightAverage(Effect):
     """The averages of one step; none without a decay.
 
     Each belongs to a parameter, whatever that is called, and begins as the parameter is when a step that trains it is compiled.
@@ -28,8 +30,12 @@ class WeightAverage:
         self._kept: dict[str, tuple[torch.nn.Parameter, torch.Tensor]] = {}
         """By name: the parameter and its average."""
 
-    def beside(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
-        """`traces` with the averages among their buffers. BindError where the model has a tensor of such a name.
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        return cls(given["ema"])
+
+    def added(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
+        """The averages, and their count. BindError where the model has a tensor of such a name.
 
         What is kept stays as it is: these may come to nothing, and are taken over by `adopt`.
         """
@@ -50,7 +56,7 @@ class WeightAverage:
         return found
 
     def adopt(self, traced: Traced) -> None:
-        """Keep the averages of a step that was built of `traced`, and no others."""
+        """The averages of this step, and no others."""
         if self.decay is None:
             return
         self._count = traced.buffers[COUNT]
@@ -58,9 +64,7 @@ class WeightAverage:
             name: (parameter, traced.buffers[AVERAGE + name]) for name, parameter in traced.parameters.items()
         }
 
-    @property
-    def passes(self) -> Mapping[str, str]:
-        """The pass that averages, with its option; none where nothing is averaged."""
+    def passes(self, device: str) -> Mapping[str, str]:
         return {} if self.decay is None else {"average-weights": f"decay={self.decay!r}"}
 
     def values(self) -> dict[str, torch.Tensor]:

@@ -1,28 +1,28 @@
-"""Whether a step gets parallel branches: `AICF_BRANCHES=0` in the environment leaves out the pass side-by-side.
+"""`AICF_BRANCHES` in the environment: whether a step gets parallel branches, by the pass side-by-side.
 
-A plan for the CPU has none in any case.
+`AICF_BRANCHES=0` leaves the pass out. A plan for the CPU has no branches in any case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 from aicf_mlir.machine import environment
+from aicf_mlir.step.options.option import Effect
 
 
 @dataclass(frozen=True)
-class Branching:
+class Branching(Effect):
     """Whether there were to be branches when a step was asked for; what is compiled of it later is alike."""
 
-    is_wanted: bool
+    is_wanted: bool = True
 
     @classmethod
-    def of_environment(cls) -> Branching:
+    def of(cls, given: Mapping[str, Any]) -> Self:
         """As the environment says now."""
         return cls(environment.is_on(environment.BRANCHES))
 
-    @property
-    def passes(self) -> Mapping[str, str]:
-        """The options of passes."""
+    def passes(self, device: str) -> Mapping[str, str]:
         return {"side-by-side": ""} if self.is_wanted else {}

@@ -1,10 +1,11 @@
-"""What `compile_train_step` is asked to limit: checked, as options of the pass clip-gradients, and as numbers for meta slots."""
+"""`clip_grad_norm` and `clip_grad_value`: limits of gradients, which are meta slots of the step."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -13,6 +14,10 @@ from aicf_mlir.optimizers.group_values import real
 from aicf_mlir.optimizers.slots import OptimizerSlot
 from aicf_mlir.passes.clip_gradients import MAX_NORM, MAX_VALUE, NORM
 from aicf_mlir.runtime.step_numbers import StepNumber
+from aicf_mlir.step.options.option import Effect
+
+if TYPE_CHECKING:
+    from aicf_mlir.step.request import Request
 
 
 @dataclass(frozen=True)
@@ -46,29 +51,35 @@ class ClipGradNorm:
 
 
 @dataclass(frozen=True, eq=False)
-class Clipping:
+class Clipping(Effect):
     """The limits of one step."""
 
     norm: ClipGradNorm | None = None
     value: float | None = None
-    numbers: Mapping[str, StepNumber] = field(default_factory=dict[str, StepNumber])
-    """The limits as they are now, by the names of their meta slots."""
+    limits: Mapping[str, StepNumber] = field(default_factory=dict[str, StepNumber])
+    """As they are now, by the names of their meta slots."""
 
-    @staticmethod
-    def of(norm: float | Sequence[float] | ClipGradNorm | None, value: float | None) -> Clipping:
-        """From the arguments of `compile_train_step`. Raises BindError for what is no limit."""
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        norm: float | Sequence[float] | ClipGradNorm | None = given["clip_grad_norm"]
+        value: float | None = given["clip_grad_value"]
         asked = norm if norm is None or isinstance(norm, ClipGradNorm) else ClipGradNorm(norm)
         limits: Sequence[float] = () if asked is None else asked.limits
-        given = {OptimizerSlot(k, MAX_NORM).slot: number for k, number in enumerate(limits)}
+        wanted = {OptimizerSlot(k, MAX_NORM).slot: number for k, number in enumerate(limits)}
         if value is not None:
-            given[MAX_VALUE] = value
-        numbers = {name: StepNumber(limit(number, name), limit) for name, number in given.items()}
-        return Clipping(asked, value, numbers)
+            wanted[MAX_VALUE] = value
+        numbers = {name: StepNumber(limit(number, name), limit) for name, number in wanted.items()}
+        return cls(asked, value, numbers)
 
-    def check(self, optimizer: torch.optim.Optimizer | None) -> None:
-        """Raise BindError unless there are as many limits as param groups, where each has its own."""
-        if optimizer is None or self.norm is None or not self.norm.per_group:
+    @property
+    def numbers(self) -> Mapping[str, StepNumber]:
+        return self.limits
+
+    def check(self, request: Request) -> None:
+        """There are as many limits as param groups, where each has its own."""
+        if not request.optimizers or self.norm is None or not self.norm.per_group:
             return
+        optimizer = request.optimizers[0]
         if len(self.norm.limits) != len(optimizer.param_groups):
             raise BindError(
                 f"{MAX_NORM} has {len(self.norm.limits)} limits, the optimizer {len(optimizer.param_groups)} param groups; "
@@ -76,15 +87,12 @@ class Clipping:
             )
 
     def check_outputs(self, names: Iterable[str]) -> None:
-        """Raise BindError for an output of the loss function with the name of the norm."""
         if self.norm is not None and NORM in names:
             raise BindError(
                 f"loss_fn returns an output {NORM!r}, which is the norm of a step with {MAX_NORM}; rename it"
             )
 
-    @property
-    def passes(self) -> Mapping[str, str]:
-        """The pass that limits, with its options; none where nothing is limited."""
+    def passes(self, device: str) -> Mapping[str, str]:
         options: list[str] = []
         if self.value is not None:
             options.append("value")

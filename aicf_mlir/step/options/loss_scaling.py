@@ -1,10 +1,11 @@
-"""What `compile_train_step` is asked to multiply the loss by: checked, as options of passes, and as tensors of the step's own."""
+"""`loss_scale`: what the loss is multiplied by, which is a tensor of the step."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 
@@ -14,6 +15,7 @@ from aicf_mlir.frontend.precision import Precision
 from aicf_mlir.optimizers.group_values import real
 from aicf_mlir.passes.autodiff import SCALE
 from aicf_mlir.passes.scale_loss import FINITE, GROWTH, SKIPPED
+from aicf_mlir.step.options.option import Effect
 
 
 @dataclass(frozen=True)
@@ -44,25 +46,27 @@ class LossScale:
             )
 
 
-class LossScaling:
+class LossScaling(Effect):
     """The scale of one step, and its counts; none where none was asked for. The tensors are made when the step is traced."""
 
     def __init__(self, asked: LossScale | None = None):
         self.asked = asked
         self._tensors: dict[str, torch.Tensor] = {}
 
-    @staticmethod
-    def of(asked: object, check_finite: bool = False, precision: Precision | None = None) -> LossScaling:
-        """From the arguments of `compile_train_step`; "auto" is what `precision` needs. Raises BindError for what is no scale."""
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """With "auto" the scale that the precision needs, if any."""
+        asked: object = given["loss_scale"]
+        precision = Precision.of(given["precision"])
         by_default = asked.__class__ is str and asked == "auto"
         if by_default:
-            asked = None if precision is None else precision.loss_scale
+            asked = precision.loss_scale
         if asked is None:
-            return LossScaling()
-        if check_finite:
+            return cls()
+        if given["check_finite"]:
             left_out = (
                 f'leave check_finite out, or pass loss_scale=None to train in "{precision.name}" without a scale'
-                if by_default and precision is not None
+                if by_default
                 else "leave one of them out"
             )
             raise BindError(
@@ -73,32 +77,30 @@ class LossScaling:
         ):  # True is a number to Python, and a scale of 1 is not what it asks for
             if asked != "dynamic":
                 raise BindError(f'{SCALE} must be "dynamic", a number or a LossScale, got {asked!r}')
-            return LossScaling(LossScale())
+            return cls(LossScale())
         if isinstance(asked, LossScale):
-            return LossScaling(asked)
-        return LossScaling(LossScale(real(asked, SCALE), 1.0, 1.0))
+            return cls(asked)
+        return cls(LossScale(real(asked, SCALE), 1.0, 1.0))
 
-    def beside(self, traced: Traced, device: torch.device) -> Traced:
-        """`traced` with the tensors of the scale among its buffers. BindError where the model has one of these names."""
+    def added(self, traces: Sequence[Traced], device: torch.device) -> list[Traced]:
+        """Scale and counts. BindError where the model has one of these names."""
         if self.asked is None:
-            return traced
+            return list(traces)
         if not self._tensors:
             scale = torch.tensor(self.asked.init_scale, dtype=torch.float32, device=device)
             counts = {name: torch.zeros((), dtype=torch.int64, device=device) for name in (GROWTH, SKIPPED)}
             self._tensors = {SCALE: scale, **counts}
-        for name in self._tensors:
-            if name in traced.buffers or name in traced.parameters:
-                raise BindError(f"the model has a tensor {name!r}, as a step with {SCALE} has; rename it")
-        return replace(traced, buffers={**traced.buffers, **self._tensors})
+        for traced in traces:
+            for name in self._tensors:
+                if name in traced.buffers or name in traced.parameters:
+                    raise BindError(f"the model has a tensor {name!r}, as a step with {SCALE} has; rename it")
+        return [replace(traced, buffers={**traced.buffers, **self._tensors}) for traced in traces]
 
     def check_outputs(self, names: Iterable[str]) -> None:
-        """Raise BindError for an output of the loss function with a name that the passes use."""
         if self.asked is not None and FINITE in names:
             raise BindError(f"loss_fn returns an output {FINITE!r}, which a step with {SCALE} has; rename it")
 
-    @property
-    def passes(self) -> Mapping[str, str]:
-        """The passes that scale, with their options; none where nothing is scaled."""
+    def passes(self, device: str) -> Mapping[str, str]:
         if (asked := self.asked) is None:
             return {}
         growth, backoff = float(asked.growth_factor), float(asked.backoff_factor)

@@ -1,4 +1,4 @@
-"""Batch sizes that nobody named beforehand: a shape group is compiled when the first batch of its size comes.
+"""`further_sizes`: batch sizes that nobody named beforehand. A shape group is compiled when the first batch of its size comes.
 
 Groups that were compiled at first stay; of the further ones so many are kept, and the least recently used makes room.
 """
@@ -6,8 +6,8 @@ Groups that were compiled at first stay; of the further ones so many are kept, a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -15,13 +15,27 @@ from aicf_mlir.errors import BindError
 from aicf_mlir.frontend.structure import Batch, expect_one, shapes_of
 from aicf_mlir.runtime.binding import Built, expect_same_tensors, literals_of
 from aicf_mlir.runtime.bound_plan import HOST, BoundPlan
-from aicf_mlir.runtime.program import load_program
+from aicf_mlir.step.options.option import Effect
 
 if TYPE_CHECKING:
-    from aicf_mlir.step.compile import Request
+    from aicf_mlir.step.request import Request
 
 
-class FurtherSizes:
+@dataclass(frozen=True)
+class FurtherSizes(Effect):
+    """At most how many plans there are for further sizes."""
+
+    most: int = 0
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        most: object = given["further_sizes"]
+        if type(most) is not int or most < 0:
+            raise BindError(f"further_sizes needs a whole number of at least 0, got {most!r}")
+        return cls(most)
+
+
+class RecentPlans:
     """Which plans of a step were used last, and so which one makes room."""
 
     def __init__(self, most: int, first: int):
@@ -41,13 +55,6 @@ class FurtherSizes:
     def next_index(self, count: int) -> int:
         """The number that one more plan gets, of `count` so far: a new one, or that of the least recently used."""
         return count if count < self._first + self.most else self._used[0]
-
-
-def expect_further_sizes(most: object) -> int:
-    """`most`, if it can be how many further plans are kept. BindError for anything else."""
-    if type(most) is not int or most < 0:
-        raise BindError(f"further_sizes needs a whole number of at least 0, got {most!r}")
-    return most
 
 
 def is_further(plan: BoundPlan, entries: Mapping[str, Any]) -> bool:
@@ -73,9 +80,9 @@ def with_further(request: Request, built: Built, batch: Batch, index: int) -> tu
     module = traced.module.clone()
     literals = literals_of(traced, module)
     expect_same_tensors(built.traces[0], traced, literals)
-    with request.locked.told():
+    with request.explained():
         stages = request.lower(traced, built.store.device)
-        plan = BoundPlan(load_program(stages["plan"]), built.store, index, literals)
+        plan = BoundPlan(request.load(stages), built.store, index, literals)
 
     def put(members: list[Any], member: Any) -> list[Any]:
         return [*members[:index], member, *members[index + 1 :]]

@@ -1,0 +1,279 @@
+"""THE table of options: what the functions that compile a step take, in the order of their signatures.
+
+The functions, the documentation (`docs/options.md`, `help(compile_train_step)`) and the test of signatures follow its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import cleandoc
+from textwrap import fill
+from typing import Any, TypeVar
+
+from aicf_mlir.step.options.accumulate import Accumulation
+from aicf_mlir.step.options.averaging import WeightAverage
+from aicf_mlir.step.options.branching import Branching
+from aicf_mlir.step.options.clipping import Clipping
+from aicf_mlir.step.options.finite import FiniteCheck
+from aicf_mlir.step.options.further_sizes import FurtherSizes
+from aicf_mlir.step.options.gradients import KeptGradients
+from aicf_mlir.step.options.lock import Locked
+from aicf_mlir.step.options.loss_scaling import LossScaling
+from aicf_mlir.step.options.meta import HostNumbers
+from aicf_mlir.step.options.metrics import GatheredMetrics
+from aicf_mlir.step.options.option import NOT_IN_LOOPS, REQUIRED, TRAINING, Effect, Entry, Option
+from aicf_mlir.step.options.plan import EditedPlan
+from aicf_mlir.step.options.precision import StepPrecision
+from aicf_mlir.step.options.seed import Randomness
+from aicf_mlir.step.options.shapes import Shapes
+from aicf_mlir.step.options.warmup import Warmup
+
+BATCHES = "Batch | Sequence[Batch]"
+PATH = "str | os.PathLike[str] | None"
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "loss_fn",
+        "LossFunction | None",
+        None,
+        """`loss_fn(model, batch)` returns a 0-d loss. Without it the loss is the mean squared error of `model(batch["x"])`
+        against `batch["t"]`. It may return `(loss, {name: tensor})`: only the loss is differentiated, and
+        `step.outputs` has the tensors after each step.""",
+        taken_by=NOT_IN_LOOPS,
+        reports=("loss", "outputs"),
+    ),
+    Option(
+        "example",
+        f"{BATCHES} | None",
+        None,
+        """A batch whose shapes the step is compiled for, or several, one for each batch size, in a list without a tensor
+        at its top. A batch is a dictionary, tuple or list of tensors, nested as you like, and the model or the loss
+        gets it in that form. Its tensors have names: the keys, or the numbers of the places, with dots between the
+        levels ("x", "0", "inputs.ids"). They are on the device of the step, or on the host, from where they travel to a
+        GPU while the step before runs.""",
+        Shapes,
+        reports=("inputs",),
+        apart={"loop": (BATCHES, REQUIRED)},
+    ),
+    Option(
+        "B",
+        "int | Sequence[int] | None",
+        None,
+        """One batch size or several, in the place of `example`. A batch is then `{"x": x, "t": t}`, with `x` of shape [B,
+        D] and `t` of the shape of the model's output.""",
+        Shapes,
+        NOT_IN_LOOPS,
+    ),
+    Option("D", "int | None", None, """The number of features of `x`, with `B`.""", taken_by=NOT_IN_LOOPS),
+    Option(
+        "device",
+        "str | torch.device | None",
+        None,
+        """Where the step runs: by default on CUDA where it is usable, else on the CPU. Parameters become views into memory
+        of their own there and keep their values. Model and optimizer stay ordinary torch objects.""",
+        reports=("device",),
+    ),
+    Option(
+        "dtype",
+        "torch.dtype | None",
+        None,
+        """The type of the parameters, and of `x` with `B` and `D`. A parameter of another floating-point type is refused.""",
+        taken_by=NOT_IN_LOOPS,
+    ),
+    Option(
+        "warmup_inputs",
+        "StepBatch | Sequence[StepBatch] | None",
+        None,
+        """Batches that warm the step up as soon as it is compiled. Parameters and state stay as they were.""",
+        Warmup,
+        TRAINING,
+    ),
+    Option("warmup_runs", "int", 1, """How often each batch of `warmup_inputs` runs.""", Warmup, TRAINING),
+    Option(
+        "warmup_required",
+        "bool",
+        True,
+        """Whether `capture` is refused before a warm-up or a first step.""",
+        Warmup,
+        ("train", "loop"),
+        ("warmup_required", "state"),
+    ),
+    Option(
+        "name",
+        "str",
+        "step",
+        """The name of the step, in errors, logs and profiles.""",
+        reports=("name",),
+        apart={"eval": ("str", "eval")},
+    ),
+    Option(
+        "keep_gradients",
+        "bool",
+        False,
+        """Keeps every gradient readable after a step: as `step.gradients`, and as `p.grad`, a copy. An optimizer or a
+        `clip_grad_norm_` that you call yourself finds it there. With clipping these are the clipped gradients.""",
+        KeptGradients,
+        TRAINING,
+        ("gradients",),
+    ),
+    Option(
+        "meta",
+        "Sequence[str]",
+        (),
+        """Python numbers that the step reads and that may change between steps, such as `"model.alpha"`. `step.guards()`
+        lists their names.""",
+        HostNumbers,
+        reports=("meta",),
+    ),
+    Option(
+        "check_finite",
+        "bool",
+        False,
+        """A loss or a gradient that is NaN or infinite skips the whole step and raises NonFiniteError. On CUDA the error
+        comes with the next call that sees it, and nothing trains in between. It looks at gradients before they are
+        clipped.""",
+        FiniteCheck,
+        TRAINING,
+    ),
+    Option(
+        "seed",
+        "int | None",
+        None,
+        """Random numbers, as of dropout, follow from the seed, the step and the place in the model. They have the same
+        bits on both devices, normal and exponential ones of f64 apart. Without a seed one is drawn from torch's
+        generator. `step.seed(n)` begins again.""",
+        Randomness,
+        reports=("seed",),
+    ),
+    Option(
+        "further_sizes",
+        "int",
+        0,
+        """A batch that differs in leading sizes alone, as the last of an epoch does, is compiled when it comes. Up to this
+        many plans are kept beside those of `example`; the least recently used makes room.""",
+        FurtherSizes,
+    ),
+    Option(
+        "clip_grad_norm",
+        "float | Sequence[float] | ClipGradNorm | None",
+        None,
+        """Limits the norm of the gradients, as `torch.nn.utils.clip_grad_norm_` does: of all together, or with a sequence
+        that of each param group. `ClipGradNorm(1.0, math.inf)` limits another norm than 2. The limit is a meta slot:
+        `step.meta["clip_grad_norm"] = 0.5`. `step.grad_norm` is the norm before.""",
+        Clipping,
+        TRAINING,
+        ("grad_norm",),
+    ),
+    Option(
+        "clip_grad_value",
+        "float | None",
+        None,
+        """Brings each element of the gradients between its negative and itself, before their norm is limited. It is a meta
+        slot too.""",
+        Clipping,
+        TRAINING,
+    ),
+    Option(
+        "accumulate",
+        "int | None",
+        None,
+        """One update of k micro-batches: a step takes a list of k batches of the shapes of `example`, and `replay(n)` is n
+        updates. Loss and gradients are means over the k, as where each loss is divided by k before `backward()`.
+        Running statistics and random numbers go on from one to the next. A check that fails skips all of them.""",
+        Accumulation,
+        TRAINING,
+    ),
+    Option(
+        "metrics",
+        "Mapping[str, str] | None",
+        None,
+        """Gathers outputs over steps and replays: `{"accuracy": "mean"}`, by "mean", "sum", "max" or "min".
+        `step.metrics()` reads them.""",
+        GatheredMetrics,
+        reports=("metrics",),
+    ),
+    Option(
+        "precision",
+        "PrecisionName | None",
+        None,
+        """"bf16" and "f16" run model and loss under torch.autocast of the device, with `backward()` outside of it.
+        Parameters, optimizer state and updates are f32, and an autocast in the loss function goes first. "f32" computes
+        as the model is written, and expects parameters of f32. With "tf32" products of model and loss, and of their
+        gradients, may round f32 operands to TF32 on a GPU. torch's own switches for that are not followed.""",
+        StepPrecision,
+    ),
+    Option(
+        "loss_scale",
+        "Literal['auto', 'dynamic'] | float | LossScale | None",
+        "auto",
+        """"dynamic" multiplies the loss before it is differentiated and divides its gradients, by the rules of
+        torch.amp.GradScaler; `LossScale` has its settings. A number stays as it is. A step with an inf or NaN among its
+        gradients changes no parameter and no state. "auto" is "dynamic" with precision="f16", else None, which scales
+        nothing.""",
+        LossScaling,
+        TRAINING,
+        ("loss_scale", "skipped"),
+    ),
+    Option(
+        "ema",
+        "float | None",
+        None,
+        """Keeps an exponential moving average of each trained parameter, with this decay.
+        torch.optim.swa_utils.AveragedModel with `get_ema_multi_avg_fn` keeps the same. `step.ema` has copies by the
+        names of the parameters. `recompile()` keeps the averages of parameters that are still trained; that of a new
+        one begins as the parameter is then.""",
+        WeightAverage,
+        TRAINING,
+        ("ema",),
+    ),
+    Option(
+        "plan",
+        PATH,
+        None,
+        """The path of a plan that you have edited: what `step.ir("plan")` of this model, with these options and shapes,
+        has written. The step runs that plan. It must bind, update and check what the step's own does. A kernel id of ""
+        is filled in, and so are all addresses of an edited `step.ir("buffers")`.""",
+        EditedPlan,
+        reports=("guards", "describe"),
+    ),
+    Option(
+        "lock",
+        PATH,
+        None,
+        """The path of what `aicf-tune` has measured of this step on this machine: the step takes its kernels. LockError
+        where it is of another machine, or has no kernel for an op of the step.""",
+        Locked,
+        reports=("planned_kernels",),
+    ),
+)
+
+ENVIRONMENT: tuple[type[Effect], ...] = (Branching,)
+"""Effects of variables of the environment, which every step has."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def options_of(entry: Entry) -> tuple[Option, ...]:
+    """The options that a function takes."""
+    return tuple(option for option in OPTIONS if entry in option.taken_by)
+
+
+def effects_of(given: Mapping[str, Any]) -> dict[type[Effect], Effect]:
+    """The effects of arguments by keyword; those of which no option is among them are as they are made without arguments."""
+    kinds = [option.effect for option in OPTIONS if option.effect is not None]
+    taken = {option.effect for option in OPTIONS if option.keyword in given}
+    made = {kind: kind.of(given) if kind in taken else kind() for kind in dict.fromkeys(kinds)}
+    return made | {kind: kind.of(given) for kind in ENVIRONMENT}
+
+
+def documented(entry: Entry) -> Callable[[F], F]:
+    """Put the options that a function takes behind its docstring, for `help`."""
+
+    def with_options(function: F) -> F:
+        texts = [
+            fill(f"{each.keyword}: {each.text}", 120, subsequent_indent="    ") for each in options_of(entry)
+        ]
+        function.__doc__ = "\n\n".join([cleandoc(function.__doc__ or ""), "Options:", *texts])
+        return function
+
+    return with_options

@@ -74,7 +74,8 @@ def test_every_step_has_every_effect_once() -> None:
 
 
 def test_what_is_no_option_is_refused_by_python() -> None:
+    misspelt: dict[str, Any] = {"clip_grad_norms": 1.0}
     with pytest.raises(TypeError, match="clip_grad_norms"):
-        compile_train_step(mlp(8, 8), None, B=4, D=8, clip_grad_norms=1.0)
+        compile_train_step(mlp(8, 8), None, B=4, D=8, **misspelt)
     with pytest.raises(BindError, match="accumulate must be a whole number"):
         compile_train_step(mlp(8, 8), None, B=4, D=8, accumulate=0)

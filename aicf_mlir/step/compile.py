@@ -56,6 +56,7 @@ def compile_train_step(
     ema: float | None = None,
     plan: str | os.PathLike[str] | None = None,
     lock: str | os.PathLike[str] | None = None,
+    memory_limit: int | None = None,
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`: forward, loss, backward, update.
 
@@ -94,6 +95,7 @@ def compile_eval_step(
     precision: PrecisionName | None = None,
     plan: str | os.PathLike[str] | None = None,
     lock: str | os.PathLike[str] | None = None,
+    memory_limit: int | None = None,
 ) -> CompiledEvalStep:
     """Compile the loss of `model` alone: the step computes it and trains nothing.
 

@@ -73,6 +73,7 @@ def compile_step(
     precision: PrecisionName | None = None,
     plan: str | os.PathLike[str] | None = None,
     lock: str | os.PathLike[str] | None = None,
+    memory_limit: int | None = None,
 ) -> CompiledLoopStep:
     """Compile the body of a training loop, a function of a batch, as its user writes it:
 

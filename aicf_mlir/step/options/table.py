@@ -19,6 +19,7 @@ from aicf_mlir.step.options.further_sizes import FurtherSizes
 from aicf_mlir.step.options.gradients import KeptGradients
 from aicf_mlir.step.options.lock import Locked
 from aicf_mlir.step.options.loss_scaling import LossScaling
+from aicf_mlir.step.options.memory_limit import MemoryLimit
 from aicf_mlir.step.options.meta import HostNumbers
 from aicf_mlir.step.options.metrics import GatheredMetrics
 from aicf_mlir.step.options.option import NOT_IN_LOOPS, REQUIRED, TRAINING, Effect, Entry, Option
@@ -244,6 +245,16 @@ OPTIONS: tuple[Option, ...] = (
         where it is of another machine, or has no kernel for an op of the step.""",
         Locked,
         reports=("planned_kernels",),
+    ),
+    Option(
+        "memory_limit",
+        "int | None",
+        None,
+        """The most bytes that a plan of the step may need: parameters, state, inputs and what lives between launches.
+        A plan that needs more is refused with BindError before it takes any memory. That holds for each batch size by
+        itself, also for one that `further_sizes` compiles later.""",
+        MemoryLimit,
+        reports=("memory_report",),
     ),
 )
 

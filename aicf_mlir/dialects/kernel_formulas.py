@@ -7,7 +7,7 @@ from functools import partial
 
 from aicf_mlir.dialects.nn.gradient_rows import gradients
 from aicf_mlir.dialects.nn.rows import ROWS as POINTWISE
-from aicf_mlir.dialects.nn.rows import Row
+from aicf_mlir.dialects.nn.rows import Pointwise
 from aicf_mlir.dialects.nn.softmax import softmax, softmax_gradient
 from aicf_mlir.ir.formula import Scalar
 
@@ -20,7 +20,7 @@ ACTIVATIONS = {"relu": {}, "silu": {}, "tanh": {}, "sigmoid": {}, "gelu": {"appr
 def _gradient(name: str) -> Formula:
     """Of dy and what forward saved."""
     (row,) = gradients(POINTWISE[name])
-    assert isinstance(row, Row)
+    assert isinstance(row, Pointwise)
     return row.formula
 
 

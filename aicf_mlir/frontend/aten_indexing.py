@@ -22,13 +22,13 @@ from aicf_mlir.frontend.aten_indices import (
     value_of,
 )
 from aicf_mlir.frontend.aten_slices import clamped, dimension, part
-from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import shape_of
 
 
-def refused(reason: str) -> Row:
+def refused(reason: str) -> AtenRule:
     """An op that no step can have, and why."""
 
     def row(call: Call) -> Value:

@@ -11,7 +11,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.reductions import REDUCTIONS as REDUCED
 from aicf_mlir.frontend.aten_indexing import gathered
-from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.ir.tensor_op import shape_of
 
@@ -97,7 +97,7 @@ def binary_cross_entropy(call: Call) -> SSAValue:
     return call.reduced(loss, call["reduction"])
 
 
-def of_difference(name: str, bound: str) -> Row:
+def of_difference(name: str, bound: str) -> AtenRule:
     """A function of self - target that changes its form at a bound; of none that is 0, where it is the absolute value."""
 
     def row(call: Call) -> SSAValue:

@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.rows import ROWS
-from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.types import element_of, is_supported
 from aicf_mlir.ir.tensor_op import shape_of
@@ -30,7 +30,7 @@ What others do with it differs by device; where the type does not hold the numbe
 SELU = {"alpha": 1.6732632423543772848170429916717, "scale": 1.0507009873554804934193349852946}
 
 
-def pointwise(name: str, *arguments: str, **parameters: str | float) -> Row:
+def pointwise(name: str, *arguments: str, **parameters: str | float) -> AtenRule:
     """The op `nn.<name>`: its operands are the arguments of these names, each a tensor or a number.
 
     A parameter is the argument of its own name unless `parameters` gives another one, or a number.
@@ -84,7 +84,7 @@ def applied(call: Call, name: str, operands: list[Any], widely: bool = False, **
     return made if row.result else call.emit.cast(made, dtype)
 
 
-def scaled(name: str, swap: bool = False) -> Row:
+def scaled(name: str, swap: bool = False) -> AtenRule:
     """`self op alpha * other`, or with `swap` `other op alpha * self`; each a tensor or a number."""
 
     def row(call: Call) -> SSAValue:
@@ -104,7 +104,7 @@ def divided(call: Call) -> SSAValue:
     return applied(call, names[call.arguments.get("rounding_mode")], [call["self"], call["other"]])
 
 
-def whole(name: str) -> Row:
+def whole(name: str) -> AtenRule:
     """A function that rounds: integers are whole."""
     of_floats = pointwise(name)
 
@@ -157,7 +157,7 @@ def clamped(call: Call) -> SSAValue:
     return applied(call, "clamp_max" if low is None else "clamp_min", [x, high if low is None else low])
 
 
-def logical(name: str) -> Row:
+def logical(name: str) -> AtenRule:
     """Of whatever is not 0."""
 
     def row(call: Call) -> SSAValue:
@@ -187,7 +187,7 @@ def log_sigmoid_forward(call: Call) -> Value:
     return call.emit.insert(CLASSES["log_sigmoid"](x)), None
 
 
-def with_product(name: str) -> Row:
+def with_product(name: str) -> AtenRule:
     """Self + value * tensor1 · tensor2, or a quotient in the place of the product; rounded once."""
 
     def row(call: Call) -> SSAValue:

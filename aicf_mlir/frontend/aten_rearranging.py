@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.ranking import LONGEST
 from aicf_mlir.frontend.aten_slices import clamped, dimension, part
-from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Refused
 from aicf_mlir.ir.tensor_op import shape_of
 
@@ -82,7 +82,7 @@ SIDES: dict[str, tuple[Side, Side]] = {
 """By the mode what stands in front and behind."""
 
 
-def padded(mode: str) -> Row:
+def padded(mode: str) -> AtenRule:
     """A pad whose mode is in its name."""
     return lambda call: pad(call, mode)
 
@@ -108,7 +108,7 @@ def roll(call: Call) -> SSAValue:
     return call.emit.insert(nn.RollOp(x, total))
 
 
-def triangle(lower: bool) -> Row:
+def triangle(lower: bool) -> AtenRule:
     """What is on and below a diagonal, or on and above it."""
 
     def row(call: Call) -> SSAValue:

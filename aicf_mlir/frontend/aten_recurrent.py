@@ -12,7 +12,7 @@ from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.frontend.aten_random import drop
 from aicf_mlir.frontend.aten_slices import part
-from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Forbidden
 from aicf_mlir.ir.tensor_op import shape_of
 
@@ -85,7 +85,7 @@ def plain_cell(activation: str) -> Cell:
     return cell
 
 
-def recurrent(cell: Cell, states: int) -> Row:
+def recurrent(cell: Cell, states: int) -> AtenRule:
     """The outputs [T, N, D * H] of the last layer and the last states [D * layers, N, H]; D is 2 in both directions."""
 
     def row(call: Call) -> Value:
@@ -155,7 +155,7 @@ def read_weights(call: Call, count: int) -> list[Weights]:
     return found
 
 
-def single(cell: Cell) -> Row:
+def single(cell: Cell) -> AtenRule:
     """One step of a cell: LSTMCell, GRUCell, RNNCell."""
 
     def row(call: Call) -> Value:
@@ -185,7 +185,7 @@ def packed(call: Call) -> Value:
     raise Forbidden(PACKED)
 
 
-ROWS: dict[str, Row] = {
+ROWS: dict[str, AtenRule] = {
     **{f"aten.{name}.input": recurrent(cell, states) for name, (cell, states) in CELLS.items()},
     **{f"aten.{name}_cell.default": single(cell) for name, (cell, _) in CELLS.items()},
     **{f"aten.{name}.data": packed for name in CELLS},

@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.dialects.nn.reductions import REDUCTIONS
-from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.types import element_of
 from aicf_mlir.ir.tensor_op import shape_of
@@ -33,7 +33,7 @@ def keeps(call: Call) -> bool:
     return bool(call.arguments.get("keepdim", False))
 
 
-def total(op: type[nn.ReductionOp]) -> Row:
+def total(op: type[nn.ReductionOp]) -> AtenRule:
     """A sum or a mean over `dim`, in the type of the result."""
 
     def row(call: Call) -> SSAValue:
@@ -43,7 +43,7 @@ def total(op: type[nn.ReductionOp]) -> Row:
     return row
 
 
-def reduction(name: str, of: torch.dtype | None = None) -> Row:
+def reduction(name: str, of: torch.dtype | None = None) -> AtenRule:
     """A reduction of the table, of elements in the type of the result or in `of`."""
     op = REDUCTIONS[name]
 
@@ -103,7 +103,7 @@ def distances(call: Call) -> SSAValue:
     return call.emit.insert(REDUCTIONS["vector_norm"](away, [-1], False, ord=float(call["p"])))
 
 
-def index_of(name: str) -> Row:
+def index_of(name: str) -> AtenRule:
     """The index of an extreme along one dimension, or of the tensor as a row."""
 
     def row(call: Call) -> SSAValue:
@@ -116,7 +116,7 @@ def index_of(name: str) -> Row:
     return row
 
 
-def with_index(op: type[nn.MaxWithIndexOp] | type[nn.MinWithIndexOp]) -> Row:
+def with_index(op: type[nn.MaxWithIndexOp] | type[nn.MinWithIndexOp]) -> AtenRule:
     """Values and indices along a dimension."""
 
     def row(call: Call) -> Value:
@@ -132,7 +132,7 @@ def with_index(op: type[nn.MaxWithIndexOp] | type[nn.MinWithIndexOp]) -> Row:
     return row
 
 
-def var_mean(*results: str) -> Row:
+def var_mean(*results: str) -> AtenRule:
     """Variance, deviation, mean or two of them over `dim`, or over everything where there is none."""
 
     def row(call: Call) -> Value:
@@ -155,7 +155,7 @@ def var_mean(*results: str) -> Row:
     return row
 
 
-def along_dim(op: type[nn.SoftmaxOp] | type[nn.LogSoftmaxOp]) -> Row:
+def along_dim(op: type[nn.SoftmaxOp] | type[nn.LogSoftmaxOp]) -> AtenRule:
     """In the type of the result, along `dim`: it changes places with the last dimension, and back."""
 
     def row(call: Call) -> SSAValue:

@@ -8,7 +8,7 @@ import torch
 from xdsl.ir import SSAValue
 
 from aicf_mlir.dialects import nn
-from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.frontend.refused import Forbidden, Refused
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 from aicf_mlir.ir.tensor_op import element_type, shape_of
@@ -59,7 +59,7 @@ def product(call: Call, a: SSAValue, b: SSAValue) -> SSAValue:
     return call.emit.insert(nn.MatmulOp(a, b))
 
 
-def matmul_plus(left: str, right: str) -> Row:
+def matmul_plus(left: str, right: str) -> AtenRule:
     """`beta * self + alpha * (left · right)`."""
 
     def row(call: Call) -> SSAValue:
@@ -138,7 +138,7 @@ def detach(call: Call) -> Value:
     return call.emit.insert(nn.DetachOp(call.value("self"))) if call.carries_gradient else identity(call)
 
 
-def full_like(value: float | None = None, key: str = "fill_value") -> Row:
+def full_like(value: float | None = None, key: str = "fill_value") -> AtenRule:
     """A tensor known while tracing: `value`, or the argument `key`, everywhere."""
 
     def row(call: Call) -> Value:

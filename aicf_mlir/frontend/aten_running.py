@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn.pointwise import CLASSES
 from aicf_mlir.frontend.aten_slices import dimension
-from aicf_mlir.frontend.call import Call, Row, Value
+from aicf_mlir.frontend.call import AtenRule, Call, Value
 from aicf_mlir.ir.expect import is_float
 from aicf_mlir.ir.tensor_op import shape_of
 
@@ -35,7 +35,7 @@ def running(call: Call, parts: Parts, dim: int, combine: Combine) -> Parts:
     return parts
 
 
-def running_of(name: str) -> Row:
+def running_of(name: str) -> AtenRule:
     """Running results of a pointwise op of two numbers, rounded once."""
 
     def row(call: Call) -> SSAValue:
@@ -49,7 +49,7 @@ def running_of(name: str) -> Row:
     return row
 
 
-def running_extreme(name: str) -> Row:
+def running_extreme(name: str) -> AtenRule:
     """The extreme of each element and those before it, and the last index that has it; `name` compares."""
 
     def row(call: Call) -> Value:

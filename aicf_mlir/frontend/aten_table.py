@@ -44,10 +44,10 @@ from aicf_mlir.frontend.aten_rows import (
 )
 from aicf_mlir.frontend.aten_slices import concat, narrow, select, split, stack, unbind
 from aicf_mlir.frontend.aten_updates import copied, lerp
-from aicf_mlir.frontend.call import Row
+from aicf_mlir.frontend.call import AtenRule
 
 
-def rows(row: Row, *names: str) -> dict[str, Row]:
+def rows(row: AtenRule, *names: str) -> dict[str, AtenRule]:
     """One row for several overloads."""
     return {f"aten.{name}": row for name in names}
 
@@ -69,7 +69,7 @@ OF_ONE = (
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
-POINTWISE: dict[str, Row] = {
+POINTWISE: dict[str, AtenRule] = {
     **{f"aten.{name}.default": pointwise(name) for name in OF_ONE},
     **{f"aten.{each}": pointwise(name) for name in COMPARISONS for each in of_two(name)},
     **rows(scaled("add"), *of_two("add")),
@@ -128,7 +128,7 @@ POINTWISE: dict[str, Row] = {
     **rows(aten_losses.binary_cross_entropy, "binary_cross_entropy.default"),
 }
 
-REDUCTIONS: dict[str, Row] = {
+REDUCTIONS: dict[str, AtenRule] = {
     **rows(total(nn.SumOp), "sum.default", "sum.dim_IntList"),
     **rows(total(nn.MeanOp), "mean.default", "mean.dim"),
     **rows(reduction("prod"), "prod.default", "prod.dim_int"),
@@ -165,7 +165,7 @@ REDUCTIONS: dict[str, Row] = {
     ),
 }
 
-INDEXING: dict[str, Row] = {
+INDEXING: dict[str, AtenRule] = {
     **rows(aten_indexing.embedding, "embedding.default"),
     **rows(aten_indexing.embedding_bag, "embedding_bag.padding_idx", "embedding_bag.default"),
     **rows(aten_indexing.embedding_bag, "_embedding_bag.default", "_embedding_bag_forward_only.default"),
@@ -191,7 +191,7 @@ INDEXING: dict[str, Row] = {
     **rows(refused(aten_indexing.MASK), "masked_select.default", "masked_scatter.default", "nonzero.default"),
 }
 
-REARRANGING: dict[str, Row] = {
+REARRANGING: dict[str, AtenRule] = {
     **rows(aten_rearranging.pad, "pad.default", "constant_pad_nd.default"),
     **{
         f"aten.{mode}_pad{rank}d.default": aten_rearranging.padded(word)
@@ -218,7 +218,7 @@ REARRANGING: dict[str, Row] = {
     **rows(aten_rearranging.kthvalue, "kthvalue.default"),
 }
 
-TABLE: dict[str, Row] = {
+TABLE: dict[str, AtenRule] = {
     **POINTWISE,
     **REDUCTIONS,
     **INDEXING,

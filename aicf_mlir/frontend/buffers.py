@@ -20,7 +20,7 @@ from aicf_mlir.frontend.values import is_a
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class BufferPlace:
     """Where a tensor hangs on a module: an entry of its buffers, or a plain attribute."""
 
     module: torch.nn.Module
@@ -42,7 +42,7 @@ class Buffers:
         """`with_parameters`: parameters as well, where a step updates them itself."""
         self._modules = named_modules(root)
         self._places = [place for path, module in self._modules for place in _places(path, module)]
-        first: dict[int, Place] = {}
+        first: dict[int, BufferPlace] = {}
         for place in self._places:
             if place.tensor is not None and place.entries is _buffers(place.module):
                 first.setdefault(id(place.tensor), place)
@@ -123,7 +123,7 @@ class Buffers:
 
 
 def _assign(
-    place: Place, tensor: Any, held: list[tuple[torch.Tensor, str]], location: SourceLocation | None
+    place: BufferPlace, tensor: Any, held: list[tuple[torch.Tensor, str]], location: SourceLocation | None
 ) -> None:
     """Update `tensor` instead of replacing it; refused where that is not the same."""
     new, what = place.tensor, f"the step assigns to the buffer {place.path!r}"
@@ -147,7 +147,7 @@ def _assign(
     tensor.copy_(new)
 
 
-def _is_table(place: Place, before: object) -> bool:
+def _is_table(place: BufferPlace, before: object) -> bool:
     """Whether a tensor fills a place that had none, and that is no part of the module's state."""
     has_none = before is None or (isinstance(before, torch.Tensor) and not before.numel())
     passing: set[str] = vars(place.module).get("_non_persistent_buffers_set", set())
@@ -164,21 +164,23 @@ def _kind(value: object) -> str:
     return f"a tensor {describe(value)}" if is_a(value, torch.Tensor) else repr(value)
 
 
-def _places(path: str, module: torch.nn.Module) -> list[Place]:
+def _places(path: str, module: torch.nn.Module) -> list[BufferPlace]:
     """The buffers of one module, and its plain attributes that are tensors."""
     own = vars(module)
     plain = [name for name, value in own.items() if is_a(value, torch.Tensor)]
     return [
-        *(Place(module, _buffers(module), name, _path(path, name)) for name in _buffers(module)),
-        *(Place(module, own, name, _path(path, name)) for name in plain),
+        *(BufferPlace(module, _buffers(module), name, _path(path, name)) for name in _buffers(module)),
+        *(BufferPlace(module, own, name, _path(path, name)) for name in plain),
     ]
 
 
-def _parameters(path: str, module: torch.nn.Module) -> list[Place]:
+def _parameters(path: str, module: torch.nn.Module) -> list[BufferPlace]:
     """The parameters of one module."""
     entries: dict[str, Any] = vars(module).get("_parameters", {})
     return [
-        Place(module, entries, name, _path(path, name)) for name, own in entries.items() if own is not None
+        BufferPlace(module, entries, name, _path(path, name))
+        for name, own in entries.items()
+        if own is not None
     ]
 
 

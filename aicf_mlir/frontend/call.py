@@ -153,5 +153,5 @@ class Call:
         raise Refused(f"an argument {argument!r}")
 
 
-Row: TypeAlias = Callable[[Call], Value]
+AtenRule: TypeAlias = Callable[[Call], Value]
 """Emits the nn ops of one ATen op and returns what it stands for."""

@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from aicf_mlir.errors import TraceError
-from aicf_mlir.frontend.places import Names, Place
+from aicf_mlir.frontend.places import Names, VisitedPlace
 from aicf_mlir.frontend.reached import opaque_error
 from aicf_mlir.frontend.reads import ABSENT
 from aicf_mlir.frontend.recorder import tensors
@@ -69,21 +69,21 @@ class Followed(TorchFunctionMode):
         return frozenset[int]().union(*(origins for _, origins in filter(None, found)))
 
 
-def put_back(places: Sequence[Place]) -> None:
+def put_back(places: Sequence[VisitedPlace]) -> None:
     """Have there again what was there first."""
     for place in reversed(places):
         if place.is_left:
             _set(place, place.first)
 
 
-def put_forth(places: Sequence[Place]) -> None:
+def put_forth(places: Sequence[VisitedPlace]) -> None:
     """Have there what the call has left."""
     for place in places:
         if place.is_left and not is_traced(place.after):
             _set(place, place.after)
 
 
-def _set(place: Place, value: Any) -> None:
+def _set(place: VisitedPlace, value: Any) -> None:
     owner: Any = place.owner
     match place.kind:
         case "item" if value is ABSENT:
@@ -150,7 +150,7 @@ def is_traced(value: object) -> bool:
 class Carried:
     """What the next call would find of a call that has looked in `places`, and compute with."""
 
-    def __init__(self, places: Sequence[Place], followed: Followed, location: SourceLocation | None):
+    def __init__(self, places: Sequence[VisitedPlace], followed: Followed, location: SourceLocation | None):
         self.places = places
         self._location = location
         found = [p for p in places if p.kind == "opaque" or (p.is_left and p.read_first)]
@@ -227,11 +227,11 @@ class Carried:
                     " do so outside, with what the step returns",
                 )
 
-    def _error(self, place: Place, text: str) -> TraceError:
+    def _error(self, place: VisitedPlace, text: str) -> TraceError:
         return trace_error(text, place.location or self._location)
 
 
-def _member(place: Place, path: str) -> tuple[str, Any]:
+def _member(place: VisitedPlace, path: str) -> tuple[str, Any]:
     """The first member of a container that is another one, and what it was; else all of it."""
     before: Any = place.first
     after: Any = place.after

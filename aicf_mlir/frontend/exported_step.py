@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from aicf_mlir.frontend import source
 from aicf_mlir.frontend.cut import CUT
-from aicf_mlir.frontend.places import Place
+from aicf_mlir.frontend.places import VisitedPlace
 from aicf_mlir.frontend.recorder import Recorder, memory_of
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.ir.locations import SourceLocation
@@ -59,7 +59,7 @@ class ExportedStep:
     tensors: Mapping[str, torch.Tensor]
     """Parameters and buffers of the exported module by path."""
     recorder: Recorder
-    places: Sequence[Place]
+    places: Sequence[VisitedPlace]
     """What of Python the step has looked in."""
     fallback: SourceLocation | None
     """The line that asked for the trace: where an op has no line of its own."""

@@ -94,7 +94,7 @@ PlaceKind = Literal[
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class VisitedPlace:
     """One place that the trace has looked in."""
 
     kind: PlaceKind
@@ -145,7 +145,7 @@ def forget(owners: Sequence[Any]) -> None:
             owner.cache_clear()
 
 
-def without_made(places: Sequence[Place]) -> list[Place]:
+def without_made(places: Sequence[VisitedPlace]) -> list[VisitedPlace]:
     """
     The places of objects that are older than a trace; what it has made is found through those, or by nobody.
 
@@ -178,7 +178,7 @@ class Places:
     """The places of one trace."""
 
     def __init__(self) -> None:
-        self.all: Sequence[Place] = ()
+        self.all: Sequence[VisitedPlace] = ()
 
     @contextmanager
     def recording(self) -> Generator[None]:
@@ -199,15 +199,15 @@ class Places:
             yield
         finally:
             forget(_C.places.owners())
-            self.all = without_made([Place(*row) for row in _C.places.taken(ABSENT)])
+            self.all = without_made([VisitedPlace(*row) for row in _C.places.taken(ABSENT)])
             if is_on:
                 gc.enable()
 
-    def left(self) -> Iterator[Place]:
+    def left(self) -> Iterator[VisitedPlace]:
         """The places that hold something else than at first."""
         return (place for place in self.all if place.is_left)
 
-    def carried(self) -> Iterator[Place]:
+    def carried(self) -> Iterator[VisitedPlace]:
         """What the next call would compute with: left, and read before it was written to; and what takes from an iterator."""
         for place in self.all:
             if place.kind == "opaque" or (place.is_left and place.read_first):
@@ -236,7 +236,7 @@ def of_step(function: Callable[..., Any]) -> Callable[..., Any]:
 class Names:
     """What places are called, as the user would write them: `model.layers.0.scale`, `weights['kl']`, `CFG.n`."""
 
-    def __init__(self, places: Sequence[Place], roots: Mapping[int, str]):
+    def __init__(self, places: Sequence[VisitedPlace], roots: Mapping[int, str]):
         """`roots`: names of objects by their id."""
         self._roots = roots
         self._found: dict[int, tuple[Any, Any]] = {}
@@ -255,7 +255,7 @@ class Names:
             if place.kind == "content" and type(place.first) is tuple:
                 self._add_members(place)
 
-    def _add_members(self, place: Place) -> None:
+    def _add_members(self, place: VisitedPlace) -> None:
         """What a container has held, by key or index."""
         if is_a(place.owner, dict):
             members = zip(place.first[::2], place.first[1::2], strict=True)
@@ -265,7 +265,7 @@ class Names:
             if type(value) not in PLAIN:
                 self._found.setdefault(id(value), (cast(Any, place.owner), key))
 
-    def name(self, place: Place) -> str:
+    def name(self, place: VisitedPlace) -> str:
         """Of a place."""
         if place.kind == "class":
             return f"{place.owner.__name__}.{place.key}"
@@ -302,7 +302,7 @@ class Names:
             return f"{self.path(owner, depth)}[{key}]"
         return f"{self.path(owner, depth)}.{key}"
 
-    def _of_cell(self, place: Place) -> str | None:
+    def _of_cell(self, place: VisitedPlace) -> str | None:
         """A cell is called as the code calls it that looks into it."""
         return None if place.code is None else _deref(place.code, place.offset)
 
@@ -311,10 +311,10 @@ class Names:
 class _Inside:
     """The place itself, where it has no key."""
 
-    place: Place
+    place: VisitedPlace
 
 
-def _is_users(place: Place) -> bool:
+def _is_users(place: VisitedPlace) -> bool:
     return place.code is not None and is_users_file(place.code.co_filename)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from aicf_mlir.frontend.exported_step import ExportedStep
 from aicf_mlir.frontend.library import is_setting
-from aicf_mlir.frontend.places import ARRAYS, DRAWN, Names, Place
+from aicf_mlir.frontend.places import ARRAYS, DRAWN, Names, VisitedPlace
 from aicf_mlir.frontend.reads import ABSENT, STRUCTURE, Read
 from aicf_mlir.frontend.source import trace_error
 from aicf_mlir.frontend.torch_state import read_by_every_step
@@ -27,7 +27,7 @@ CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.M
 ENVIRONMENT: dict[Any, Any] = cast(Any, vars(os.environ))["_data"]
 
 
-def collect(places: Sequence[Place], names: Mapping[int, str]) -> list[Read]:
+def collect(places: Sequence[VisitedPlace], names: Mapping[int, str]) -> list[Read]:
     """
     What a step depends on that has looked in `places`; `names` gives paths of the user's objects by their ids.
 
@@ -66,7 +66,7 @@ def values_read(
     ]
 
 
-def _reads(place: Place, names: Names, mentioned: frozenset[str]) -> Iterator[Read]:
+def _reads(place: VisitedPlace, names: Names, mentioned: frozenset[str]) -> Iterator[Read]:
     owner, key = place.owner, place.key
     match place.kind:
         case _ if not place.read_first:
@@ -118,7 +118,7 @@ def _of_type(kind: type, mentioned: frozenset[str]) -> Read:
     return Read(kind.__name__, "type", kind, mentioned=mentioned, may_be_meta=False, is_code=True)
 
 
-def _is_tracers(place: Place) -> bool:
+def _is_tracers(place: VisitedPlace) -> bool:
     """Whether it is one of what traces; while it traces, objects of the user's may have classes of AICF's."""
     kinds = [place.owner if is_a(place.owner, type) else type(place.owner)]
     kinds += [type(place.holder)] if place.holder is not None else []
@@ -126,7 +126,7 @@ def _is_tracers(place: Place) -> bool:
     return any(kind.__module__.startswith(TRACERS) for kind in kinds) and not is_a(place.owner, ARRAYS)
 
 
-def opaque_error(place: Place, names: Names) -> Exception:
+def opaque_error(place: VisitedPlace, names: Names) -> Exception:
     """TraceError for a place of which nobody can see what it gives next."""
     kind, path = cast("type[Any]", type(place.owner)), names.path(place.owner)
     if is_a(place.owner, DRAWN):

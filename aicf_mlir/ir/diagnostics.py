@@ -27,7 +27,7 @@ MESSAGE_CHARACTERS = 2000
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """A position in a file, counted from 1; `text` is the whole source line where it is known."""
 
     file: str
@@ -80,10 +80,10 @@ class Source:
         end = self.text.find("\n", self._line_starts[index])
         return self.text[self._line_starts[index] : end if end >= 0 else None].rstrip("\r")
 
-    def place(self, position: int, length: int = 1) -> Place:
+    def place(self, position: int, length: int = 1) -> Position:
         """The place of a character position; positions behind the end are the end."""
         line, column = self.line_and_column(min(position, len(self.text)))
-        return Place(self.name, line, column, self.line_text(line), length)
+        return Position(self.name, line, column, self.line_text(line), length)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Diagnostic:
 
     severity: Severity
     message: str
-    place: Place
+    place: Position
     notes: tuple[Diagnostic, ...] = ()
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ class Locator:
     source: Source
     positions: Mapping[Operation, int]
 
-    def place_of(self, op: Operation | None) -> Place:
+    def place_of(self, op: Operation | None) -> Position:
         """Where `op` stands: its own line, the line its location names, or else only the file."""
         while op is not None:
             if (position := self.positions.get(op)) is not None:
@@ -147,10 +147,10 @@ class Locator:
             if (found := origin(op)) is not None:
                 return self._named(found)
             op = op.parent_op()
-        return Place(self.source.name)
+        return Position(self.source.name)
 
-    def _named(self, location: SourceLocation) -> Place:
-        place = Place(location.file, location.line, location.column)
+    def _named(self, location: SourceLocation) -> Position:
+        place = Position(location.file, location.line, location.column)
         if place.file == self.source.name:
             return replace(place, text=self.source.line_text(location.line))
         return place
@@ -172,7 +172,7 @@ class Locator:
             notes.append(f"see current operation: {_one_line(op)}")
         return Diagnostic("error", message, place, self._notes(place, notes))
 
-    def _notes(self, place: Place, notes: Sequence[str]) -> tuple[Diagnostic, ...]:
+    def _notes(self, place: Position, notes: Sequence[str]) -> tuple[Diagnostic, ...]:
         bare = replace(place, text=None)
         return tuple(Diagnostic("note", note, bare) for note in notes)
 

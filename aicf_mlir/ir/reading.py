@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import BinaryIO, NoReturn
 
-from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
+from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Position, Source
 
 MAX_BYTES = 32 << 20
 """Size of one file. 50,000 ops are about 10 MB."""
@@ -24,10 +24,10 @@ def read_text(open_input: Callable[[], AbstractContextManager[BinaryIO]], name: 
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise LocatedError(Diagnostic("error", f"cannot be read: {reason}", Place(name))) from None
+        raise LocatedError(Diagnostic("error", f"cannot be read: {reason}", Position(name))) from None
     if len(data) > MAX_BYTES:
         message = f"the text is longer than {MAX_BYTES:,} bytes, the most that is read"
-        raise LocatedError(Diagnostic("error", message, Place(name)))
+        raise LocatedError(Diagnostic("error", message, Position(name)))
     return decode(data, name)
 
 
@@ -35,7 +35,7 @@ def decode(text: str | bytes, name: str) -> Source:
     """Text of at most `MAX_BYTES` of UTF-8 without NUL characters; anything else is a `LocatedError`."""
     if len(text) > MAX_BYTES:
         message = f"the text is {len(text):,} bytes long; at most {MAX_BYTES:,} are read"
-        raise LocatedError(Diagnostic("error", message, Place(name)))
+        raise LocatedError(Diagnostic("error", message, Position(name)))
     if isinstance(text, bytes):
         try:
             text = text.decode("utf-8-sig")

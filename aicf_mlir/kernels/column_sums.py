@@ -19,7 +19,7 @@ from aicf_mlir.kernels.kernel import Kernel
 
 
 @dataclass(frozen=True)
-class Part(Kernel):
+class PartKernel(Kernel):
     """A kernel whose functions are phases of the launch of another one, and take all addresses of that launch."""
 
     whole_id: str = ""
@@ -41,9 +41,9 @@ class Part(Kernel):
 class Together:
     """One walk over the rows, and what follows from the sums of their columns."""
 
-    rows: Part
+    rows: PartKernel
     """With all operands that a sum is made of."""
-    columns: Part
+    columns: PartKernel
     fed: tuple[int, ...]
     """By reduction of `columns`, the value of the body of `rows` that it takes."""
 
@@ -53,7 +53,7 @@ def has_column_sums(kernel: Kernel) -> bool:
     return any(kernel.body.behind_columns)
 
 
-def apart(kernel: Kernel) -> tuple[Part, Part]:
+def apart(kernel: Kernel) -> tuple[PartKernel, PartKernel]:
     """The sums, then the rows."""
     return _columns(kernel)[0], _rows(kernel, ())[0]
 
@@ -65,7 +65,7 @@ def together(kernel: Kernel) -> Together:
     return Together(rows, columns, fed)
 
 
-def _rows(kernel: Kernel, fed: Sequence[int]) -> tuple[Part, tuple[int, ...]]:
+def _rows(kernel: Kernel, fed: Sequence[int]) -> tuple[PartKernel, tuple[int, ...]]:
     """All but the column sums, and what the values `fed` are called there."""
     body = kernel.body
     results = [number for number in range(len(body.results)) if not kernel.is_column(number)]
@@ -81,7 +81,7 @@ def _rows(kernel: Kernel, fed: Sequence[int]) -> tuple[Part, tuple[int, ...]]:
     return replace(part, body=replace(part.body, results=part.body.results[: len(results)])), named
 
 
-def _columns(kernel: Kernel) -> tuple[Part, list[int]]:
+def _columns(kernel: Kernel) -> tuple[PartKernel, list[int]]:
     """The column sums with what follows from them, and by reduction the value of the body of `kernel` that it takes."""
     body, first = kernel.body, len(kernel.body.args)
     results = [number for number in range(len(body.results)) if kernel.is_column(number)]
@@ -104,7 +104,7 @@ def _columns(kernel: Kernel) -> tuple[Part, list[int]]:
     return part, [taken[value] for value in sorted(taken)]
 
 
-def _part(kernel: Kernel, kind: str, reduced: int, body: Body, results: Sequence[int]) -> Part:
+def _part(kernel: Kernel, kind: str, reduced: int, body: Body, results: Sequence[int]) -> PartKernel:
     """A part with the operands that `body` reads, and these results of `kernel`."""
     count = len(body.args)
     used = sorted({v for v in (*body.results, *(a for line in body.lines for a in line.args)) if v < count})
@@ -116,7 +116,7 @@ def _part(kernel: Kernel, kind: str, reduced: int, body: Body, results: Sequence
         )
     named = {number: at for at, number in enumerate(used)}
     named |= {len(kernel.operands) + number: len(used) + at for at, number in enumerate(results)}
-    return Part(
+    return PartKernel(
         kind,
         kernel.target,
         builder.finish(values[value] for value in body.results),

@@ -10,7 +10,7 @@ from typing import Any, cast
 from aicf_mlir.analysis.launches import work_of
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.errors import PlanError
-from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
+from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Position, Source
 from aicf_mlir.profiling.profile import VERSION
 
 
@@ -48,7 +48,7 @@ def _document(source: Source) -> Mapping[str, Any]:
         is_known = False
     if not is_known:
         message = f"this is no profile of version {VERSION}, as aicf-run --time-json=FILE writes one"
-        raise LocatedError(Diagnostic("error", message, Place(source.name)))
+        raise LocatedError(Diagnostic("error", message, Position(source.name)))
     return found
 
 

@@ -12,7 +12,7 @@ import torch
 
 from aicf_mlir import _C
 from aicf_mlir.ir.roles import SHARED_ROLES
-from aicf_mlir.runtime.program import Place, Program, Slot
+from aicf_mlir.runtime.program import Program, Slot, TensorPlace
 from aicf_mlir.runtime.tensors import view
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Placement:
         }
         return replace(program, launches=launches, slots=slots)
 
-    def _placed(self, place: Place) -> Place:
+    def _placed(self, place: TensorPlace) -> TensorPlace:
         """An operand of a launch where it really is."""
         arena, offset, *spec = place
         if arena not in SHARED_ROLES:

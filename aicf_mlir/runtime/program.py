@@ -19,10 +19,10 @@ from aicf_mlir.ir.locations import in_unicode, origin
 if TYPE_CHECKING:
     from aicf_mlir._C import Code, Launch
 
-Place = tuple[str, int, str, tuple[int, ...]]
+TensorPlace = tuple[str, int, str, tuple[int, ...]]
 """Arena, offset in bytes, element type, shape: a dense tensor."""
 
-OperandPlace = Place | tuple[str, int, str, tuple[int, ...], tuple[int, ...]]
+OperandPlace = TensorPlace | tuple[str, int, str, tuple[int, ...], tuple[int, ...]]
 """The same, of an operand of a launch; of one that is not dense with its strides in elements."""
 
 
@@ -60,7 +60,7 @@ class Program:
     launches: list[Launch]
 
     @property
-    def status(self) -> Place | None:
+    def status(self) -> TensorPlace | None:
         """Where the checks of the step write; None for a step without checks."""
         slots = [slot for slot in self.slots.values() if slot.role == "status"]
         return (slots[0].arena, slots[0].offset, slots[0].dtype, slots[0].shape) if slots else None
@@ -96,7 +96,7 @@ def _slot(slot: SlotOp) -> Slot:
     return Slot(slot.role.data, name, arena, offset, dtype, shape, value)
 
 
-def _place(slot: SlotOp) -> Place:
+def _place(slot: SlotOp) -> TensorPlace:
     if slot.place is None:
         raise PlanError(f"@{slot.symbol} has no address; run plan-memory first")
     return *slot.place, *slot.spec

@@ -23,7 +23,7 @@ from aicf_mlir.ir.locations import origin
 from aicf_mlir.ir.signature import Label, argument_labels, result_labels, return_op
 from aicf_mlir.ir.tensor_op import shape_of
 from aicf_mlir.runtime.bound_plan import BoundPlan
-from aicf_mlir.runtime.program import Place
+from aicf_mlir.runtime.program import TensorPlace
 
 SEARCHED_BYTES = 1 << 32
 """Steps whose values take more are not run again on the host to find the op that made a number not finite."""
@@ -41,7 +41,7 @@ class Failure:
     value: int
 
 
-def take_failure(plan: BoundPlan, place: Place) -> Failure:
+def take_failure(plan: BoundPlan, place: TensorPlace) -> Failure:
     """Wait for the device, read the status and clear it, so that training can go on."""
     arena = plan.arenas[place[0]]
     if arena.device != "cpu":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
+from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Position, Source
 from aicf_mlir.ir.reading import refuse
 
 MAX_NESTING = 32
@@ -40,7 +40,7 @@ def check_text(source: Source) -> None:
     """Refuse text that is empty, nested too deeply, or holds a number of absurd length."""
     if (marks := sum(source.text.count(mark) for mark in ("(", "[", "{", "<", '"', "//", "\n"))) > MAX_MARKS:
         message = f"{marks:,} brackets, quotation marks, comments and lines; at most {MAX_MARKS:,} are read"
-        raise LocatedError(Diagnostic("error", message, Place(source.name)))
+        raise LocatedError(Diagnostic("error", message, Position(source.name)))
     if not source.text.strip():
         refuse(source, 0, "the text is empty; expected a module, a function or a program")
     depth = 0

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TextIO
 
 from aicf_mlir.errors import AicfError, SettingError
 from aicf_mlir.host.tool_process import INTERRUPTED, USAGE, interruptible
-from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Place, Source
+from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Position, Source
 from aicf_mlir.machine.atomic_file import write_file
 
 OK, FAILED, INTERNAL = 0, 1, 70
@@ -147,7 +147,7 @@ def _reported(
         sys.stderr.write(f"{name}: error: {error or type(error).__name__}\n")
     except Exception as error:  # noqa: BLE001 - a bug of ours: reported with its reproducer, exit code 70
         command = [name, *(sys.argv[1:] if arguments is None else arguments)]
-        sys.stderr.write(str(internal_error(error, Place(name), command, source(), debug=debug)))
+        sys.stderr.write(str(internal_error(error, Position(name), command, source(), debug=debug)))
         return INTERNAL
     return FAILED
 
@@ -165,7 +165,7 @@ def drop_unwritten() -> None:
 
 def internal_error(
     error: BaseException,
-    place: Place,
+    place: Position,
     command: Sequence[str],
     source: Source | None,
     *,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from aicf_mlir.ir.diagnostics import Diagnostic, Place, Severity, Source
+from aicf_mlir.ir.diagnostics import Diagnostic, Position, Severity, Source
 
 _ANNOTATION = re.compile(
     r"//\s*expected-(?P<severity>error|warning|note|remark)\s*"
@@ -24,7 +24,7 @@ class Expected:
     severity: Severity
     line: int | None
     text: str
-    place: Place
+    place: Position
 
     def matches(self, found: Diagnostic) -> bool:
         """Whether `found` is the announced message."""

@@ -37,7 +37,7 @@ MOST_SHOWN = 12
 
 
 @dataclass(frozen=True)
-class Row:
+class Choice:
     """What was chosen for one use."""
 
     use: str
@@ -52,7 +52,7 @@ class Lock:
     """A lock that has been read, or measured."""
 
     machine: Mapping[str, str]
-    rows: Mapping[str, Row]
+    rows: Mapping[str, Choice]
     """By use."""
     generated: frozenset[str] = frozenset()
     name: str = field(default="aicf.lock", compare=False)
@@ -147,21 +147,21 @@ class _Reader:
             self.text(value, f"machine.{key}")
         if "target" not in machine:
             self.refuse("a target in [machine]", machine)
-        rows: dict[str, Row] = {}
+        rows: dict[str, Choice] = {}
         for row in map(self.row, self.tables(found.get("op", []))):
             if row.use in rows:
                 self.refuse("one kernel for each use", f"two for {row.use}")
             rows[row.use] = row
         return Lock(machine, rows, frozenset(self.texts(found.get("generated", []), "generated")), self.name)
 
-    def row(self, found: Mapping[str, Any]) -> Row:
+    def row(self, found: Mapping[str, Any]) -> Choice:
         self.known(found, ("use", "kernel", "microseconds", "rejected"))
         use = self.text(found.get("use"), "use")
         time = found.get("microseconds")
         if time is not None and (isinstance(time, bool) or not isinstance(time, int | float)):
             self.refuse("a number of microseconds", time)
         kernel = self.text(found.get("kernel"), f"kernel of {use}")
-        return Row(use, kernel, time, self.texts(found.get("rejected", []), "rejected"))
+        return Choice(use, kernel, time, self.texts(found.get("rejected", []), "rejected"))
 
     def known(self, found: Mapping[str, Any], names: tuple[str, ...]) -> None:
         for name in found:

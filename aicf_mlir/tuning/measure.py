@@ -19,7 +19,7 @@ from aicf_mlir.ir import registry
 from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.ir.registry import OperandSpec, Use
-from aicf_mlir.tuning.lock import Lock, Row
+from aicf_mlir.tuning.lock import Choice, Lock
 from aicf_mlir.tuning.machine import machine_of
 from aicf_mlir.tuning.obeyed import text_of
 
@@ -64,10 +64,10 @@ def candidates(use: Use, device: str) -> list[Candidate]:
     return found
 
 
-def _row(text: str, use: Use, device: str) -> Row:
+def _row(text: str, use: Use, device: str) -> Choice:
     able = candidates(use, device)
     if len(able) == 1:
-        return Row(text, able[0].kernel)
+        return Choice(text, able[0].kernel)
     operands = _Operands(use, device)
     runs, refused = dict[str, _Run](), list[str]()
     for candidate in able:
@@ -84,7 +84,7 @@ def _row(text: str, use: Use, device: str) -> Row:
     times = {kernel: statistics.median(each) for kernel, each in turns.items()}
     best = preferred(times)
     told = [f"{kernel}: {time * 1e6:.2f} us" for kernel, time in times.items() if kernel != best]
-    return Row(text, best, round(times[best] * 1e6, 2), (*told, *refused))
+    return Choice(text, best, round(times[best] * 1e6, 2), (*told, *refused))
 
 
 def preferred(times: Mapping[str, float]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from aicf_mlir import _C, frontend
 from aicf_mlir.frontend import aten_recurrent, aten_table
-from aicf_mlir.frontend.call import Row
+from aicf_mlir.frontend.call import AtenRule
 from aicf_mlir.frontend.types import ELEMENT_TYPES
 
 PAGE = Path(__file__).parents[2] / "docs" / "ops.md"
@@ -59,7 +59,7 @@ it computes with it. Numbers in the code of a model are exact up to 2^53.
 
 DOTS = "…"
 
-FAMILIES: dict[str, Mapping[str, Row]] = {
+FAMILIES: dict[str, Mapping[str, AtenRule]] = {
     "Element by element": aten_table.POINTWISE,
     "Along dimensions": aten_table.REDUCTIONS,
     "By index": aten_table.INDEXING,
@@ -72,7 +72,10 @@ def families() -> dict[str, set[str]]:
     """The names of the ops of each family, without their overloads."""
     named = {name for family in FAMILIES.values() for name in family}
     others = {name: row for name, row in aten_table.TABLE.items() if name not in named}
-    whole: dict[str, Mapping[str, Row]] = {**FAMILIES, "Products, shapes, random numbers, losses": others}
+    whole: dict[str, Mapping[str, AtenRule]] = {
+        **FAMILIES,
+        "Products, shapes, random numbers, losses": others,
+    }
     ops = {
         title: {name.split(".")[1] for name in family if not name.startswith("aten._")}
         for title, family in whole.items()

@@ -12,7 +12,7 @@ from chain_cases import mixed
 from generated_cases import random_kernel
 
 from aicf_mlir.kernels import kernel as codegen
-from aicf_mlir.kernels.column_sums import Part
+from aicf_mlir.kernels.column_sums import PartKernel
 from aicf_mlir.kernels.identity import kernel_id, written
 from aicf_mlir.kernels.kernel import Kernel
 
@@ -78,4 +78,4 @@ def test_no_kernel_names_itself() -> None:
     while waiting:
         found += (own := waiting.pop().__subclasses__())
         waiting += own
-    assert found and not [each for each in found if "id" in vars(each) and each is not Part]
+    assert found and not [each for each in found if "id" in vars(each) and each is not PartKernel]

@@ -20,7 +20,7 @@ from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.stages import Snapshots, make_context, run_stages
 from aicf_mlir.tools import aicf_tune
 from aicf_mlir.tuning import Lock
-from aicf_mlir.tuning.lock import Row
+from aicf_mlir.tuning.lock import Choice
 from aicf_mlir.tuning.obeyed import check_module, lock_options, prebuilt_uses, text_of
 
 
@@ -105,7 +105,7 @@ def test_a_plan_for_a_gpu_is_locked_as_it_is(tmp_path: Path) -> None:
     }
     assert not set(generated_kernels(program)) <= selected, "the case that this is about"
     rows = {
-        text_of(use): Row(text_of(use), launch.kernel_id.data)
+        text_of(use): Choice(text_of(use), launch.kernel_id.data)
         for launch, use in prebuilt_uses(program).items()
     }
     lock = Lock({"target": "sm_90"}, rows, frozenset(generated_kernels(program)))
@@ -122,4 +122,4 @@ def test_a_plan_for_a_gpu_is_locked_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(LockError, match="has no kernel for 1 op"):
         check_module(stages["plan"], replace(lock, rows={k: row for k, row in rows.items() if k != use}))
     with pytest.raises(SelectionError, match=f"runs {rows[use].kernel} and not slow_cuda"):
-        check_module(stages["plan"], replace(lock, rows={**rows, use: Row(use, "slow_cuda")}))
+        check_module(stages["plan"], replace(lock, rows={**rows, use: Choice(use, "slow_cuda")}))

@@ -17,7 +17,7 @@ from aicf_mlir.passes.select_kernels import SelectKernelsPass
 from aicf_mlir.text.parsing import make_context
 from aicf_mlir.tools import aicf_opt, aicf_tune
 from aicf_mlir.tuning import Lock
-from aicf_mlir.tuning.lock import Row
+from aicf_mlir.tuning.lock import Choice
 from aicf_mlir.tuning.obeyed import FIRST, LATER
 
 PRECISIONS = (None, "bf16")
@@ -28,7 +28,7 @@ SQUARED = """func.func @f(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
 }
 """
 
-Rows = Mapping[str, Row]
+Rows = Mapping[str, Choice]
 
 
 class Files:

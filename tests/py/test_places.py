@@ -24,7 +24,7 @@ from aicf_mlir import _C, optimizers
 from aicf_mlir.dialects import kernel, nn
 from aicf_mlir.dialects.launches import launch_of
 from aicf_mlir.dialects.nn import pointwise, reductions
-from aicf_mlir.dialects.nn.rows import ROWS, Row
+from aicf_mlir.dialects.nn.rows import ROWS, Pointwise
 from aicf_mlir.interpreters import kernel as kernel_interpreter
 from aicf_mlir.ir.generated import GeneratedInterface
 from aicf_mlir.ir.interfaces import DecomposableInterface, DifferentiableInterface
@@ -108,7 +108,7 @@ NN_PLACES: dict[str, Callable[[type[Operation]], bool]] = {
 }
 """Whether an nn op stands at a place, or need not."""
 
-ROW_PLACES: dict[str, Callable[[Row], bool]] = {
+ROW_PLACES: dict[str, Callable[[Pointwise], bool]] = {
     "aicf_mlir/dialects/nn/rows/": lambda row: (
         text("aicf_mlir/dialects/nn/rows/*.py").count(f'"{row.name}"') >= 1
     ),

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from aicf_mlir.frontend.export import _attributes_restored  # pyright: ignore[reportPrivateUsage]
-from aicf_mlir.frontend.places import Names, Place, Places
+from aicf_mlir.frontend.places import Names, Places, VisitedPlace
 from aicf_mlir.frontend.recorder import Recorder
 
 
@@ -44,7 +44,7 @@ class Step(torch.nn.Module):
             return self.model(x)
 
 
-def traced(model: torch.nn.Module) -> Sequence[Place]:
+def traced(model: torch.nn.Module) -> Sequence[VisitedPlace]:
     step = Step(model, Places())
     with _attributes_restored(step), step.places.taken():
         torch.export.export(step, (torch.ones(2, 4),), strict=False)

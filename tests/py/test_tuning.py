@@ -23,7 +23,7 @@ from aicf_mlir import (
 from aicf_mlir.ir.registry import Use
 from aicf_mlir.tools import aicf_opt, aicf_tune
 from aicf_mlir.tuning import Lock, measure, tuned
-from aicf_mlir.tuning.lock import Row
+from aicf_mlir.tuning.lock import Choice
 from aicf_mlir.tuning.machine import machine_of
 from aicf_mlir.tuning.obeyed import text_of
 
@@ -81,7 +81,7 @@ def test_a_use_is_one_line() -> None:
 def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
     name = 'a "quoted" path\\ü.lock'
     rows = {
-        use: Row(use, "gemm_cpu_blas[blocks]", 1.25, ("gemm_cpu_plain: 9.00 us", 'refused: "why"\n'))
+        use: Choice(use, "gemm_cpu_blas[blocks]", 1.25, ("gemm_cpu_plain: 9.00 us", 'refused: "why"\n'))
         for use in ("b", "a")
     }
     lock = Lock({"target": "cpu", "device": 'an "Ä"'}, rows, frozenset({"gen_map_1", "gen_map_0"}))

@@ -14,7 +14,7 @@ from aicf_mlir.codegen.llvm.rows import RowPlan, RowWriter, row_plan, row_worksp
 from aicf_mlir.codegen.llvm.split import split_of
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import LANES, grain_of
-from aicf_mlir.kernels.column_sums import Part, Together, together
+from aicf_mlir.kernels.column_sums import PartKernel, Together, together
 from aicf_mlir.kernels.kernel import Axis, Kernel, Phase, elements
 
 LEAST_BLOCKS = 8
@@ -40,7 +40,7 @@ def walk_workspace(kernel: Kernel) -> int:
     return column_workspace(together(kernel).columns)
 
 
-def walk_phases(kernel: Kernel) -> list[tuple[Part, Phase, Function]]:
+def walk_phases(kernel: Kernel) -> list[tuple[PartKernel, Phase, Function]]:
     """The phase that walks over blocks of rows, and the one that combines their sums; each with its part."""
     both = together(kernel)
     columns = Columns.of(both.columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 
-from aicf_mlir.dialects.nn.rows.row import FLOATS, Parameter, Partials, Row
+from aicf_mlir.dialects.nn.rows.row import FLOATS, Parameter, Partials, Pointwise
 from aicf_mlir.ir.body import Body, is_float
 from aicf_mlir.ir.body_derivative import derivative
 from aicf_mlir.ir.formula import Builder, Scalar, trace
@@ -22,13 +22,13 @@ def frozen(parameters: Mapping[str, Parameter]) -> Frozen:
 
 
 @lru_cache(maxsize=4096)
-def body_of(row: Row, types: tuple[str, ...], elements: tuple[str, ...], parameters: Frozen) -> Body:
+def body_of(row: Pointwise, types: tuple[str, ...], elements: tuple[str, ...], parameters: Frozen) -> Body:
     """The body of a row on operands of these compute types and element types."""
     return trace(types, row.formula, elements=elements, **dict(parameters))
 
 
 @lru_cache(maxsize=4096)
-def cotangents(row: Row, types: tuple[str, ...], elements: tuple[str, ...], parameters: Frozen) -> Body:
+def cotangents(row: Pointwise, types: tuple[str, ...], elements: tuple[str, ...], parameters: Frozen) -> Body:
     """The body from (dy, operands of `types`, y) to the cotangents of all operands; zero for masks."""
     element, own = next(each for each in zip(types, elements, strict=True) if is_float(each[0]))
     builder = Builder((element, *types, element), (own, *elements, own))
@@ -63,7 +63,7 @@ def with_arguments(body: Body, kept: Sequence[int]) -> Body:
 
 
 @cache
-def gradients(row: Row) -> tuple[Row | str, ...]:
+def gradients(row: Pointwise) -> tuple[Pointwise | str, ...]:
     """For each operand the row of its gradient, `ZERO` or `PASSES`; of float32 and the parameters' defaults.
 
     The row takes what the gradient needs of dy, the operands and y, by these names.
@@ -74,7 +74,7 @@ def gradients(row: Row) -> tuple[Row | str, ...]:
     return tuple(_gradient(row, whole, operand, several) for operand in range(len(row.operands)))
 
 
-def _gradient(row: Row, whole: Body, operand: int, several: bool) -> Row | str:
+def _gradient(row: Pointwise, whole: Body, operand: int, several: bool) -> Pointwise | str:
     body, needed = only(whole, operand)
     if not body.args or row.operands[operand] in row.masks:
         return ZERO
@@ -95,7 +95,7 @@ def _gradient(row: Row, whole: Body, operand: int, several: bool) -> Row | str:
         by_number = {number: scalar.value for number, scalar in zip(needed, scalars, strict=True)}
         return builder.scalar(builder.inline(one, [by_number[number] for number in reads])[0])
 
-    return Row(
+    return Pointwise(
         f"{row.name}_grad{suffix}",
         f"The cotangent of {row.operands[operand]} in nn.{row.name}.",
         formula,

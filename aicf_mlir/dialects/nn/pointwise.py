@@ -21,7 +21,7 @@ from aicf_mlir.dialects.nn.broadcasting import sum_to_shape
 from aicf_mlir.dialects.nn.common import Canonicalized, ValueOp
 from aicf_mlir.dialects.nn.gradient_rows import PASSES, body_of, gradients
 from aicf_mlir.dialects.nn.made import attributes_of, make_class, parameters_of
-from aicf_mlir.dialects.nn.rows import ROWS, Row
+from aicf_mlir.dialects.nn.rows import ROWS, Pointwise
 from aicf_mlir.dialects.nn.rows.row import Parameter
 from aicf_mlir.dialects.nn.shape import ConstantOp
 from aicf_mlir.ir.body import Body
@@ -32,7 +32,7 @@ from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.tensor_op import AnyTensor, element_type, shape_of, tensor_type
 
 
-def pointwise_type(row: Row, operands: Sequence[Value]) -> AnyTensor:
+def pointwise_type(row: Pointwise, operands: Sequence[Value]) -> AnyTensor:
     """The result type of an op of `row`: the shapes broadcast together, and one element type."""
     element: str | None = None
     for name, value in zip(row.operands, operands, strict=True):
@@ -56,7 +56,7 @@ class PointwiseOp(ValueOp, GeneratedInterface, Canonicalized, abc.ABC):
         )
 
     @classmethod
-    def row(cls) -> Row:
+    def row(cls) -> Pointwise:
         """What the table says of it."""
         return TABLE[cls.name.removeprefix("nn.")]
 
@@ -138,7 +138,7 @@ PARTIALS: Mapping[str, Written] = {
 """Gradients that are plain arithmetic are written as such, so that what is known of it applies to them."""
 
 
-def _class(row: Row, differentiable: bool) -> type[PointwiseOp]:
+def _class(row: Pointwise, differentiable: bool) -> type[PointwiseOp]:
     """The op class of a row."""
     traits = [] if differentiable else [NotDifferentiable(REASONS[row.name in GRADIENTS])]
     namespace = {name: operand_def(TensorType) for name in row.operands}
@@ -152,19 +152,19 @@ def _class(row: Row, differentiable: bool) -> type[PointwiseOp]:
     )
 
 
-GRADIENTS: dict[str, Row] = {
+GRADIENTS: dict[str, Pointwise] = {
     gradient.name: gradient
     for row in ROWS.values()
     if row.differentiable and row.name not in PARTIALS
     for gradient in gradients(row)
-    if isinstance(gradient, Row)
+    if isinstance(gradient, Pointwise)
 }
 """The rows of gradients by name."""
 
 REASONS = {True: "second derivatives are not supported", False: "it is a step function"}
 """By whether it is a gradient itself."""
 
-TABLE: dict[str, Row] = {**ROWS, **GRADIENTS}
+TABLE: dict[str, Pointwise] = {**ROWS, **GRADIENTS}
 """Every row, those of gradients too."""
 
 CLASSES: dict[str, type[PointwiseOp]] = {

@@ -8,7 +8,7 @@ from aicf_mlir.dialects.plan.hazards import Range
 from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.roles import UNDEFINED_ROLES
 from aicf_mlir.runtime.certificate.report import Culprit, Finding
-from aicf_mlir.runtime.certificate.subject import Place, Saved, Subject, layout_of, place_of
+from aicf_mlir.runtime.certificate.subject import Saved, SlotSpec, Subject, layout_of, place_of
 
 EAGER_POISON, REPLAY_POISON = 0xFF, 0x41
 """NaN in every float type; and a plausible number in every type. What reads undefined memory sees two values."""
@@ -138,7 +138,7 @@ def defined(subject: Subject, count: int) -> list[Range]:
     return sorted(set(spans))
 
 
-def _ranges(place: Place) -> Iterator[Range]:
+def _ranges(place: SlotSpec) -> Iterator[Range]:
     """The bytes of a tensor, as far as they follow each other."""
     arena, offset, dtype = place[:3]
     size = byte_size(dtype, ())

@@ -26,7 +26,7 @@ from aicf_mlir.runtime.program import Program, Slot
 if TYPE_CHECKING:
     from aicf_mlir._C import Launch
 
-Place: TypeAlias = "_C.Slot"
+SlotSpec: TypeAlias = "_C.Slot"
 """Arena, offset in bytes, element type, shape, and strides where it is not dense."""
 
 Saved = Mapping[str, _C.Arena]
@@ -118,7 +118,7 @@ class Subject:
             total.update(self.arenas[name].read(offset, nbytes, self.stream))
         return total.digest()
 
-    def read(self, place: Place) -> Array:
+    def read(self, place: SlotSpec) -> Array:
         """A copy of the tensor at a place."""
         arena, offset, dtype = place[:3]
         kind, layout = NUMPY_TYPES[dtype], layout_of(place)
@@ -172,13 +172,13 @@ class Subject:
         return _C.Executor(self.device, self.arenas, launches)
 
 
-def layout_of(place: Place) -> Layout:
+def layout_of(place: SlotSpec) -> Layout:
     """Where the elements lie from the offset on."""
     shape = tuple(place[3])
     return Layout.dense(shape) if len(place) == 4 else Layout(shape, tuple(place[4]))
 
 
-def place_of(slot: Slot) -> Place:
+def place_of(slot: Slot) -> SlotSpec:
     """Where a slot is."""
     return slot.arena, slot.offset, slot.dtype, slot.shape
 

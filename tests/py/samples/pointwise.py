@@ -14,7 +14,7 @@ from xdsl.ir import Operation
 
 from aicf_mlir.dialects.nn.gradient_rows import gradients
 from aicf_mlir.dialects.nn.pointwise import CLASSES, PARTIALS
-from aicf_mlir.dialects.nn.rows import ROWS, Row
+from aicf_mlir.dialects.nn.rows import ROWS, Pointwise
 from aicf_mlir.dialects.nn.rows.row import INTEGERS
 from aicf_mlir.interpreters.numerics import Array
 from samples.sample import Fill, Sample, classes, normal, positive, special, special_slowly, unit
@@ -282,13 +282,13 @@ def whole(case: Case) -> Case:
     return Case(case.torch, [*masks, numbers, numbers])
 
 
-def types(row: Row, element: str, shapes: Sequence[str]) -> tuple[str, ...]:
+def types(row: Pointwise, element: str, shapes: Sequence[str]) -> tuple[str, ...]:
     """Operand types."""
     elements = ["i1" if name in row.masks else element for name in row.operands]
     return tuple(f"{shape}x{each}" for shape, each in zip(shapes, elements, strict=True))
 
 
-def forward(row: Row, case: Case, element: str, name: str, shapes: Sequence[str]) -> Sample:
+def forward(row: Pointwise, case: Case, element: str, name: str, shapes: Sequence[str]) -> Sample:
     """The op on ordinary values."""
 
     def build(*operands: Any) -> Operation:
@@ -303,7 +303,7 @@ def forward(row: Row, case: Case, element: str, name: str, shapes: Sequence[str]
     )
 
 
-def at_special_values(row: Row, case: Case, name: str) -> Sample:
+def at_special_values(row: Pointwise, case: Case, name: str) -> Sample:
     """All special values, of two operands all pairs."""
     assert case.specials is not None
     count = 13 if case.specials[0] is special else 11
@@ -314,20 +314,22 @@ def at_special_values(row: Row, case: Case, name: str) -> Sample:
     return Sample(name, sample.operands, sample.build, sample.torch, fills, smooth=False, units=case.units)
 
 
-def backward(row: Row, case: Case, label: str) -> list[Sample]:
+def backward(row: Pointwise, case: Case, label: str) -> list[Sample]:
     """Each gradient that is an op, on ordinary values and at special ones."""
     if not row.differentiable or row.name in PARTIALS:
         return []
     samples: list[Sample] = []
     for operand, gradient in enumerate(gradients(row)):
-        if isinstance(gradient, Row):
+        if isinstance(gradient, Pointwise):
             samples.append(of_gradient(row, case, operand, gradient, f"ordinary{label}", False))
             if case.specials is not None and len(row.operands) == 1:
                 samples.append(of_gradient(row, case, operand, gradient, f"special{label}", True))
     return samples
 
 
-def of_gradient(row: Row, case: Case, operand: int, gradient: Row, name: str, at_special: bool) -> Sample:
+def of_gradient(
+    row: Pointwise, case: Case, operand: int, gradient: Pointwise, name: str, at_special: bool
+) -> Sample:
     """One gradient, beside torch's autograd or what the case says of it."""
 
     def build(*operands: Any) -> Operation:

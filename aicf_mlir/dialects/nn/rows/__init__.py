@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from aicf_mlir.dialects.nn.rows import activations, arithmetic, comparisons, functions
-from aicf_mlir.dialects.nn.rows.row import Row
+from aicf_mlir.dialects.nn.rows.row import Pointwise
 
-__all__ = ["ROWS", "Row"]
+__all__ = ["ROWS", "Pointwise"]
 
-ROWS: dict[str, Row] = {
+ROWS: dict[str, Pointwise] = {
     row.name: row for row in (*arithmetic.ROWS, *functions.ROWS, *activations.ROWS, *comparisons.ROWS)
 }
 """By name; `nn.softplus` is the op of the row `softplus`."""

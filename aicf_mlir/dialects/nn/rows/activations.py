@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from aicf_mlir.dialects.nn.rows.row import NUMBERS, Row
+from aicf_mlir.dialects.nn.rows.row import NUMBERS, Pointwise
 from aicf_mlir.ir.formula import (
     SQRT_HALF,
     Scalar,
@@ -132,20 +132,20 @@ def binary_cross_entropy_gradient(g: Scalar, x: Scalar, target: Scalar, y: Scala
 
 
 ROWS = (
-    Row(
+    Pointwise(
         "relu",
         "max(x, 0); NaN stays NaN.",
         lambda x: maximum(x, 0),
         takes=NUMBERS,
         gradient=lambda g, x, y: select(y <= 0, 0, g),
     ),
-    Row(
+    Pointwise(
         "hinge",
         "x where it is positive, else 0, at a NaN too.",
         lambda x: select(x > 0.0, x, 0.0),
         gradient=lambda g, x, y: g * select(x > 0.0, x.of(1.0), 0.0),
     ),
-    Row(
+    Pointwise(
         "gelu",
         "x * Phi(x) by the error function, or torch's tanh approximation of it.",
         gelu,
@@ -153,113 +153,115 @@ ROWS = (
         words={"approximate": ("none", "tanh")},
         gradient=gelu_gradient,
     ),
-    Row("silu", "x * sigmoid(x).", lambda x: x / (exp(-x) + 1.0), gradient=silu_gradient),
-    Row("tanh", "The hyperbolic tangent.", tanh, gradient=lambda g, x, y: g * (1.0 - y * y)),
-    Row("sigmoid", "1 / (1 + exp(-x)).", logistic, gradient=lambda g, x, y: g * y * (1.0 - y)),
-    Row(
+    Pointwise("silu", "x * sigmoid(x).", lambda x: x / (exp(-x) + 1.0), gradient=silu_gradient),
+    Pointwise("tanh", "The hyperbolic tangent.", tanh, gradient=lambda g, x, y: g * (1.0 - y * y)),
+    Pointwise("sigmoid", "1 / (1 + exp(-x)).", logistic, gradient=lambda g, x, y: g * y * (1.0 - y)),
+    Pointwise(
         "log_sigmoid",
         "log(sigmoid(x)).",
         lambda x: minimum(x, 0.0) - log1p(exp(-absolute(x))),
         gradient=log_sigmoid_gradient,
     ),
-    Row(
+    Pointwise(
         "softplus",
         "log(1 + exp(beta * x)) / beta, and x where beta * x > threshold.",
         softplus,
         parameters={"beta": 1.0, "threshold": 20.0},
         gradient=softplus_gradient,
     ),
-    Row("mish", "x * tanh(log(1 + exp(x))).", lambda x: x * tanh(log1p(exp(x))), gradient=mish_gradient),
-    Row(
+    Pointwise(
+        "mish", "x * tanh(log(1 + exp(x))).", lambda x: x * tanh(log1p(exp(x))), gradient=mish_gradient
+    ),
+    Pointwise(
         "hardsigmoid",
         "x / 6 + 1/2, between 0 and 1.",
         lambda x: minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0,
         gradient=lambda g, x, y: select((x > -3.0) & (x < 3.0), g / 6.0, 0.0),
     ),
-    Row(
+    Pointwise(
         "hardswish",
         "x times hardsigmoid(x).",
         lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0,
         gradient=hardswish_gradient,
     ),
-    Row(
+    Pointwise(
         "hardtanh",
         "x between `min_val` and `max_val`; no gradient passes at the bounds.",
         lambda x, min_val, max_val: minimum(maximum(x, min_val), max_val),
         parameters={"min_val": -1.0, "max_val": 1.0},
         gradient=lambda g, x, y, min_val, max_val: select((x <= min_val) | (x >= max_val), 0.0, g),
     ),
-    Row(
+    Pointwise(
         "leaky_relu",
         "x, or negative_slope * x where x is not positive.",
         lambda x, negative_slope: select(x > 0.0, x, x * negative_slope),
         parameters={"negative_slope": 0.01},
         gradient=leaky,
     ),
-    Row(
+    Pointwise(
         "prelu",
         "x, or weight * x where x is not positive.",
         lambda x, weight: select(x > 0.0, x, weight * x),
         ("x", "weight"),
         gradient=lambda g, x, weight, y: (select(x > 0.0, g, weight * g), select(x > 0.0, 0.0, x * g)),
     ),
-    Row(
+    Pointwise(
         "elu",
         "scale * x, or scale * alpha * (exp(input_scale * x) - 1) where x is not positive.",
         elu,
         parameters={"alpha": 1.0, "scale": 1.0, "input_scale": 1.0},
         gradient=elu_gradient,
     ),
-    Row(
+    Pointwise(
         "celu",
         "x, or alpha * (exp(x / alpha) - 1) where x is not positive.",
         lambda x, alpha: select(x > 0.0, x, expm1(x / alpha) * alpha),
         parameters={"alpha": 1.0},
         gradient=lambda g, x, y, alpha: select(x <= 0.0, g * exp(x / alpha), g),
     ),
-    Row(
+    Pointwise(
         "hardshrink",
         "x, and 0 between -lambd and lambd.",
         lambda x, lambd: select(shrinks(x, lambd), 0.0, x),
         parameters={"lambd": 0.5},
         gradient=lambda g, x, y, lambd: select(shrinks(x, lambd), 0.0, g),
     ),
-    Row(
+    Pointwise(
         "softshrink",
         "x nearer to 0 by lambd, and 0 between -lambd and lambd.",
         lambda x, lambd: select(x > lambd, x - lambd, select(x < -lambd, x + lambd, x * 0.0)),
         parameters={"lambd": 0.5},
         gradient=lambda g, x, y, lambd: select(shrinks(x, lambd), 0.0, g),
     ),
-    Row(
+    Pointwise(
         "threshold",
         "x where it is larger than the threshold, else value.",
         lambda x, threshold, value: select(x <= threshold, value, x),
         parameters={"threshold": 0.0, "value": 0.0},
         gradient=lambda g, x, y, threshold, value: select(x <= threshold, 0.0, g),
     ),
-    Row(
+    Pointwise(
         "logit",
         "log(x / (1 - x)), of x between eps and 1 - eps; a negative eps stands for no bounds.",
         logit,
         parameters={"eps": -1.0},
         gradient=logit_gradient,
     ),
-    Row(
+    Pointwise(
         "huber",
         "x * x / 2, and delta * (|x| - delta / 2) beyond delta.",
         lambda x, delta: select(absolute(x) < delta, 0.5 * x * x, (absolute(x) - 0.5 * delta) * delta),
         parameters={"delta": 1.0},
         gradient=lambda g, x, y, delta: beyond(g * x, x, delta, g * delta),
     ),
-    Row(
+    Pointwise(
         "smooth_l1",
         "x * x / (2 * beta), and |x| - beta / 2 beyond beta.",
         lambda x, beta: select(absolute(x) < beta, 0.5 * x * x / beta, absolute(x) - 0.5 * beta),
         parameters={"beta": 1.0},
         gradient=lambda g, x, y, beta: beyond(g * x / beta, x, beta, g),
     ),
-    Row(
+    Pointwise(
         "binary_cross_entropy",
         "-(target * log(x) + (1 - target) * log(1 - x)), of logarithms not below -100.",
         binary_cross_entropy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from aicf_mlir.dialects.nn.rows.row import ALL, BITS, NUMBERS, Row
+from aicf_mlir.dialects.nn.rows.row import ALL, BITS, NUMBERS, Pointwise
 from aicf_mlir.ir.formula import (
     Scalar,
     absolute,
@@ -164,14 +164,14 @@ def logaddexp_gradient(g: Scalar, x: Scalar, y: Scalar, z: Scalar) -> tuple[Scal
 
 
 ROWS = (
-    Row("add", "x + y; of booleans x or y.", add, XY, takes=ALL, commutative=True),
-    Row("sub", "x - y.", lambda x, y: x - y, XY, takes=NUMBERS),
-    Row("mul", "x * y; of booleans x and y.", lambda x, y: x * y, XY, takes=ALL, commutative=True),
-    Row("div", "x / y.", lambda x, y: x / y, XY),
-    Row("neg", "-x.", lambda x: -x, takes=NUMBERS),
-    Row("maximum", "The larger; a NaN where one is a NaN.", maximum, XY, takes=ALL, commutative=True),
-    Row("minimum", "The smaller; a NaN where one is a NaN.", minimum, XY, takes=ALL, commutative=True),
-    Row(
+    Pointwise("add", "x + y; of booleans x or y.", add, XY, takes=ALL, commutative=True),
+    Pointwise("sub", "x - y.", lambda x, y: x - y, XY, takes=NUMBERS),
+    Pointwise("mul", "x * y; of booleans x and y.", lambda x, y: x * y, XY, takes=ALL, commutative=True),
+    Pointwise("div", "x / y.", lambda x, y: x / y, XY),
+    Pointwise("neg", "-x.", lambda x: -x, takes=NUMBERS),
+    Pointwise("maximum", "The larger; a NaN where one is a NaN.", maximum, XY, takes=ALL, commutative=True),
+    Pointwise("minimum", "The smaller; a NaN where one is a NaN.", minimum, XY, takes=ALL, commutative=True),
+    Pointwise(
         "clamp_min",
         "x, but at least `min`: unlike a maximum, the whole gradient passes to x at the bound.",
         maximum,
@@ -179,7 +179,7 @@ ROWS = (
         takes=NUMBERS,
         gradient=lambda g, x, min, y: (select(x >= min, g, 0.0), select(x < min, g, 0.0)),
     ),
-    Row(
+    Pointwise(
         "clamp_max",
         "x, but at most `max`: unlike a minimum, the whole gradient passes to x at the bound.",
         minimum,
@@ -187,7 +187,7 @@ ROWS = (
         takes=NUMBERS,
         gradient=lambda g, x, max, y: (select(x <= max, g, 0.0), select(x > max, g, 0.0)),
     ),
-    Row(
+    Pointwise(
         "clamp_between",
         "x, but at least `min` and then at most `max`: its gradient is not that of one bound after the other.",
         lambda x, min, max: minimum(maximum(x, min), max),
@@ -195,7 +195,7 @@ ROWS = (
         takes=NUMBERS,
         gradient=between,
     ),
-    Row(
+    Pointwise(
         "clamp",
         "x between the numbers `min` and `max`.",
         clamp,
@@ -203,7 +203,7 @@ ROWS = (
         parameters={"min": -math.inf, "max": math.inf},
         gradient=within,
     ),
-    Row(
+    Pointwise(
         "fmod",
         "The remainder of x / y, with the sign of x.",
         fmod,
@@ -211,7 +211,7 @@ ROWS = (
         takes=NUMBERS,
         gradient=lambda g, x, y, z: (g, -(g * trunc(x / y))),
     ),
-    Row(
+    Pointwise(
         "remainder",
         "The remainder of x / y, with the sign of y.",
         remainder,
@@ -219,7 +219,7 @@ ROWS = (
         takes=NUMBERS,
         gradient=lambda g, x, y, z: (g, -(g * floor_divide(x, y))),
     ),
-    Row(
+    Pointwise(
         "floor_divide",
         "x / y towards minus infinity.",
         floor_divide,
@@ -227,9 +227,9 @@ ROWS = (
         takes=NUMBERS,
         gradient=lambda g, x, y, z: (None, None),
     ),
-    Row("trunc_divide", "x / y towards zero.", trunc_divide, XY, takes=NUMBERS),
-    Row("pow", "x to the power of y.", power, XY),
-    Row(
+    Pointwise("trunc_divide", "x / y towards zero.", trunc_divide, XY, takes=NUMBERS),
+    Pointwise("pow", "x to the power of y.", power, XY),
+    Pointwise(
         "pow_scalar",
         "x to the power of a number; integers to that of a whole number from 0 on.",
         power_of,
@@ -237,23 +237,23 @@ ROWS = (
         parameters={"exponent": 2.0},
         gradient=power_of_gradient,
     ),
-    Row(
+    Pointwise(
         "scalar_pow",
         "A number, of the type of x, to the power of x.",
         lambda x, base: power(x.number(base), x),
         parameters={"base": 2.0},
         gradient=exponential_gradient,
     ),
-    Row(
+    Pointwise(
         "xlogy",
         "x * log(y), and 0 where x is 0.",
         xlogy,
         XY,
         gradient=lambda g, x, y, z: (select(x.equal(0.0) & (y <= 0.0), 0.0, xlogy(g, y)), g * x / y),
     ),
-    Row("xlog1py", "x * log(1 + y), and 0 where x is 0.", xlog1py, XY, gradient=xlog1py_gradient),
-    Row("logaddexp", "log(exp(x) + exp(y)).", logaddexp, XY, gradient=logaddexp_gradient),
-    Row(
+    Pointwise("xlog1py", "x * log(1 + y), and 0 where x is 0.", xlog1py, XY, gradient=xlog1py_gradient),
+    Pointwise("logaddexp", "log(exp(x) + exp(y)).", logaddexp, XY, gradient=logaddexp_gradient),
+    Pointwise(
         "where",
         "x where the condition holds, else y.",
         lambda condition, x, y: select(condition, x, y),
@@ -261,7 +261,7 @@ ROWS = (
         masks=frozenset({"condition"}),
         takes=ALL,
     ),
-    Row(
+    Pointwise(
         "bitwise_and",
         "x and y, bit by bit.",
         lambda x, y: x & y,
@@ -270,7 +270,7 @@ ROWS = (
         differentiable=False,
         commutative=True,
     ),
-    Row(
+    Pointwise(
         "bitwise_or",
         "x or y, bit by bit.",
         lambda x, y: x | y,
@@ -279,7 +279,7 @@ ROWS = (
         differentiable=False,
         commutative=True,
     ),
-    Row(
+    Pointwise(
         "bitwise_xor",
         "Where x and y differ, bit by bit.",
         lambda x, y: x ^ y,
@@ -288,5 +288,5 @@ ROWS = (
         differentiable=False,
         commutative=True,
     ),
-    Row("bitwise_not", "Not x, bit by bit.", lambda x: ~x, takes=BITS, differentiable=False),
+    Pointwise("bitwise_not", "Not x, bit by bit.", lambda x: ~x, takes=BITS, differentiable=False),
 )

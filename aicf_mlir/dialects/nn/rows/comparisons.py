@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from aicf_mlir.dialects.nn.rows.row import ALL, Row
+from aicf_mlir.dialects.nn.rows.row import ALL, Pointwise
 from aicf_mlir.ir.formula import absolute
 
 
-def comparison(name: str, doc: str, method: str) -> Row:
+def comparison(name: str, doc: str, method: str) -> Pointwise:
     """One of Python's."""
-    return Row(
+    return Pointwise(
         name,
         doc,
         lambda x, y: getattr(x, method)(y),
@@ -28,15 +28,15 @@ ROWS = (
     comparison("le", "Whether x <= y.", "__le__"),
     comparison("gt", "Whether x > y.", "__gt__"),
     comparison("ge", "Whether x >= y.", "__ge__"),
-    Row("isnan", "Whether x is a NaN.", lambda x: x.is_nan(), result="i1", differentiable=False),
-    Row(
+    Pointwise("isnan", "Whether x is a NaN.", lambda x: x.is_nan(), result="i1", differentiable=False),
+    Pointwise(
         "isinf",
         "Whether x is an infinity.",
         lambda x: absolute(x).equal(math.inf),
         result="i1",
         differentiable=False,
     ),
-    Row(
+    Pointwise(
         "isfinite",
         "Whether x is a finite number.",
         lambda x: absolute(x) < math.inf,

@@ -39,7 +39,7 @@ BITS = INTEGERS | BOOLEANS
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class Pointwise:
     """One pointwise op. Its operands broadcast together and have one element type, but for `masks`."""
 
     name: str

@@ -10,7 +10,7 @@ from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.profiling.times import times_of
 from aicf_mlir.reports.pictures import memory_picture, timeline_picture
 from aicf_mlir.tools.command_line import ToolParser
-from aicf_mlir.tools.one_plan import OnePlan
+from aicf_mlir.tools.one_file import OnePlan
 from aicf_mlir.tools.source import read_source
 
 DESCRIPTION = """\

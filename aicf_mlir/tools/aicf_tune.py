@@ -13,10 +13,9 @@ from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.kernels import generated_kernels
 from aicf_mlir.errors import PlanError
 from aicf_mlir.tools.command_line import OK, ToolParser
-from aicf_mlir.tools.one_file import OneFile
-from aicf_mlir.tools.one_plan import OnePlan
+from aicf_mlir.tools.one_file import OneFile, OnePlan
 from aicf_mlir.tools.plan_step import check_device
-from aicf_mlir.tools.planned import make_planned, unfinished_stage
+from aicf_mlir.tools.runnable import make_planned, unfinished_stage
 from aicf_mlir.tuning import tuned
 from aicf_mlir.tuning.obeyed import prebuilt_uses
 

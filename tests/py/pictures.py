@@ -7,7 +7,7 @@ from pathlib import Path
 from aicf_mlir.ir.diagnostics import Source
 from aicf_mlir.reports.pictures import memory_picture, timeline_picture
 from aicf_mlir.text.parsing import make_context, parse_source
-from aicf_mlir.tools.planned import make_planned
+from aicf_mlir.tools.runnable import make_planned
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "pictures"

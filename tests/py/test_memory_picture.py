@@ -23,7 +23,7 @@ from aicf_mlir.reports.pictures.memory_map import memory_map
 from aicf_mlir.reports.pictures.style import ROLE_COLOURS
 from aicf_mlir.reports.pictures.units import byte_ticks, exact_bytes, readable_bytes
 from aicf_mlir.text.parsing import make_context, parse_module
-from aicf_mlir.tools.planned import make_planned
+from aicf_mlir.tools.runnable import make_planned
 
 ROOT = Path(__file__).parents[2]
 STEP = (ROOT / "examples" / "train_step.mlir").read_text()

@@ -62,6 +62,7 @@ class BuiltStep(NotCopied):
         self._request = replace(self._request, groups=None).with_effect(EditedPlan(built.plan_file))
         for effect in self._request.effects.values():
             effect.adopt(built.traces[0])
+        self._parts = self._request.effect(Accumulation).count
         self._sizes = RecentPlans(self._request.effect(FurtherSizes).most, len(built.plans))
         self._structure = built.traces[0].structure
         self._optimizer_state = built.optimizer_state
@@ -133,7 +134,7 @@ class BuiltStep(NotCopied):
         Write to these tensors in place, as to the static inputs of a CUDA graph, and pass them for a batch: nothing is copied
         then, and there is no second batch on the device. Any other batch that is loaded is written over them.
         """
-        tensors, count = self._active.inputs, self._request.effect(Accumulation).count
+        tensors, count = self._active.inputs, self._parts
         if count is None:
             return self._structure.rebuilt(tensors)
         return [self._structure.rebuilt(part) for part in parted(tensors, count)]
@@ -298,7 +299,7 @@ class BuiltStep(NotCopied):
 
     def _entries(self, batch: StepBatch) -> Mapping[str, Any]:
         """The tensors of a batch by name, of all micro-batches where the step has several. Raises BindError."""
-        if (count := self._request.effect(Accumulation).count) is None:
+        if (count := self._parts) is None:
             return self._stored(self._structure.names(self.name, batch))
         return joined(
             [self._stored(self._structure.names(self.name, part)) for part in parts_of(batch, count)]

@@ -36,7 +36,6 @@ from aicf_mlir.step.eager.live import Live
 from aicf_mlir.step.eager.report import Comparison
 from aicf_mlir.step.eager.torch_step import Results, TorchStep, TrainingLoop
 from aicf_mlir.step.eager.units import unit_of
-from aicf_mlir.step.options.accumulate import Accumulation
 from aicf_mlir.step.options.averaging import WeightAverage
 from aicf_mlir.step.options.clipping import Clipping
 from aicf_mlir.step.options.loss_scaling import LossScaling
@@ -152,7 +151,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
         """The user's objects, and a copy of the loaded batch."""
         traced = self._built.traces[self._plans.index(plan)]
         tensors = {name: tensor.clone() for name, tensor in plan.inputs.items()}
-        count = self._request.effect(Accumulation).count
+        count = self._parts
         parts = [tensors] if count is None else parted(tensors, count)
         typed = [
             {name: tensor.to(traced.inputs[name].dtype) for name, tensor in part.items()} for part in parts
@@ -184,7 +183,7 @@ class ExaminedStep(BuiltStep, abc.ABC):
             request.precision_here,
             request.effect(Clipping),
             request.effect(LossScaling),
-            request.effect(Accumulation).count,
+            self._parts,
             request.effect(WeightAverage).decay,
             live.others,
             partial(self._drawn, plan),

@@ -60,7 +60,7 @@ def compile_train_step(
 ) -> CompiledTrainStep:
     """Compile the whole train step of `model` under `optimizer`: forward, loss, backward, update.
 
-    The shapes come from `example`, or from `B` and `D`. `docs/options.md` describes every option, and so does `help`.
+    The shapes come from `example`, or from `B` and `D`. `docs/option_table.md` describes every option, and so does `help`.
 
     A class index out of range skips the whole step and raises OutOfRangeError. Steps over the same model or optimizer share
     parameters and state: each sees the others' updates, and they run one at a time.
@@ -73,7 +73,8 @@ def compile_train_step(
     with cycles_collected():
         step = CompiledTrainStep(request, request.build())
     belongs_to(optimizer, step)
-    step.begin()
+    for effect in request.effects.values():
+        effect.begin(step)
     return step
 
 

@@ -48,11 +48,6 @@ class CompiledTrainStep(ExaminedStep):
     steps further.
     """
 
-    def begin(self) -> None:
-        """Do what options ask of a step that was just compiled, such as warming it up."""
-        for effect in self._request.effects.values():
-            effect.begin(self)
-
     def train_step(self, batch: StepBatch) -> torch.Tensor:
         """Run one step eagerly (no graph) and return its loss.
 

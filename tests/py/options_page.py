@@ -1,16 +1,17 @@
-"""Writes docs/options.md from the table of options: `python tests/py/options_page.py`."""
+"""Writes docs/option_table.md from the table of options: `python tests/py/options_page.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 
 from aicf_mlir.step.options.option import REQUIRED, Entry, Option
 from aicf_mlir.step.options.table import OPTIONS
 
-PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+PAGE = Path(__file__).parents[2] / "docs" / "option_table.md"
 TEXT = """\
-# The options of a step
+# The table of options
 
 Written by `python tests/py/options_page.py` from the table of options (`aicf_mlir/step/options/table.py`);
 `tests/py/test_options.py` holds this page and the signatures to it. All options are keywords.
@@ -61,7 +62,9 @@ def row(option: Option) -> str:
 
 def page() -> str:
     """The whole text."""
-    sections = [f"## {option.keyword}\n\n{option.text}" for option in OPTIONS]
+    sections = [
+        f"## {option.keyword}\n\n{fill(option.text, 120, break_on_hyphens=False)}" for option in OPTIONS
+    ]
     return TEXT.format(rows="\n".join(map(row, OPTIONS)), sections="\n\n".join(sections))
 
 

@@ -1,6 +1,6 @@
 """THE table of options: what the functions that compile a step take, in the order of their signatures.
 
-The functions, the documentation (`docs/options.md`, `help(compile_train_step)`) and the test of signatures follow its rows.
+The functions, the documentation (`docs/option_table.md`, `help(compile_train_step)`) and the test of signatures follow its rows.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ OPTIONS: tuple[Option, ...] = (
         "int",
         0,
         """A batch that differs in leading sizes alone, as the last of an epoch does, is compiled when it comes. Up to this
-        many plans are kept beside those of `example`; the least recently used makes room.""",
+        many plans are kept in addition to those of `example`; the least recently used makes room.""",
         FurtherSizes,
     ),
     Option(
@@ -250,8 +250,8 @@ OPTIONS: tuple[Option, ...] = (
         "memory_limit",
         "int | None",
         None,
-        """The most bytes that a plan of the step may need: parameters, state, inputs and what lives between launches.
-        A plan that needs more is refused with BindError before it takes any memory. That holds for each batch size by
+        """The most bytes that a plan of the step may need: parameters, state, inputs and what lives between launches. A
+        plan that needs more is refused with BindError before it takes any memory. That holds for each batch size by
         itself, also for one that `further_sizes` compiles later.""",
         MemoryLimit,
         reports=("memory_report",),

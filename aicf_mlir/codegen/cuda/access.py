@@ -121,7 +121,7 @@ def _fits(tensor: Tensor, number: int, axes: Sequence[Axis], inner: int, count: 
 
 
 @dataclass(frozen=True)
-class Place:
+class Coordinates:
     """A point, by the name of its coordinate along each axis."""
 
     axes: tuple[Axis, ...]
@@ -139,7 +139,7 @@ class Place:
 
 def find(
     text: Text, axes: Sequence[Axis], counter: str, prefix: str, kind: str, neighbours: int = 1
-) -> Place:
+) -> Coordinates:
     """Declare the coordinates of the point with the number `counter`, an unsigned, counted row-major.
 
     Points are counted `neighbours` along the last axis at a time; the coordinate is that of the first of them.
@@ -155,13 +155,13 @@ def find(
         text.add(f"const {kind} {name} = static_cast<{kind}>({part}){scale};")
         names.append(name)
         rest = f"({rest}) / {max(size, 1)}u"
-    return Place(tuple(axes), tuple(reversed(names)))
+    return Coordinates(tuple(axes), tuple(reversed(names)))
 
 
 def fetch(
     text: Text,
     kernel: Kernel,
-    place: Place,
+    place: Coordinates,
     number: int,
     count: int,
     target: str,
@@ -185,7 +185,7 @@ def fetch(
         text.add(f"{target}.at[{j}] = {single};")
 
 
-def put(text: Text, kernel: Kernel, place: Place, number: int, count: int, base: str = "") -> None:
+def put(text: Text, kernel: Kernel, place: Coordinates, number: int, count: int, base: str = "") -> None:
     """Write `count` neighbours, the vector `y<number>`, to result `number`."""
     tensor = len(kernel.operands) + number
     base = base or pointer(kernel, tensor)
@@ -198,7 +198,7 @@ def put(text: Text, kernel: Kernel, place: Place, number: int, count: int, base:
             text.add(f"{base}[{at}{f' + {j * stride}' if j else ''}] = y{number}.at[{j}];")
 
 
-def index_of(dim: int, neighbour: str, *places: Place) -> str:
+def index_of(dim: int, neighbour: str, *places: Coordinates) -> str:
     """The point's place in a dimension of the domain, `neighbour` points behind along the last axis of the last place."""
     for place in places:
         for axis, name in zip(place.axes, place.names, strict=True):

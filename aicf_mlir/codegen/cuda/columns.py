@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from aicf_mlir.codegen.cuda.access import (
-    Place,
+    Coordinates,
     begin,
     fetch,
     find,
@@ -262,17 +262,17 @@ class ColumnWriter:
                     with text.block("if (row < end)"):
                         work(self._point())
 
-    def _point(self) -> Place:
+    def _point(self) -> Coordinates:
         plan = self.plan
         kind = integer(max(reach([*plan.rows, *plan.columns]), plan.height))
         row = find(self.text, plan.rows, "row", "o", kind)
-        return Place((*row.axes, *self.column.axes), (*row.names, *self.column.names))
+        return Coordinates((*row.axes, *self.column.axes), (*row.names, *self.column.names))
 
-    def _read(self, place: Place) -> None:
+    def _read(self, place: Coordinates) -> None:
         for number in self.streams:
             fetch(self.text, self.kernel, place, number, self.plan.width, f"x{number}[u]")
 
-    def _add(self, place: Place) -> None:
+    def _add(self, place: Coordinates) -> None:
         """One row: its results, and its share of the reductions."""
         text, kernel, plan = self.text, self.kernel, self.plan
         for number in self.whole:
@@ -337,7 +337,7 @@ class ColumnWriter:
             write_columns(self.text, self.kernel, scope, self.column, "j")
 
 
-def write_columns(text: Text, kernel: Kernel, scope: Scope, column: Place, neighbour: str) -> None:
+def write_columns(text: Text, kernel: Kernel, scope: Scope, column: Coordinates, neighbour: str) -> None:
     """The results without the reduced dimensions at a column, `neighbour` behind the place's."""
     for number, tensor in enumerate(kernel.results):
         if kernel.is_whole(number):

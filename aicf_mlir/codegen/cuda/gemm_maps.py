@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from aicf_mlir import _C
 from aicf_mlir.codegen.cuda.access import (
     ACCESS,
-    Place,
+    Coordinates,
     fetch,
     find,
     integer,
@@ -171,7 +171,7 @@ def _epilogue(kernel: Kernel, axes: Sequence[Axis], neighbours: int, early: bool
     sums = f"const {TYPES[kernel.operands[0].element]} (&z)[{neighbours}]"
     place = "long long row, long long column"
 
-    def fetch_all(found: Place, numbers: Sequence[int], of: str = "", how: str = "") -> None:
+    def fetch_all(found: Coordinates, numbers: Sequence[int], of: str = "", how: str = "") -> None:
         for number in numbers:
             fetch(text, kernel, found, number, neighbours, f"{of}x{number}[u]", how=how)
 
@@ -200,17 +200,17 @@ def _epilogue(kernel: Kernel, axes: Sequence[Axis], neighbours: int, early: bool
     return str(text)
 
 
-def _place(text: Text, kernel: Kernel, axes: Sequence[Axis], kind: str) -> Place:
+def _place(text: Text, kernel: Kernel, axes: Sequence[Axis], kind: str) -> Coordinates:
     """Declare the coordinates of an element of the product."""
     layout = _product(kernel).layout
-    place = Place(tuple(axes[-2:]), ("i", "c"))
+    place = Coordinates(tuple(axes[-2:]), ("i", "c"))
     if len(axes) > 2:
         text.add(
             "const unsigned long long product = static_cast<unsigned long long>"
             f"(member.outer * {layout.inner_batch}ll + member.inner);"
         )
         outer = find(text, axes[:-2], "product", "b", kind)
-        place = Place(tuple(axes), (*outer.names, "i", "c"))
+        place = Coordinates(tuple(axes), (*outer.names, "i", "c"))
     text.add(f"const {kind} i = static_cast<{kind}>(row), c = static_cast<{kind}>(column);")
     text.add("constexpr int u = 0;")
     return place

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aicf_mlir.codegen.cuda.access import (
-    Place,
+    Coordinates,
     begin,
     fetch,
     find,
@@ -110,7 +110,7 @@ def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
         count = plan.width if plan.axes and plan.axes[-1].strides[number] else 1
         text.add(f"Vec<{element}, {count}> x{number}[{plan.vectors}];")
 
-    def each(work: Callable[[Place], None]) -> None:
+    def each(work: Callable[[Coordinates], None]) -> None:
         with text.each("u", plan.vectors):
             text.add(f"const {counter} i = first + u * {plan.threads}u;")
             ragged = not plan.count or plan.count % per_block
@@ -118,11 +118,11 @@ def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
                 kind = integer(max(reach(plan.axes), elements(kernel.domain)))
                 work(find(text, plan.axes, "i", "c", kind, plan.width))
 
-    def read(place: Place) -> None:
+    def read(place: Coordinates) -> None:
         for number in streams:
             fetch(text, kernel, place, number, plan.width, f"x{number}[u]")
 
-    def write(place: Place) -> None:
+    def write(place: Coordinates) -> None:
         compute(text, kernel, place, plan.width)
 
     each(read)
@@ -132,7 +132,7 @@ def _vectors(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
 def compute(
     text: Text,
     kernel: Kernel,
-    place: Place,
+    place: Coordinates,
     count: int,
     given: Mapping[int, str] | None = None,
 ) -> None:
@@ -168,7 +168,7 @@ def _rest(text: Text, kernel: Kernel, plan: MapSchedule) -> None:
         kind = integer(max(reach(plan.axes), elements(kernel.domain)))
         start = plan.axes[-1].size - plan.rest
         text.add(f"const {kind} c = {start} + static_cast<{kind}>(threadIdx.x);", "constexpr int u = 0;")
-        place = Place(plan.axes, (*("0" for _ in plan.axes[1:]), "c"))
+        place = Coordinates(plan.axes, (*("0" for _ in plan.axes[1:]), "c"))
         for number, tensor in enumerate(tensors(kernel)[: len(kernel.operands)]):
             if not is_table(kernel.body.args[number]):
                 text.add(f"Vec<{STORED[tensor.element]}, 1> x{number}[1];")

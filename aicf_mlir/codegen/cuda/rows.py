@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from aicf_mlir.codegen.cuda.access import (
-    Place,
+    Coordinates,
     begin,
     fetch,
     find,
@@ -197,7 +197,7 @@ class RowWriter:
                 for number in self.early:
                     self._fetch(place, number, f"x{number}[k]")
 
-    def _row(self) -> Place:
+    def _row(self) -> Coordinates:
         """The row of these lanes, and the address of each tensor in it."""
         text, plan = self.text, self.plan
         counter = "unsigned" if plan.count < 1 << 31 else "unsigned long long"
@@ -218,7 +218,7 @@ class RowWriter:
                 self.bases[tensor] = f"p{tensor}"
         return row
 
-    def _fetch(self, place: Place, operand: int, target: str) -> None:
+    def _fetch(self, place: Coordinates, operand: int, target: str) -> None:
         how = "once" if self.plan.read_once and operand in self.early else ""
         fetch(self.text, self.kernel, place, operand, self.plan.width, target, self.bases[operand], how)
 
@@ -239,7 +239,7 @@ class RowWriter:
         return self.plan.width if columns and columns[-1].strides[operand] else 1
 
     @contextmanager
-    def _chunks(self) -> Generator[Place]:
+    def _chunks(self) -> Generator[Coordinates]:
         """A loop over the vectors of this thread: number k, at the place that is given."""
         text, plan = self.text, self.plan
         kind = integer(max(reach(plan.columns), plan.vectors * plan.width))
@@ -269,7 +269,7 @@ class RowWriter:
                 self._elements(number, item, keep, place)
         self._combine(item.reductions)
 
-    def _elements(self, number: int, item: Pass, keep: list[int], place: Place) -> None:
+    def _elements(self, number: int, item: Pass, keep: list[int], place: Coordinates) -> None:
         """The arithmetic of a pass on one vector."""
         text, kernel, plan = self.text, self.kernel, self.plan
         kept = {*self.early, *self.passes.held, *self.fixed}

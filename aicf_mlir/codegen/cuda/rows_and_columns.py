@@ -12,7 +12,7 @@ from math import prod
 
 from aicf_mlir.codegen.cuda import columns as sums
 from aicf_mlir.codegen.cuda.access import (
-    Place,
+    Coordinates,
     begin,
     fetch,
     find,
@@ -208,7 +208,7 @@ class WalkWriter(RowWriter):
             self._read_ahead(f"start + {step}u", counter)
         return None
 
-    def _row(self) -> Place:
+    def _row(self) -> Coordinates:
         row = super()._row()
         for number in self.by_row:
             self.text.add(f"const {self._stored(number)} m{number} = n{number};")

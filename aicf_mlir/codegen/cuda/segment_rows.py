@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from aicf_mlir.codegen.cuda.access import Place, begin, fetch, head, integer, pointer, varying, width
+from aicf_mlir.codegen.cuda.access import Coordinates, begin, fetch, head, integer, pointer, varying, width
 from aicf_mlir.codegen.cuda.columns import places, reductions
 from aicf_mlir.codegen.cuda.scalars import STORED, stored
 from aicf_mlir.codegen.cuda.segments import ADDRESSES, declare_addresses, find_segment, pointers, table
@@ -81,10 +81,10 @@ def _part(text: Text, kernel: RowEachKernel, kind: str) -> None:
     text.add(f"{kind} c = begin + static_cast<{kind}>(threadIdx.x) * {wide};")
     text.add("#pragma unroll 4")
     with text.block(f"for (; c + {wide} <= end; c += {THREADS * wide})"):
-        _elements(text, one, Place((axis,), ("c",)), wide, outer)
+        _elements(text, one, Coordinates((axis,), ("c",)), wide, outer)
     if wide > 1:
         with text.block("for (; c < end; ++c)"):  # the one thread that has the last few
-            _elements(text, one, Place((axis,), ("c",)), 1, outer)
+            _elements(text, one, Coordinates((axis,), ("c",)), 1, outer)
     starts, _ = places(one, _firsts(kernel)[-1])
     for value in values:
         of = reduction(one, value)
@@ -98,7 +98,7 @@ def _part(text: Text, kernel: RowEachKernel, kind: str) -> None:
         text.add(f"partial<{of.type}>(workspace, {start}ll)[blockIdx.x] = {total};")
 
 
-def _elements(text: Text, one: Kernel, place: Place, count: int, outer: Scope) -> None:
+def _elements(text: Text, one: Kernel, place: Coordinates, count: int, outer: Scope) -> None:
     """`count` neighbours, all of which there are, taken into the sums."""
     values = reductions(one)
     arguments = [reduction(one, value).argument for value in values]

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from aicf_mlir.codegen.cuda.access import Place, begin, fetch, head, integer, pointer, tensors, varying, width
+from aicf_mlir.codegen.cuda.access import (
+    Coordinates,
+    begin,
+    fetch,
+    head,
+    integer,
+    pointer,
+    tensors,
+    varying,
+    width,
+)
 from aicf_mlir.codegen.cuda.maps import THREADS, compute
 from aicf_mlir.codegen.cuda.scalars import STORED
 from aicf_mlir.codegen.cuda.text import Text
@@ -35,10 +45,10 @@ def code(kernel: EachKernel) -> Code:
         number = f"(blockIdx.x - first_block[segment]) * {THREADS}u + threadIdx.x"
         text.add(f"const {kind} c0 = static_cast<{kind}>({number}) * {wide};")
         with text.block(f"if (c0 + {wide} <= count)"):
-            _points(text, one, Place((axis,), ("c0",)), wide)
+            _points(text, one, Coordinates((axis,), ("c0",)), wide)
         if wide > 1:
             with text.block(f"else for ({kind} c = c0; c < count; ++c)"):
-                _points(text, one, Place((axis,), ("c",)), 1)
+                _points(text, one, Coordinates((axis,), ("c",)), 1)
     return Code(str(text), (Phase(kernel.id, firsts[-1], threads=THREADS),), one_table=True)
 
 
@@ -74,7 +84,7 @@ def pointers(text: Text, kernel: SegmentedKernel, one: Kernel) -> None:
         text.add(f"{type_} {pointer(one, number)} = static_cast<{type_}>(addresses.of[{at}]);")
 
 
-def _points(text: Text, kernel: Kernel, place: Place, count: int) -> None:
+def _points(text: Text, kernel: Kernel, place: Coordinates, count: int) -> None:
     """The results of `count` neighbours, all of which there are."""
     for number, tensor in enumerate(kernel.operands):
         neighbours = count if place.axes[0].strides[number] else 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aicf_mlir.codegen.cuda.access import Place, signature
+from aicf_mlir.codegen.cuda.access import Coordinates, signature
 from aicf_mlir.codegen.cuda.columns import places, reductions
 from aicf_mlir.codegen.cuda.passes import Pass
 from aicf_mlir.codegen.cuda.rows import THREADS, WARP, RowSchedule, RowWriter
@@ -71,7 +71,7 @@ class PartWriter(RowWriter):
         super().__init__(kernel, plan, text)
         self.count = count
 
-    def _row(self) -> Place:
+    def _row(self) -> Coordinates:
         each = -(-self.plan.vectors // self.count)
         self.text.add(f"const unsigned part = blockIdx.x % {self.count}u;")
         self.text.add(f"const unsigned begin = part * {each}u;")

@@ -46,7 +46,7 @@ _FUNCTION = re.compile(
 
 
 @dataclass(frozen=True)
-class Part:
+class MemberCode:
     """The code of a member, without what all members share."""
 
     header: str
@@ -61,7 +61,7 @@ class Part:
     """Whether the body waits for the launch in front, behind what it reads ahead."""
 
 
-def part_of(kernel: Kernel) -> Part | str:
+def part_of(kernel: Kernel) -> MemberCode | str:
     """The code of a kernel beside others; why it cannot be there."""
     header = ""
     if kernel.ahead and kernel.kind != "gemm_map":
@@ -90,7 +90,7 @@ def part_of(kernel: Kernel) -> Part | str:
         source = source.removeprefix(header_text(header) + "\n")
     found = _FUNCTION.search(source)
     assert found is not None and found.end() == len(source), source
-    return Part(
+    return MemberCode(
         header,
         source[: found.start()],
         found["parameters"],
@@ -156,7 +156,7 @@ class Group:
     """The members of one text, and the number of their first block."""
 
     kernel: Kernel
-    part: Part
+    part: MemberCode
     members: tuple[int, ...]
     first: int
 

@@ -29,7 +29,7 @@ Generate = Callable[[Kernel], Code]
 
 
 @dataclass(frozen=True)
-class Place:
+class Address:
     """Where a tensor lies: an address of the launch, or so many bytes into its workspace."""
 
     number: int | None
@@ -37,11 +37,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Part:
+class PlacedKernel:
     """A kernel, and where what it reads and writes lies; its workspace comes behind."""
 
     kernel: Kernel
-    places: tuple[Place, ...]
+    places: tuple[Address, ...]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Parts:
 
     kernel: ChainKernel
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[PlacedKernel]:
         if self.kernel.a.element != self.kernel.element:
             yield self._rounded()
         a, a_place = self.multiplied
@@ -67,25 +67,25 @@ class Parts:
             yield self._outer(number, outer)
 
     @cached_property
-    def multiplied(self) -> tuple[Tensor, Place]:
+    def multiplied(self) -> tuple[Tensor, Address]:
         """What the first link multiplies, rounded."""
         kernel = self.kernel
         if kernel.a.element == kernel.element:
-            return kernel.a, Place(0)
+            return kernel.a, Address(0)
         tensor = Tensor(kernel.element, kernel.a.shape, dense_strides(kernel.a.shape))
         if kernel.a_rounded is None:
-            return tensor, Place(None, self.offsets[ROUNDED])
-        return tensor, Place(len(kernel.operands) + len(kernel.results) - len(kernel.outers) - 1)
+            return tensor, Address(None, self.offsets[ROUNDED])
+        return tensor, Address(len(kernel.operands) + len(kernel.results) - len(kernel.outers) - 1)
 
-    def stored(self, number: int) -> tuple[Tensor, Place]:
+    def stored(self, number: int) -> tuple[Tensor, Address]:
         """A value as it lies in memory."""
         link, made = self.kernel.values[number]
         shape = (self.kernel.rows, self.kernel.links[link].n)
         tensor = Tensor(made.element, shape, dense_strides(shape))
         written, _ = self.kernel.places[number]
         if written is not None:
-            return tensor, Place(len(self.kernel.operands) + written)
-        return tensor, Place(None, self.offsets[number])
+            return tensor, Address(len(self.kernel.operands) + written)
+        return tensor, Address(None, self.offsets[number])
 
     @cached_property
     def offsets(self) -> dict[int, int]:
@@ -105,13 +105,13 @@ class Parts:
             end += -(-size // ALIGNMENT) * ALIGNMENT
         return found | {SCRATCH: end}
 
-    def _rounded(self) -> Part:
+    def _rounded(self) -> PlacedKernel:
         kernel = self.kernel
         tensor, place = self.multiplied
         made = Kernel("map", kernel.target, SAME, kernel.a.shape, 0, (kernel.a,), (tensor,))
-        return Part(made, (Place(0), place))
+        return PlacedKernel(made, (Address(0), place))
 
-    def _outer(self, number: int, outer: Outer) -> Part:
+    def _outer(self, number: int, outer: Outer) -> PlacedKernel:
         kernel = self.kernel
         left, left_place = self.stored(outer.left)
         right, right_place = self.multiplied if outer.right is None else self.stored(outer.right)
@@ -127,13 +127,13 @@ class Parts:
             Product(left, right, True, False),
         )
         first = len(kernel.operands) + len(kernel.results) - len(kernel.outers)
-        return Part(made, (left_place, right_place, Place(first + number)))
+        return PlacedKernel(made, (left_place, right_place, Address(first + number)))
 
-    def _product(self, link: Link, first: int, a: Tensor, a_place: Place) -> Part:
+    def _product(self, link: Link, first: int, a: Tensor, a_place: Address) -> PlacedKernel:
         kernel = self.kernel
         xs = 1 + len(kernel.bs)
         taken = [
-            (kernel.xs[number], Place(xs + number)) if kind == "x" else self.stored(number)
+            (kernel.xs[number], Address(xs + number)) if kind == "x" else self.stored(number)
             for kind, number in link.takes
         ]
         results = [self.stored(first + number) for number in range(len(link.yields))]
@@ -150,14 +150,14 @@ class Parts:
             Product(a, link.b, False, link.trans_b),
         )
         beside = [place for _, place in (*taken, *results)]
-        return Part(made, (a_place, Place(1 + link.b_number), *beside))
+        return PlacedKernel(made, (a_place, Address(1 + link.b_number), *beside))
 
-    def _sum(self, number: int, result: Tensor) -> Part:
+    def _sum(self, number: int, result: Tensor) -> PlacedKernel:
         tensor, place = self.stored(number)
         made = Kernel("colwise", self.kernel.target, SUM, tensor.shape, 1, (tensor,), (result,))
         _, column = self.kernel.places[number]
         assert column is not None
-        return Part(made, (place, Place(len(self.kernel.operands) + column)))
+        return PlacedKernel(made, (place, Address(len(self.kernel.operands) + column)))
 
 
 def chain_workspace(kernel: ChainKernel, workspace: Callable[[Kernel], int]) -> int:
@@ -188,10 +188,10 @@ def chain_code(kernel: ChainKernel, generate: Generate, size: int) -> Code:
     return Code(source, tuple(phases), size)
 
 
-def _caller(name: str, function: str, kernel: ChainKernel, part: Part, scratch: int) -> list[str]:
+def _caller(name: str, function: str, kernel: ChainKernel, part: PlacedKernel, scratch: int) -> list[str]:
     """A function that calls one of a part with an array of its addresses."""
     workspace = len(kernel.operands) + len(kernel.results)
-    places = [*part.places, Place(None, scratch), Place(workspace + 1)]
+    places = [*part.places, Address(None, scratch), Address(workspace + 1)]
     lines = [
         f"define void @{name}(ptr %operands, i64 %begin, i64 %end) #0 {{",
         f"  %given = alloca [{len(places)} x ptr], align 64",

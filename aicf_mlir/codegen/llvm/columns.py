@@ -12,7 +12,7 @@ from math import prod
 from aicf_mlir.codegen.llvm import memory
 from aicf_mlir.codegen.llvm.memory import STORED
 from aicf_mlir.codegen.llvm.operations import cast
-from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
+from aicf_mlir.codegen.llvm.point import LoopPosition, Point, tensors, varying
 from aicf_mlir.codegen.llvm.reductions import Reduction, reductions
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import LANES, WIDE_LANES, Walk, grain_of, lanes_for
@@ -125,7 +125,7 @@ def _write_blocks(function: Function, columns: Columns, strips: int) -> None:
     def item(index: str, carried: list[Value]) -> list[Value]:
         block, outer, strip = function.unravel(index, (0, columns.outer_count, strips))
         at = function.unravel(outer, [axis.size for axis in columns.outers])
-        place = Place.origin(kernel).moved(function, kernel, columns.outers, at)
+        place = LoopPosition.origin(kernel).moved(function, kernel, columns.outers, at)
         begin = function.multiply(strip, STRIP) if strips > 1 else "0"
         end = str(inner.size)
         if strips > 1:
@@ -176,7 +176,7 @@ def _write_columns(function: Function, columns: Columns, chunks: int) -> None:
     def item(index: str, carried: list[Value]) -> list[Value]:
         outer, chunk = function.unravel(index, (0, chunks))
         at = function.unravel(outer, [axis.size for axis in columns.outers])
-        place = Place.origin(kernel).moved(function, kernel, columns.outers, at)
+        place = LoopPosition.origin(kernel).moved(function, kernel, columns.outers, at)
         begin = function.multiply(chunk, COLUMNS) if chunks > 1 else "0"
         end = str(inner.size)
         if chunks > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
+from aicf_mlir.codegen.llvm.point import LoopPosition, Point, tensors, varying
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.tiles import SIDE, Tiles, TileWriter, tiles_of
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
@@ -67,7 +67,7 @@ def _write_tiles(function: Function, kernel: Kernel, inner: Axis, outers: list[A
     def item(index: str, carried: list[Value]) -> list[Value]:
         point, block = function.unravel(index, (0, -(-tiles.axis.size // SIDE)))
         at = function.unravel(point, [axis.size for axis in others])
-        writer.item(Place.origin(kernel).moved(function, kernel, others, at), block)
+        writer.item(LoopPosition.origin(kernel).moved(function, kernel, others, at), block)
         return carried
 
     function.loop("%begin", "%end", 1, [], item)
@@ -76,10 +76,10 @@ def _write_tiles(function: Function, kernel: Kernel, inner: Axis, outers: list[A
 def _write(function: Function, kernel: Kernel, inner: Axis, outers: list[Axis]) -> None:
     lanes = lanes_for(kernel, inner.size)
     varies = varying(kernel, inner)
-    origin = Place.origin(kernel)
+    origin = LoopPosition.origin(kernel)
     results = kernel.body.results
 
-    def along(place: Place, begin: str, end: str) -> None:
+    def along(place: LoopPosition, begin: str, end: str) -> None:
         walk = Walk(Point(function, kernel, place), inner, varies, results, lanes)
         walk.run(begin, end, [], store_all)
 

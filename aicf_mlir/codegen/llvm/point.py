@@ -14,18 +14,20 @@ from aicf_mlir.kernels.kernel import Axis, Kernel, Tensor
 
 
 @dataclass(frozen=True)
-class Place:
+class LoopPosition:
     """Where the loops outside stand: the address of each operand and result, the index in each dimension."""
 
     pointers: tuple[str, ...]
     indices: Mapping[int, str] = field(default_factory=dict[int, str])
 
     @staticmethod
-    def origin(kernel: Kernel) -> Place:
+    def origin(kernel: Kernel) -> LoopPosition:
         """Before any loop."""
-        return Place(tuple(f"%a{number}" for number in range(len(tensors(kernel)))))
+        return LoopPosition(tuple(f"%a{number}" for number in range(len(tensors(kernel)))))
 
-    def moved(self, function: Function, kernel: Kernel, axes: Sequence[Axis], at: Sequence[str]) -> Place:
+    def moved(
+        self, function: Function, kernel: Kernel, axes: Sequence[Axis], at: Sequence[str]
+    ) -> LoopPosition:
         """At these positions along `axes`."""
         pointers: list[str] = []
         for number, (tensor, pointer) in enumerate(zip(tensors(kernel), self.pointers, strict=True)):
@@ -35,7 +37,7 @@ class Place:
                 offset = step if offset == "0" else function.add(offset, step)
             pointers.append(function.pointer(pointer, STORED[tensor.element], offset))
         found = {dim: index for axis, index in zip(axes, at, strict=True) for dim in axis.dims}
-        return Place(tuple(pointers), {**self.indices, **found})
+        return LoopPosition(tuple(pointers), {**self.indices, **found})
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Point:
         self,
         function: Function,
         kernel: Kernel,
-        place: Place,
+        place: LoopPosition,
         lanes: Lanes | None = None,
         outer: Point | None = None,
         splats: Mapping[int, Value] | None = None,

@@ -13,7 +13,7 @@ from math import prod
 
 from aicf_mlir.codegen.functions import CALLED
 from aicf_mlir.codegen.llvm.maps import inner_axis, store_all
-from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
+from aicf_mlir.codegen.llvm.point import LoopPosition, Point, tensors, varying
 from aicf_mlir.codegen.llvm.text import Function, Value, module
 from aicf_mlir.codegen.llvm.walk import Walk, lanes_for
 from aicf_mlir.ir.body import is_table
@@ -100,12 +100,12 @@ def _epilogue(kernel: Kernel) -> Kernel:
     return replace(kernel, kind="map", operands=(dense, *kernel.operands[1:]), product=None)
 
 
-def _origin(kernel: Kernel, epilogue: Kernel) -> Place:
+def _origin(kernel: Kernel, epilogue: Kernel) -> LoopPosition:
     """The addresses of the epilogue's operands and results, by the launch's arguments."""
     operands = len(kernel.operands)
     given = [f"%a{number + 1}" for number in range(1, len(tensors(epilogue)))]
     z = "%workspace" if kernel.holder is None else f"%a{operands + 1 + kernel.holder}"
-    return Place((z, *given))
+    return LoopPosition((z, *given))
 
 
 def _write(function: Function, kernel: Kernel) -> None:

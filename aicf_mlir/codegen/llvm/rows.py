@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 
-from aicf_mlir.codegen.llvm.point import Place, Point, tensors
+from aicf_mlir.codegen.llvm.point import LoopPosition, Point, tensors
 from aicf_mlir.codegen.llvm.reductions import LANES, Reduction, reduce_along, reductions
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
@@ -199,14 +199,14 @@ class RowWriter:
 
         def item(index: str, carried: list[Value]) -> list[Value]:
             at = self.function.unravel(index, [axis.size for axis in self.kept])
-            place = Place.origin(self.kernel).moved(self.function, self.kernel, self.kept, at)
+            place = LoopPosition.origin(self.kernel).moved(self.function, self.kernel, self.kept, at)
             self._place_scratch(place, index, self.stack, self.size)
             self.row(place)
             return carried
 
         self.function.loop(begin, end, 1, [], item)
 
-    def _place_scratch(self, place: Place, index: str, stack: str, size: int) -> None:
+    def _place_scratch(self, place: LoopPosition, index: str, stack: str, size: int) -> None:
         base = stack
         if size and not stack:
             base = self.function.pointer("%workspace", "i8", self.function.multiply(index, size))
@@ -216,7 +216,7 @@ class RowWriter:
         for value, result in self.plan.homes.items():
             self.scratch[value] = place.pointers[len(self.kernel.operands) + result]
 
-    def row(self, place: Place) -> None:
+    def row(self, place: LoopPosition) -> None:
         """All passes over one row, and its results."""
         kernel, row = self.kernel, Point(self.function, self.kernel, place)
         # Before anything is written.
@@ -238,7 +238,9 @@ class RowWriter:
         plan, function, kernel = self.plan, self.function, self.kernel
         totals = [reduction.start(reduction.total_type) for reduction in one.rows]
 
-        def along(place: Place, offset: str, totals: list[Value], outer_index: str = "0") -> list[Value]:
+        def along(
+            place: LoopPosition, offset: str, totals: list[Value], outer_index: str = "0"
+        ) -> list[Value]:
             outer = row if place is row.place else Point(function, kernel, place, splats=row.known)
             moved = {
                 value: function.pointer(self.scratch[value], _llvm(kernel, value), offset)

@@ -9,7 +9,7 @@ import itertools
 
 from aicf_mlir.codegen.llvm import memory
 from aicf_mlir.codegen.llvm.maps import store_all
-from aicf_mlir.codegen.llvm.point import Place, Point, tensors
+from aicf_mlir.codegen.llvm.point import LoopPosition, Point, tensors
 from aicf_mlir.codegen.llvm.reductions import BLOCK as TERMS
 from aicf_mlir.codegen.llvm.reductions import LANES, Reduction, accumulate, reductions
 from aicf_mlir.codegen.llvm.segments import (
@@ -87,7 +87,7 @@ def _write_part(function: Function, one: Kernel) -> None:
     rows = reductions(one)
     roots = [row.term for row in rows]
     axis = Axis((0,), one.domain[0], tuple(strides_along(one, 0)))
-    point = Point(function, one, Place.origin(one))
+    point = Point(function, one, LoopPosition.origin(one))
     vectors, singles = (Walk(point, axis, one.wide, roots, lanes) for lanes in (LANES, 1))
 
     def block(index: str, before: list[Value], end: str) -> list[Value]:
@@ -147,7 +147,7 @@ def _write_row(function: Function, one: Kernel) -> None:
         return found
 
     totals = function.loop("0", "%parts", 1, [row.start(row.total_type) for row in rows], part)
-    point = Point(function, one, Place.origin(one))
+    point = Point(function, one, LoopPosition.origin(one))
     for row, total in zip(rows, totals, strict=True):
         point.known[row.value] = row.finish(function, total)
     store_all(point, [])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 
 from aicf_mlir.codegen.llvm.maps import CHUNK, store_all
-from aicf_mlir.codegen.llvm.point import Place, Point, tensors, varying
+from aicf_mlir.codegen.llvm.point import LoopPosition, Point, tensors, varying
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import Walk, grain_of, lanes_for
 from aicf_mlir.kernels.kernel import Kernel, Phase, collapse
@@ -48,7 +48,7 @@ def each_module(kernel: EachKernel) -> str:
 
 def _write_walk(function: Function, kernel: Kernel) -> None:
     """Points `begin` to `end` of the segment at these addresses, of any size: wide vectors, narrow ones, single points."""
-    place = Place.origin(kernel)
+    place = LoopPosition.origin(kernel)
     axes = collapse(kernel, range(1))
     if not axes:  # one point
         store_all(Point(function, kernel, place), [])

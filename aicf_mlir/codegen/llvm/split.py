@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from aicf_mlir.codegen.llvm import memory
-from aicf_mlir.codegen.llvm.point import Place, Point
+from aicf_mlir.codegen.llvm.point import LoopPosition, Point
 from aicf_mlir.codegen.llvm.reductions import LANES, Reduction, reduce_along
 from aicf_mlir.codegen.llvm.rows import RowPlan, row_plan
 from aicf_mlir.codegen.llvm.text import Function, Value
@@ -84,10 +84,10 @@ def _slot(function: Function, split: Split, part: str, number: int) -> str:
     return function.pointer("%workspace", "i64", index)
 
 
-def _placed(function: Function, kernel: Kernel, row: str) -> Place:
+def _placed(function: Function, kernel: Kernel, row: str) -> LoopPosition:
     kept = collapse(kernel, range(len(kernel.kept)))
     at = function.unravel(row, [axis.size for axis in kept])
-    return Place.origin(kernel).moved(function, kernel, kept, at)
+    return LoopPosition.origin(kernel).moved(function, kernel, kept, at)
 
 
 def _write_parts(function: Function, kernel: Kernel, split: Split) -> None:
@@ -96,7 +96,7 @@ def _write_parts(function: Function, kernel: Kernel, split: Split) -> None:
     roots = plan.passes[0].roots(kernel)
     sizes = [axis.size for axis in plan.outers]
 
-    def along(place: Place, begin: str, end: str, totals: list[Value]) -> list[Value]:
+    def along(place: LoopPosition, begin: str, end: str, totals: list[Value]) -> list[Value]:
         walk = Walk(Point(function, kernel, place), plan.inner, kernel.wide, roots, lanes, LANES)
         return reduce_along(walk, rows, begin, end, totals, plan.passes[0].results)
 

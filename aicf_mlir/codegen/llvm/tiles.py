@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aicf_mlir.codegen.llvm import memory
 from aicf_mlir.codegen.llvm.memory import STORED
-from aicf_mlir.codegen.llvm.point import Place, Point
+from aicf_mlir.codegen.llvm.point import LoopPosition, Point
 from aicf_mlir.codegen.llvm.text import Function, Value
 from aicf_mlir.codegen.llvm.walk import Act, Walk
 from aicf_mlir.ir.body import is_table
@@ -77,7 +77,7 @@ class TileWriter:
             for number in tiles.operands
         }
 
-    def item(self, place: Place, block: str) -> None:
+    def item(self, place: LoopPosition, block: str) -> None:
         """The rows of block number `block` along the axis across, from `place` on."""
         function, axis = self.function, self.tiles.axis
         whole = self.inner.size - self.inner.size % SIDE
@@ -105,7 +105,7 @@ class TileWriter:
 
         function.loop(first, last, 1, [], rest)
 
-    def _walk(self, place: Place, row: str, buffer_row: str | None = None) -> Walk:
+    def _walk(self, place: LoopPosition, row: str, buffer_row: str | None = None) -> Walk:
         moved = place.moved(self.function, self.kernel, [self.tiles.axis], [row])
 
         def given(point: Point) -> None:
@@ -122,11 +122,11 @@ class TileWriter:
             return Walk(outer, self.inner, self.varies, results, SIDE)
         return Walk(outer, self.inner, self.varies, results, SIDE, given=(self.tiles.operands, given))
 
-    def _row(self, place: Place, first: str, row: str, index: str) -> Sequence[Value]:
+    def _row(self, place: LoopPosition, first: str, row: str, index: str) -> Sequence[Value]:
         walk = self._walk(place, self.function.add(first, row), row)
         return walk.at(index, self.act)
 
-    def _turn(self, place: Place, number: int, first: str, index: str) -> None:
+    def _turn(self, place: LoopPosition, number: int, first: str, index: str) -> None:
         """A square of an operand, turned, to its buffer: rows as the results have them."""
         function, element = self.function, self.kernel.operands[number].element
         kind, align = STORED[element], byte_size(element, ())

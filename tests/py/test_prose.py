@@ -10,10 +10,10 @@ import pytest
 from prose import PAGES, ROOT
 
 import aicf_mlir
-from aicf_mlir import environment
-from aicf_mlir.compiled_step import CompiledTrainStep
-from aicf_mlir.eval_step import CompiledEvalStep
-from aicf_mlir.loop_step import CompiledLoopStep
+from aicf_mlir.machine import environment
+from aicf_mlir.step.compiled_step import CompiledTrainStep
+from aicf_mlir.step.eval_step import CompiledEvalStep
+from aicf_mlir.step.loop_step import CompiledLoopStep
 
 MOST_WORDS_IN_A_SENTENCE = 35
 MOST_WORDS_IN_A_PARAGRAPH = 120

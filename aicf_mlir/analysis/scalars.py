@@ -171,7 +171,9 @@ def _flags(function: func.FuncOp) -> Iterator[Scalar]:
 
 
 def _constants(op: Operation, watched: Mapping[str, object]) -> Iterator[Scalar]:
-    """The scalars in the properties and attributes of one op."""
+    """The scalars in the properties and attributes of one op; none of a constant that is data, the site of a draw."""
+    if isinstance(op, kernel.ConstantOp) and op.data is not None:
+        return
     defaults = {name: d.default_value for name, d in _property_definitions(op)}
     absent = {name: value for name, value in defaults.items() if value is not None}
     given: dict[str, Attribute] = {**absent, **op.attributes, **op.properties}

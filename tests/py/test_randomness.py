@@ -341,6 +341,18 @@ def test_a_plan_gives_each_draw_its_site(target: str) -> None:
     assert sorted(sites) == ["0.0", "1.0"]
 
 
+def test_layers_that_drop_out_share_their_kernels() -> None:
+    def kernels(layers: int) -> set[str]:
+        blocks = [nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.3)) for _ in range(layers)]
+        model = nn.Sequential(*blocks)
+        batch = {"x": torch.randn(8, 16), "t": torch.randn(8, 16)}
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step = compile_train_step(model, optimizer, loss_fn=mse, example=batch, device="cpu")
+        return set(re.findall(r"gen_gemm_map_\w+|gen_map_\w+", step.ir("plan")))
+
+    assert kernels(3) == kernels(6)
+
+
 def test_attention_and_recurrent_layers_drop_out(device: str) -> None:
     class Both(nn.Module):
         def __init__(self) -> None:

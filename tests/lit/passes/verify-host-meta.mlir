@@ -32,6 +32,16 @@ func.func @attributes(%x: tensor<2x4xf32>, %t: tensor<2xi64>) -> tensor<f32> {
 
 // -----
 
+// The site of a draw is a place and no scalar, before it is a constant in memory and after.
+// TABLE-NOT:  kernel.constant 3.0
+// CHECK-LABEL: func.func @site(
+func.func @site() -> tensor<i64> {
+  %site = kernel.constant {value = 3.0, data} : tensor<i64>
+  func.return %site : tensor<i64>
+}
+
+// -----
+
 func.func @baked_in_lr(%w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}, %weight_decay: tensor<f64> {aicf.role = "meta", aicf.name = "weight_decay"}) -> (tensor<4xf32> {aicf.role = "update", aicf.name = "w"}) {
   %lr = nn.constant {value = 0.01} : tensor<f64> loc("model.py":3:1)
   // expected-error@below {{expected lr to be a meta argument, which follows the param group, got the constant 0.01: a hyperparameter that is baked in would ignore the optimizer}}

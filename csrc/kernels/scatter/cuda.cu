@@ -14,16 +14,29 @@ constexpr int kPerLane = 4;                     // columns of a lane
 constexpr int64_t kColumns = kWarp * kPerLane;  // of a warp
 constexpr unsigned kAll = 0xffffffffu;
 
-// Which of 32 sources from `first` on, and below `end`, go to `row`. Called by a whole warp.
-__device__ __forceinline__ unsigned sources_of(int64_t row, const int64_t* index, int64_t first,
-                                               int64_t end) {
-  const int64_t i = first + threadIdx.x % kWarp;
-  return __ballot_sync(kAll, i < end && index[i] == row);
+constexpr int kAhead = 8;                  // numbers of the index that a lane asks for at once
+constexpr int64_t kSpan = kAhead * kWarp;  // of a warp
+
+// Which of the kSpan sources from `first` on, and below `end`, go to `row`: a bit each, 32 a word. Called by
+// a whole warp.
+__device__ __forceinline__ unsigned sources_of(int64_t row, const int64_t* index, int64_t first, int64_t end,
+                                               unsigned (&found)[kAhead]) {
+  int64_t to[kAhead];
+#pragma unroll
+  for (int k = 0; k < kAhead; ++k) {
+    const int64_t i = first + k * kWarp + threadIdx.x % kWarp;
+    to[k] = i < end ? index[i] : -1;
+  }
+  unsigned any = 0;
+#pragma unroll
+  for (int k = 0; k < kAhead; ++k) any |= found[k] = __ballot_sync(kAll, to[k] == row);
+  return any;
 }
 
 __device__ __forceinline__ bool is_first(int64_t source, int64_t row, const int64_t* index) {
-  for (int64_t first = 0; first < source; first += kWarp)
-    if (sources_of(row, index, first, source)) return false;
+  unsigned found[kAhead];
+  for (int64_t first = 0; first < source; first += kSpan)
+    if (sources_of(row, index, first, source, found)) return false;
   return true;
 }
 
@@ -46,13 +59,18 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t at = column + j * kWarp;
       sums[j] = at < columns ? widen(y[row * columns + at]) : Compute<T>(0);
     }
-    for (int64_t first = source; first < sources; first += kWarp) {
-      for (unsigned found = sources_of(row, index, first, sources); found; found &= found - 1) {
-        const T* from = src + (first + __ffs(static_cast<int>(found)) - 1) * columns;
+    for (int64_t first = source; first < sources; first += kSpan) {
+      unsigned found[kAhead];
+      if (!sources_of(row, index, first, sources, found)) continue;
 #pragma unroll
-        for (int j = 0; j < kPerLane; ++j) {
-          const int64_t at = column + j * kWarp;
-          if (at < columns) sums[j] += widen(from[at]);
+      for (int k = 0; k < kAhead; ++k) {
+        for (unsigned left = found[k]; left; left &= left - 1) {
+          const T* from = src + (first + k * kWarp + __ffs(static_cast<int>(left)) - 1) * columns;
+#pragma unroll
+          for (int j = 0; j < kPerLane; ++j) {
+            const int64_t at = column + j * kWarp;
+            if (at < columns) sums[j] += widen(from[at]);
+          }
         }
       }
     }

@@ -95,7 +95,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "buffers",
-        ("bufferize", "keep-copies", "side-by-side?", "read-ahead"),
+        ("bufferize", "persistent-weights", "side-by-side?", "prefetch"),
         PLANS,
         "values are slots with a role",
     ),

@@ -26,10 +26,10 @@ from aicf_mlir.ir.body import (
 from aicf_mlir.ir.formula import Scalar, trace
 from aicf_mlir.ir.layouts import dense_strides
 from aicf_mlir.ir.registry import TensorSpec, schemas
-from aicf_mlir.kernels.chain import ChainKernel, Link
+from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link
+from aicf_mlir.kernels.horizontal import HorizontalKernel
 from aicf_mlir.kernels.kernel import Kernel, Tensor, elements
 from aicf_mlir.kernels.segments import SegmentedKernel
-from aicf_mlir.kernels.together import TogetherKernel
 from aicf_mlir.optimizers import UPDATES
 from aicf_mlir.optimizers.op import GRADIENT, PER_TENSOR
 
@@ -47,9 +47,9 @@ def of_launch(op: str, ins: Tensors, outs: Tensors, attrs: Attributes) -> int | 
 
 def of_kernel(kernel: Kernel) -> int:
     """The operations of a generated kernel: those of its body at each point where a value of it differs."""
-    if isinstance(kernel, SegmentedKernel | TogetherKernel):
+    if isinstance(kernel, SegmentedKernel | HorizontalKernel):
         return sum(of_kernel(part) for part in kernel.parts)
-    if isinstance(kernel, ChainKernel):
+    if isinstance(kernel, BackToBackKernel):
         over_rows = sum(2 * elements(outer.result.shape) for outer in kernel.outers)
         return kernel.rows * (over_rows + sum(_of_link(link) for link in kernel.links))
     body, first = kernel.body, len(kernel.body.args)

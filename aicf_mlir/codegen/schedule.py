@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from aicf_mlir.codegen.cuda import chain
-from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.codegen.cuda import back_to_back
+from aicf_mlir.kernels.back_to_back import BackToBackKernel
 from aicf_mlir.kernels.kernel import Code, Kernel
 
 
@@ -22,9 +22,9 @@ def generate(kernel: Kernel) -> Code:
 
 def reason(kernel: Kernel) -> str:
     """Why a target has no code for a kernel that verifies; "" where it has: only a chain may ask for too much."""
-    if kernel.target == "cpu" or not isinstance(kernel, ChainKernel):
+    if kernel.target == "cpu" or not isinstance(kernel, BackToBackKernel):
         return ""
-    return chain.reason(kernel)
+    return back_to_back.reason(kernel)
 
 
 def workspace(kernel: Kernel) -> int:

@@ -1,4 +1,4 @@
-"""Launches whose kernel is generated: map, map_each, rowwise, rowwise_each, colwise, gemm_map, chain and together.
+"""Generated launches: map, multi_tensor_map, rowwise, multi_tensor_rowwise, colwise, gemm_map, back_to_back and horizontal.
 
     %y, %mean = kernel.rowwise x(%a, %b) {body = @norm, reduced = 1, shape = array<i64: 64, 256>}
         : (tensor<64x256xf32>, tensor<64x256xf32, strided<[0, 1]>>) -> (tensor<64x256xf32>, tensor<64xf32>)
@@ -6,17 +6,17 @@
     %h = kernel.gemm_map a(%a) b(%w) x(%bias) {body = @elu, trans_b = true}
         : (tensor<64x32xf32>, tensor<256x32xf32>, tensor<64x256xf32, strided<[0, 1]>>) -> tensor<64x256xf32>
 
-    %v, %w = kernel.map_each x(%a, %s, %b, %s1) {body = @scaled, segments = 2}
+    %v, %w = kernel.multi_tensor_map x(%a, %s, %b, %s1) {body = @scaled, segments = 2}
         : (tensor<64x32xf32>, tensor<64x32xf32, strided<[0, 0]>>, tensor<32xf32>, tensor<32xf32, strided<[0]>>)
         -> (tensor<64x32xf32>, tensor<32xf32>)
 
-    %h, %d, %db = kernel.chain a(%a) b(%w, %v) x(%bias, %t)
+    %h, %d, %db = kernel.back_to_back a(%a) b(%w, %v) x(%bias, %t)
         {bodies = [@relu, @difference], links = ["b0.T x0 -> write next", "b1.T x1 -> write sum"]}
         : (tensor<512x64xbf16>, tensor<32x64xbf16>, tensor<16x32xbf16>, tensor<512x32xbf16, strided<[0, 1]>>,
         tensor<512x16xf32>) -> (tensor<512x32xbf16>, tensor<512x16xbf16>, tensor<16xf32>)
 
-A map_each is a map for each segment: a list of operands of the body, and then the next, each segment of its own shape. A
-rowwise_each reduces all elements of each segment to single numbers.
+A multi_tensor_map is a map for each segment: a list of operands of the body, and then the next, each segment of its own shape. A
+multi_tensor_rowwise reduces all elements of each segment to single numbers.
 A together is several launches, of which none reads what another gives (codegen/together.py).
 `shape` is the domain, that of the product where there is one; every `x` has it, repeated by a stride of 0 where it is
 smaller. The body of a gemm_map takes the element of the product first, as each body of a chain does; what its links say,
@@ -44,10 +44,10 @@ from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText
 from aicf_mlir.ir.registry import OperandSpec, Use
 from aicf_mlir.ir.segments import count_properties
 from aicf_mlir.ir.tensor_op import SEGMENT_SIZES
-from aicf_mlir.kernels.chain import ChainKernel, Link, Outer, Yield
+from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link, Outer, Yield
+from aicf_mlir.kernels.horizontal import HorizontalKernel, members_of
 from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
 from aicf_mlir.kernels.segments import EachKernel, RowEachKernel
-from aicf_mlir.kernels.together import TogetherKernel, members_of
 
 
 class GeneratedOp(KernelOp):
@@ -131,14 +131,16 @@ class Selection:
     def _kernel(
         self, op: str, attrs: Mapping[str, Any], operands: tuple[Tensor, ...], results: tuple[Tensor, ...]
     ) -> Kernel:
-        if op == "chain":
+        if op == "back_to_back":
             return self._chain(attrs, operands, results)
         body = self.bodies[attrs["body"]]
-        if (segmented := {"map_each": EachKernel, "rowwise_each": RowEachKernel}.get(op)) is not None:
+        if (
+            segmented := {"multi_tensor_map": EachKernel, "multi_tensor_rowwise": RowEachKernel}.get(op)
+        ) is not None:
             return segmented(op, self._architecture, body, (attrs["segments"],), 0, operands, results)
-        if op == "together":
+        if op == "horizontal":
             members = members_of(attrs["members"])
-            return TogetherKernel(
+            return HorizontalKernel(
                 op,
                 self._architecture,
                 body,
@@ -172,7 +174,7 @@ class Selection:
 
     def _chain(
         self, attrs: Mapping[str, Any], operands: tuple[Tensor, ...], results: tuple[Tensor, ...]
-    ) -> ChainKernel:
+    ) -> BackToBackKernel:
         texts = [LinkText.parse(text) for text in attrs["links"]]
         a, *others = operands
         bs, xs = others[: (count := 1 + max(text.b for text in texts))], others[count:]
@@ -196,7 +198,7 @@ class Selection:
                 (OuterText.parse(text) for text in behind if text != ROUNDED_A), given, strict=True
             )
         ]
-        return ChainKernel.of(self._architecture, links, a, bs, xs, a_rounded, outers)
+        return BackToBackKernel.of(self._architecture, links, a, bs, xs, a_rounded, outers)
 
     def select(self, use: Use, wanted: str = "") -> tuple[str, int]:
         """The kernel id for `use`, and the bytes of workspace that it needs; a `wanted` id is kept if it is right.

@@ -35,7 +35,7 @@ from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.layouts import layout_of
 from aicf_mlir.ir.registry import Counts, TensorSpec, schemas, segments
 from aicf_mlir.ir.tensor_op import tensor_type
-from aicf_mlir.kernels.together import members_of, parted
+from aicf_mlir.kernels.horizontal import members_of, parted
 from aicf_mlir.optimizers import UPDATES
 from aicf_mlir.optimizers.advance import advance
 from aicf_mlir.optimizers.launched import LaunchedRule
@@ -276,13 +276,13 @@ MEANINGS: dict[str, Meaning] = {
     "cross_entropy_grad": _cross_entropy_grad,
     "copy": _on(np.asarray, "x"),
     "map": _generated(first=False),
-    "map_each": _each(reduced=False),
-    "rowwise_each": _each(reduced=True),
+    "multi_tensor_map": _each(reduced=False),
+    "multi_tensor_rowwise": _each(reduced=True),
     "rowwise": _generated(first=False),
     "colwise": _generated(first=True),
     "gemm_map": _gemm_map,
-    "together": _together,
-    "chain": chain,
+    "horizontal": _together,
+    "back_to_back": chain,
     "scatter_add": _scatter_add,
     "attention": _attention,
     "attention_grad": _attention_grad,

@@ -1,4 +1,4 @@
-"""What a link of a kernel.chain takes and what becomes of its values, as text: `b0.T x1 y0 -> write next sum, sum`.
+"""What a link of a kernel.back_to_back takes and what becomes of its values, as text: `b0.T x1 y0 -> write next sum, sum`.
 
     b0       the product is by operand b[0], [K, N]; b0.T: by its transpose, so that it is [N, K]
     x1       the element of operand x[1] beside that of the product

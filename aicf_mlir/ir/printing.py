@@ -263,17 +263,17 @@ class WrappingPrinter(ElidingPrinter):
     ) -> None:
         """Print `(types) -> (types)`; on the next line where this one has no place for it."""
         inputs, outputs = list(input_types), list(output_types)
-        self._print_together(lambda: super(WrappingPrinter, self).print_function_type(inputs, outputs))
+        self._print_horizontal(lambda: super(WrappingPrinter, self).print_function_type(inputs, outputs))
 
     def print_attribute(self, attribute: Attribute) -> None:
         """Print an attribute; a location stands on the next line where this one has no place for it, and so a type."""
         is_location = isinstance(attribute, _LOCATIONS) and not self.printing_location
         if is_location or (isinstance(attribute, ShapedType) and not self._flat):
-            self._print_together(lambda: super(WrappingPrinter, self).print_attribute(attribute))
+            self._print_horizontal(lambda: super(WrappingPrinter, self).print_attribute(attribute))
         else:
             super().print_attribute(attribute)
 
-    def _print_together(self, print_it: Callable[[], None]) -> None:
+    def _print_horizontal(self, print_it: Callable[[], None]) -> None:
         """Let `print_it` print on this line, or on the next one if this has no place for all of it."""
         if self._flat or not self._held:
             print_it()

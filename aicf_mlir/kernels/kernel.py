@@ -4,8 +4,8 @@ Every kernel walks a domain, a box of whole numbers. Every operand has an elemen
 where it repeats; a table is an operand that the body indexes itself. What is reduced is
 
     map      nothing
-    map_each nothing: a map for each of many segments, with tensors of their own (codegen/segments.py)
-    rowwise_each all elements of each of many segments
+    multi_tensor_map nothing: a map for each of many segments, with tensors of their own (codegen/segments.py)
+    multi_tensor_rowwise all elements of each of many segments
     together what each of several kernels does that are one launch (codegen/together.py)
     gemm_map nothing: a map, whose first operand is the element of a matrix product that the same launch computes
     rowwise  the last `reduced` dimensions: any number of reductions one behind the other; column sums beside them run

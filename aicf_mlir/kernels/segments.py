@@ -126,7 +126,7 @@ class SegmentedKernel(Kernel, abc.ABC):
 
 @dataclass(frozen=True)
 class EachKernel(SegmentedKernel):
-    """A map_each."""
+    """A multi_tensor_map."""
 
     @property
     def is_map(self) -> bool:
@@ -144,7 +144,7 @@ class EachKernel(SegmentedKernel):
 
 @dataclass(frozen=True)
 class RowEachKernel(SegmentedKernel):
-    """A rowwise_each: every segment is one row, of its elements in their order. One level of reductions."""
+    """A multi_tensor_rowwise: every segment is one row, of its elements in their order. One level of reductions."""
 
     def part(self, operands: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> Kernel:
         count = elements(operands[0].shape)

@@ -29,9 +29,9 @@ FLAGS = (
     "elide-copies",
     "select-kernels",
     "bufferize",
-    "keep-copies",
-    "side-by-side",
-    "read-ahead",
+    "persistent-weights",
+    "multi-stream",
+    "prefetch",
     "plan-memory",
 )
 

@@ -20,6 +20,7 @@ from xdsl.utils.hints import isa, type_repr
 from aicf_mlir.errors import AicfError
 from aicf_mlir.ir.diagnostics import failing_op
 from aicf_mlir.ir.locations import origin
+from aicf_mlir.ir.renamed import now_called
 from aicf_mlir.ir.verify import Verifier
 from aicf_mlir.passes import get_all_passes
 
@@ -108,7 +109,7 @@ def check_pass_name(name: str, passes: PassTable) -> None:
     if name not in passes:
         near = get_close_matches(name, passes, 3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known passes: {', '.join(passes)}"
-        raise PassSpecError(f"unknown pass '{name}'; {hint}")
+        raise PassSpecError(f"unknown pass '{name}'; {now_called(name) or hint}")
 
 
 def build_pass(spec: ArgSpec, passes: PassTable) -> ModulePass:

@@ -3,7 +3,7 @@
 Temporaries are placed best-fit by size: the largest first, each in the smallest gap that the slots in use at
 the same time leave. The peak, to the byte, is the sum of all arenas.
 
-Two temporaries that share bytes put launches in an order. In a plan with branches (`side_by_side/memory.py`) they share none
+Two temporaries that share bytes put launches in an order. In a plan with branches (`multi_stream/memory.py`) they share none
 where that order is a new one, as long as the peak stays within a limit.
 """
 
@@ -25,7 +25,7 @@ from aicf_mlir.dialects.plan.liveness import live_ranges
 from aicf_mlir.ir.layouts import ALIGNMENT
 from aicf_mlir.ir.remarks import remark
 from aicf_mlir.ir.roles import ROLES
-from aicf_mlir.passes.side_by_side.memory import ways_to_share
+from aicf_mlir.passes.multi_stream.memory import ways_to_share
 
 MORE, SMALL = 1.1, 64 << 20
 """What branches may take: so many times the peak of one branch, or so many bytes above it, whichever is more."""

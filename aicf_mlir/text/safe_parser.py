@@ -27,6 +27,7 @@ from xdsl.utils.lexer import Input, Position, Span, Token
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
 
 from aicf_mlir.ir.diagnostics import Source
+from aicf_mlir.ir.renamed import now_called
 from aicf_mlir.text.budget import Budget
 from aicf_mlir.text.limits import (
     MAX_ELEMENTS,
@@ -161,7 +162,8 @@ class SafeParser(Parser):
             known = ", ".join(sorted(self.ctx.registered_dialect_names))
             self.raise_error(f"operation '{name}' is of no known dialect; known dialects: {known}", position)
         near = get_close_matches(name, [op.name for op in dialect.operations], 3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        advice = now_called(name) or (f"did you mean {' or '.join(near)}?" if near else "")
+        hint = f"; {advice}" if advice else ""
         return self.raise_error(f"dialect {dialect.name} has no operation '{name}'{hint}", position)
 
     def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> SSAValue[Any]:

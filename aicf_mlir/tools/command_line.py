@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TextIO
 from aicf_mlir.errors import AicfError, SettingError
 from aicf_mlir.host.tool_process import INTERRUPTED, USAGE, interruptible
 from aicf_mlir.ir.diagnostics import Diagnostic, LocatedError, Position, Source
+from aicf_mlir.ir.renamed import now_called
 from aicf_mlir.machine.atomic_file import write_file
 
 OK, FAILED, INTERNAL = 0, 1, 70
@@ -60,6 +61,8 @@ class ToolParser(argparse.ArgumentParser):
             )
             return f"unexpected argument '{(loose or [argument])[0]}'; {hint}"
         known = [*self._option_string_actions, *(f"--{name}" for name in self._passes)]
+        if (advice := now_called(name)) is not None:
+            return f"unknown option '{name}'; {advice}"
         near = get_close_matches(name, known, 3)
         return f"unknown option '{name}'" + (
             f"; did you mean {' or '.join(near)}?" if near else "; see --help"

@@ -26,6 +26,7 @@ from difflib import get_close_matches
 from aicf_mlir import _C
 from aicf_mlir.errors import BindError
 from aicf_mlir.ir.registry import Schema, architecture, capability, kernels_of, schemas
+from aicf_mlir.ir.renamed import now_called
 from aicf_mlir.machine import cpu_kernels
 
 VERSION = 1
@@ -113,7 +114,7 @@ def _unknown(name: str, rows: dict[str, Schema]) -> str:
         return f"'{name}' is a kernel of the op {owner}: aicf kernels {owner}"
     near = get_close_matches(name.removeprefix("kernel."), rows, 3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(rows)}"
-    return f"there is no kernel op '{name}'; {hint}"
+    return f"there is no kernel op '{name}'; {now_called(name) or hint}"
 
 
 def to_json(ops: Sequence[Op]) -> str:

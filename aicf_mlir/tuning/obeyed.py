@@ -1,7 +1,7 @@
 """Obeying a lock: the uses that it names, the passes that take it, and whether what comes out runs what it says.
 
 `aicf-tune` makes a lock of a finished plan, and passes after select-kernels change launches. An update writes casts too
-(keep-copies), a product reads ahead (read-ahead): that is another use, or another generated kernel, than select-kernels has
+(persistent-weights), a product reads ahead (prefetch): that is another use, or another generated kernel, than select-kernels has
 seen. So whoever runs the passes hands them through `Held`, and asks for the check after the last.
 """
 
@@ -23,7 +23,7 @@ from aicf_mlir.ir.registry import Operand, OperandSpec, Use, schemas, segments
 from aicf_mlir.tuning.lock import Lock
 
 FIRST = "select-kernels"
-LATER = ("keep-copies",)
+LATER = ("persistent-weights",)
 """Passes that choose kernels of the registry for launches that they change."""
 
 

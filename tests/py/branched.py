@@ -20,8 +20,8 @@ from aicf_mlir.dialects.plan.hazards import Reach
 from aicf_mlir.interpreters import run_plan
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
-from aicf_mlir.passes.side_by_side.estimates import microseconds_of
-from aicf_mlir.passes.side_by_side.scheduling import ends_of
+from aicf_mlir.passes.multi_stream.estimates import microseconds_of
+from aicf_mlir.passes.multi_stream.scheduling import ends_of
 from aicf_mlir.stages import Snapshots, make_context, run_stages
 
 TARGETS = ("sm_90", "sm_90+cublaslt")
@@ -91,7 +91,7 @@ def stages(name: str, target: str = "sm_90", **options: str) -> Snapshots:
     Updates are launches of their own, or the small models had nothing left for a second branch.
     """
     module, found = MODELS[name](), Snapshots()
-    given = {"side_by_side": "", **options}
+    given = {"multi_stream": "", **options}
     named = {key.replace("_", "-"): text for key, text in given.items() if text != "no"}
     with patch.object(SmallUpdateFusion, "write", lambda self: None):
         run_stages(module, make_context(), target=target, options=named, after_each=found)

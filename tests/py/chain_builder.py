@@ -8,7 +8,7 @@ from generated_cases import dense
 
 from aicf_mlir.ir import formula as F
 from aicf_mlir.ir.roundings import written
-from aicf_mlir.kernels.chain import ChainKernel, Link, Outer, Yield
+from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link, Outer, Yield
 from aicf_mlir.kernels.kernel import Tensor
 
 
@@ -69,7 +69,9 @@ class ChainBuilder:
         self.width, self.values = columns, self.values + len(made)
         return self.values - len(made)
 
-    def finish(self, rounded: bool = False, outers: Sequence[tuple[int, int | None]] = ()) -> ChainKernel:
+    def finish(
+        self, rounded: bool = False, outers: Sequence[tuple[int, int | None]] = ()
+    ) -> BackToBackKernel:
         """The kernel, which verifies; with a as it is rounded, and with products over rows of these values."""
         widths = [link.n for link in self.links for _ in link.yields]
         results = [
@@ -79,6 +81,6 @@ class ChainBuilder:
             for left, right in outers
         ]
         made = dense(self.element, *self.a.shape) if rounded else None
-        kernel = ChainKernel.of(self.target, self.links, self.a, self.bs, self.xs, made, results)
+        kernel = BackToBackKernel.of(self.target, self.links, self.a, self.bs, self.xs, made, results)
         kernel.verify()
         return kernel

@@ -12,7 +12,7 @@ from generated_cases import Array, GeneratedCase, dense, fill, span, view, wide
 from aicf_mlir.interpreters.body import evaluate
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir import formula as F
-from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.kernels.back_to_back import BackToBackKernel
 from aicf_mlir.kernels.kernel import Tensor
 
 STEP, WIDEST = 16, 128
@@ -35,7 +35,7 @@ def trained(
     target_element: str = "f32",
     a_element: str = "",
     weights: Collection[int] = (),
-) -> ChainKernel:
+) -> BackToBackKernel:
     """A step of layers with relu and a squared error: forward, its gradient, and that of all but the first layer's input.
 
     `weights` are the layers whose weights' gradients the chain gives; what only those take is not written.
@@ -73,7 +73,7 @@ def trained(
     return chain.finish(chain.a.element != element and 0 not in weights, outers)
 
 
-def with_tanh(target: str, rows: int, widths: Sequence[int], element: str) -> ChainKernel:
+def with_tanh(target: str, rows: int, widths: Sequence[int], element: str) -> BackToBackKernel:
     """Layers with tanh, whose derivative needs the value itself, and f32 results."""
     chain = ChainBuilder(target, rows, widths[0], element)
     hidden: list[int] = []
@@ -91,7 +91,7 @@ def with_tanh(target: str, rows: int, widths: Sequence[int], element: str) -> Ch
     return chain.finish()
 
 
-def mixed(target: str, rows: int, element: str) -> ChainKernel:
+def mixed(target: str, rows: int, element: str) -> BackToBackKernel:
     """Operands and results of every kind: kept and not written, summed and not written, by columns, one number."""
     chain = ChainBuilder(target, rows, 32, element)
     first = chain.link(
@@ -116,7 +116,7 @@ def mixed(target: str, rows: int, element: str) -> ChainKernel:
     return chain.finish()
 
 
-def random_chain(rng: np.random.Generator, target: str) -> ChainKernel:
+def random_chain(rng: np.random.Generator, target: str) -> BackToBackKernel:
     """A trained step of two to five layers, of any widths."""
     layers = int(rng.integers(1, 5))
     weights = [layer for layer in range(layers) if rng.random() < 0.5]
@@ -136,7 +136,7 @@ def few(rng: np.random.Generator, tensor: Tensor) -> Array:
 
 
 def chain_case(
-    name: str, kernel: ChainKernel, seed: int = 0, divisors: Collection[int] = ()
+    name: str, kernel: BackToBackKernel, seed: int = 0, divisors: Collection[int] = ()
 ) -> GeneratedCase:
     """The kernel with small integers, and halves of them; of the x that are `divisors` with powers of two."""
     rng = np.random.default_rng(seed)
@@ -155,7 +155,7 @@ def chain_case(
     return GeneratedCase(name, kernel, tuple(blocks), tuple(meaning(kernel, blocks)))
 
 
-def meaning(kernel: ChainKernel, blocks: Sequence[Array]) -> list[Array]:
+def meaning(kernel: BackToBackKernel, blocks: Sequence[Array]) -> list[Array]:
     """What a chain computes, in float64; values are rounded where the kernel says so."""
     tensors = list(zip(blocks, kernel.operands, strict=True))
     a = wide(*tensors[0]).astype(NUMPY_TYPES[kernel.element]).astype(np.float64)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from aicf_mlir.codegen.cuda.chain_plan import ChainPlan
-from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.codegen.cuda.back_to_back_plan import ChainPlan
+from aicf_mlir.kernels.back_to_back import BackToBackKernel
 
 PATTERNS = {
     "product": r"product_\d+_\d+(?:_t)?\(z(\d+), (\w+),",
@@ -37,7 +37,7 @@ class Read:
 class Walk:
     """What is known at a statement."""
 
-    kernel: ChainKernel
+    kernel: BackToBackKernel
     plan: ChainPlan
     lies: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     """By bytes, what was brought there and not written over."""
@@ -124,7 +124,7 @@ def statements(text: str) -> Iterator[tuple[str, re.Match[str]]]:
                 yield kind, found
 
 
-def walked(kernel: ChainKernel, plan: ChainPlan, source: str) -> Walk:
+def walked(kernel: BackToBackKernel, plan: ChainPlan, source: str) -> Walk:
     """The walk through the first phase, over three tiles."""
     function = source[source.index("extern __shared__") :]
     head, _, rest = (

@@ -116,7 +116,7 @@ def chained(lowered: str, rows: int = ROWS, target: str = "cpu") -> Snapshots:
         make_context(),
         target=target,
         first="fused",
-        options={"fuse": f"chain-rows={rows}"},
+        options={"fuse": f"back-to-back-rows={rows}"},
         after_each=stages,
     )
     return stages

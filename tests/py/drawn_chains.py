@@ -7,22 +7,22 @@ from collections.abc import Callable
 import numpy as np
 from chain_builder import ChainBuilder
 
-from aicf_mlir.codegen.cuda.chain import reason
+from aicf_mlir.codegen.cuda.back_to_back import reason
 from aicf_mlir.ir import formula as F
-from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.kernels.back_to_back import BackToBackKernel
 from aicf_mlir.kernels.kernel import Tensor
 
 WIDTHS = (16, 32, 48, 64, 80, 128)
 ROWS = (1, 15, 63, 64, 130, 1001)
 
 
-def drawn_chain(rng: np.random.Generator, target: str) -> ChainKernel:
+def drawn_chain(rng: np.random.Generator, target: str) -> BackToBackKernel:
     """One to five links, drawn until registers and shared memory hold them."""
     drawn = (_draw(rng, target) for _ in range(100))
     return next(kernel for kernel in drawn if not reason(kernel))
 
 
-def _draw(rng: np.random.Generator, target: str) -> ChainKernel:
+def _draw(rng: np.random.Generator, target: str) -> BackToBackKernel:
     element, other = rng.permutation(["f16", "bf16"]).tolist()
     most = int(rng.choice([3, 4, 6]))
     chain = ChainBuilder(target, int(rng.choice(ROWS)), int(rng.choice(WIDTHS[:most])), element)
@@ -84,7 +84,7 @@ def _formula(kind: int, results: int) -> Callable[..., list[F.Scalar]]:
     return body
 
 
-def turns(target: str, rows: int, width: int, element: str) -> ChainKernel:
+def turns(target: str, rows: int, width: int, element: str) -> BackToBackKernel:
     """Links that take tiles of two operands each, more of them than shared memory holds at once."""
     chain = ChainBuilder(target, rows, width, element)
     for number in range(4):
@@ -99,7 +99,7 @@ def turns(target: str, rows: int, width: int, element: str) -> ChainKernel:
     return chain.finish()
 
 
-def added_once(target: str, rows: int, element: str) -> ChainKernel:
+def added_once(target: str, rows: int, element: str) -> BackToBackKernel:
     """A value with a column sum that is the left of products over rows behind two links."""
     chain = ChainBuilder(target, rows, 32, element)
     bias = chain.vector(32, "f32")
@@ -109,7 +109,7 @@ def added_once(target: str, rows: int, element: str) -> ChainKernel:
     return chain.finish(False, [(first, last), (second, second), (first, first), (second, last)])
 
 
-def divided(target: str, rows: int, element: str) -> ChainKernel:
+def divided(target: str, rows: int, element: str) -> BackToBackKernel:
     """A quotient, which of rows that are not there would be no number, on the right of a product over rows."""
     chain = ChainBuilder(target, rows, 32, element)
     by = chain.whole(48, "f32")

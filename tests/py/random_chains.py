@@ -1,4 +1,4 @@
-"""Random functions of one kernel.chain: widths, shared weights, what links take, and what becomes of their values."""
+"""Random functions of one kernel.back_to_back: widths, shared weights, what links take, and what becomes of their values."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def formula(count: int, results: int, kind: int):
 
 
 def random_chain(seed: int, tiled: bool = False) -> ModuleOp:
-    """A function `f` of dense blocks: views of them, one kernel.chain, its results."""
+    """A function `f` of dense blocks: views of them, one kernel.back_to_back, its results."""
     rng = np.random.default_rng(seed)
     widths = TILED if tiled else RAGGED
     drawn = Drawn(rng, str(rng.choice(["bf16", "f16"])), int(rng.choice(ROWS)))
@@ -185,7 +185,7 @@ def function_of(
             ops.append(view)
             value = view.output
         xs.append(value)
-    launch = kernel.ChainOp.launch(
+    launch = kernel.BackToBackOp.launch(
         {"a": block.args[a], "b": [block.args[b] for b in bs], "x": xs},
         {"y": [tensor(*result) for result in (*drawn.results(), *behind.values())]},
         bodies=tuple(symbols),

@@ -1,4 +1,4 @@
-"""What the schema of kernel.chain refuses, a row for each rule, with the message."""
+"""What the schema of kernel.back_to_back refuses, a row for each rule, with the message."""
 
 # ruff: noqa: E501  (a rule is a row, a row is a line)
 from __future__ import annotations
@@ -32,7 +32,7 @@ def row(
     attrs: dict[str, Any] = {"bodies": ["f"] * (len(links) if bodies is None else bodies), "links": links}
     attrs |= {} if behind is None else {"behind": behind}
     inputs = {name: changed.get(name, specs) for name, specs in INPUTS.items()}
-    return "chain", inputs, {"y": changed.get("y", OUTPUTS["y"])}, attrs, message
+    return "back_to_back", inputs, {"y": changed.get("y", OUTPUTS["y"])}, attrs, message
 
 
 def first(link: str) -> list[str]:
@@ -41,9 +41,9 @@ def first(link: str) -> list[str]:
 
 ACCEPTED = row("")
 REFUSED: list[Row] = [
-    ("chain", INPUTS, OUTPUTS, {"links": LINKS}, "needs the attribute bodies"),
-    ("chain", INPUTS, OUTPUTS, {"bodies": ["f"], "links": "b0"}, "attribute 'links': expected a list of strings, got 'b0' of type str"),
-    ("chain", INPUTS, OUTPUTS, {"bodies": ["f", 1], "links": LINKS}, "attribute 'bodies': expected a string, got 1 of type int"),
+    ("back_to_back", INPUTS, OUTPUTS, {"links": LINKS}, "needs the attribute bodies"),
+    ("back_to_back", INPUTS, OUTPUTS, {"bodies": ["f"], "links": "b0"}, "attribute 'links': expected a list of strings, got 'b0' of type str"),
+    ("back_to_back", INPUTS, OUTPUTS, {"bodies": ["f", 1], "links": LINKS}, "attribute 'bodies': expected a string, got 1 of type int"),
     row("a: expected element type bf16, got f16[9, 4]", a=[("f16", (9, 4))]),
     row("b: expected one tensor or more, got none", b=[]),
     row("b[0]: expected f16 or bf16, got f32[3, 4]", b=[("f32", (3, 4)), *bf16((3, 5))]),

@@ -44,7 +44,7 @@ def each(
     given, made = (
         tuple(tensor(word, s) for s in shapes for word in words.split()) for words in (operands, results)
     )
-    kernel = EachKernel("map_each", target, body, (len(shapes),), 0, given, made)
+    kernel = EachKernel("multi_tensor_map", target, body, (len(shapes),), 0, given, made)
     kernel.verify()
     return kernel
 
@@ -94,7 +94,7 @@ def reduced(
     words = [word.rstrip(".") for word in operands.split()]
     body = written(F.trace([COMPUTE[word] for word in words], formula), words, results.split())
     made = tuple(Tensor(word, (), (), alignment) for _ in shapes for word in results.split())
-    kernel = RowEachKernel("rowwise_each", target, body, (len(shapes),), 0, drawn.operands, made)
+    kernel = RowEachKernel("multi_tensor_rowwise", target, body, (len(shapes),), 0, drawn.operands, made)
     kernel.verify()
     return kernel
 

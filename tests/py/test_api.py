@@ -210,7 +210,9 @@ def test_without_required_warmup_capture_warms_up_by_itself(device: str) -> None
 @pytest.mark.parametrize("stage", STAGE_NAMES)
 def test_ir_of_every_stage(stage: str, device: str) -> None:
     text = compiled(ADAM, device).step.ir(stage)
-    fused = "gemm_epilogue" if device == "cpu" else "together"  # there a step as small as this is a few grids
+    fused = (
+        "gemm_epilogue" if device == "cpu" else "horizontal"
+    )  # there a step as small as this is a few grids
     mark = {
         "nn": "nn.linear",
         "grad": "nn.mse_loss_grad",

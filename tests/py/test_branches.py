@@ -90,7 +90,7 @@ def test_the_environment_may_leave_branches_out(
     monkeypatch.delenv(BRANCHES, raising=False)
     if value is not None:
         monkeypatch.setenv(BRANCHES, value)
-    assert Branching.of({}).passes("cpu") == ({"side-by-side": ""} if asked else {})
+    assert Branching.of({}).passes("cpu") == ({"multi-stream": ""} if asked else {})
 
 
 def test_a_request_keeps_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from aicf_mlir.passes.fuse.segments import SMALL_ON_GPU, fuse_segments
 from aicf_mlir.stages import make_context, run_stages
 
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
-LOOPS = ("copy", "map", "map_each", "rowwise", "colwise")
+LOOPS = ("copy", "map", "multi_tensor_map", "rowwise", "colwise")
 
 
 def compiled(
@@ -74,7 +74,7 @@ def test_they_do_not_grow_with_the_number_of_layers(width: int, each: int) -> No
     """`each`: launches of a layer, its products, of which one is beside another where they are small."""
     few, many = (kinds(planned(*[width] * count)) for count in (3, 8))
     for found in (few, many):
-        assert found["map_each"] == 1  # of weights and the batch, once a replay
+        assert found["multi_tensor_map"] == 1  # of weights and the batch, once a replay
         assert found["copy"] == 0  # the gradient of the loss is cast where it is computed
     assert sum(many.values()) - sum(few.values()) == each * 5
 

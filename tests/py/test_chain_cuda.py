@@ -15,18 +15,18 @@ from generated_cases import GeneratedCase
 
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate, workspace
-from aicf_mlir.codegen.cuda.chain import reason
-from aicf_mlir.codegen.cuda.chain_plan import ChainPlan
-from aicf_mlir.codegen.cuda.chain_schedule import SHARED, plan_of
+from aicf_mlir.codegen.cuda.back_to_back import reason
+from aicf_mlir.codegen.cuda.back_to_back_plan import ChainPlan
+from aicf_mlir.codegen.cuda.back_to_back_schedule import SHARED, plan_of
 from aicf_mlir.codegen.cuda.dependency import all_wait
 from aicf_mlir.ir import formula as F
-from aicf_mlir.kernels.chain import ChainKernel, Yield
+from aicf_mlir.kernels.back_to_back import BackToBackKernel, Yield
 from aicf_mlir.kernels.kernel import Tensor
 
 CASES = list(chain_cases())
 
 
-def plan(kernel: ChainKernel) -> ChainPlan:
+def plan(kernel: BackToBackKernel) -> ChainPlan:
     found = plan_of(kernel)
     assert isinstance(found, ChainPlan), found
     return found
@@ -35,7 +35,7 @@ def plan(kernel: ChainKernel) -> ChainPlan:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_text_of_a_chain_is_launched_as_its_plan_says(case: GeneratedCase) -> None:
     kernel = case.kernel
-    assert isinstance(kernel, ChainKernel)
+    assert isinstance(kernel, BackToBackKernel)
     assert not reason(kernel)
     made = generate(kernel)
     assert made == generate(kernel)
@@ -50,7 +50,7 @@ def test_the_text_of_a_chain_is_launched_as_its_plan_says(case: GeneratedCase) -
 def test_what_is_read_of_shared_memory_lies_there(case: GeneratedCase) -> None:
     """Nothing is written over that is read later, or that an outer product still reads."""
     kernel = case.kernel
-    assert isinstance(kernel, ChainKernel)
+    assert isinstance(kernel, BackToBackKernel)
     walk = walked(kernel, plan(kernel), generate(kernel).source)
     assert not walk.faults
     assert walk.lies and bool(walk.outer_products) == bool(kernel.outers)
@@ -85,7 +85,7 @@ def test_the_columns_of_a_left_side_are_added_once() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_warpgroups_meet_equally_often(case: GeneratedCase) -> None:
     """One that has a tile less makes up for as many meetings as a tile has."""
-    assert isinstance(case.kernel, ChainKernel)
+    assert isinstance(case.kernel, BackToBackKernel)
     text = generate(case.kernel).source
     made_up = re.findall(r"for \(int i = 0; i < (\d+); \+\+i\) aicf::chain::meet", text)
     in_a_tile = text.count("aicf::chain::meet(") - len(made_up)
@@ -151,29 +151,29 @@ def test_gradients_of_weights_keep_what_they_take_in_shared_memory() -> None:
     assert len(set(places.values())) == 6  # the last two gradients lie where the first products have read
 
 
-def _wide() -> ChainKernel:
+def _wide() -> BackToBackKernel:
     return trained("sm_90", 256, [128] * 3, "bf16")
 
 
-def _with_first_link(**changed: Any) -> ChainKernel:
+def _with_first_link(**changed: Any) -> BackToBackKernel:
     kernel = _wide()
     return replace(kernel, links=(replace(kernel.links[0], **changed), *kernel.links[1:]))
 
 
-def _odd() -> ChainKernel:
+def _odd() -> BackToBackKernel:
     chain = ChainBuilder("sm_90", 256, 64, "f16")
     chain.link(72, [], lambda z: z + 1.0, [("f16", "w")])
     return chain.finish()
 
 
-def _many() -> ChainKernel:
+def _many() -> BackToBackKernel:
     chain = ChainBuilder("sm_90", 256, 128, "f16")
     for number in range(8):
         chain.link(128, [], lambda z: F.maximum(z, 0.0), [("f16", "wn" if number < 7 else "w")])
     return chain.finish()
 
 
-def _kept() -> ChainKernel:
+def _kept() -> BackToBackKernel:
     chain = ChainBuilder("sm_90", 256, 128, "f16")
     made = [chain.link(128, [], lambda z: (z, z + 1.0), [("f16", "n"), ("f32", "")]) for _ in range(3)]
     chain.link(
@@ -215,7 +215,7 @@ def _kept() -> ChainKernel:
         ),
     ],
 )
-def test_what_cuda_has_no_code_for_is_refused(kernel: ChainKernel, message: str) -> None:
+def test_what_cuda_has_no_code_for_is_refused(kernel: BackToBackKernel, message: str) -> None:
     assert re.match(message, reason(kernel))
     with pytest.raises(ValueError, match=message):
         generate(kernel)

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from aicf_mlir.analysis.operations import of_kernel
 from aicf_mlir.codegen import nvrtc
-from aicf_mlir.codegen.cuda.chain import reason
+from aicf_mlir.codegen.cuda.back_to_back import reason
 from aicf_mlir.codegen.schedule import generate
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp, Selection
@@ -32,9 +32,9 @@ from aicf_mlir.ir.printing import to_text
 from aicf_mlir.ir.signature import result_labels
 from aicf_mlir.ir.tensor_op import element_type, shape_of
 from aicf_mlir.ir.verify import verify_module
-from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.kernels.back_to_back import BackToBackKernel
 from aicf_mlir.passes import fuse
-from aicf_mlir.passes.fuse.chains import MOST_LINKS
+from aicf_mlir.passes.fuse.back_to_back import MOST_LINKS
 from aicf_mlir.step.compiled_step import CompiledTrainStep
 from aicf_mlir.text.parsing import parse_module
 from aicf_mlir.tools.aicf_run import main as aicf_run
@@ -62,7 +62,7 @@ def test_random_chains(block: int, device: str, tmp_path: Path, capsys: pytest.C
 
 def lengths(module: ModuleOp) -> tuple[int, ...]:
     """The links of each chain."""
-    chains = (op for op in module.walk() if isinstance(op, GeneratedOp) and op.op_name == "chain")
+    chains = (op for op in module.walk() if isinstance(op, GeneratedOp) and op.op_name == "back_to_back")
     return tuple(len(op.bodies) for op in chains)
 
 
@@ -103,7 +103,7 @@ def test_a_long_chain_is_divided() -> None:
 def behind(case: Case, target: str) -> list[str]:
     """The products over rows beside the one chain of a step."""
     module = chained(case.trained("bf16").plan("lowered"), target=target)["fused"]
-    (op,) = (op for op in module.walk() if isinstance(op, kernel.ChainOp))
+    (op,) = (op for op in module.walk() if isinstance(op, kernel.BackToBackOp))
     return list(map(str, op.attrs.get("behind", ())))
 
 
@@ -124,7 +124,7 @@ def test_the_chains_of_a_plan_for_a_gpu_compile(name: str) -> None:
     stages = chained(CASES[name].trained("f16").plan("lowered"), target="sm_90")
     assert lengths(stages["fused"]) == CASES[name].chains
     kernels = generated_kernels(find_program(stages["plan"])).values()
-    found = [generate(made).source for made in kernels if isinstance(made, ChainKernel)]
+    found = [generate(made).source for made in kernels if isinstance(made, BackToBackKernel)]
     assert found and all(nvrtc.compile_cuda(source, "sm_90") for source in found)
 
 
@@ -151,7 +151,9 @@ def test_a_chain_trains_as_torch_does(
     ours, theirs = case.trained(precision, device), case.trained(precision, device)
     began = {label: p.detach().clone() for label, p in theirs.model.named_parameters()}
     step = with_chains(ours, tmp_path, monkeypatch)
-    assert "chain" in [launch.op.data for launch in find_program(parse_module(step.ir("plan"))).launches]
+    assert "back_to_back" in [
+        launch.op.data for launch in find_program(parse_module(step.ir("plan"))).launches
+    ]
     for _ in range(3):
         loss = step.train_step(ours.batch)
         with torch.autocast(device, LOW[precision]):
@@ -177,12 +179,12 @@ def test_a_chain_trains_as_torch_does(
         assert finding.message.startswith("with these values the step is what the model says"), certificate
 
 
-def kernel_of(text: str, target: str) -> ChainKernel:
+def kernel_of(text: str, target: str) -> BackToBackKernel:
     """The kernel of the one chain of a module."""
     module = parse_module(text)
-    (op,) = (op for op in module.walk() if isinstance(op, kernel.ChainOp))
+    (op,) = (op for op in module.walk() if isinstance(op, kernel.BackToBackOp))
     made = Selection(module, target).generated(op.use)
-    assert isinstance(made, ChainKernel)
+    assert isinstance(made, BackToBackKernel)
     return made
 
 
@@ -202,7 +204,7 @@ scalar.body @both(%z: f32, %t: f32) -> (f32, f32) {
 }
 func.func @f(%a: tensor<96x16xbf16>, %w: tensor<32x16xbf16>, %t: tensor<96x16xf32>, %b: tensor<96x32xbf16>)
     -> (tensor<96x32xbf16>, tensor<96x16xbf16>, tensor<16xf32>) {
-  %h, %d, %s = kernel.chain a(%a) b(%w) x(%b, %t)
+  %h, %d, %s = kernel.back_to_back a(%a) b(%w) x(%b, %t)
     {bodies = [@relu, @both], links = ["b0.T x0 -> write next", "b0 x1 -> write, sum"]}
     : (tensor<96x16xbf16>, tensor<32x16xbf16>, tensor<96x32xbf16>, tensor<96x16xf32>)
     -> (tensor<96x32xbf16>, tensor<96x16xbf16>, tensor<16xf32>)
@@ -249,9 +251,10 @@ def test_refuses_bodies_that_do_not_fit(name: str) -> None:
 
 def test_a_target_without_code_for_it_says_why() -> None:
     module = parse_module(TEXT)
-    (op,) = (op for op in module.walk() if isinstance(op, kernel.ChainOp))
+    (op,) = (op for op in module.walk() if isinstance(op, kernel.BackToBackOp))
     with pytest.raises(
-        SelectionError, match=r"there is no code for 'gen_chain_\w+' on sm_80: needs compute capability 9\.0"
+        SelectionError,
+        match=r"there is no code for 'gen_back_to_back_\w+' on sm_80: needs compute capability 9\.0",
     ):
         Selection(module, "sm_80").select(op.use)
 

@@ -22,7 +22,7 @@ from aicf_mlir.kernels.segments import MOST_ADDRESSES, EachKernel
 
 KINDS = {
     "map": OpKind.Map,
-    "map_each": OpKind.MapEach,
+    "multi_tensor_map": OpKind.MultiTensorMap,
     "rowwise": OpKind.Rowwise,
     "colwise": OpKind.Colwise,
 }

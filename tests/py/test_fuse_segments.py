@@ -144,7 +144,7 @@ def maker(config: OptimizerConfig) -> Make:
 @pytest.mark.sample(2)
 def test_a_formula_is_one_launch_for_all_parameters(config: OptimizerConfig) -> None:
     _, _, step = built(maker(config), model=layers())
-    assert updating(step) == {"map_each": 1}
+    assert updating(step) == {"multi_tensor_map": 1}
     assert kinds(step)["map"] == 1  # what the group counts
 
 
@@ -166,7 +166,7 @@ def test_a_written_optimizer_does_not_grow_with_the_number_of_parameters(name: s
     few, many = (built(RIGHT[name], model=layers(count))[2] for count in (2, 5))
     assert updating(few) == updating(many)
     assert updating(few).total() <= 2  # the first parameter may compute again what it shares with the others
-    maps = [kinds(step)["map"] + kinds(step)["map_each"] for step in (few, many)]
+    maps = [kinds(step)["map"] + kinds(step)["multi_tensor_map"] for step in (few, many)]
     assert maps[1] <= maps[0] + 1  # counters of steps, a launch for each score of parameters
 
 
@@ -202,7 +202,9 @@ CLIPPED: dict[str, tuple[Make, dict[str, Any]]] = {
 def test_what_stands_before_and_behind_the_updates_does_not_grow(name: str) -> None:
     make, options = CLIPPED[name]
     few, many = (built(make, model=layers(count), **options)[2] for count in (2, 5))
-    pointwise = [sum(kinds(step)[op] for op in ("map", "map_each", "mul", "copy")) for step in (few, many)]
+    pointwise = [
+        sum(kinds(step)[op] for op in ("map", "multi_tensor_map", "mul", "copy")) for step in (few, many)
+    ]
     assert pointwise[0] == pointwise[1] <= 6
 
 
@@ -233,7 +235,7 @@ def test_random_shapes_and_types(seed: int, device: str, monkeypatch: pytest.Mon
     assert_bits_of_separate_launches(maker(config), device, monkeypatch, model)
     _, _, step = built(maker(config), device, model())
     program = find_program(parse_module(step.ir("plan")))
-    launches = [launch for launch in program.launches if launch.op.data == "map_each"]
+    launches = [launch for launch in program.launches if launch.op.data == "multi_tensor_map"]
     assert launches
     for launch in launches:
         slots = [program.slots[name] for name in launch.writes]
@@ -282,7 +284,7 @@ def test_groups_share_a_launch_and_keep_their_numbers(device: str, monkeypatch: 
 
     assert_bits_of_separate_launches(make, device, monkeypatch)
     model, optimizer, step = built(make, device)
-    assert kinds(step)["map_each"] <= 2
+    assert kinds(step)["multi_tensor_map"] <= 2
     before = [p.detach().clone() for p in model.parameters()]
     optimizer.param_groups[1]["lr"] = 0.0
     step.train_step(batch_on(device))
@@ -295,7 +297,7 @@ def test_more_tensors_than_a_launch_takes_are_several(device: str, monkeypatch: 
     monkeypatch.setattr("aicf_mlir.passes.fuse.segments.MOST_ADDRESSES", 40)
     _, _, step = built(rmsprop, device)
     launches = find_program(parse_module(step.ir("plan"))).launches
-    sizes = [len(launch.touched) for launch in launches if launch.op.data == "map_each"]
+    sizes = [len(launch.touched) for launch in launches if launch.op.data == "multi_tensor_map"]
     assert len(sizes) > 1
     assert all(size <= 40 for size in sizes)
     assert limits.MOST_ADDRESSES * 8 <= 32_764 - 16  # workspace and status come beside the table
@@ -339,7 +341,9 @@ def test_memory_is_that_of_separate_launches(
             device="cpu",
             **options,
         )
-        assert make is not adamw or is_apart or (kinds(step)["map_each"], kinds(step)["mul"]) == (1, 0)
+        assert (
+            make is not adamw or is_apart or (kinds(step)["multi_tensor_map"], kinds(step)["mul"]) == (1, 0)
+        )
         return step.memory_report().peak
 
     is_apart = False

@@ -57,7 +57,7 @@ class Files:
     def all_ways(self) -> list[tuple[str, ...]]:
         """The ways to ask for the plan with the lock: by the stage, by flags, by a list, and by both after each other."""
         taken = f'lock="{self.lock}"'
-        behind = ("bufferize", "keep-copies", "read-ahead", "plan-memory")
+        behind = ("bufferize", "persistent-weights", "prefetch", "plan-memory")
         return [
             ("--stage", "plan", "--lock", str(self.lock)),
             ("--stage", "fused", f"-pelide-copies,select-kernels{{{taken}}},{','.join(behind)}"),

@@ -177,7 +177,7 @@ def test_a_gradient_overflows_in_a_chain(name: str, tmp_path: Path) -> None:
     case, path = BACKWARD[name], tmp_path / "chained.mlir"
     run = case.trained("cpu", rows=1)
     stages = chained(run.plan("lowered"), rows=1)
-    assert any(isinstance(op, kernel.ChainOp) for op in stages["fused"].walk())
+    assert any(isinstance(op, kernel.BackToBackOp) for op in stages["fused"].walk())
     path.write_text(stages.text("plan"))
     step = run.compiled(plan=path)
     same((step.train_step(run.batch).item(), step.loss_scale.item()), case.in_torch("cpu", rows=1))
@@ -237,7 +237,7 @@ def with_biases(text: str) -> ModuleOp | None:
 def test_a_fused_function_of_16_bits_has_the_bits_of_its_ops(element: str, block: int) -> None:
     """By the meaning of each launch, for each target; some numbers are large, and some results infinite."""
     passes = [FusePass(target=target) for target in ("cpu", "sm_90", "sm_90+cublaslt")]
-    passes.append(FusePass(chain_rows=1))
+    passes.append(FusePass(back_to_back_rows=1))
     seen: set[str] = set()
     count = infinite = 0
     for seed in range(block, 200, 4):
@@ -264,7 +264,7 @@ def test_a_fused_function_of_16_bits_has_the_bits_of_its_ops(element: str, block
                 )
             count += 1
     assert count > 100 and bool(infinite) == (element in OVERFLOWING)
-    assert seen >= {"chain", "gemm_map", "gemm_epilogue", "map"}
+    assert seen >= {"back_to_back", "gemm_map", "gemm_epilogue", "map"}
 
 
 LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {

@@ -111,23 +111,23 @@ REFUSED = {
     "no operands": (without_operands, "expected as many operands for each of 1 segments, got 0"),
     "strides": (
         transposed,
-        "expected an operand of a rowwise_each to lie without gaps, or to be one element, got strides [1, 4]",
+        "expected an operand of a multi_tensor_rowwise to lie without gaps, or to be one element, got strides [1, 4]",
     ),
     "one element in one segment": (
         mixed,
-        "expected an operand of a rowwise_each to lie without gaps in all segments, or to be one element in all",
+        "expected an operand of a multi_tensor_rowwise to lie without gaps in all segments, or to be one element in all",
     ),
     "an index": (
         lambda: reduced(lambda x: F.row_sum(x + x.builder.index(0).cast("f32")), "f32", "f32"),
-        "the body of a rowwise_each takes no table and asks for no index; use rowwise",
+        "the body of a multi_tensor_rowwise takes no table and asks for no index; use rowwise",
     ),
     "two levels": (
         lambda: reduced(lambda x: F.row_sum(x - F.row_max(x)), "f32", "f32"),
-        "a rowwise_each has one level of reductions; use rowwise",
+        "a multi_tensor_rowwise has one level of reductions; use rowwise",
     ),
     "an element": (
         lambda: reduced(lambda x: x, "f32", "f32", [(1,)]),
-        "the results of a rowwise_each are what segments are reduced to",
+        "the results of a multi_tensor_rowwise are what segments are reduced to",
     ),
     "too many": (
         lambda: reduced(norm, "f32", "f32", [(1,)] * (MOST_ADDRESSES // 2 + 1)),

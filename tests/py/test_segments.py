@@ -97,7 +97,7 @@ def test_one_text_for_all_segments() -> None:
 REFUSED = {
     "strides": (
         lambda: swapped(each(lambda x: x, "f32", "f32", [(4, 6), (4, 6)]), Tensor("f32", (4, 6), (1, 4))),
-        "expected an operand of a map_each to lie without gaps in all segments, or to be one element in all",
+        "expected an operand of a multi_tensor_map to lie without gaps in all segments, or to be one element in all",
     ),
     "one element in one segment": (
         lambda: swapped(each(lambda x: x, "f32", "f32", [(4,), (4,)]), one_element("f32", (4,))),
@@ -105,7 +105,7 @@ REFUSED = {
     ),
     "an index": (
         lambda: each(lambda x: x + x.builder.index(0).cast("f32"), "f32", "f32"),
-        "the body of a map_each takes no table and asks for no index",
+        "the body of a multi_tensor_map takes no table and asks for no index",
     ),
     "another shape": (
         lambda: swapped(each(lambda x: x, "f32", "f32", [(4,), (4,)]), dense("f32", 5)),
@@ -121,7 +121,7 @@ REFUSED = {
 def swapped(kernel: EachKernel, operand: Tensor) -> EachKernel:
     """With another first operand."""
     made = EachKernel(
-        "map_each",
+        "multi_tensor_map",
         kernel.target,
         kernel.body,
         kernel.domain,

@@ -19,8 +19,8 @@ from aicf_mlir.codegen.cuda.dependency import all_wait
 from aicf_mlir.codegen.schedule import workspace
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir import formula as F
+from aicf_mlir.kernels.horizontal import HorizontalKernel, Member, joined, members_of, parted, text_of
 from aicf_mlir.kernels.kernel import Kernel, Product, Tensor
-from aicf_mlir.kernels.together import Member, TogetherKernel, joined, members_of, parted, text_of
 
 
 def each_point(count: int = 1000) -> Kernel:
@@ -66,7 +66,7 @@ def product(m: int = 40, n: int = 24, k: int = 16, element: str = "f32") -> Kern
     return Kernel("gemm_map", "sm_90", body, (m, n), 0, (dense("f32", m, n), w, rate), (w,), given)
 
 
-def together(parts: Sequence[Kernel], target: str = "sm_90") -> TogetherKernel:
+def together(parts: Sequence[Kernel], target: str = "sm_90") -> HorizontalKernel:
     members = []
     operands: list[Tensor] = []
     for part in parts:
@@ -81,7 +81,9 @@ def together(parts: Sequence[Kernel], target: str = "sm_90") -> TogetherKernel:
         members.append(Member(part.kind, len(given), len(part.results), part.reduced, flags))
     results = tuple(tensor for part in parts for tensor in part.results)
     body = joined([part.body for part in parts])
-    kernel = TogetherKernel("together", target, body, (), 0, tuple(operands), results, members=tuple(members))
+    kernel = HorizontalKernel(
+        "horizontal", target, body, (), 0, tuple(operands), results, members=tuple(members)
+    )
     kernel.verify()
     return kernel
 
@@ -103,7 +105,7 @@ def test_the_text_of_members() -> None:
         "",
         "map(2 -> 2),",
         "map(2->2)",
-        "map_each(2 -> 2)",
+        "multi_tensor_map(2 -> 2)",
         "map(2 -> 2, trans_c)",
         "map(2 -> 2, reduced 0)",
         "map(2 -> 2) map(2 -> 2)",
@@ -135,8 +137,8 @@ def test_what_does_not_fit_is_refused() -> None:
         parted(kernel.body, [(2, 2), (2, 1)])
     with pytest.raises(VerifyException, match="member 0 reads argument 1, which is another's"):
         parted(kernel.body, [(1, 2), (2, 1)])
-    short = TogetherKernel(
-        "together", "sm_90", kernel.body, (), 0, kernel.operands[1:], kernel.results, members=kernel.members
+    short = HorizontalKernel(
+        "horizontal", "sm_90", kernel.body, (), 0, kernel.operands[1:], kernel.results, members=kernel.members
     )
     with pytest.raises(VerifyException, match="the members have 3 operands, got 2"):
         short.verify()
@@ -193,11 +195,11 @@ def test_there_is_none_on_the_cpu() -> None:
         workspace(kernel)
 
 
-def case_of(kernel: TogetherKernel) -> GeneratedCase:
+def case_of(kernel: HorizontalKernel) -> GeneratedCase:
     rng = np.random.default_rng(3)
     parts = [make("part", part, rng) for part in kernel.parts]
     return GeneratedCase(
-        "together",
+        "horizontal",
         kernel,
         tuple(block for part in parts for block in part.operands),
         tuple(array for part in parts for array in part.expected),

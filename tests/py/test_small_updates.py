@@ -183,7 +183,7 @@ def test_keeps_updates_launches_of_their_own(name: str) -> None:
     program = SEPARATE[name]()
     assert not any("of_product" in str(launch.bodies) for launch in program.launches)
     assert any(launch.op.data == "adam_step" for launch in program.launches)
-    assert not any(launch.op.data == "together" for launch in program.launches)
+    assert not any(launch.op.data == "horizontal" for launch in program.launches)
 
 
 @pytest.mark.gpu

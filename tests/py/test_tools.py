@@ -76,6 +76,8 @@ def test_locations_are_printed_on_request(opt: Opt) -> None:
         (["--target", "sm_999"], "there is no target 'sm_999'; there are cpu, sm_75, sm_80, sm_86"),
         (["--stage", "plan=target=sm_7"], "pass 'fuse': there is no target 'sm_7'; there are cpu"),
         (["--select-kernels=target=gpu"], "pass 'select-kernels': there is no target 'gpu'; there are cpu"),
+        (["--side-by-side"], "unknown option '--side-by-side'; it is now called --multi-stream"),
+        (["-p", "read-ahead"], "unknown pass 'read-ahead'; it is now called prefetch"),
         (["-p", "lowr"], "unknown pass 'lowr'; did you mean lower?"),
         (
             ["-p", "xyzzy"],

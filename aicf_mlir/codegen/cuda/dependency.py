@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 WAIT = "dependency_wait();"
-READ_AHEAD = "read_ahead();"
+READ_AHEAD = "prefetch();"
 """What a kernel begins with that waits behind what it reads ahead."""
 MANY_BLOCKS = 16 * 132
 """More than a large chip holds at once."""

@@ -25,8 +25,8 @@ from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS
 from aicf_mlir.codegen.cuda.maps import compute
 from aicf_mlir.codegen.cuda.products import (
     Matrix,
+    Prefetch,
     ProductProblem,
-    ReadAhead,
     blocks_of,
     is_panel,
     neighbours_of,
@@ -48,7 +48,7 @@ def code(kernel: Kernel) -> Code:
     size, axes = tile_of(problem), _axes(kernel)
     neighbours = _neighbours(kernel, size, axes)
     early = _reads_early(size, neighbours)
-    ahead = ReadAhead(0 in kernel.ahead, 1 in kernel.ahead, any(number > 1 for number in kernel.ahead))
+    ahead = Prefetch(0 in kernel.ahead, 1 in kernel.ahead, any(number > 1 for number in kernel.ahead))
     given = [STORED[product.a.element], STORED[product.b.element]]
     others = [f"{type_} {name}" for type_, name in _members(kernel)]
     parameters = [
@@ -73,7 +73,7 @@ def code(kernel: Kernel) -> Code:
     return Code(text, (Phase(kernel.id, blocks, threads=size["threads"], shared=size["shared"]),))
 
 
-def can_read_ahead(kernel: Kernel) -> frozenset[int]:
+def can_prefetch(kernel: Kernel) -> frozenset[int]:
     """The operands of its launch, by number, that its code can read in front of the wait."""
     problem, product, size = _problem(kernel), _product(kernel), tile(kernel)
     if not is_panel(size) or blocks_of(problem, size) > MANY_BLOCKS:
@@ -87,7 +87,7 @@ def can_read_ahead(kernel: Kernel) -> frozenset[int]:
 
 def check_ahead(kernel: Kernel) -> None:
     """SelectionError where an operand that shall be read ahead cannot be."""
-    if late := sorted(set(kernel.ahead) - can_read_ahead(kernel)):
+    if late := sorted(set(kernel.ahead) - can_prefetch(kernel)):
         raise SelectionError(f"operand {late[0]} cannot be read ahead; leave it out of `ahead`")
 
 

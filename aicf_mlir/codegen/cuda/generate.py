@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aicf_mlir.codegen.cuda import (
-    chain,
+    back_to_back,
     columns,
     gemm_maps,
+    horizontal,
     maps,
     rows,
     rows_and_columns,
     segment_rows,
     segments,
     split_rows,
-    together,
 )
 from aicf_mlir.codegen.cuda.dependency import MANY_BLOCKS, without_wait
 from aicf_mlir.codegen.cuda.pieces import with_pieces
-from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.kernels.back_to_back import BackToBackKernel
 from aicf_mlir.kernels.column_sums import apart, has_column_sums
+from aicf_mlir.kernels.horizontal import HorizontalKernel
 from aicf_mlir.kernels.kernel import Code, Kernel
 from aicf_mlir.kernels.segments import EachKernel, RowEachKernel
-from aicf_mlir.kernels.together import TogetherKernel
 
 
 def generate(kernel: Kernel) -> Code:
@@ -36,16 +36,16 @@ def _code(kernel: Kernel) -> Code:
     match kernel.kind:
         case "map":
             return maps.code(kernel)
-        case "map_each" if isinstance(kernel, EachKernel):
+        case "multi_tensor_map" if isinstance(kernel, EachKernel):
             return segments.code(kernel)
-        case "rowwise_each" if isinstance(kernel, RowEachKernel):
+        case "multi_tensor_rowwise" if isinstance(kernel, RowEachKernel):
             return segment_rows.code(kernel)
-        case "together" if isinstance(kernel, TogetherKernel):
-            return together.code(kernel)
+        case "horizontal" if isinstance(kernel, HorizontalKernel):
+            return horizontal.code(kernel)
         case "gemm_map":
             return gemm_maps.code(kernel)
-        case "chain" if isinstance(kernel, ChainKernel):
-            return chain.code(kernel)
+        case "back_to_back" if isinstance(kernel, BackToBackKernel):
+            return back_to_back.code(kernel)
         case "colwise":
             return columns.code(kernel)
         case _ if has_column_sums(kernel):
@@ -76,16 +76,16 @@ def workspace(kernel: Kernel) -> int:
     match kernel.kind:
         case "colwise":
             return columns.workspace(kernel)
-        case "together" if isinstance(kernel, TogetherKernel):
-            together.groups_of(kernel)  # or it is refused
+        case "horizontal" if isinstance(kernel, HorizontalKernel):
+            horizontal.groups_of(kernel)  # or it is refused
             return 0
         case "gemm_map":
             gemm_maps.check_ahead(kernel)
             return 0
-        case "rowwise_each" if isinstance(kernel, RowEachKernel):
+        case "multi_tensor_rowwise" if isinstance(kernel, RowEachKernel):
             return segment_rows.workspace(kernel)
-        case "chain" if isinstance(kernel, ChainKernel):
-            return chain.workspace(kernel)
+        case "back_to_back" if isinstance(kernel, BackToBackKernel):
+            return back_to_back.workspace(kernel)
         case "rowwise" if has_column_sums(kernel):
             if (found := rows_and_columns.schedule(kernel)) is not None:
                 return rows_and_columns.workspace(*found)

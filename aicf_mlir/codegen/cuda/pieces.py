@@ -27,7 +27,7 @@ __device__ __forceinline__ void dependency_wait() {
 #endif
 }""",
     # The first statement of a kernel that waits later, behind what it reads of launches further in front.
-    "read_ahead": "__device__ __forceinline__ void read_ahead() {}",
+    "prefetch": "__device__ __forceinline__ void prefetch() {}",
     "Half": "struct Half { unsigned short bits; };",
     "Bfloat": "struct Bfloat { unsigned short bits; };",
     # Neighbours, aligned to 16 bytes or to all their bytes where these are fewer.

@@ -118,7 +118,7 @@ def header_text(*paths: str) -> str:
 
 
 @dataclass(frozen=True)
-class ReadAhead:
+class Prefetch:
     """What a panel product reads in front of the wait: its operands, and what an epilogue has in `fetch_ahead`."""
 
     a: bool = False
@@ -144,7 +144,7 @@ struct Ahead {{
 """
 
 
-NOTHING_AHEAD = ReadAhead()
+NOTHING_AHEAD = Prefetch()
 
 
 def product_text(
@@ -159,7 +159,7 @@ def product_text(
     a: str = "a0",
     b: str = "a1",
     totals: str = NO_TOTALS,
-    ahead: ReadAhead = NOTHING_AHEAD,
+    ahead: Prefetch = NOTHING_AHEAD,
 ) -> str:
     """The text of a kernel `function` that computes the product, without the pieces that `declarations` needs.
 

@@ -177,7 +177,7 @@ class WalkWriter(RowWriter):
             for number in self.by_row:
                 text.add(f"{self._stored(number)} n{number};")
             with text.block(f"if (begin < {count}u)"):
-                self._read_ahead("begin", counter)
+                self._prefetch("begin", counter)
         with text.block(f"for ({counter} start = begin; start < {count}u; start += {step}u)"):
             self.first_row = "start + group"
             self.bases = list(self.start)
@@ -205,7 +205,7 @@ class WalkWriter(RowWriter):
         counter = "unsigned" if self.plan.count < 1 << 30 else "unsigned long long"
         step = plan.blocks * plan.groups
         with text.block(f"if (start + {step}u < {self.plan.count}u)"):
-            self._read_ahead(f"start + {step}u", counter)
+            self._prefetch(f"start + {step}u", counter)
         return None
 
     def _row(self) -> Coordinates:
@@ -214,7 +214,7 @@ class WalkWriter(RowWriter):
             self.text.add(f"const {self._stored(number)} m{number} = n{number};")
         return row
 
-    def _read_ahead(self, first: str, counter: str) -> None:
+    def _prefetch(self, first: str, counter: str) -> None:
         """The row of this group among those that begin with `first`."""
         text, plan = self.text, self.plan
         last = f"{plan.count - 1}u"

@@ -20,11 +20,11 @@ from aicf_mlir.codegen.llvm.segments import each_module, each_phases
 from aicf_mlir.codegen.llvm.split import split_of, split_phases, split_workspace
 from aicf_mlir.codegen.llvm.text import Function, module
 from aicf_mlir.errors import SelectionError
-from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.kernels.back_to_back import BackToBackKernel
 from aicf_mlir.kernels.column_sums import apart, has_column_sums
+from aicf_mlir.kernels.horizontal import HorizontalKernel
 from aicf_mlir.kernels.kernel import Code, Kernel, Phase
 from aicf_mlir.kernels.segments import EachKernel, RowEachKernel
-from aicf_mlir.kernels.together import TogetherKernel
 
 __all__ = ["generate", "workspace"]
 
@@ -59,7 +59,7 @@ def _row_workspace(kernel: Kernel) -> int:
 
 
 def _chain_workspace(kernel: Kernel) -> int:
-    assert isinstance(kernel, ChainKernel)
+    assert isinstance(kernel, BackToBackKernel)
     return chain_workspace(kernel, workspace)
 
 
@@ -71,10 +71,10 @@ def _no_workspace(kernel: Kernel) -> int:
 SCHEDULES: dict[str, Schedule] = {"map": map_phases, "rowwise": _row_phases, "colwise": column_phases}
 WORKSPACE: dict[str, Callable[[Kernel], int]] = {
     "map": _no_workspace,
-    "map_each": _no_workspace,
-    "rowwise_each": row_each_workspace,
+    "multi_tensor_map": _no_workspace,
+    "multi_tensor_rowwise": row_each_workspace,
     "gemm_map": product_workspace,
-    "chain": _chain_workspace,
+    "back_to_back": _chain_workspace,
     "rowwise": _row_workspace,
     "colwise": column_workspace,
 }
@@ -96,8 +96,8 @@ def _arguments(kernel: Kernel) -> list[str]:
 
 def generate(kernel: Kernel) -> Code:
     """The code of a kernel that verifies: the same text for the same kernel."""
-    _refuse_together(kernel)
-    if isinstance(kernel, ChainKernel):
+    _refuse_horizontally(kernel)
+    if isinstance(kernel, BackToBackKernel):
         return chain_code(kernel, generate, workspace(kernel))
     if kernel.product is not None:
         text = product_module(kernel, _arguments(kernel))
@@ -113,11 +113,11 @@ def generate(kernel: Kernel) -> Code:
 
 def workspace(kernel: Kernel) -> int:
     """Bytes that the code of a kernel needs beside its operands and results, aligned to 256."""
-    _refuse_together(kernel)
+    _refuse_horizontally(kernel)
     return -(-WORKSPACE[kernel.kind](kernel) // 256) * 256
 
 
-def _refuse_together(kernel: Kernel) -> None:
+def _refuse_horizontally(kernel: Kernel) -> None:
     """A launch is a call here: there is nothing to gain."""
-    if isinstance(kernel, TogetherKernel):
+    if isinstance(kernel, HorizontalKernel):
         raise SelectionError("several launches are one on GPUs alone; on the CPU each is a call by itself")

@@ -13,7 +13,7 @@ from functools import cached_property
 from aicf_mlir.ir.body import Body, Line
 from aicf_mlir.ir.element_types import byte_size
 from aicf_mlir.ir.layouts import ALIGNMENT, dense_strides
-from aicf_mlir.kernels.chain import ChainKernel, Link, Outer
+from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link, Outer
 from aicf_mlir.kernels.kernel import Code, Kernel, Phase, Product, Tensor
 
 SAME = Body(("f32",), (), (0,))
@@ -48,7 +48,7 @@ class PlacedKernel:
 class Parts:
     """Those of a chain, and where its values lie."""
 
-    kernel: ChainKernel
+    kernel: BackToBackKernel
 
     def __iter__(self) -> Iterator[PlacedKernel]:
         if self.kernel.a.element != self.kernel.element:
@@ -160,13 +160,13 @@ class Parts:
         return PlacedKernel(made, (place, Address(len(self.kernel.operands) + column)))
 
 
-def chain_workspace(kernel: ChainKernel, workspace: Callable[[Kernel], int]) -> int:
+def chain_workspace(kernel: BackToBackKernel, workspace: Callable[[Kernel], int]) -> int:
     """Bytes: values that are not written, and what the part that needs most needs beside them."""
     parts = Parts(kernel)
     return parts.offsets[SCRATCH] + max(workspace(part.kernel) for part in parts)
 
 
-def chain_code(kernel: ChainKernel, generate: Generate, size: int) -> Code:
+def chain_code(kernel: BackToBackKernel, generate: Generate, size: int) -> Code:
     """The phases of all parts, one behind the other; `size` is that of the workspace."""
     parts = Parts(kernel)
     texts: dict[str, list[str]] = {}
@@ -188,7 +188,9 @@ def chain_code(kernel: ChainKernel, generate: Generate, size: int) -> Code:
     return Code(source, tuple(phases), size)
 
 
-def _caller(name: str, function: str, kernel: ChainKernel, part: PlacedKernel, scratch: int) -> list[str]:
+def _caller(
+    name: str, function: str, kernel: BackToBackKernel, part: PlacedKernel, scratch: int
+) -> list[str]:
     """A function that calls one of a part with an array of its addresses."""
     workspace = len(kernel.operands) + len(kernel.results)
     places = [*part.places, Address(None, scratch), Address(workspace + 1)]

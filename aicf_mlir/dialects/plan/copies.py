@@ -20,7 +20,7 @@ from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.roles import CAST_ROLES
-from aicf_mlir.kernels.together import members_of
+from aicf_mlir.kernels.horizontal import members_of
 
 if TYPE_CHECKING:
     from aicf_mlir.dialects.plan.program import ProgramOp
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COPY = "copy"
 """The role."""
 
-WITH_ONE_BODY = ("map", "map_each", "gemm_map", "together")
+WITH_ONE_BODY = ("map", "multi_tensor_map", "gemm_map", "horizontal")
 """Generated launches whose results are values of one body, of each part alike or one part behind the other."""
 
 
@@ -49,7 +49,7 @@ def casts_of(launch: LaunchOp, slots: Mapping[str, SlotOp], bodies: Bodies) -> l
         dense = slots[source].layout is None and slots[result].layout is None
         if element != "f32" or narrow not in NARROW or prod(shape) != prod(other) or not dense:
             return None
-    if launch.op.data in ("map", "map_each"):
+    if launch.op.data in ("map", "multi_tensor_map"):
         (body,) = launch.bodies
         if not all(is_cast(bodies[body], slots[result].spec[0]) for _, result in pairs):
             return None
@@ -101,10 +101,10 @@ def results_of(launch: LaunchOp, bodies: Bodies) -> list[list[tuple[str, int]]]:
         return []
     (symbol,) = launch.bodies
     values, writes = bodies[symbol].results, launch.writes
-    if launch.op.data == "map_each":
+    if launch.op.data == "multi_tensor_map":
         counts = [len(values)] * (len(writes) // max(len(values), 1))
         values *= len(counts)
-    elif launch.op.data == "together":
+    elif launch.op.data == "horizontal":
         counts = [member.results for member in members_of(str(launch.values["members"]))]
     else:
         counts = [len(values)]

@@ -40,6 +40,7 @@ from aicf_mlir.ir.attributes import (
     to_attribute,
 )
 from aicf_mlir.ir.registry import Counts, Operand, Schema, segments
+from aicf_mlir.ir.renamed import now_called
 from aicf_mlir.ir.segments import count_properties, counts_of, parse_segments, print_segments
 
 COUNTS = ("input_counts", "output_counts")
@@ -217,7 +218,8 @@ class LaunchOp(IRDLOperation):
         position = parser.pos
         op = parser.parse_identifier(": the op that the kernel computes")
         if (schema := registry.schemas().get(op)) is None:
-            parser.raise_error(f"there is no op '{op}'; known are {', '.join(registry.schemas())}", position)
+            advice = now_called(op) or f"known are {', '.join(registry.schemas())}"
+            parser.raise_error(f"there is no op '{op}'; {advice}", position)
         properties["op"] = StringAttr(op)
         inputs = parse_slots(schema.inputs)
         parser.parse_punctuation("->")

@@ -12,7 +12,7 @@ from aicf_mlir.ir.signature import STATUS, ArgumentIndex, argument_labels, resul
 
 SKIPPABLE = (
     *(kernel.AdvanceOp, kernel.SgdStepOp, kernel.AdamStepOp, kernel.CopyOp),
-    *(kernel.MapOp, kernel.MapEachOp, kernel.RowwiseOp, kernel.RowwiseEachOp, kernel.ColwiseOp),
+    *(kernel.MapOp, kernel.MultiTensorMapOp, kernel.RowwiseOp, kernel.MultiTensorRowwiseOp, kernel.ColwiseOp),
 )
 
 

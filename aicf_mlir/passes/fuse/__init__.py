@@ -24,12 +24,13 @@ from aicf_mlir.ir.signature import return_op
 from aicf_mlir.passes.fuse.activation import FuseActivation
 from aicf_mlir.passes.fuse.activation_gradient import FuseActivationGradient
 from aicf_mlir.passes.fuse.arguments import fuse_arguments
+from aicf_mlir.passes.fuse.back_to_back import fuse_chains
 from aicf_mlir.passes.fuse.bias import FuseBias
 from aicf_mlir.passes.fuse.bias_gradient import FuseBiasGradient
-from aicf_mlir.passes.fuse.chains import fuse_chains
 from aicf_mlir.passes.fuse.constants import write_constants_first
 from aicf_mlir.passes.fuse.epilogue import fuse_epilogues
 from aicf_mlir.passes.fuse.gradients import read_as_they_are
+from aicf_mlir.passes.fuse.horizontal import fuse_horizontally
 from aicf_mlir.passes.fuse.library import Library
 from aicf_mlir.passes.fuse.loops import fuse_loops, tell_apart
 from aicf_mlir.passes.fuse.loops.totals import add_columns_first
@@ -37,7 +38,6 @@ from aicf_mlir.passes.fuse.losses import write_losses_as_loops
 from aicf_mlir.passes.fuse.optimizer import fuse_updates
 from aicf_mlir.passes.fuse.segments import SMALL, SMALL_ON_GPU, fuse_segments
 from aicf_mlir.passes.fuse.small_updates import SmallUpdateFusion
-from aicf_mlir.passes.fuse.together import fuse_together
 from aicf_mlir.passes.fuse.update import UpdateFusion
 from aicf_mlir.passes.fuse.views import FoldReshape
 
@@ -54,14 +54,14 @@ class FusePass(ModulePass):
     Options:
       target: "cpu" (the default), where products also update large weights, or a compute capability such as "sm_90"; of
         "sm_90+cublaslt" what that library multiplies gets no epilogue that it has not
-      chain-rows: from how many rows on narrow products of 16 bits that follow each other become one launch, a chain; by
+      back-to-back-rows: from how many rows on narrow products of 16 bits that follow each other become one launch, a chain; by
         default 2^15 where the target has code for them, and never on the CPU
     """
 
     name = "fuse"
 
     target: str = "cpu"
-    chain_rows: int | None = None
+    back_to_back_rows: int | None = None
 
     def __post_init__(self) -> None:
         registry.check_target(self.target)
@@ -70,12 +70,12 @@ class FusePass(ModulePass):
     def rows_of_chains(self) -> int | None:
         """From how many rows on there are chains."""
         if (
-            self.chain_rows is None
+            self.back_to_back_rows is None
             and self.target != "cpu"
             and registry.capability(self.target) >= CHAINED_FROM
         ):
             return CHAIN_ROWS
-        return self.chain_rows
+        return self.back_to_back_rows
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         bodies, library, rows = Bodies(op), Library(self.target), self.rows_of_chains
@@ -86,7 +86,7 @@ class FusePass(ModulePass):
                 read_as_they_are(function)
                 small = SmallUpdateFusion(function, bodies, self.target)
                 updates = UpdateFusion(function, bodies) if self.target == "cpu" else small
-                if self.chain_rows is None:
+                if self.back_to_back_rows is None:
                     updates.write()
                 is_small = self.target != "cpu" and bool(updates.launches)
                 if self.target != "cpu" or rows is not None:
@@ -111,7 +111,7 @@ class FusePass(ModulePass):
                 updates.place()
                 tell_apart(function, bodies)
                 if is_small:
-                    fuse_together(op, function, bodies, self.target)
+                    fuse_horizontally(op, function, bodies, self.target)
         drop_unread_bodies(op)
 
 

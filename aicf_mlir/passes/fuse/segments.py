@@ -43,7 +43,7 @@ VECTOR = 16
 
 Kind = tuple[str, Body, tuple[str, ...], bool]
 """What members have in common that become one launch: kind, body, element types, whether vectors of 16 bytes are aligned."""
-LAUNCH_OF = {"map": kernel.MapEachOp, "rowwise": kernel.RowwiseEachOp}
+LAUNCH_OF = {"map": kernel.MultiTensorMapOp, "rowwise": kernel.MultiTensorRowwiseOp}
 """By the kind of the members."""
 
 

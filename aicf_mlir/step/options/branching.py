@@ -1,4 +1,4 @@
-"""`AICF_BRANCHES` in the environment: whether a step gets parallel branches, by the pass side-by-side.
+"""`AICF_BRANCHES` in the environment: whether a step gets parallel branches, by the pass multi-stream.
 
 `AICF_BRANCHES=0` leaves the pass out. A plan for the CPU has no branches in any case.
 """
@@ -25,4 +25,4 @@ class Branching(Effect):
         return cls(environment.is_on(environment.BRANCHES))
 
     def passes(self, device: str) -> Mapping[str, str]:
-        return {"side-by-side": ""} if self.is_wanted else {}
+        return {"multi-stream": ""} if self.is_wanted else {}

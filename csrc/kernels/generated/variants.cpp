@@ -1,8 +1,8 @@
-// map, map_each, rowwise, rowwise_each, colwise, together, chain: kernels that the compiler writes from
+// map, multi_tensor_map, rowwise, multi_tensor_rowwise, colwise, together, chain: kernels that the compiler writes from
 // bodies of scalar operations. Their schemas alone: the code of a launch comes with it (runtime/code.h).
 #include "kernels/common/schema_checks.h"
 #include "kernels/generated/attrs.h"
-#include "kernels/generated/chain.h"
+#include "kernels/generated/back_to_back.h"
 #include "op/registry.h"
 
 namespace aicf {
@@ -109,7 +109,7 @@ Status check_each(const OpDesc& op) {
 }
 
 // Which tensors belong to which member, and what they must be, says the text of `members` to the generator.
-Status check_together(const OpDesc& op) {
+Status check_horizontal(const OpDesc& op) {
   if (op.outs("y").empty()) return refuse(op, "y: expected one tensor or more, got none");
   return Status::ok();
 }
@@ -149,8 +149,8 @@ static const Family family([](KernelRegistry& registry) {
                 check_generated<Reduced::First>));
   registry.add(
       OpSchema{46,
-               "MapEach",
-               "map_each",
+               "MultiTensorMap",
+               "multi_tensor_map",
                "y: the body at each point of each segment, of the x there; a segment has its own tensors",
                {strided(many("x"))},
                {any("y")},
@@ -162,8 +162,8 @@ static const Family family([](KernelRegistry& registry) {
                true});
   registry.add(
       OpSchema{47,
-               "RowwiseEach",
-               "rowwise_each",
+               "MultiTensorRowwise",
+               "multi_tensor_rowwise",
                "y: the body of each segment, with reductions over all its elements; a segment has its own "
                "tensors",
                {strided(many("x"))},
@@ -176,21 +176,21 @@ static const Family family([](KernelRegistry& registry) {
                true});
   registry.add(
       OpSchema{48,
-               "Together",
-               "together",
+               "Horizontal",
+               "horizontal",
                "y: what each of `members` computes of its part of the body; none reads what another gives",
                {strided(many("x"))},
                {strided(any("y"))},
                {required(kBody), required(kMembers), optional(kAhead)},
                {},
                "as each member by itself",
-               check_together,
+               check_horizontal,
                nullptr,
                true});
   registry.add(OpSchema{
       49,
-      "Chain",
-      "chain",
+      "BackToBack",
+      "back_to_back",
       "y: the values of links, z = a op(b) and a body of z, x and values before; each multiplies what the "
       "last gave; behind them products of values over all rows",
       {OperandRow{"a"}, many("b"), strided(many("x"))},

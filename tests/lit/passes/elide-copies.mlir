@@ -83,7 +83,7 @@ func.func @stays(%x: tensor<4x8xf32>, %w: tensor<4x2xf32>) -> (tensor<f32>, tens
 
 // One launch may write several parts of a block whose bytes do not interleave.
 // CHECK-LABEL: func.func @parts_of_one_launch
-// CHECK-NEXT:    %a, %b = kernel.rowwise_each x(%p, %q)
+// CHECK-NEXT:    %a, %b = kernel.multi_tensor_rowwise x(%p, %q)
 // CHECK-NEXT:      -> (tensor<f32, strided<[]>>, tensor<f32, strided<[], offset: 1>>)
 // CHECK-NEXT:    %both = kernel.join %a, %b
 // CHECK-NEXT:    func.return %both
@@ -93,7 +93,7 @@ scalar.body @squares(%x: f32) -> f32 {
   scalar.yield %s : f32
 }
 func.func @parts_of_one_launch(%p: tensor<4x3xf32>, %q: tensor<5xf32>) -> tensor<2xf32> {
-  %a, %b = kernel.rowwise_each x(%p, %q) {body = @squares, segments = 2} : (tensor<4x3xf32>, tensor<5xf32>) -> (tensor<f32>, tensor<f32>)
+  %a, %b = kernel.multi_tensor_rowwise x(%p, %q) {body = @squares, segments = 2} : (tensor<4x3xf32>, tensor<5xf32>) -> (tensor<f32>, tensor<f32>)
   %0 = kernel.reshape %a : (tensor<f32>) -> tensor<1xf32>
   %1 = kernel.reshape %b : (tensor<f32>) -> tensor<1xf32>
   %2 = kernel.copy x(%0) : (tensor<1xf32>) -> tensor<1xf32, strided<[1]>>

@@ -1,6 +1,6 @@
 // A value of 16 bits that one op of a launch reads of another is rounded, as if a tensor lay between them.
 // RUN: aicf-opt %s --fuse --split-input-file | filecheck %s
-// RUN: aicf-opt %s -p 'fuse{chain-rows=64},dce' --split-input-file | filecheck %s --check-prefix=CHAIN
+// RUN: aicf-opt %s -p 'fuse{back-to-back-rows=64},dce' --split-input-file | filecheck %s --check-prefix=CHAIN
 
 // CHECK-LABEL: scalar.body @mul(%0: f32) -> f32 {
 // CHECK-NEXT:    %1 = arith.truncf %0 : f32 to f16

@@ -4,7 +4,7 @@
 
 // The weights and the batch are cast together; on the CPU, where a launch is a call, each where it is read.
 // CHECK-LABEL: func.func @products
-// CHECK: %a, %b, %c = kernel.map_each x(%x, %p, %q) {body = @copy, segments = 3}
+// CHECK: %a, %b, %c = kernel.multi_tensor_map x(%x, %p, %q) {body = @copy, segments = 3}
 // CHECK: kernel.gemm a(%a) b(%b)
 // CHECK: kernel.gemm a(%y) b(%c)
 // CHECK: kernel.gemm a(%z) b(%b)
@@ -25,7 +25,7 @@ func.func @products(%x: tensor<4x4xf32>, %p: tensor<4x4xf32> {aicf.role = "param
 
 // A large cast that is gone before the last one is made would be further memory, and stays; one that is read behind it does not.
 // CHECK-LABEL: func.func @large
-// CHECK: %b, %d = kernel.map_each x(%p, %r) {body = @copy, segments = 2}
+// CHECK: %b, %d = kernel.multi_tensor_map x(%p, %r) {body = @copy, segments = 2}
 // CHECK: kernel.gemm a(%b) b(%b)
 // CHECK: %c = kernel.copy x(%q)
 func.func @large(%p: tensor<4096x4096xf32>, %q: tensor<4096x4096xf32>, %r: tensor<4096x4096xf32>)
@@ -43,7 +43,7 @@ func.func @large(%p: tensor<4096x4096xf32>, %q: tensor<4096x4096xf32>, %r: tenso
 
 // What lies transposed, other types, and what is made on the way stay apart.
 // CHECK-LABEL: func.func @apart
-// CHECK-NOT: kernel.map_each
+// CHECK-NOT: kernel.multi_tensor_map
 func.func @apart(%p: tensor<4x4xf32>, %q: tensor<4x4xf64>, %r: tensor<3x4xf32>)
     -> (tensor<4x4xbf16> {aicf.role = "loss", aicf.name = "u"}, tensor<4x4xbf16> {aicf.role = "output", aicf.name = "v"}, tensor<4x3xbf16> {aicf.role = "output", aicf.name = "w"}) {
   %b = kernel.copy x(%p) : (tensor<4x4xf32>) -> tensor<4x4xbf16>

@@ -41,7 +41,7 @@ func.func @shared(%g: tensor<4xbf16>, %p: tensor<4xf32>, %q: tensor<4xf32>, %m: 
 
 // What something else reads, a gradient that is returned or another launch's operand, is cast as before.
 // CHECK-LABEL: func.func @read
-// CHECK: %d{{.*}} = kernel.{{copy|map_each}} x(%g
+// CHECK: %d{{.*}} = kernel.{{copy|multi_tensor_map}} x(%g
 // CHECK: kernel.sgd_step p(%p, %q) g(%d, %e)
 // REMARK: fuse-gradients.mlir:{{[0-9]+}}:{{.*}} 'kernel.copy' op is not left to the update: something else reads it
 // REMARK: read by func.return

@@ -3,7 +3,7 @@
 
 // Three parameters of different shapes; a hyperparameter is an operand of each segment.
 // CHECK-LABEL: func.func @updates
-// CHECK: %p1, %q1, %s1 = kernel.map_each x(%p, %view, %q, %view_1, %s, %lr) {body = @scaled, segments = 3}
+// CHECK: %p1, %q1, %s1 = kernel.multi_tensor_map x(%p, %view, %q, %view_1, %s, %lr) {body = @scaled, segments = 3}
 // CHECK-NOT: kernel.map
 scalar.body @scaled(%x: f32, %lr: f32) -> f32 {
   %y = arith.mulf %x, %lr : f32
@@ -23,7 +23,7 @@ func.func @updates(%p: tensor<4x3xf32> {aicf.role = "param", aicf.name = "p"}, %
 
 // Prebuilt launches take part. Another element type, and what lies transposed, stay apart.
 // CHECK-LABEL: func.func @apart
-// CHECK: %p1, %q1 = kernel.map_each x(%p, %p, %q, %q) {body = @product, segments = 2}
+// CHECK: %p1, %q1 = kernel.multi_tensor_map x(%p, %p, %q, %q) {body = @product, segments = 2}
 // CHECK: %h1 = kernel.mul x(%h) y(%h) : tensor<5xf64>
 // CHECK: %u1 = kernel.map x(%across, %u) {body = @product, shape = array<i64: 3, 2>}
 scalar.body @product(%x: f32, %y: f32) -> f32 {
@@ -68,7 +68,7 @@ func.func @products(%p: tensor<4x3xf32> {aicf.role = "param", aicf.name = "p"}, 
 // CHECK-LABEL: func.func @behind
 // CHECK: %p1 = kernel.mul x(%p) y(%p)
 // CHECK: %n = kernel.advance step(%p1) -> step
-// CHECK: %q1, %r1 = kernel.map_each x(%n, %n, %r, %r) {body = @mul, segments = 2}
+// CHECK: %q1, %r1 = kernel.multi_tensor_map x(%n, %n, %r, %r) {body = @mul, segments = 2}
 func.func @behind(%p: tensor<3xf32> {aicf.role = "param", aicf.name = "p"}, %r: tensor<5xf32> {aicf.role = "param", aicf.name = "r"})
     -> (tensor<3xf32> {aicf.role = "update", aicf.name = "p"}, tensor<5xf32> {aicf.role = "update", aicf.name = "r"}) {
   %p1 = kernel.mul x(%p) y(%p) : tensor<3xf32>
@@ -83,7 +83,7 @@ func.func @behind(%p: tensor<3xf32> {aicf.role = "param", aicf.name = "p"}, %r: 
 // Norms of what is updated are one launch, of any shapes; a sum along rows, one of another type, and the loss's stay apart.
 // CHECK-LABEL: func.func @norms
 // CHECK: %loss = kernel.rowwise x(%r)
-// CHECK: %p1, %q1 = kernel.rowwise_each x(%p, %q) {body = @squares, segments = 2}
+// CHECK: %p1, %q1 = kernel.multi_tensor_rowwise x(%p, %q) {body = @squares, segments = 2}
 // CHECK: %along = kernel.rowwise x(%p)
 // CHECK: %h1 = kernel.rowwise x(%h)
 scalar.body @squares(%x: f32) -> f32 {
@@ -105,7 +105,7 @@ func.func @norms(%r: tensor<4x3xf32>, %p: tensor<4x3xf32>, %q: tensor<5xf32>, %h
 
 // Sums that keep their dimensions are no numbers, and stay launches of their own.
 // CHECK-LABEL: func.func @kept_dimensions
-// CHECK-NOT: kernel.rowwise_each
+// CHECK-NOT: kernel.multi_tensor_rowwise
 // CHECK: func.return
 func.func @kept_dimensions(%p: tensor<4x3xf32>, %q: tensor<5x1xf32>)
     -> (tensor<1x1xf32> {aicf.role = "output", aicf.name = "p"}, tensor<1x1xf32> {aicf.role = "output", aicf.name = "q"}) {

@@ -12,7 +12,7 @@
 // CHECK: %dx = kernel.gemm a(%dy) b(%w)
 // CHECK: %p{{.*}} = kernel.reshape %b : (tensor<48xf32>) -> tensor<48x1xf32>
 // CHECK: %lr{{.*}} = kernel.view %lr : (tensor<2xf32>) -> tensor<48x32xf32, strided<[0, 0], offset: 1>>
-// CHECK: %b1, %u1, %w1, %v1 = kernel.together
+// CHECK: %b1, %u1, %w1, %v1 = kernel.horizontal
 // CHECK: {body = @sgd_step_of_product_1, members = "gemm_map(9 -> 2, trans_a), gemm_map(9 -> 2, trans_a)"}
 // CHECK: %b1_1 = kernel.reshape %b1 : (tensor<48x1xf32>) -> tensor<48xf32>
 // CHECK: func.return %dx, %w1, %v1, %b1_1, %u1_1, %n

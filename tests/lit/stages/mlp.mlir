@@ -33,13 +33,13 @@
 // FUSED:      kernel.adam_step
 // FUSED-NOT:  kernel.adam_step
 
-// KERNEL:     %a = kernel.together
+// KERNEL:     %a = kernel.horizontal
 // KERNEL-NEXT: x(%step,
-// KERNEL:     members = "map(8 -> 10), gemm_map(3 -> 1, trans_b)"} id "gen_together_
+// KERNEL:     members = "map(8 -> 10), gemm_map(3 -> 1, trans_b)"} id "gen_horizontal_
 // KERNEL:     %y, %dy = kernel.gemm_map a(%a) b(%w1) x({{.*}}, %t) {body = @bias_add_squared_error_grad, trans_b = true} id "gen_gemm_map_
-// KERNEL:     %loss, %dh = kernel.together
-// KERNEL:     members = "gemm_map(12 -> 3, trans_a), rowwise(2 -> 1, reduced 2), gemm_map(3 -> 1)"} id "gen_together_
-// KERNEL:     members = "gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a)"} id "gen_together_
+// KERNEL:     %loss, %dh = kernel.horizontal
+// KERNEL:     members = "gemm_map(12 -> 3, trans_a), rowwise(2 -> 1, reduced 2), gemm_map(3 -> 1)"} id "gen_horizontal_
+// KERNEL:     members = "gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a), gemm_map(12 -> 3, trans_a)"} id "gen_horizontal_
 
 // PLAN:       plan.program @mlp target "sm_90" peak [[#]] {
 // PLAN:       plan.arena @param 526336
@@ -47,4 +47,4 @@
 // PLAN:       plan.slot @_0.bias in @param[262144] : memref<256xf32> param "0.bias"
 // PLAN:       plan.slot @_2.weight in @param[263168] : memref<256x256xf32> param "2.weight"
 // PLAN:       plan.slot @loss in @output[0] : memref<f32> output "loss"
-// PLAN:       plan.launch @k0 "gen_together_
+// PLAN:       plan.launch @k0 "gen_horizontal_

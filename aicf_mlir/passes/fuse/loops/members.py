@@ -109,7 +109,9 @@ def member_of(op: Operation, bodies: Bodies) -> Member | None:
         prod(shape_of(v)) for v in (*op.operands, *op.results)
     ):
         return None
-    if isinstance(op, kernel.GemmMapOp | kernel.MapEachOp | kernel.RowwiseEachOp | kernel.ChainOp):
+    if isinstance(
+        op, kernel.GemmMapOp | kernel.MultiTensorMapOp | kernel.MultiTensorRowwiseOp | kernel.BackToBackOp
+    ):
         return None
     if isinstance(op, GeneratedOp):
         return _generated(op, bodies)

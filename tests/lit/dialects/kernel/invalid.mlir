@@ -281,19 +281,19 @@ func.func @argument(%x: tensor<4x2xf32, strided<[6, 1]>>) -> tensor<4x2xf32> {
 
 %x = "test.op"() : () -> tensor<8x8xbf16>
 // expected-error@below {{chain: links[0]: there is no b1 here; of b there are 1}}
-%y = kernel.chain a(%x) b(%x) {bodies = [@any], links = ["b1 -> write"]} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
+%y = kernel.back_to_back a(%x) b(%x) {bodies = [@any], links = ["b1 -> write"]} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
 
 // -----
 
 %x = "test.op"() : () -> tensor<8x8xbf16>
 // expected-error@below {{expected bodies to be symbols of scalar.bodies, got ('any',)}}
-%y = kernel.chain a(%x) b(%x) {bodies = ["any"], links = ["b0 -> write"]} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
+%y = kernel.back_to_back a(%x) b(%x) {bodies = ["any"], links = ["b0 -> write"]} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
 
 // -----
 
 %x = "test.op"() : () -> tensor<8x8xbf16>
 // expected-error@below {{attribute 'links' must be true, false, an integer, a float, a string, a symbol, a list of strings or of symbols, or array<i64: ...>, got ["b0 -> write", @any]}}
-%y = kernel.chain a(%x) b(%x) {bodies = [@any], links = ["b0 -> write", @any]} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
+%y = kernel.back_to_back a(%x) b(%x) {bodies = [@any], links = ["b0 -> write", @any]} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
 
 // -----
 

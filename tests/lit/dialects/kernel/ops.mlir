@@ -187,25 +187,25 @@
 %u = "test.op"() : () -> tensor<4x2xf32>
 %shifted, %product = kernel.gemm_map a(%x) b(%w) x(%u) {body = @shifted, trans_b = true} : (tensor<4x8xf32>, tensor<2x8xf32>, tensor<4x2xf32>) -> (tensor<4x2xf32>, tensor<4x2xf32>)
 // Of many tensors: one segment after the other, each of its own shape
-// CHECK: %doubled, %doubled_1 = kernel.map_each x(%x, %b) {body = @halves, segments = 2}
+// CHECK: %doubled, %doubled_1 = kernel.multi_tensor_map x(%x, %b) {body = @halves, segments = 2}
 // CHECK-NEXT: : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>)
-// GENERIC: %doubled, %doubled_1 = "kernel.map_each"(%x, %b) <{operandSegmentSizes = array<i32: 2>, resultSegmentSizes = array<i32: 2>}>
-%doubled, %doubled_1 = kernel.map_each x(%x, %b) {body = @halves, segments = 2} : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>)
-// CHECK: %norm, %norm_1 = kernel.rowwise_each x(%x, %b) {body = @norm, segments = 2}
+// GENERIC: %doubled, %doubled_1 = "kernel.multi_tensor_map"(%x, %b) <{operandSegmentSizes = array<i32: 2>, resultSegmentSizes = array<i32: 2>}>
+%doubled, %doubled_1 = kernel.multi_tensor_map x(%x, %b) {body = @halves, segments = 2} : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<4x8xf32>, tensor<2xf32>)
+// CHECK: %norm, %norm_1 = kernel.multi_tensor_rowwise x(%x, %b) {body = @norm, segments = 2}
 // CHECK-NEXT: : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<f32>, tensor<f32>)
-%norm, %norm_1 = kernel.rowwise_each x(%x, %b) {body = @norm, segments = 2} : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<f32>, tensor<f32>)
+%norm, %norm_1 = kernel.multi_tensor_rowwise x(%x, %b) {body = @norm, segments = 2} : (tensor<4x8xf32>, tensor<2xf32>) -> (tensor<f32>, tensor<f32>)
 // Products one behind the other: a body for each, and what it takes and gives
-// CHECK: %hidden, %error, %sums = kernel.chain a(%narrow) b(%weight) x(%target)
+// CHECK: %hidden, %error, %sums = kernel.back_to_back a(%narrow) b(%weight) x(%target)
 // CHECK-NEXT: {bodies = [@halves, @shifted], links = ["b0.T -> write next", "b0 x0 -> keep bf16, write sum"]}
 // CHECK-NEXT: : (tensor<4x8xbf16>, tensor<2x8xbf16>, tensor<4x8xf32>) -> (tensor<4x2xbf16>, tensor<4x8xf32>, tensor<8xf32>)
-// GENERIC: %hidden, %error, %sums = "kernel.chain"(%narrow, %weight, %target) <{operandSegmentSizes = array<i32: 1, 1, 1>, resultSegmentSizes = array<i32: 3>}>
+// GENERIC: %hidden, %error, %sums = "kernel.back_to_back"(%narrow, %weight, %target) <{operandSegmentSizes = array<i32: 1, 1, 1>, resultSegmentSizes = array<i32: 3>}>
 // GENERIC-SAME: {bodies = [@halves, @shifted], links = ["b0.T -> write next", "b0 x0 -> keep bf16, write sum"]}
 %narrow, %weight, %target = "test.op"() : () -> (tensor<4x8xbf16>, tensor<2x8xbf16>, tensor<4x8xf32>)
-%hidden, %error, %sums = kernel.chain a(%narrow) b(%weight) x(%target) {bodies = [@halves, @shifted], links = ["b0.T -> write next", "b0 x0 -> keep bf16, write sum"]} : (tensor<4x8xbf16>, tensor<2x8xbf16>, tensor<4x8xf32>) -> (tensor<4x2xbf16>, tensor<4x8xf32>, tensor<8xf32>)
+%hidden, %error, %sums = kernel.back_to_back a(%narrow) b(%weight) x(%target) {bodies = [@halves, @shifted], links = ["b0.T -> write next", "b0 x0 -> keep bf16, write sum"]} : (tensor<4x8xbf16>, tensor<2x8xbf16>, tensor<4x8xf32>) -> (tensor<4x2xbf16>, tensor<4x8xf32>, tensor<8xf32>)
 // Several launches: the operands and results of one after the other
-// CHECK: %alike, %rows = kernel.together x(%x, %x) {body = @both, members = "map(1 -> 1), rowwise(1 -> 1, reduced 1)"}
+// CHECK: %alike, %rows = kernel.horizontal x(%x, %x) {body = @both, members = "map(1 -> 1), rowwise(1 -> 1, reduced 1)"}
 // CHECK-NEXT: : (tensor<4x8xf32>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
-%alike, %rows = kernel.together x(%x, %x) {body = @both, members = "map(1 -> 1), rowwise(1 -> 1, reduced 1)"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
+%alike, %rows = kernel.horizontal x(%x, %x) {body = @both, members = "map(1 -> 1), rowwise(1 -> 1, reduced 1)"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4xf32>)
 // CHECK: %taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>}
 // CHECK-NEXT: : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>
 %taken = kernel.map x(%i) table(%b) {body = @take, shape = array<i64: 4>} : (tensor<4xi64>, tensor<2xf32>) -> tensor<4xf32>

@@ -831,5 +831,5 @@ plan.program @p target "sm_90" {
   plan.slot @x : memref<32xf32> input "x"
   plan.slot @y : memref<32xf32> output "y"
   // expected-error@below {{@k0: member 0 of a together: only a product reads operands ahead}}
-  plan.launch @k0 "" together x(@x) -> y(@y) {body = @twice, members = "map(1 -> 1)", ahead = array<i64: 0>}
+  plan.launch @k0 "" horizontal x(@x) -> y(@y) {body = @twice, members = "map(1 -> 1)", ahead = array<i64: 0>}
 }

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aicf_mlir.codegen.cuda.chain_plan import Fetch, strip_bytes
+from aicf_mlir.codegen.cuda.back_to_back_plan import Fetch, strip_bytes
 from aicf_mlir.ir.element_types import NARROW
-from aicf_mlir.kernels.chain import ChainKernel, Outer
+from aicf_mlir.kernels.back_to_back import BackToBackKernel, Outer
 
 PANEL = 1024
 """Bytes to which places are aligned."""
@@ -41,7 +41,7 @@ class Strip:
         return any(first < end and begin < last for begin, end in self.times for first, last in other.times)
 
 
-def needs_pairs(kernel: ChainKernel, value: int) -> bool:
+def needs_pairs(kernel: BackToBackKernel, value: int) -> bool:
     """Whether a value goes through shared memory on its way out."""
     made = kernel.values[value][1]
     return made.element in NARROW and (made.wide is not None or made.column_sum is not None)
@@ -52,12 +52,12 @@ def panels(size: int) -> int:
     return -(-size // PANEL) * PANEL
 
 
-def link_of(kernel: ChainKernel, value: int | None) -> int:
+def link_of(kernel: BackToBackKernel, value: int | None) -> int:
     """The link that gives a value; of a, -1."""
     return -1 if value is None or value < 0 else kernel.values[value][0]
 
 
-def ready(kernel: ChainKernel, outer: Outer) -> int:
+def ready(kernel: BackToBackKernel, outer: Outer) -> int:
     """The link behind whose body an outer product starts."""
     return max(link_of(kernel, outer.left), link_of(kernel, outer.right))
 
@@ -68,7 +68,7 @@ def right_of(outer: Outer) -> int:
 
 
 def lay_out(
-    kernel: ChainKernel, fetches: Sequence[Fetch], alone: bool, divided: bool
+    kernel: BackToBackKernel, fetches: Sequence[Fetch], alone: bool, divided: bool
 ) -> tuple[list[int], dict[int, int], int]:
     """Where the fetched tiles and the staged values of a warp lie, -1 is a; and where the last of them ends."""
     staged = _staged(kernel, divided)
@@ -83,12 +83,12 @@ def lay_out(
     return places[: len(fetches)], values, end
 
 
-def _end(kernel: ChainKernel) -> int:
+def _end(kernel: BackToBackKernel) -> int:
     """Of a tile."""
     return part(len(kernel.links), STAGING) + 1
 
 
-def _fetched(kernel: ChainKernel, fetches: Sequence[Fetch], alone: bool) -> list[Strip]:
+def _fetched(kernel: BackToBackKernel, fetches: Sequence[Fetch], alone: bool) -> list[Strip]:
     """Tiles of operands: a link's from when those of the link before are read; the first ones from the last link's on."""
     links = sorted({fetch.link for fetch in fetches})
     found: list[Strip] = []
@@ -104,7 +104,7 @@ def _fetched(kernel: ChainKernel, fetches: Sequence[Fetch], alone: bool) -> list
     return found
 
 
-def _staged(kernel: ChainKernel, divided: bool) -> list[tuple[list[int], Strip]]:
+def _staged(kernel: BackToBackKernel, divided: bool) -> list[tuple[list[int], Strip]]:
     """Values on their way to memory, of a link one behind the other, and what outer products read."""
     multiplied = [-1, *kernel.multiplied] if kernel.multiplies_a else list(kernel.multiplied)
     found: list[tuple[list[int], Strip]] = []
@@ -125,7 +125,7 @@ def _staged(kernel: ChainKernel, divided: bool) -> list[tuple[list[int], Strip]]
     return found
 
 
-def _multiplied(kernel: ChainKernel, value: int, begin: int, divided: bool) -> Times:
+def _multiplied(kernel: BackToBackKernel, value: int, begin: int, divided: bool) -> Times:
     """From `begin` until all warps know that the last outer product has read it."""
     last = max(ready(kernel, outer) for outer in kernel.outers if value in (outer.left, right_of(outer)))
     if divided:

@@ -34,14 +34,14 @@ from aicf_mlir.dialects.plan.hazards import hazards
 from aicf_mlir.errors import AicfError
 from aicf_mlir.ir.diagnostics import LocatedError
 from aicf_mlir.passes import plan_memory
-from aicf_mlir.passes.side_by_side.estimates import microseconds_of
-from aicf_mlir.passes.side_by_side.memory import ways_to_share
-from aicf_mlir.passes.side_by_side.scheduling import assign, ends_of, paths
-from aicf_mlir.passes.side_by_side.versions import give_memory, overwrites
+from aicf_mlir.passes.multi_stream.estimates import microseconds_of
+from aicf_mlir.passes.multi_stream.memory import ways_to_share
+from aicf_mlir.passes.multi_stream.scheduling import assign, ends_of, paths
+from aicf_mlir.passes.multi_stream.versions import give_memory, overwrites
 from aicf_mlir.text.parsing import parse_module
 
 UNFUSED = "decompose,lower,elide-copies{target=sm_90},select-kernels{target=sm_90},bufferize"
-BRANCHED = f"{UNFUSED},side-by-side,plan-memory"
+BRANCHED = f"{UNFUSED},multi-stream,plan-memory"
 names = pytest.mark.parametrize("name", SMALL)
 targets = pytest.mark.parametrize("target", TARGETS)
 
@@ -91,7 +91,7 @@ def test_no_new_value_is_kept_waiting_for_readers_of_an_old_one(name: str, targe
 def test_random_plans_keep_their_order_with_addresses() -> None:
     found = 0
     for seed in range(30):
-        before, planned = random_plan(seed, passes=f"{UNFUSED},side-by-side"), random_plan(seed)
+        before, planned = random_plan(seed, passes=f"{UNFUSED},multi-stream"), random_plan(seed)
         orders = [order_of(program) for program in (before, planned)]
         for i in range(len(planned.launches)):
             assert orders[0].before(i) == orders[1].before(i), f"{seed} {planned.launches[i].symbol}"
@@ -101,7 +101,7 @@ def test_random_plans_keep_their_order_with_addresses() -> None:
 
 @names
 def test_the_estimate_is_shorter_than_one_branch(name: str) -> None:
-    one = plan(name, side_by_side="no")
+    one = plan(name, multi_stream="no")
     assert branches_of(one.launches) == [0] * len(one.launches)
     assert microseconds(plan(name)) < 0.85 * microseconds(one)
 
@@ -136,7 +136,7 @@ def test_what_is_expected_to_be_complete_delays_nothing(
 ) -> None:
     """The second way to share, of models and of random functions."""
     monkeypatch.setattr(plan_memory, "ways_to_share", lambda program: list(ways_to_share(program))[1:])
-    is_random, passes = isinstance(name, int), f"{UNFUSED},side-by-side"
+    is_random, passes = isinstance(name, int), f"{UNFUSED},multi-stream"
     before = random_plan(name, 40, passes=passes) if is_random else plan(name, stage="buffers")
     shared = make_plan(module_of(before), "plan-memory{more=100.0}")
     assert microseconds(shared) == microseconds(before)
@@ -144,7 +144,7 @@ def test_what_is_expected_to_be_complete_delays_nothing(
 
 def test_a_plan_whose_launches_fill_the_device_stays_as_it_is() -> None:
     """All products of a large MLP are on branch 0, and no byte is spent on them."""
-    program, one = plan(LARGE), plan(LARGE, side_by_side="no")
+    program, one = plan(LARGE), plan(LARGE, multi_stream="no")
     assert {launch.op.data for launch in program.launches if launch.branch_number} <= {"advance"}
     assert program.peak_bytes == one.peak_bytes
 
@@ -236,7 +236,7 @@ def test_no_edge_is_there_for_nothing(name: str) -> None:
 @names
 @pytest.mark.sample(2)
 def test_the_plan_for_the_cpu_stays_as_it_is(name: str) -> None:
-    assert str(stages(name, "cpu")["plan"]) == str(stages(name, "cpu", side_by_side="no")["plan"])
+    assert str(stages(name, "cpu")["plan"]) == str(stages(name, "cpu", multi_stream="no")["plan"])
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 16])

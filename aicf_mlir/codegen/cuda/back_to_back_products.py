@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aicf_mlir.codegen.cuda.chain_plan import ChainPlan
+from aicf_mlir.codegen.cuda.back_to_back_plan import ChainPlan
 from aicf_mlir.codegen.cuda.text import Text
-from aicf_mlir.kernels.chain import ChainKernel, Link
+from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link
 
 
 def format_of(element: str) -> str:
@@ -17,7 +17,7 @@ def panels(link: Link) -> str:
     return f"aicf::chain::Panels<{link.b.shape[0]}, {link.b.shape[1]}>"
 
 
-def products(text: Text, kernel: ChainKernel) -> None:
+def products(text: Text, kernel: BackToBackKernel) -> None:
     """A function for each kind of product: the sums of 64 rows, which are under way when it returns."""
     element = kernel.element
     for n in dict.fromkeys(link.n for link in kernel.links):
@@ -47,7 +47,7 @@ def products(text: Text, kernel: ChainKernel) -> None:
             text.add("aicf::chain::commit_products();")
 
 
-def outer_products(text: Text, kernel: ChainKernel, plan: ChainPlan) -> None:
+def outer_products(text: Text, kernel: BackToBackKernel, plan: ChainPlan) -> None:
     """A function for each width of the right side: adds what 64 columns of the left side and 64 rows give."""
     element = kernel.element
     widths = dict.fromkeys(outer.result.shape[1] for outer in kernel.outers)

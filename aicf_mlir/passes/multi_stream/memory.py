@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.branches import branches_of, reach_of, with_branch_order
 from aicf_mlir.dialects.plan.hazards import hazards
-from aicf_mlir.passes.side_by_side.estimates import microseconds_of
-from aicf_mlir.passes.side_by_side.scheduling import ends_of
+from aicf_mlir.passes.multi_stream.estimates import microseconds_of
+from aicf_mlir.passes.multi_stream.scheduling import ends_of
 
 if TYPE_CHECKING:
     from aicf_mlir.passes.plan_memory import Block

@@ -1,7 +1,7 @@
 // The 16 rows of a warp in shared memory, on their way from or to memory: there whole rows lie one behind the
 // other, in registers there are pairs of neighbours (warpgroups.cuh).
 #pragma once
-#include "kernels/chain/device/warpgroups.cuh"
+#include "kernels/back_to_back/device/warpgroups.cuh"
 
 namespace aicf::chain {
 

@@ -22,8 +22,8 @@ from aicf_mlir.codegen.cuda.text import Scope, Text, closure, line_of
 from aicf_mlir.errors import SelectionError
 from aicf_mlir.ir.body import TRANSCENDENTAL, is_table
 from aicf_mlir.kernels.column_sums import has_column_sums
+from aicf_mlir.kernels.horizontal import HorizontalKernel
 from aicf_mlir.kernels.kernel import Code, Kernel, Phase, collapse, elements
-from aicf_mlir.kernels.together import TogetherKernel
 
 THREADS = 256
 """Of a block: those of the tiles of small results."""
@@ -39,7 +39,7 @@ AHEAD = 8
 
 _FUNCTION = re.compile(
     r'extern "C" __global__ void __launch_bounds__\([^)]*\) \w+\(\n(?P<parameters>.*?)\) \{\n'
-    r"(?P<begin>  dependency_wait\(\);\n  if \(unless != nullptr && \*unless != 0\) return;\n|  read_ahead\(\);\n)"
+    r"(?P<begin>  dependency_wait\(\);\n  if \(unless != nullptr && \*unless != 0\) return;\n|  prefetch\(\);\n)"
     r"(?P<body>.*)\}\n",
     re.DOTALL,
 )
@@ -166,7 +166,7 @@ class Group:
         return self.part.blocks * len(self.members)
 
 
-def groups_of(kernel: TogetherKernel) -> list[Group]:
+def groups_of(kernel: HorizontalKernel) -> list[Group]:
     """All members by their texts, in the order of their blocks; SelectionError for one that cannot be there."""
     order = sorted(
         range(len(kernel.parts)), key=lambda n: (ORDER.index(kernel.parts[n].kind), kernel.parts[n].id, n)
@@ -183,7 +183,7 @@ def groups_of(kernel: TogetherKernel) -> list[Group]:
     return found
 
 
-def code(kernel: TogetherKernel) -> Code:
+def code(kernel: HorizontalKernel) -> Code:
     """The text and its one launch."""
     groups, text = groups_of(kernel), Text()
     headers = dict.fromkeys(group.part.header for group in groups if group.part.header)
@@ -228,7 +228,7 @@ def _function(text: Text, number: int, group: Group, ahead: bool) -> None:
         text.add(part.body.rstrip("\n"), "}")
 
 
-def _call(text: Text, kernel: TogetherKernel, number: int, group: Group) -> None:
+def _call(text: Text, kernel: HorizontalKernel, number: int, group: Group) -> None:
     """The call for the member that this block belongs to."""
     member, many = kernel.members[group.members[0]], len(group.members)
     text.add(f"const unsigned block = blockIdx.x - {group.first}u;")

@@ -124,7 +124,7 @@ def _closure(body: Body, wanted: Sequence[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class TogetherKernel(Kernel):
+class HorizontalKernel(Kernel):
     """Several kernels as one. Operands are those of the launches, one after the other, so products have two."""
 
     members: tuple[Member, ...] = ()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from aicf_mlir.codegen.cuda.chain_places import lay_out, panels, ready
-from aicf_mlir.codegen.cuda.chain_plan import (
+from aicf_mlir.codegen.cuda.back_to_back_places import lay_out, panels, ready
+from aicf_mlir.codegen.cuda.back_to_back_plan import (
     ROWS,
     ChainPlan,
     Fetch,
@@ -22,7 +22,7 @@ from aicf_mlir.codegen.cuda.chain_plan import (
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.element_types import NARROW
 from aicf_mlir.ir.registry import capability
-from aicf_mlir.kernels.chain import ChainKernel
+from aicf_mlir.kernels.back_to_back import BackToBackKernel
 
 BLOCKS = 132
 """Of a launch, at most: column sums are added in an order that follows from it, so it is the same on every device."""
@@ -57,7 +57,7 @@ def flags_of(body: Body, argument: int) -> tuple[int, ...] | None:
 
 
 @cache
-def plan_of(kernel: ChainKernel) -> ChainPlan | str:
+def plan_of(kernel: BackToBackKernel) -> ChainPlan | str:
     """The schedule, or why there is none."""
     if fault := next(_faults(kernel), ""):
         return fault
@@ -74,7 +74,7 @@ def plan_of(kernel: ChainKernel) -> ChainPlan | str:
     return fault
 
 
-def _faults(kernel: ChainKernel) -> Iterator[str]:
+def _faults(kernel: BackToBackKernel) -> Iterator[str]:
     if kernel.target == "cpu" or capability(kernel.target) != 90:
         yield f"needs compute capability 9.0, got {kernel.target}"
         return
@@ -97,7 +97,7 @@ def _faults(kernel: ChainKernel) -> Iterator[str]:
             yield f"y{number}: expected rows without gaps, aligned to 16 bytes, where it is written"
 
 
-def _flags(kernel: ChainKernel) -> tuple[tuple[Flags, ...], tuple[int, ...]]:
+def _flags(kernel: BackToBackKernel) -> tuple[tuple[Flags, ...], tuple[int, ...]]:
     """What is kept of values that later links take: bits where these do for all of them, or else the values."""
     bits: list[Flags] = []
     kept: list[int] = []
@@ -116,12 +116,12 @@ def _flags(kernel: ChainKernel) -> tuple[tuple[Flags, ...], tuple[int, ...]]:
     return tuple(bits), tuple(kept)
 
 
-def words(kernel: ChainKernel, flags: Flags) -> int:
+def words(kernel: BackToBackKernel, flags: Flags) -> int:
     """Registers of the bits of one truth value."""
     return -(-kernel.links[flags.link].n // 64)
 
 
-def _registers(kernel: ChainKernel, shares: int) -> int:
+def _registers(kernel: BackToBackKernel, shares: int) -> int:
     """Of a thread, about, where the sums of outer products are divided so."""
     flags, kept = _flags(kernel)
 
@@ -141,7 +141,7 @@ def _registers(kernel: ChainKernel, shares: int) -> int:
     return widest + sum(map(size, kept)) + bits + sums + OTHER_REGISTERS
 
 
-def _lay_out(kernel: ChainKernel, warpgroups: int, alone: bool, divided: bool) -> ChainPlan:
+def _lay_out(kernel: BackToBackKernel, warpgroups: int, alone: bool, divided: bool) -> ChainPlan:
     used = 0
     weights: list[tuple[int, int]] = []
     for number, link in enumerate(kernel.links):
@@ -199,19 +199,19 @@ def _lay_out(kernel: ChainKernel, warpgroups: int, alone: bool, divided: bool) -
     )
 
 
-def summed_by(kernel: ChainKernel, value: int) -> bool:
+def summed_by(kernel: BackToBackKernel, value: int) -> bool:
     """Whether a value has a column sum."""
     return kernel.values[value][1].column_sum is not None
 
 
-def can_divide(kernel: ChainKernel, warpgroups: int) -> bool:
+def can_divide(kernel: BackToBackKernel, warpgroups: int) -> bool:
     """Whether each warpgroup of a block can have as many sums of every outer product."""
     return bool(kernel.outers) and all(
         outer_blocks(outer.result) % warpgroups == 0 for outer in kernel.outers
     )
 
 
-def _fetches(kernel: ChainKernel) -> Iterator[Fetch]:
+def _fetches(kernel: BackToBackKernel) -> Iterator[Fetch]:
     yield Fetch(0, -1, kernel.links[0].k, kernel.a.element)
     first = 1 + kernel.b_count
     for number, link in enumerate(kernel.links):

@@ -15,15 +15,15 @@ from xdsl.ir import BlockArgument
 from aicf_mlir.dialects.kernel_op import KernelOp
 from aicf_mlir.dialects.scalar import Bodies
 from aicf_mlir.ir.remarks import remark
-from aicf_mlir.kernels.chain import ChainKernel
-from aicf_mlir.passes.fuse.chains.grow import Chain, grow, is_narrow_product
-from aicf_mlir.passes.fuse.chains.plan import ChainPlan
-from aicf_mlir.passes.fuse.chains.write import write
+from aicf_mlir.kernels.back_to_back import BackToBackKernel
+from aicf_mlir.passes.fuse.back_to_back.grow import Chain, grow, is_narrow_product
+from aicf_mlir.passes.fuse.back_to_back.plan import ChainPlan
+from aicf_mlir.passes.fuse.back_to_back.write import write
 
 MOST_LINKS = 24
 """Of a chain: the code has each of its own, and takes longer to compile than a launch more takes to run."""
 
-Reason = Callable[[ChainKernel], str]
+Reason = Callable[[BackToBackKernel], str]
 """Why a target runs no such kernel; "" where it does."""
 
 
@@ -68,7 +68,7 @@ def plans(chain: Chain) -> Iterator[ChainPlan]:
     or the last of them, or with none.
 
     A cast of the batch that something else reads too stays outside: it is made once where the batch is loaded
-    (keep_copies.py).
+    (persistent_weights.py).
     """
     outers = chain.over_rows
     runs = [outers[first:] for first in range(len(outers))] + [

@@ -18,12 +18,12 @@ from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.branches import MOST, reach_of, with_branch_order
 from aicf_mlir.dialects.plan.hazards import hazards, order_launches
 from aicf_mlir.errors import PlanError
-from aicf_mlir.passes.side_by_side.estimates import microseconds_of
-from aicf_mlir.passes.side_by_side.scheduling import assign
-from aicf_mlir.passes.side_by_side.versions import give_memory, overwrites
+from aicf_mlir.passes.multi_stream.estimates import microseconds_of
+from aicf_mlir.passes.multi_stream.scheduling import assign
+from aicf_mlir.passes.multi_stream.versions import give_memory, overwrites
 
 
-def place_side_by_side(program: ProgramOp, most: int, longest: float) -> None:
+def place_multi_stream(program: ProgramOp, most: int, longest: float) -> None:
     """Write the branch of each launch of a plan without addresses for a GPU, of at most `most` branches."""
     apart = program.clone()
     give_memory(apart, overwrites(apart))
@@ -37,13 +37,13 @@ def place_side_by_side(program: ProgramOp, most: int, longest: float) -> None:
 
 
 @dataclass(frozen=True)
-class SideBySidePass(ModulePass):
+class MultiStreamPass(ModulePass):
     """Put independent launches of each plan.program for a GPU on parallel branches.
 
     There are at most `branches`; a launch that is estimated to run for more than `longest` microseconds stays on branch 0.
     """
 
-    name = "side-by-side"
+    name = "multi-stream"
 
     branches: int = 4
     longest: float = 5.0
@@ -58,7 +58,7 @@ class SideBySidePass(ModulePass):
                 continue
             if program.arenas or program.peak is not None:
                 message = (
-                    "branches are chosen before there are addresses; run side-by-side before plan-memory"
+                    "branches are chosen before there are addresses; run multi-stream before plan-memory"
                 )
                 program.emit_error(message, PlanError(message))
-            place_side_by_side(program, self.branches, self.longest)
+            place_multi_stream(program, self.branches, self.longest)

@@ -17,9 +17,9 @@ from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.layouts import Layout, dense_strides
 from aicf_mlir.ir.links import ROUNDED_A, LinkText, OuterText, Uses
 from aicf_mlir.ir.roundings import written
-from aicf_mlir.kernels.chain import ChainKernel, Link, Outer, Yield
+from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link, Outer, Yield
 from aicf_mlir.kernels.tensor import Tensor
-from aicf_mlir.passes.fuse.chains.grow import Chain, ChainLink, OverRows, Sum
+from aicf_mlir.passes.fuse.back_to_back.grow import Chain, ChainLink, OverRows, Sum
 from aicf_mlir.passes.fuse.epilogue import readers_of
 from aicf_mlir.passes.fuse.loops.members import Access, Member, constant_of, resolve
 from aicf_mlir.passes.fuse.rounding import as_read, as_tensor
@@ -181,7 +181,7 @@ class ChainPlan:
             if access.layout is not None
         ]
 
-    def kernel(self, target: str) -> ChainKernel:
+    def kernel(self, target: str) -> BackToBackKernel:
         """What would be generated."""
         links: list[Link] = []
         bs = [tensor_of(operand_spec(b)) for b in self.bs]
@@ -199,7 +199,7 @@ class ChainPlan:
                 for value in planned.values
             )
             links.append(Link(planned.body, bs[text.b], text.b, same, text.trans_b, text.takes, yields))
-        return ChainKernel.of(
+        return BackToBackKernel.of(
             registry.architecture(target),
             links,
             tensor_of(operand_spec(self.a)),

@@ -6,20 +6,20 @@ import contextlib
 from collections.abc import Iterable
 
 from aicf_mlir.codegen.cuda.access import pointer
-from aicf_mlir.codegen.cuda.chain_plan import ChainPlan, Fetch, Flags, is_scalar
-from aicf_mlir.codegen.cuda.chain_products import format_of
-from aicf_mlir.codegen.cuda.chain_schedule import words
+from aicf_mlir.codegen.cuda.back_to_back_plan import ChainPlan, Fetch, Flags, is_scalar
+from aicf_mlir.codegen.cuda.back_to_back_products import format_of
+from aicf_mlir.codegen.cuda.back_to_back_schedule import words
 from aicf_mlir.codegen.cuda.text import Scope, Text
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.element_types import NARROW
-from aicf_mlir.kernels.chain import ChainKernel, Link, Yield
+from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link, Yield
 from aicf_mlir.kernels.kernel import Kernel
 
 
 class BodyWriter:
     """Prints the bodies of links."""
 
-    def __init__(self, kernel: ChainKernel, plan: ChainPlan, text: Text):
+    def __init__(self, kernel: BackToBackKernel, plan: ChainPlan, text: Text):
         self.kernel, self.plan, self.text = kernel, plan, text
         self.ragged = plan.ragged(kernel.rows)
         self.vectors = dict(plan.vectors)
@@ -193,13 +193,13 @@ def flag_name(value: int, link: int, line: int) -> str:
     return f"f{value}_{link}_{line}"
 
 
-def result_of(kernel: ChainKernel, value: int) -> str:
+def result_of(kernel: BackToBackKernel, value: int) -> str:
     """The address of the tensor that a value is written to."""
     number = kernel.places[value][0]
     assert number is not None
     return pointer(kernel, len(kernel.operands) + number)
 
 
-def _map(kernel: ChainKernel, body: Body) -> Kernel:
+def _map(kernel: BackToBackKernel, body: Body) -> Kernel:
     """A kernel of a link's body alone."""
     return Kernel("map", kernel.target, body, kernel.domain, 0, (), ())

@@ -1,4 +1,4 @@
-// RUN: aicf-opt %s --select-kernels --bufferize --keep-copies --split-input-file | filecheck %s
+// RUN: aicf-opt %s --select-kernels --bufferize --persistent-weights --split-input-file | filecheck %s
 
 // The cast of a param lasts: its slot is a copy, and the update writes the new value there too. That of the batch lasts by itself.
 // CHECK-LABEL: plan.program @kept target "cpu" {
@@ -26,8 +26,8 @@ func.func @kept(
 // CHECK-LABEL: plan.program @apart
 // CHECK:         plan.slot @w16 : memref<4xbf16> copy
 // CHECK-NEXT:    plan.slot @x16 : memref<4xbf16> temp
-// CHECK:         plan.launch @k0 "{{gen_map_each_[0-9a-f]+}}" map_each x(@w) -> y(@w16) {body = @narrow, segments = 1}
-// CHECK-NEXT:    plan.launch @k2 "{{gen_map_each_[0-9a-f]+}}" map_each x(@x) -> y(@x16) {body = @narrow, segments = 1}
+// CHECK:         plan.launch @k0 "{{gen_multi_tensor_map_[0-9a-f]+}}" multi_tensor_map x(@w) -> y(@w16) {body = @narrow, segments = 1}
+// CHECK-NEXT:    plan.launch @k2 "{{gen_multi_tensor_map_[0-9a-f]+}}" multi_tensor_map x(@x) -> y(@x16) {body = @narrow, segments = 1}
 // CHECK-NEXT:    plan.launch @k1 "add_cpu" add x(@w16) y(@x16) -> z(@y) after @k0, @k2
 scalar.body @narrow(%0: f32) -> f32 {
   scalar.yield %0 : f32
@@ -35,7 +35,7 @@ scalar.body @narrow(%0: f32) -> f32 {
 func.func @apart(
     %x: tensor<4xf32> {aicf.role = "state", aicf.name = "x"},
     %w: tensor<4xf32> {aicf.role = "param", aicf.name = "w"}) -> (tensor<4xbf16> {aicf.role = "output", aicf.name = "y"}) {
-  %w16, %x16 = kernel.map_each x(%w, %x) {body = @narrow, segments = 2} : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xbf16>, tensor<4xbf16>)
+  %w16, %x16 = kernel.multi_tensor_map x(%w, %x) {body = @narrow, segments = 2} : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xbf16>, tensor<4xbf16>)
   %y = kernel.add x(%w16) y(%x16) : tensor<4xbf16>
   func.return %y : tensor<4xbf16>
 }

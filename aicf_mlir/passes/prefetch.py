@@ -13,7 +13,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 
-from aicf_mlir.codegen.cuda.ahead import can_read_ahead
+from aicf_mlir.codegen.cuda.ahead import can_prefetch
 from aicf_mlir.dialects.generated import Selection
 from aicf_mlir.dialects.plan import ProgramOp
 from aicf_mlir.dialects.plan.ahead import AHEAD, settled
@@ -26,7 +26,7 @@ FIRST = 90
 """The compute capability from which on a kernel may be started early."""
 
 
-def read_ahead(program: ProgramOp) -> None:
+def prefetch(program: ProgramOp) -> None:
     """Say of each launch of a plan for a GPU which operands it reads ahead."""
     selection = Selection(program.parent_op(), program.target.data)
     slots, launches = program.slots, program.launches
@@ -34,7 +34,7 @@ def read_ahead(program: ProgramOp) -> None:
         if launch.schema is None or all(row.name != AHEAD for row in launch.schema.attrs):
             continue
         kernel = selection.generated(use_of(launch, slots))
-        if kernel is None or not (ahead := can_read_ahead(kernel) & settled(launches, number, slots)):
+        if kernel is None or not (ahead := can_prefetch(kernel) & settled(launches, number, slots)):
             continue
         launch.attrs = DictionaryAttr({**launch.attrs.data, AHEAD: to_attribute(sorted(ahead))})
         kernel_id, _ = selection.select(use_of(launch, slots))
@@ -42,10 +42,10 @@ def read_ahead(program: ProgramOp) -> None:
 
 
 @dataclass(frozen=True)
-class ReadAheadPass(ModulePass):
+class PrefetchPass(ModulePass):
     """Let small products read what is complete by then in front of their wait for the launch before."""
 
-    name = "read-ahead"
+    name = "prefetch"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in op.ops:
@@ -54,6 +54,8 @@ class ReadAheadPass(ModulePass):
             if capability(target) < FIRST:
                 continue
             if program.arenas or program.peak is not None:
-                message = "what is read ahead is chosen before there are addresses; run read-ahead before plan-memory"
+                message = (
+                    "what is read ahead is chosen before there are addresses; run prefetch before plan-memory"
+                )
                 program.emit_error(message, PlanError(message))
-            read_ahead(program)
+            prefetch(program)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aicf_mlir.codegen.cuda.access import begin, head, parameters, pointer
-from aicf_mlir.codegen.cuda.chain_bodies import BodyWriter, result_of
-from aicf_mlir.codegen.cuda.chain_places import right_of
-from aicf_mlir.codegen.cuda.chain_plan import (
+from aicf_mlir.codegen.cuda.back_to_back_bodies import BodyWriter, result_of
+from aicf_mlir.codegen.cuda.back_to_back_places import right_of
+from aicf_mlir.codegen.cuda.back_to_back_plan import (
     ROWS,
     ChainPlan,
     Fetch,
@@ -14,31 +14,37 @@ from aicf_mlir.codegen.cuda.chain_plan import (
     outer_registers,
     sum_registers,
 )
-from aicf_mlir.codegen.cuda.chain_products import format_of, outer_products, panels, product_name, products
-from aicf_mlir.codegen.cuda.chain_schedule import plan_of
-from aicf_mlir.codegen.cuda.chain_sums import LANES, STRANDS, add_partial_sums, block_of, hand_on
+from aicf_mlir.codegen.cuda.back_to_back_products import (
+    format_of,
+    outer_products,
+    panels,
+    product_name,
+    products,
+)
+from aicf_mlir.codegen.cuda.back_to_back_schedule import plan_of
+from aicf_mlir.codegen.cuda.back_to_back_sums import LANES, STRANDS, add_partial_sums, block_of, hand_on
 from aicf_mlir.codegen.cuda.products import header_text
 from aicf_mlir.codegen.cuda.text import Text
-from aicf_mlir.kernels.chain import ChainKernel, Link
+from aicf_mlir.kernels.back_to_back import BackToBackKernel, Link
 from aicf_mlir.kernels.kernel import Code, Phase
 
-HEADERS = ("kernels/chain/device/pairs.cuh", "kernels/chain/device/strips.cuh")
+HEADERS = ("kernels/back_to_back/device/pairs.cuh", "kernels/back_to_back/device/strips.cuh")
 ALIGNMENT = 256
 
 
-def reason(kernel: ChainKernel) -> str:
+def reason(kernel: BackToBackKernel) -> str:
     """Why CUDA has no code for a chain; "" where it has."""
     plan = plan_of(kernel)
     return plan if isinstance(plan, str) else ""
 
 
-def workspace(kernel: ChainKernel) -> int:
+def workspace(kernel: BackToBackKernel) -> int:
     """Bytes of the partial column sums of all blocks."""
     plan = _plan(kernel)
     return -(-4 * plan.blocks * plan.summed // ALIGNMENT) * ALIGNMENT
 
 
-def code(kernel: ChainKernel) -> Code:
+def code(kernel: BackToBackKernel) -> Code:
     """The text of a chain, and its one launch, or two where there are column sums."""
     plan = _plan(kernel)
     text = Text()
@@ -57,7 +63,7 @@ def code(kernel: ChainKernel) -> Code:
     return Code(str(text), tuple(phases), workspace(kernel))
 
 
-def _plan(kernel: ChainKernel) -> ChainPlan:
+def _plan(kernel: BackToBackKernel) -> ChainPlan:
     plan = plan_of(kernel)
     if isinstance(plan, str):
         raise ValueError(f"CUDA has no code for this chain: {plan}")
@@ -67,7 +73,7 @@ def _plan(kernel: ChainKernel) -> ChainPlan:
 class ChainWriter:
     """Prints the first phase: all rows, and the partial column sums of a block."""
 
-    def __init__(self, kernel: ChainKernel, plan: ChainPlan, text: Text):
+    def __init__(self, kernel: BackToBackKernel, plan: ChainPlan, text: Text):
         self.kernel, self.plan, self.text = kernel, plan, text
         self.ragged = plan.ragged(kernel.rows)
         self.weights = dict(plan.weights)

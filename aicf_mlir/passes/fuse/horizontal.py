@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from aicf_mlir.codegen.cuda.together import part_of
+from aicf_mlir.codegen.cuda.horizontal import part_of
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp, Selection
 from aicf_mlir.dialects.kernel_op import KernelOp
@@ -24,8 +24,8 @@ from aicf_mlir.ir.attributes import AT_ONCE, Symbol
 from aicf_mlir.ir.body import is_table
 from aicf_mlir.ir.locations import common_location
 from aicf_mlir.ir.signature import ArgumentIndex, argument_labels, result_labels, return_op
+from aicf_mlir.kernels.horizontal import KINDS, Member, joined, text_of
 from aicf_mlir.kernels.kernel import Kernel
-from aicf_mlir.kernels.together import KINDS, Member, joined, text_of
 from aicf_mlir.passes.fuse.views import sink
 
 MOST_BLOCKS = 8 * 132
@@ -43,7 +43,7 @@ class Group:
     blocks: int
 
 
-class TogetherFusion:
+class HorizontalFusion:
     """The launches of one function that become one with others."""
 
     def __init__(self, module: ModuleOp, function: FuncOp, bodies: Bodies, target: str):
@@ -151,7 +151,7 @@ class TogetherFusion:
         seen: dict[SSAValue, SSAValue] = {}
         operands = [self.seen_at(anchor, value, seen) for op in group.ops for value in op.operands]
         names = dict.fromkeys(str(op.attrs["body"]) for op in group.ops)
-        launch = kernel.TogetherOp.launch(
+        launch = kernel.HorizontalOp.launch(
             {"x": operands},
             {"y": [result.type for op in group.ops for result in op.results]},
             body=Symbol(
@@ -211,7 +211,7 @@ def readers_of(value: SSAValue) -> Iterator[Operation]:
 
 
 def readers_of_casts(value: SSAValue) -> Iterator[Operation]:
-    """What reads `value` or a cast of it: an update in front of those could not write the cast too (keep_copies.py)."""
+    """What reads `value` or a cast of it: an update in front of those could not write the cast too (persistent_weights.py)."""
     for reader in readers_of(value):
         yield reader
         for operand, result in pairs_of(reader):
@@ -231,10 +231,10 @@ def origins_of(value: SSAValue) -> Iterator[SSAValue]:
 
 def pairs_of(op: Operation) -> Iterator[tuple[SSAValue, SSAValue]]:
     """What a launch that may cast reads and makes of that."""
-    if isinstance(op, kernel.MapEachOp | kernel.CopyOp) and len(op.operands) == len(op.results):
+    if isinstance(op, kernel.MultiTensorMapOp | kernel.CopyOp) and len(op.operands) == len(op.results):
         yield from zip(op.operands, op.results, strict=True)
 
 
-def fuse_together(module: ModuleOp, function: FuncOp, bodies: Bodies, target: str) -> None:
+def fuse_horizontally(module: ModuleOp, function: FuncOp, bodies: Bodies, target: str) -> None:
     """Write several launches of `function` as one where they can be."""
-    TogetherFusion(module, function, bodies, target).run()
+    HorizontalFusion(module, function, bodies, target).run()

@@ -29,7 +29,7 @@ from aicf_mlir.errors import PlanError
 from aicf_mlir.ir.attributes import Symbol
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.roles import CAST_ROLES
-from aicf_mlir.kernels.together import members_of, text_of
+from aicf_mlir.kernels.horizontal import members_of, text_of
 from aicf_mlir.passes.fuse import drop_unread_bodies
 from aicf_mlir.tuning.lock import Lock
 from aicf_mlir.tuning.obeyed import text_of as use_text
@@ -156,12 +156,12 @@ class Keeper:
                 if (copy := by_source.get(slot)) is not None
             ]
         values, changed = [[value for _, value in part] for part in more], {**update.values}
-        if update.op.data == "map_each":
+        if update.op.data == "multi_tensor_map":
             types = {self.slots[result].spec[0] for result in by_source.values()}
             if any(part != values[0] for part in values) or len(types) > 1:
                 return None
             values = values[:1]
-        elif update.op.data == "together":
+        elif update.op.data == "horizontal":
             members = members_of(str(update.values["members"]))
             given = zip(members, more, strict=True)
             changed["members"] = text_of(replace(member, results=len(part)) for member, part in given)
@@ -238,7 +238,7 @@ class Keeper:
 
 
 @dataclass(frozen=True)
-class KeepCopiesPass(ModulePass):
+class PersistentWeightsPass(ModulePass):
     """Cast to f16 and bf16 in the first step of a call only: a batch stays, and updates of parameters write their casts too.
 
     Options:
@@ -246,7 +246,7 @@ class KeepCopiesPass(ModulePass):
         that of select-kernels
     """
 
-    name = "keep-copies"
+    name = "persistent-weights"
 
     lock: str = ""
 
@@ -256,7 +256,9 @@ class KeepCopiesPass(ModulePass):
             if not isinstance(program, ProgramOp):
                 continue
             if program.arenas or program.peak is not None:
-                message = "copies are chosen before there are addresses; run keep-copies before plan-memory"
+                message = (
+                    "copies are chosen before there are addresses; run persistent-weights before plan-memory"
+                )
                 program.emit_error(message, PlanError(message))
             Keeper(program, lock).run()
         drop_unread_bodies(op)

@@ -18,8 +18,8 @@ from aicf_mlir.ir.expect import with_shape
 from aicf_mlir.ir.formula import Builder
 from aicf_mlir.ir.locations import fused_location
 from aicf_mlir.ir.tensor_op import shape_of
-from aicf_mlir.passes.fuse.chains.grow import ChainLink, Sum, made_late
-from aicf_mlir.passes.fuse.chains.plan import ChainPlan, is_plain
+from aicf_mlir.passes.fuse.back_to_back.grow import ChainLink, Sum, made_late
+from aicf_mlir.passes.fuse.back_to_back.plan import ChainPlan, is_plain
 from aicf_mlir.passes.fuse.loops.emit import erase_unread, operand_at
 from aicf_mlir.passes.fuse.views import in_place_of
 
@@ -33,7 +33,7 @@ def write(function: FuncOp, bodies: Bodies, plan: ChainPlan) -> KernelOp:
         op.detach()
         block.insert_op_before(op, place)
     xs = [operand_at(block, access.root, access.layout, place) for access in plan.xs]
-    launch = kernel.ChainOp.launch(
+    launch = kernel.BackToBackOp.launch(
         {"a": plan.a, "b": plan.bs, "x": xs},
         {"y": list(result_types(plan))},
         bodies=tuple(

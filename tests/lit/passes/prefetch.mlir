@@ -1,8 +1,8 @@
-// RUN: aicf-opt %s --select-kernels=target=sm_90 --bufferize --read-ahead --split-input-file | filecheck %s
-// RUN: aicf-opt %s -p "select-kernels{target=sm_90},bufferize,read-ahead,plan-memory" --split-input-file | filecheck %s
-// RUN: aicf-opt %s -p "select-kernels{target=sm_80},bufferize,read-ahead" --split-input-file | filecheck %s --check-prefix=OLDER
-// RUN: not aicf-opt %s -p "select-kernels{target=sm_90},bufferize,plan-memory,read-ahead" --split-input-file 2>&1 | filecheck %s --check-prefix=LATE
-// LATE: what is read ahead is chosen before there are addresses; run read-ahead before plan-memory
+// RUN: aicf-opt %s --select-kernels=target=sm_90 --bufferize --prefetch --split-input-file | filecheck %s
+// RUN: aicf-opt %s -p "select-kernels{target=sm_90},bufferize,prefetch,plan-memory" --split-input-file | filecheck %s
+// RUN: aicf-opt %s -p "select-kernels{target=sm_80},bufferize,prefetch" --split-input-file | filecheck %s --check-prefix=OLDER
+// RUN: not aicf-opt %s -p "select-kernels{target=sm_90},bufferize,plan-memory,prefetch" --split-input-file 2>&1 | filecheck %s --check-prefix=LATE
+// LATE: what is read ahead is chosen before there are addresses; run prefetch before plan-memory
 
 // The first launch of a step reads the batch alone ahead, since the step before may still write the weight; the second its
 // weight and x, but not what the first gives; a large product nothing.

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from aicf_mlir.codegen.cuda.access import begin, pointer
-from aicf_mlir.codegen.cuda.chain_plan import ChainPlan, outer_registers, sum_registers
+from aicf_mlir.codegen.cuda.back_to_back_plan import ChainPlan, outer_registers, sum_registers
 from aicf_mlir.codegen.cuda.scalars import stored
 from aicf_mlir.codegen.cuda.text import Text
 from aicf_mlir.ir.element_types import NARROW
-from aicf_mlir.kernels.chain import ChainKernel, Outer
+from aicf_mlir.kernels.back_to_back import BackToBackKernel, Outer
 
 LANES = 32
 STRANDS = 8
 """Threads that add a column of the partial sums."""
 
 
-def hand_on(text: Text, kernel: ChainKernel, plan: ChainPlan) -> None:
+def hand_on(text: Text, kernel: BackToBackKernel, plan: ChainPlan) -> None:
     """Add the sums of all threads of the block, in an order that is always the same, and write them."""
     if not plan.summed:
         return
@@ -90,7 +90,7 @@ def _hand_on_outer(text: Text, plan: ChainPlan, number: int, outer: Outer) -> No
         each(write)
 
 
-def add_partial_sums(text: Text, kernel: ChainKernel, plan: ChainPlan) -> None:
+def add_partial_sums(text: Text, kernel: BackToBackKernel, plan: ChainPlan) -> None:
     """The second phase: each strand adds every so many blocks, then the strands are added in order."""
     begin(text)
     text.add(

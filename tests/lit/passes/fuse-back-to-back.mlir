@@ -1,12 +1,12 @@
 // Narrow products of 16 bits over many rows become one launch, with all that lies between them.
-// RUN: aicf-opt %s -p 'fuse{target="cpu" chain-rows=32768},dce' | filecheck %s
+// RUN: aicf-opt %s -p 'fuse{target="cpu" back-to-back-rows=32768},dce' | filecheck %s
 // RUN: aicf-opt %s --fuse=target=sm_90 | filecheck %s --check-prefix=GPU
 // RUN: aicf-opt %s --fuse='target="sm_90+cublaslt"' | filecheck %s --check-prefix=GPU
 // RUN: aicf-opt %s --fuse=target=sm_80 | filecheck %s --check-prefix=NONE
 // RUN: aicf-opt %s --fuse | filecheck %s --check-prefix=NONE
-// RUN: aicf-opt %s -p 'fuse{target="sm_90" chain-rows=32769}' | filecheck %s --check-prefix=NONE
+// RUN: aicf-opt %s -p 'fuse{target="sm_90" back-to-back-rows=32769}' | filecheck %s --check-prefix=NONE
 
-// NONE-NOT: kernel.chain
+// NONE-NOT: kernel.back_to_back
 
 // A step: what the saved activation and the gradients are multiplied to is there too, so none of them is written.
 // CHECK:       scalar.body @[[LOSS:squared_error.*]](%0: f32) -> f32 {
@@ -16,14 +16,14 @@
 // CHECK-LABEL: func.func @step
 // CHECK:         %view = kernel.view %b0 : (tensor<32xbf16>) -> tensor<32768x32xbf16, strided<[0, 1]>>
 // CHECK-NEXT:    %view_1 = kernel.view %b1 : (tensor<16xbf16>) -> tensor<32768x16xbf16, strided<[0, 1]>>
-// CHECK-NEXT:    %db1, %loss, %db0, %dw1, %dw0 = kernel.chain a(%x) b(%w0, %w1) x(%view, %view_1, %t)
+// CHECK-NEXT:    %db1, %loss, %db0, %dw1, %dw0 = kernel.back_to_back a(%x) b(%w0, %w1) x(%view, %view_1, %t)
 // CHECK-NEXT:      {behind = ["y1.T y0", "y3.T a"], bodies = [@[[RELU]], @[[DIFFERENCE]], @[[BACKWARD]]],
 // CHECK-NEXT:      links = ["b0.T x0 -> next bf16", "b1.T x1 x2 -> next sum bf16, sum", "b1 y0 -> sum bf16"]}
 // CHECK:         %{{.*}} = kernel.rowwise x(%loss) {body = @[[LOSS]], reduced = 1, shape = array<i64: 16>}
 // CHECK-NEXT:      :
 // CHECK-NEXT:    func.return
 // GPU-LABEL:   func.func @step
-// GPU:           kernel.chain a(%x) b(%w0, %w1)
+// GPU:           kernel.back_to_back a(%x) b(%w0, %w1)
 func.func @step(%x: tensor<32768x16xbf16>, %w0: tensor<32x16xbf16>, %b0: tensor<32xbf16>, %w1: tensor<16x32xbf16>,
     %b1: tensor<16xbf16>, %t: tensor<32768x16xf32>)
     -> (tensor<f32>, tensor<32x16xbf16>, tensor<32xbf16>, tensor<16x32xbf16>, tensor<16xbf16>) {
@@ -48,7 +48,7 @@ func.func @step(%x: tensor<32768x16xbf16>, %w0: tensor<32x16xbf16>, %b0: tensor<
 
 // What nobody reads is no link.
 // GPU-LABEL:   func.func @unread
-// GPU:           kernel.chain a(%x) b(%w0, %w1)
+// GPU:           kernel.back_to_back a(%x) b(%w0, %w1)
 // GPU-SAME:      links = ["b0 -> next bf16", "b1 -> write"]
 func.func @unread(%x: tensor<32768x16xbf16>, %w0: tensor<16x16xbf16>, %w1: tensor<16x16xbf16>) -> tensor<32768x16xbf16> {
   %z0 = kernel.gemm a(%x) b(%w0) : (tensor<32768x16xbf16>, tensor<16x16xbf16>) -> tensor<32768x16xbf16>
@@ -62,7 +62,7 @@ func.func @unread(%x: tensor<32768x16xbf16>, %w0: tensor<16x16xbf16>, %w1: tenso
 // outside: its left operand is no value of the chain.
 // CHECK-LABEL: func.func @rounded
 // CHECK-NOT:     kernel.copy
-// CHECK:         %z1, %a, %u = kernel.chain a(%y) b(%w0, %w1)
+// CHECK:         %z1, %a, %u = kernel.back_to_back a(%y) b(%w0, %w1)
 // CHECK-NEXT:      {behind = ["a", "y0.T a"], bodies = [@product, @product], links = ["b0 -> next bf16", "b1 -> write"]}
 // CHECK:         %v = kernel.gemm a(%a) b(%z1) {trans_a = true}
 func.func @rounded(%x: tensor<32768x16xf32>, %w0: tensor<16x16xbf16>, %w1: tensor<16x16xbf16>)
@@ -80,8 +80,8 @@ func.func @rounded(%x: tensor<32768x16xf32>, %w0: tensor<16x16xbf16>, %w1: tenso
 // does not.
 // CHECK-LABEL: func.func @batch
 // CHECK:         %a = kernel.copy x(%x)
-// CHECK:         kernel.chain a(%a) b(%w0, %w1)
-// CHECK:         kernel.chain a(%t) b(%w0, %w1)
+// CHECK:         kernel.back_to_back a(%a) b(%w0, %w1)
+// CHECK:         kernel.back_to_back a(%t) b(%w0, %w1)
 func.func @batch(%x: tensor<32768x16xf32>, %t: tensor<32768x16xf32>, %w0: tensor<16x16xbf16>, %w1: tensor<16x16xbf16>)
     -> (tensor<32768x16xbf16>, tensor<16x16xbf16>, tensor<32768x16xbf16>) {
   %a = kernel.copy x(%x) : (tensor<32768x16xf32>) -> tensor<32768x16xbf16>
@@ -97,7 +97,7 @@ func.func @batch(%x: tensor<32768x16xf32>, %t: tensor<32768x16xf32>, %w0: tensor
 // What a link needs that is made later in the text moves up; what is divided by the rows goes on from the sums.
 // CHECK-LABEL: func.func @moved
 // CHECK:         %w1 = kernel.copy x(%v)
-// CHECK:         %{{.*}}, %{{.*}} = kernel.chain a(%x) b(%w0, %w1)
+// CHECK:         %{{.*}}, %{{.*}} = kernel.back_to_back a(%x) b(%w0, %w1)
 // CHECK-NEXT:      {bodies = [@product, @product], links = ["b0 -> next f16", "b1 -> write sum"]}
 // CHECK:         kernel.map x(%{{.*}}) {body = @{{.*}}, shape = array<i64: 16>}
 func.func @moved(%x: tensor<32768x16xf16>, %w0: tensor<16x16xf16>, %v: tensor<16x16xf32>) -> (tensor<32768x16xf16>, tensor<16xf16>) {
@@ -110,7 +110,7 @@ func.func @moved(%x: tensor<32768x16xf16>, %w0: tensor<16x16xf16>, %v: tensor<16
 
 // What depends on a chain by way of another launch cannot join it: here the second product would be its own weight's.
 // CHECK-LABEL: func.func @around
-// CHECK-NOT:     kernel.chain
+// CHECK-NOT:     kernel.back_to_back
 // CHECK:         func.return
 func.func @around(%x: tensor<32768x16xbf16>, %w: tensor<16x16xbf16>) -> tensor<32768x16xbf16> {
   %z = kernel.gemm a(%x) b(%w) : (tensor<32768x16xbf16>, tensor<16x16xbf16>) -> tensor<32768x16xbf16>
@@ -121,7 +121,7 @@ func.func @around(%x: tensor<32768x16xbf16>, %w: tensor<16x16xbf16>) -> tensor<3
 
 // Nor does f32, nor one product alone, nor what is wider, nor what is transposed on the way.
 // CHECK-LABEL: func.func @others
-// CHECK-NOT:     kernel.chain
+// CHECK-NOT:     kernel.back_to_back
 // CHECK:         func.return
 func.func @others(%x: tensor<32768x16xf32>, %w: tensor<16x16xf32>, %a: tensor<32768x16xbf16>, %u: tensor<16x16xbf16>,
     %v: tensor<16x256xbf16>, %p: tensor<256x16xbf16>, %q: tensor<64x64xbf16>)

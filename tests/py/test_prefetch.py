@@ -17,7 +17,7 @@ from torch import nn
 
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.codegen.cuda import generate
-from aicf_mlir.codegen.cuda.ahead import can_read_ahead
+from aicf_mlir.codegen.cuda.ahead import can_prefetch
 from aicf_mlir.codegen.cuda.dependency import READ_AHEAD, WAIT, all_wait, without_wait
 from aicf_mlir.codegen.schedule import workspace
 from aicf_mlir.dialects.plan import LaunchOp, ProgramOp, find_program
@@ -38,7 +38,7 @@ PLANS: Mapping[str, Callable[[], ProgramOp]] = {
         nn.Sequential(nn.Linear(16, 16, bias=False), nn.Tanh(), nn.Linear(16, 16, bias=False)),
         regression(8, 16, 16),
     ),
-    "branches": lambda: planned(mlp(32, 32, 32, 32), regression(16, 32, 32), **{"side-by-side": ""}),
+    "branches": lambda: planned(mlp(32, 32, 32, 32), regression(16, 32, 32), **{"multi-stream": ""}),
 }
 
 
@@ -97,7 +97,7 @@ def read_late(program: ProgramOp, wanted: Callable[[int], list[int]]) -> Iterato
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_what_is_read_ahead_is_written_by_then(name: str) -> None:
+def test_what_is_prefetched_is_written_by_then(name: str) -> None:
     program = PLANS[name]()
     chosen = [ahead_of(launch) for launch in program.launches]
     assert sum(map(len, chosen)) > 8
@@ -216,12 +216,12 @@ def test_what_is_read_early_may_be_one_byte(ahead: tuple[int, ...]) -> None:
     assert nvrtc.compile_cuda(code.source, "sm_90")
 
 
-def test_what_cannot_be_read_ahead_is_refused() -> None:
+def test_what_cannot_be_prefetched_is_refused() -> None:
     odd = product(65, 32, 16)  # the rows of its transposed operand are not of 16 bytes
-    assert 0 not in can_read_ahead(odd) and can_read_ahead(product()) >= {0, 1, 2}
+    assert 0 not in can_prefetch(odd) and can_prefetch(product()) >= {0, 1, 2}
     with pytest.raises(SelectionError, match="operand 0 cannot be read ahead"):
         workspace(reading(odd, 0))
     large = product(4096, 4096, 64)
-    assert not can_read_ahead(large)
+    assert not can_prefetch(large)
     with pytest.raises(SelectionError, match="operand 2 cannot be read ahead"):
         generate(reading(large, 2))

@@ -84,7 +84,7 @@ class Outer:
 
 
 @dataclass(frozen=True)
-class ChainKernel(Kernel):
+class BackToBackKernel(Kernel):
     """A kernel.chain. Operands: a, every b once, every x. Results: of each value where it is written, then its sum; behind
     those of all links a as it was rounded, if that is written, and the products over rows.
 
@@ -106,7 +106,7 @@ class ChainKernel(Kernel):
         xs: Sequence[Tensor],
         a_rounded: Tensor | None = None,
         outers: Sequence[Outer] = (),
-    ) -> ChainKernel:
+    ) -> BackToBackKernel:
         """The kernel of these links; VerifyException where there are none."""
         if not links:
             raise VerifyException("a chain has one link or more, got none")
@@ -121,8 +121,8 @@ class ChainKernel(Kernel):
         results += [outer.result for outer in outers]
         operands = (a, *bs, *xs)
         domain = (a.shape[0], links[0].n)
-        return ChainKernel(
-            "chain",
+        return BackToBackKernel(
+            "back_to_back",
             target,
             links[0].body,
             domain,

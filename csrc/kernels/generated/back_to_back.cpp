@@ -1,5 +1,5 @@
 // Reads the links of a chain, and holds its tensors against them.
-#include "kernels/generated/chain.h"
+#include "kernels/generated/back_to_back.h"
 
 #include <algorithm>
 #include <set>

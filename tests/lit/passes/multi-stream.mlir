@@ -1,12 +1,12 @@
-// RUN: aicf-opt %s --side-by-side --split-input-file | filecheck %s
-// RUN: aicf-opt %s --side-by-side --side-by-side --split-input-file | filecheck %s
-// RUN: aicf-opt %s --side-by-side --plan-memory --split-input-file | filecheck %s --check-prefix=PLANNED
-// RUN: aicf-opt %s --side-by-side --plan-memory --plan-memory --split-input-file | filecheck %s --check-prefix=PLANNED
-// RUN: aicf-opt %s -p "side-by-side,plan-memory{more=1.0 small=0}" --split-input-file | filecheck %s --check-prefix=TIGHT
-// RUN: aicf-opt %s -p "side-by-side,plan-memory{more=1.0 small=0}" --remarks --split-input-file 2>&1 | filecheck %s --check-prefix=REMARK
+// RUN: aicf-opt %s --multi-stream --split-input-file | filecheck %s
+// RUN: aicf-opt %s --multi-stream --multi-stream --split-input-file | filecheck %s
+// RUN: aicf-opt %s --multi-stream --plan-memory --split-input-file | filecheck %s --check-prefix=PLANNED
+// RUN: aicf-opt %s --multi-stream --plan-memory --plan-memory --split-input-file | filecheck %s --check-prefix=PLANNED
+// RUN: aicf-opt %s -p "multi-stream,plan-memory{more=1.0 small=0}" --split-input-file | filecheck %s --check-prefix=TIGHT
+// RUN: aicf-opt %s -p "multi-stream,plan-memory{more=1.0 small=0}" --remarks --split-input-file 2>&1 | filecheck %s --check-prefix=REMARK
 // RUN: aicf-opt %s -p "side-by-side{branches=1}" --split-input-file | filecheck %s --check-prefix=ONE
 // RUN: aicf-opt %s -p "side-by-side{longest=0.5}" --split-input-file | filecheck %s --check-prefix=ONE
-// RUN: not aicf-opt %s --plan-memory --side-by-side --split-input-file 2>&1 | filecheck %s --check-prefix=LATE
+// RUN: not aicf-opt %s --plan-memory --multi-stream --split-input-file 2>&1 | filecheck %s --check-prefix=LATE
 // RUN: not aicf-opt %s -p "side-by-side{branches=17}" 2>&1 | filecheck %s --check-prefix=MANY
 // RUN: not aicf-opt %s -p "plan-memory{more=0.5}" 2>&1 | filecheck %s --check-prefix=LESS
 
@@ -50,8 +50,8 @@
 
 // ONE-NOT: branch
 // ONE-NOT: @relu.1
-// LATE: error: 'plan.program' op branches are chosen before there are addresses; run side-by-side before plan-memory
-// MANY: error: pass 'side-by-side': there are 1 to 16 branches, got 17; its options: branches: int = 4, longest: float = 5.0
+// LATE: error: 'plan.program' op branches are chosen before there are addresses; run multi-stream before plan-memory
+// MANY: error: pass 'multi-stream': there are 1 to 16 branches, got 17; its options: branches: int = 4, longest: float = 5.0
 // LESS: error: pass 'plan-memory': expected more >= 1 and small >= 0, got more=0.5 small=67108864; its options: more: float = 1.1, small: int = 67108864
 
 plan.program @step target "sm_90" {

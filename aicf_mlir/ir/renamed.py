@@ -1,0 +1,24 @@
+"""Names that the field has other names for, and were ours once: text and commands that still have them are told the new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+RENAMED: Mapping[str, str] = {
+    "chain": "back_to_back",
+    "chain-rows": "back-to-back-rows",
+    "keep-copies": "persistent-weights",
+    "map_each": "multi_tensor_map",
+    "read-ahead": "prefetch",
+    "rowwise_each": "multi_tensor_rowwise",
+    "side-by-side": "multi-stream",
+    "together": "horizontal",
+}
+"""Ops of the kernel dialect, passes and their options."""
+
+
+def now_called(name: str) -> str | None:
+    """What to say of an unknown name: what it is now called; None where it has not been renamed."""
+    prefix = name[: len(name) - len(name.lstrip("-"))] + ("kernel." if "kernel." in name else "")
+    new = RENAMED.get(name.removeprefix(prefix))
+    return None if new is None else f"it is now called {prefix}{new}"

@@ -31,7 +31,7 @@ from aicf_mlir.kernels.identity import kernel_id
 from aicf_mlir.kernels.product import Product
 from aicf_mlir.kernels.tensor import Tensor
 
-GENERATOR = 15
+GENERATOR = 16
 """Counts up whenever the code of a kernel may change: ids and the cache depend on it, and tests/py/generated_texts.txt."""
 
 MAPS = ("map", "gemm_map")

@@ -1,5 +1,6 @@
-// map, multi_tensor_map, rowwise, multi_tensor_rowwise, colwise, together, chain: kernels that the compiler writes from
-// bodies of scalar operations. Their schemas alone: the code of a launch comes with it (runtime/code.h).
+// map, multi_tensor_map, rowwise, multi_tensor_rowwise, colwise, together, chain: kernels that the compiler
+// writes from bodies of scalar operations. Their schemas alone: the code of a launch comes with it
+// (runtime/code.h).
 #include "kernels/common/schema_checks.h"
 #include "kernels/generated/attrs.h"
 #include "kernels/generated/back_to_back.h"

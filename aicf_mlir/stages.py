@@ -95,7 +95,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "buffers",
-        ("bufferize", "persistent-weights", "side-by-side?", "prefetch"),
+        ("bufferize", "persistent-weights", "multi-stream?", "prefetch"),
         PLANS,
         "values are slots with a role",
     ),

@@ -4,10 +4,10 @@
 // RUN: aicf-opt %s --multi-stream --plan-memory --plan-memory --split-input-file | filecheck %s --check-prefix=PLANNED
 // RUN: aicf-opt %s -p "multi-stream,plan-memory{more=1.0 small=0}" --split-input-file | filecheck %s --check-prefix=TIGHT
 // RUN: aicf-opt %s -p "multi-stream,plan-memory{more=1.0 small=0}" --remarks --split-input-file 2>&1 | filecheck %s --check-prefix=REMARK
-// RUN: aicf-opt %s -p "side-by-side{branches=1}" --split-input-file | filecheck %s --check-prefix=ONE
-// RUN: aicf-opt %s -p "side-by-side{longest=0.5}" --split-input-file | filecheck %s --check-prefix=ONE
+// RUN: aicf-opt %s -p "multi-stream{branches=1}" --split-input-file | filecheck %s --check-prefix=ONE
+// RUN: aicf-opt %s -p "multi-stream{longest=0.5}" --split-input-file | filecheck %s --check-prefix=ONE
 // RUN: not aicf-opt %s --plan-memory --multi-stream --split-input-file 2>&1 | filecheck %s --check-prefix=LATE
-// RUN: not aicf-opt %s -p "side-by-side{branches=17}" 2>&1 | filecheck %s --check-prefix=MANY
+// RUN: not aicf-opt %s -p "multi-stream{branches=17}" 2>&1 | filecheck %s --check-prefix=MANY
 // RUN: not aicf-opt %s -p "plan-memory{more=0.5}" 2>&1 | filecheck %s --check-prefix=LESS
 
 // The longest path is branch 0. The loss is beside its gradient, dW beside dX, and what waits for nothing beside the forward

@@ -280,7 +280,7 @@ func.func @argument(%x: tensor<4x2xf32, strided<[6, 1]>>) -> tensor<4x2xf32> {
 // -----
 
 %x = "test.op"() : () -> tensor<8x8xbf16>
-// expected-error@below {{chain: links[0]: there is no b1 here; of b there are 1}}
+// expected-error@below {{back_to_back: links[0]: there is no b1 here; of b there are 1}}
 %y = kernel.back_to_back a(%x) b(%x) {bodies = [@any], links = ["b1 -> write"]} : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
 
 // -----

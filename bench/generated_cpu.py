@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "py"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "py" / "support"))
 
 from bodies import kernel_of, tensor
 from native_code import Loaded

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "py"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "py" / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "gpu"))
 
 from cuda_driver import LOCAL_BYTES, REGISTERS, Driver

@@ -22,7 +22,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "py"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "py" / "support"))
 
 from written_optimizers import RIGHT
 

@@ -46,7 +46,7 @@ sanitize() {
   must_fire "Invalid __global__ write" memcheck "$canary" memory || return
   must_fire "hazard" racecheck "$canary" race || return
   clean memcheck "${kernels[@]}" --each 3 || return
-  # What --races leaves out, and why, says tests/py/kernel_cases/races.py.
+  # What --races leaves out, and why, says tests/py/support/kernel_cases/races.py.
   clean racecheck "${kernels[@]}" --each 8 --races || return
   clean memcheck "${generated[@]}" --count 4 --products 3 --runs 2 || return
   clean racecheck "${generated[@]}" --count 4 --products 5 --runs 2 || return

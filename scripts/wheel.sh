@@ -18,7 +18,7 @@ PATH="$PWD/.venv/bin:$PATH" "$PYTHON" -m pip wheel . --disable-pip-version-check
 levels=$("$SITE/bin/python" -P -c 'from aicf_mlir.machine import cpu_kernels as c, processor; print(*(n for n in c.built() if n in processor.levels()))')
 before=""
 for level in $levels; do
-  AICF_CPU_LEVEL=$level "$SITE/bin/python" tests/py/kernel_bits.py >"$SITE/$level"
+  AICF_CPU_LEVEL=$level "$SITE/bin/python" tests/py/support/kernel_bits.py >"$SITE/$level"
   if [ -n "$before" ]; then
     differ='^$'
     if [ "$before" = x86-64 ]; then differ='^gemm'; fi  # products of f32 are BLAS's there, our own above

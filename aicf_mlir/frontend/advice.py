@@ -1,6 +1,6 @@
 """What to write instead of an op that is not supported: one row an op, whatever its overload.
 
-Each row has a case in `tests/py/advised.py`: the op is still refused, and what is advised trains as the op does in torch.
+Each row has a case in `tests/py/frontend/advised.py`: the op is still refused, and the advice trains as the op does in torch.
 """
 
 from __future__ import annotations

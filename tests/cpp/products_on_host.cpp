@@ -1,5 +1,5 @@
 // The prebuilt products of small results on the GPU in f32, on the host, thread by thread. Built with the
-// headers of tests/py/toolkit_on_host in the place of CUDA's.
+// headers of tests/py/support/toolkit_on_host in the place of CUDA's.
 #include "kernels/gemm/tiled.cu"
 
 namespace aicf {

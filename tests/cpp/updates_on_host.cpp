@@ -1,5 +1,5 @@
 // sgd_step and adam_step of the GPU, on the host: the table, the choice of a kernel, and the kernel thread by
-// thread. Built with the headers of tests/py/toolkit_on_host in the place of CUDA's.
+// thread. Built with the headers of tests/py/support/toolkit_on_host in the place of CUDA's.
 #include "kernels/optim/cuda.cu"
 
 namespace aicf {

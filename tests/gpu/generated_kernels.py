@@ -79,7 +79,7 @@ class Case:
 
 def generate_cases(seed: int, count: int, each: int, target: str, word: str = "") -> Iterator[Case]:
     """Random kernels, those of models, special values; every `each`-th product; of these whose name has `word`."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "py"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "py" / "support"))
     from concurrent.futures import ThreadPoolExecutor
     from itertools import chain, islice
 

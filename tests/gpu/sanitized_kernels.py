@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "py"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "py" / "support"))
 
 from kernel_cases import FLOATS, Array, Case, Generator, Maker, generated
 from kernel_cases.places import Place, placed

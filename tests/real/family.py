@@ -18,7 +18,7 @@ from glob import escape
 
 import torch
 
-from tests.py.children import fork
+from tests.py.support.children import fork
 from tests.real.case import Make
 from tests.real.harness import judged
 from tests.real.torchvision_ops import declare

@@ -3,8 +3,8 @@
 A logarithm and a cosine of f32 have other last bits in each library of functions. Here their arguments are whole numbers, counts
 of 2^-24, so that both are reduced exactly, by integers; what is left is additions, explicit fused multiply-adds, products that no
 compiler can contract with an addition otherwise than exactly, and a square root: each is rounded correctly everywhere. Errors are
-measured in `tests/py/test_random_bits.py`. Of f64 the functions are those of the device: there a fused multiply-add is a call on
-the CPU.
+measured in `tests/py/codegen/test_random_bits.py`. Of f64 the functions are those of the device: there a fused multiply-add
+is a call on the CPU.
 """
 
 from __future__ import annotations

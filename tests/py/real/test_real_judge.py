@@ -1,0 +1,67 @@
+"""The judge of `tests/real` tells a wrong training from a right one, and the runner an unknown reason from a known one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+from tests.real import case, harness, judge, missing
+
+
+def work(rate: float = 1e-3, decay: float = 0.9) -> case.Work:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+    model[1].momentum = 1 - decay
+    return case.trained(
+        model,
+        lambda: {"x": torch.randn(8, 4)},
+        lambda m, b: m(b["x"]).square().mean(),
+        lambda parameters: torch.optim.AdamW(parameters, lr=rate),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [({}, ""), ({"rate": 1.01e-3}, "parameter"), ({"decay": 0.89}, "buffer")],
+)
+def test_one_percent_is_wrong(changes: dict[str, float], where: str) -> None:
+    truth = harness.eager(work)
+    others = [harness.eager(work, seed=seed) for seed in range(harness.ROUNDED_RUNS[-1])]
+    worst, name = judge.excess(harness.eager(lambda: work(**changes)), truth, others)
+    assert (worst > 1) == bool(changes)
+    assert name.startswith(where)
+
+
+def test_rounding_is_right() -> None:
+    truth, *others = (harness.eager(work, seed=seed) for seed in (None, 0, 1, 2, 3))
+    worst, _ = judge.excess(harness.eager(work, seed=9), truth, others)
+    assert worst <= 1
+
+
+def test_a_state_that_is_missing_or_not_finite_is_wrong() -> None:
+    truth = harness.eager(work)
+    others = [harness.eager(work, seed=0)]
+    name = next(iter(truth.after))
+    broken = {**truth.after, name: truth.after[name] * float("nan")}
+    for after in (broken, {key: value for key, value in truth.after.items() if key != name}):
+        assert judge.excess(judge.Run(truth.losses, truth.before, after), truth, others)[0] > 1
+
+
+def test_an_exception_is_a_crash_and_a_refusal_is_not() -> None:
+    def failing(model: nn.Module, batch: case.Batch) -> torch.Tensor:
+        raise KeyError("a defect of the case")
+
+    def convolved() -> case.Work:
+        return case.trained(
+            nn.Conv1d(3, 3, 3), lambda: {"x": torch.randn(2, 3, 8)}, lambda m, b: m(b["x"]).square().mean()
+        )
+
+    assert harness.judged(lambda: case.trained(nn.Linear(2, 2), dict, failing)).outcome == "crash"
+    assert harness.judged(work).outcome == "works"
+    refused = harness.judged(convolved)
+    assert (refused.outcome, missing.reason(refused.detail)) == ("refused", "convolution")
+    assert missing.reason("something that nobody has met") is None

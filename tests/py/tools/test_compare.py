@@ -1,0 +1,110 @@
+"""What `--compare=interp` allows: what rounding explains, in every type and however far it carries, and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aicf_mlir.interpreters.arithmetic import EXACT, ROUNDED, Disturbed
+from aicf_mlir.interpreters.numerics import NUMPY_TYPES
+from aicf_mlir.interpreters.plan import evaluate_plan
+from aicf_mlir.stages import run_stages
+from aicf_mlir.text.parsing import make_context, parse_module
+from aicf_mlir.tools.compare import Reference, compare
+from aicf_mlir.tools.plan_step import PlanStep
+from aicf_mlir.tools.tensors import random_value
+
+STEP = Path(__file__).parents[3] / "examples" / "train_step.mlir"
+
+
+def plan_step(dtype: str, text: str | None = None) -> PlanStep:
+    module = parse_module((text or STEP.read_text()).replace("f32", dtype))
+    run_stages(module, make_context())
+    return PlanStep(module, "cpu")
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.sample(4)
+def test_honest_runs_agree(dtype: str, seed: int) -> None:
+    step = plan_step(dtype)
+    values = {tensor.key: random_value(tensor, seed) for tensor in step.arguments}
+    for steps in (1, 4):
+        reference = Reference.of(lambda arithmetic, n=steps: step.interpret(values, n, arithmetic))
+        text, agreed = compare(step.run(values, steps), reference, step.names)
+        assert agreed, text
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
+def test_another_activation_differs(dtype: str) -> None:
+    step = plan_step(dtype)
+    values = {tensor.key: random_value(tensor, 0) for tensor in step.arguments}
+    reference = Reference.of(lambda arithmetic: step.interpret(values, 1, arithmetic))
+    wrong = plan_step(dtype, STEP.read_text().replace("nn.gelu", "nn.relu"))
+    _, agreed = compare(wrong.run(values, 1), reference, step.names)
+    assert not agreed
+
+
+@pytest.mark.parametrize("factor", [1 + 2e-3, 0.0, -1.0, np.nan, np.inf])
+def test_one_wrong_tensor_differs(factor: float) -> None:
+    step = plan_step("f32")
+    values = {tensor.key: random_value(tensor, 0) for tensor in step.arguments}
+    reference = Reference.of(lambda arithmetic: step.interpret(values, 1, arithmetic))
+    results = step.run(values, 1)
+    for key in (("output", "loss"), ("param", "0.weight")):
+        _, agreed = compare({**results, key: results[key] * np.float32(factor)}, reference, step.names)
+        assert not agreed
+
+
+def test_types_and_integers_must_be_the_same() -> None:
+    key = ("output", "y")
+    for ours, theirs in (
+        (np.zeros(2, np.float16), np.zeros(2, np.float32)),
+        (np.zeros(3, np.float32), np.zeros(2, np.float32)),
+        (np.array([1, 2]), np.array([1, 3])),
+    ):
+        reference = Reference({key: theirs}, {key: theirs.astype(np.float64)}, [])
+        assert not compare({key: ours}, reference, {key: "y"})[1]
+        assert compare({key: theirs}, reference, {key: "y"})[1]
+
+
+def test_an_overflow_that_a_rounding_decides_is_left_out() -> None:
+    """Next to the largest f16 number one run overflows and another does not."""
+    key = ("output", "y")
+    largest, beyond = np.array([65504.0, 1.0], np.float16), np.array([np.inf, 1.0], np.float16)
+    exact = {key: np.array([65519.9, 1.0])}
+    for ours in (largest, beyond):
+        assert compare({key: ours}, Reference({key: largest}, exact, [{key: beyond}]), {key: "y"})[1]
+        alone = compare({key: ours}, Reference({key: largest}, exact, [{key: largest}]), {key: "y"})[1]
+        assert alone == (ours is largest)
+
+
+def test_a_plan_means_the_same_with_and_without_its_memory() -> None:
+    step = plan_step("f32")
+    values = {tensor.key: random_value(tensor, 0) for tensor in step.arguments}
+    slots = step.program.slots
+    arguments = {
+        symbol: values[slot.role, slot.name]
+        for symbol, slot in slots.items()
+        if slot.role != "const" and (slot.role, slot.name) in values
+    }
+    held = evaluate_plan(step.op, arguments)
+    for key, value in step.interpret(values).items():
+        assert held[step.results[key]].tobytes() == value.tobytes()
+    exact = evaluate_plan(step.op, arguments, EXACT)
+    assert exact["loss"].dtype == np.float64
+
+
+def test_arithmetics() -> None:
+    values = np.array([1.0, 0.1, 1e30], np.float32)
+    assert ROUNDED.round(values.astype(np.float64), "f16").dtype == np.float16
+    assert EXACT.round(values.astype(np.float64), "f16").dtype == np.float64
+    assert EXACT.dtype("i64") == NUMPY_TYPES["i64"]
+    moved = [Disturbed(seed).widen(values) for seed in range(8)]
+    assert all(row[0] == 1.0 for row in moved), "small whole numbers stay"
+    assert len({row[1] for row in moved}) > 1
+    assert all(abs(row[1] / np.float64(values[1]) - 1) <= 2 * 2**-23 for row in moved)
+    whole = np.array([3], np.int64)
+    assert Disturbed(0).widen(whole) is whole

@@ -1,0 +1,75 @@
+"""The examples run, and train."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import math
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import children
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def test_char_gpt(device: str) -> None:
+    run = children.run([sys.executable, str(EXAMPLES / "char_gpt.py"), "--device", device, "--steps", "24"])
+    assert run.returncode == 0, run.stderr
+    before = re.search(r"a held-out loss of ([\d.]+) before training", run.stdout)
+    after = re.findall(r"^  (AICF|torch) +held-out loss ([\d.]+) +[\d.]+ steps/s$", run.stdout, re.MULTILINE)
+    assert before and [name for name, _ in after] == ["AICF", "torch"], run.stdout
+    ours, theirs = (float(loss) for _, loss in after)
+    assert max(ours, theirs) < float(before[1]) - 1, "it has learned which characters there are"
+    assert abs(ours - theirs) < 0.2
+    progress = [
+        re.match(r"(AICF|torch) +step +(\d+)/24  loss [\d.]+  lr ", line) for line in run.stderr.splitlines()
+    ]
+    assert [line and line.groups() for line in progress] == [
+        (name, str(step)) for name in ("AICF", "torch") for step in range(3, 25, 3)
+    ]
+    assert re.search(r"^--- 'A class ' goes on ---\nA class ", run.stdout, re.MULTILINE)
+
+
+@pytest.fixture
+def char_gpt(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example without what sets the two apart: no dropout, and a norm that no gradient reaches."""
+    spec = importlib.util.spec_from_file_location("char_gpt", EXAMPLES / "char_gpt.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "char_gpt", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "DROPOUT", 0.0)
+    monkeypatch.setattr(module, "CLIP", math.inf)
+    return module
+
+
+def test_char_gpt_without_chance_is_torch(device: str, char_gpt: ModuleType) -> None:
+    torch.manual_seed(0)
+    text = char_gpt.Text(torch.device(device))
+    ours = char_gpt.GPT(len(text.characters)).to(device)
+    theirs = copy.deepcopy(ours)
+    before = char_gpt.held_out_loss(ours, text)
+    for name, make, model in (("AICF", char_gpt.compiled, ours), ("torch", char_gpt.eager, theirs)):
+        char_gpt.train(name, make, model, text, 8)
+    trained = char_gpt.held_out_loss(ours, text)
+    assert trained < before - 0.5
+    assert trained == pytest.approx(char_gpt.held_out_loss(theirs, text), abs=2e-3)
+
+
+def test_the_schedule_of_char_gpt(char_gpt: ModuleType) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = char_gpt.schedule(optimizer, 100)
+    rates: list[float] = []
+    for _ in range(100):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert rates[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert rates[5] == pytest.approx(1.0)
+    assert rates[5:] == sorted(rates[5:], reverse=True)
+    assert rates[-1] == pytest.approx(0.1, abs=1e-3)

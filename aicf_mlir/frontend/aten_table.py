@@ -19,6 +19,7 @@ from aicf_mlir.frontend import (
     aten_reductions,
     aten_running,
     aten_scattered,
+    aten_windows,
 )
 from aicf_mlir.frontend.aten_attention import attention, safe_softmax_row
 from aicf_mlir.frontend.aten_indexing import refused
@@ -224,6 +225,7 @@ TABLE: dict[str, AtenRule] = {
     **INDEXING,
     **REARRANGING,
     **aten_recurrent.ROWS,
+    **aten_windows.ROWS,
     **rows(attention, "scaled_dot_product_attention.default"),
     **rows(safe_softmax_row, "_safe_softmax.default"),
     **rows(linear, "linear.default"),

@@ -9,7 +9,7 @@ from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.launches import attributes_of, launch_of, operands_of
-from aicf_mlir.interpreters import checks, kernel
+from aicf_mlir.interpreters import checks, kernel, windows
 from aicf_mlir.interpreters.generated import generated
 from aicf_mlir.interpreters.kernel import Call
 from aicf_mlir.interpreters.numerics import Array, pairwise_sum
@@ -128,6 +128,7 @@ MEANINGS: dict[type[Operation], Meaning] = {
     nn.ConcatOp: concat,
     nn.VarMeanOp: var_mean,
     nn.CheckValueOp: check_value,
+    **windows.MEANINGS,
 }
 """A row for each op of the dialect that is not a launch as it stands."""
 

@@ -34,6 +34,7 @@ from aicf_mlir.dialects.nn.shape import *
 from aicf_mlir.dialects.nn.slicing import *
 from aicf_mlir.dialects.nn.softmax import *
 from aicf_mlir.dialects.nn.statistics import *
+from aicf_mlir.dialects.nn.windows import *
 
 
 def _ops() -> list[type[Operation]]:

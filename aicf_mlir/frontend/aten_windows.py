@@ -1,0 +1,312 @@
+"""The rows of `aten_table` over windows: a convolution is a product over them, a pool a reduction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from xdsl.ir import SSAValue
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn import Windows
+from aicf_mlir.dialects.nn.pointwise import CLASSES
+from aicf_mlir.frontend.call import AtenRule, Call, Value
+from aicf_mlir.ir.tensor_op import shape_of
+
+
+def convolution(call: Call) -> SSAValue:
+    """Of any rank, stride, padding, dilation and groups; transposed, the gradient of one with respect to its input."""
+    x, w = call.value("input"), call.value("weight")
+    spatial = shape_of(w)[2:]
+    windows = Windows.of(
+        spatial, *(each(call[name], len(spatial)) for name in ("stride", "dilation", "padding"))
+    )
+    if 0 in call.shape or 0 in shape_of(x):
+        result = call.emit.constant(0.0, call.dtype, call.shape)
+    else:
+        form = transposed if call["transposed"] else direct
+        result = form(call, x, w, windows, int(call["groups"]))
+    if call["bias"] is None:
+        return result
+    bias = call.emit.reshape(call.value("bias"), (shape_of(result)[1], *[1] * len(spatial)))
+    return call.emit.insert(nn.AddOp(result, bias))
+
+
+def direct(call: Call, x: SSAValue, w: SSAValue, windows: Windows, groups: int) -> SSAValue:
+    """The weights [groups, outputs, channels * positions] times the windows; of a single channel, its weighted sums."""
+    n, channels = shape_of(x)[:2]
+    outputs, own, *_ = shape_of(w)
+    size = call.shape[2:]
+    if own == 1 and channels > 1:
+        weights = call.emit.reshape(w, (outputs, *windows.kernel))
+        return call.emit.insert(nn.WindowSumOp(repeated(call, x, outputs), weights, windows, size))
+    taken = unfolded(call, x, windows, size)
+    columns = n * math.prod(size)
+    depth = own * math.prod(windows.kernel)
+    rows = call.emit.reshape(w, of_groups(groups, outputs, depth))
+    found = call.emit.insert(nn.MatmulOp(rows, call.emit.reshape(taken, of_groups(groups, depth * groups, columns))))
+    return images_first(call, call.emit.reshape(found, (outputs, n, *size)))
+
+
+def transposed(call: Call, x: SSAValue, w: SSAValue, windows: Windows, groups: int) -> SSAValue:
+    """The windows that the transposed weights make of each element, added where they overlap."""
+    n, channels, *spatial = shape_of(x)
+    own, size = shape_of(w)[1], call.shape[2:]
+    if own == 1 and groups == channels > 1:
+        weights = call.emit.reshape(w, (channels, *windows.kernel))
+        return call.emit.insert(nn.WindowSumOp(x, weights, windows.transposed, size))
+    columns = n * math.prod(spatial)
+    rows = call.emit.reshape(w, of_groups(groups, channels, own * math.prod(windows.kernel)))
+    elements = call.emit.reshape(images_first(call, x), of_groups(groups, channels, columns))
+    found = call.emit.insert(nn.MatmulOp(rows, elements, trans_a=True))
+    found = call.emit.reshape(found, (own * groups, *windows.kernel, n, *spatial))
+    return folded(call, found, windows, size)
+
+
+def of_groups(groups: int, rows: int, columns: int) -> tuple[int, ...]:
+    """A matrix of so many rows in all, or one for each group."""
+    return (rows, columns) if groups == 1 else (groups, rows // groups, columns)
+
+
+def images_first(call: Call, x: SSAValue) -> SSAValue:
+    """The first two dimensions exchanged; a reshape where one of them is 1."""
+    first, second, *rest = shape_of(x)
+    if 1 in (first, second):
+        return call.emit.reshape(x, (second, first, *rest))
+    return call.emit.transpose(x, (1, 0, *range(2, len(rest) + 2)))
+
+
+def repeated(call: Call, x: SSAValue, outputs: int) -> SSAValue:
+    """Each channel of x as often as it has outputs."""
+    n, channels, *spatial = shape_of(x)
+    if outputs == channels:
+        return x
+    wide = call.emit.reshape(x, (n, channels, 1, *spatial))
+    wide = call.emit.broadcast(wide, (n, channels, outputs // channels, *spatial))
+    return call.emit.reshape(wide, (n, outputs, *spatial))
+
+
+def tiles(windows: Windows, sizes: Sequence[int], counts: Sequence[int]) -> bool:
+    """Whether the windows are the tensor cut into pieces, each element in one of them."""
+    rank = windows.rank
+    plain = windows.low == (0,) * rank and windows.dilation == windows.spread == (1,) * rank
+    whole = all(n * k == size for n, k, size in zip(counts, windows.kernel, sizes, strict=True))
+    return plain and windows.stride == windows.kernel and whole
+
+
+def unfolded(call: Call, x: SSAValue, windows: Windows, size: Sequence[int]) -> SSAValue:
+    """The windows of x[N, C, *spatial], as [C, *kernel, N, *size]."""
+    n, c, *spatial = shape_of(x)
+    rank = windows.rank
+    if not tiles(windows, spatial, size):
+        return call.emit.insert(nn.UnfoldOp(x, windows, size))
+    if windows.kernel == (1,) * rank:
+        return call.emit.reshape(images_first(call, x), (c, *windows.kernel, n, *size))
+    pieces = [each for pair in zip(size, windows.kernel, strict=True) for each in pair]
+    cut = call.emit.reshape(x, (n, c, *pieces))
+    return call.emit.transpose(cut, (1, *range(3, 2 * rank + 2, 2), 0, *range(2, 2 * rank + 2, 2)))
+
+
+def folded(call: Call, x: SSAValue, windows: Windows, size: Sequence[int]) -> SSAValue:
+    """The reverse of `unfolded`, added where windows overlap."""
+    rank = windows.rank
+    c, n, counts = shape_of(x)[0], shape_of(x)[rank + 1], shape_of(x)[rank + 2 :]
+    if not tiles(windows, size, counts):
+        return call.emit.insert(nn.FoldOp(x, windows, size))
+    order = [d for pair in zip(range(rank + 2, 2 * rank + 2), range(1, rank + 1), strict=True) for d in pair]
+    return call.emit.reshape(call.emit.transpose(x, (rank + 1, 0, *order)), (n, c, *size))
+
+
+def im2col(call: Call) -> SSAValue:
+    """[N, C, H, W] -> [N, C * positions, windows]."""
+    x, windows = call.value("self"), windows_of(call, 2)
+    *batch, c, _, _ = shape_of(x)
+    sizes = [
+        (size + 2 * low - dilation * (kernel - 1) - 1) // stride + 1
+        for size, low, dilation, kernel, stride in zip(
+            shape_of(x)[-2:], windows.low, windows.dilation, windows.kernel, windows.stride, strict=True
+        )
+    ]
+    x = call.emit.reshape(x, (math.prod(batch), c, *shape_of(x)[-2:]))
+    return call.emit.reshape(
+        call.emit.transpose(unfolded(call, x, windows, sizes), (3, 0, 1, 2, 4, 5)), call.shape
+    )
+
+
+def col2im(call: Call) -> SSAValue:
+    """[N, C * positions, windows] -> [N, C, H, W]."""
+    x, windows, size = call.value("self"), windows_of(call, 2), [int(n) for n in call["output_size"]]
+    counts = [
+        (whole + 2 * low - dilation * (kernel - 1) - 1) // stride + 1
+        for whole, low, dilation, kernel, stride in zip(
+            size, windows.low, windows.dilation, windows.kernel, windows.stride, strict=True
+        )
+    ]
+    n, c = math.prod(shape_of(x)[:-2]), call.shape[-3]
+    x = call.emit.transpose(call.emit.reshape(x, (n, c, *windows.kernel, *counts)), (1, 2, 3, 0, 4, 5))
+    return call.emit.reshape(folded(call, x, windows, size), call.shape)
+
+
+def each(given: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """A number for each dimension, from one or all of them."""
+    numbers = [int(given)] if isinstance(given, int) else [int(n) for n in given or ()]
+    return tuple(numbers * rank if len(numbers) == 1 else numbers)
+
+
+def windows_of(call: Call, rank: int) -> Windows:
+    """Those that a pool is called with; without strides one behind the other."""
+    kernel = each(call["kernel_size"], rank)
+    stride, dilation, low = (each(call.arguments.get(name), rank) for name in ("stride", "dilation", "padding"))
+    return Windows.of(kernel, stride or kernel, dilation or None, low or None)
+
+
+def images(call: Call, rank: int) -> SSAValue:
+    """The operand as [N, C, *spatial]."""
+    x = call.value("self")
+    shape = shape_of(x)
+    return call.emit.reshape(x, (1, *shape)) if len(shape) == rank + 1 else x
+
+
+def max_pool(rank: int) -> AtenRule:
+    """The largest of each window, and where asked for its number among the elements of its channel."""
+
+    def row(call: Call) -> Value:
+        return largest(call, images(call, rank), windows_of(call, rank))
+
+    return row
+
+
+def largest(call: Call, x: SSAValue, windows: Windows) -> Value:
+    """By windows of one size: the values, or values and indices where the call has two results."""
+    several = not isinstance(call.expected, torch.Tensor)
+    shape = tuple(call.expected[0].shape) if several else call.shape
+    found = call.emit.insert(nn.WindowMaxOp(x, windows, shape[-windows.rank :]))
+    if not several:
+        return call.emit.reshape(found, shape)
+    index = call.emit.insert(nn.WindowIndexOp(x, found, windows))
+    return call.emit.reshape(found, shape), call.emit.reshape(index, shape)
+
+
+def avg_pool(rank: int) -> AtenRule:
+    """The mean of each window, by torch's rules of what counts at the borders."""
+
+    def row(call: Call) -> SSAValue:
+        x, windows = images(call, rank), windows_of(call, rank)
+        size, spatial = call.shape[-rank:], shape_of(x)[2:]
+        x = call.emit.cast(x, call.wide_dtype)
+        total = call.emit.insert(nn.WindowSumOp(x, None, windows, size))
+        override = call.arguments.get("divisor_override")
+        counts = torch.ones((), dtype=torch.float64)
+        for d in range(rank):
+            start = torch.arange(size[d]) * windows.stride[d] - windows.low[d]
+            end = (start + windows.kernel[d]).clamp(max=spatial[d] + windows.low[d])
+            if not call["count_include_pad"]:
+                start, end = start.clamp(min=0), end.clamp(max=spatial[d])
+            counts = counts[..., None] * (end - start)
+        if override is not None:
+            counts = torch.full((), override)
+        return call.emit.cast(call.emit.reshape(divided(call, total, counts), call.shape), call.dtype)
+
+    return row
+
+
+def divided(call: Call, total: SSAValue, counts: torch.Tensor) -> SSAValue:
+    """Sums divided by known counts, which are often one number."""
+    dtype = call.wide_dtype
+    if counts.numel() and bool((counts == counts.flatten()[0]).all()):
+        by = call.emit.constant(float(counts.flatten()[0]), dtype)
+    else:
+        by = call.materialize(counts.to(dtype))
+    return call.emit.insert(CLASSES["div"](total, by))
+
+
+def adaptive_avg_pool(rank: int) -> AtenRule:
+    """The mean of each of `output_size` parts, which overlap where they do not divide the tensor."""
+
+    def row(call: Call) -> SSAValue:
+        x, size = images(call, rank), call.shape[-rank:]
+        n, c, *spatial = shape_of(x)
+        if divides(size, spatial):
+            pieces = [each for own, whole in zip(size, spatial, strict=True) for each in (own, whole // own)]
+            cut = call.emit.reshape(x, (n, c, *pieces))
+            mean = nn.MeanOp(cut, list(range(3, 2 * rank + 2, 2)))
+            return call.emit.reshape(call.emit.insert(mean), call.shape)
+        x = call.emit.cast(x, call.wide_dtype)
+        for d in range(rank):
+            places, counts = parts(spatial[d], size[d])
+            behind = [1] * (rank - d - 1)
+            x = call.emit.insert(nn.TakeOp(x, call.materialize(places.clamp(min=0)), 2 + d))
+            inside = call.materialize((places >= 0).reshape(*places.shape, *behind))
+            x = call.emit.insert(CLASSES["where"](inside, x, call.emit.constant(0.0, call.wide_dtype)))
+            total = call.emit.insert(nn.SumOp(x, [3 + d]))
+            x = divided(call, total, counts.reshape(-1, *behind))
+        return call.emit.cast(call.emit.reshape(x, call.shape), call.dtype)
+
+    return row
+
+
+def adaptive_max_pool(rank: int) -> AtenRule:
+    """The largest of each of `output_size` parts, and its number among the elements of its channel."""
+
+    def row(call: Call) -> Value:
+        x, shape = images(call, rank), tuple(call.expected[0].shape)
+        n, c, *spatial = shape_of(x)
+        size = shape[-rank:]
+        if divides(size, spatial):
+            return largest(call, x, Windows.of(kernel := [a // b for a, b in zip(spatial, size, strict=True)], kernel))
+        numbers, inside = torch.zeros((), dtype=torch.int64), torch.ones((), dtype=torch.bool)
+        for d in range(rank):
+            places, _ = parts(spatial[d], size[d])
+            x = call.emit.insert(nn.TakeOp(x, call.materialize(places.clamp(min=0)), 2 + 2 * d))
+            numbers = numbers[..., None, None] * spatial[d] + places.clamp(min=0)
+            inside = inside[..., None, None] & (places >= 0)
+        order = [*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)]
+        x = call.emit.transpose(x, (0, 1, *(d + 2 for d in order)))
+        x = call.emit.reshape(x, (n, c, math.prod(size), numbers.numel() // math.prod(size)))
+        numbers, inside = (
+            each.permute(order).reshape(math.prod(size), -1) for each in (numbers, inside)
+        )
+        none = call.emit.constant(-math.inf, call.result_dtype)
+        x = call.emit.insert(CLASSES["where"](call.materialize(inside), x, none))
+        found = nn.MaxWithIndexOp(x, 3, keepdim=True)
+        call.emit.insert_all(found)
+        wide = call.emit.broadcast(call.materialize(numbers), shape_of(x))
+        index = call.emit.insert(nn.GatherOp(wide, found.indices, 3))
+        return call.emit.reshape(found.values, shape), call.emit.reshape(index, shape)
+
+    return row
+
+
+def divides(size: Sequence[int], spatial: Sequence[int]) -> bool:
+    """Whether all parts are equal and do not overlap."""
+    return all(own and whole % own == 0 for own, whole in zip(size, spatial, strict=True))
+
+
+def parts(whole: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The elements of each of `count` parts, -1 behind the last, and how many they are."""
+    starts = [i * whole // count for i in range(count)]
+    ends = [-(-(i + 1) * whole // count) for i in range(count)]
+    longest = max((end - start for start, end in zip(starts, ends, strict=True)), default=0)
+    places = torch.tensor(starts, dtype=torch.int64)[:, None] + torch.arange(longest)
+    return places.where(places < torch.tensor(ends)[:, None], -1), torch.tensor(ends) - torch.tensor(starts)
+
+
+def of_ranks(name: str, row: Callable[[int], AtenRule], ranks: Sequence[int] = (1, 2, 3)) -> dict[str, AtenRule]:
+    """A row for each rank; `{}` in the name is where it stands."""
+    return {f"aten.{name.format(rank)}.default": row(rank) for rank in ranks}
+
+
+ROWS: dict[str, AtenRule] = {
+    "aten.convolution.default": convolution,
+    "aten._convolution.default": convolution,
+    "aten.im2col.default": im2col,
+    "aten.col2im.default": col2im,
+    **of_ranks("max_pool{}d", max_pool),
+    **of_ranks("max_pool{}d_with_indices", max_pool),
+    **of_ranks("avg_pool{}d", avg_pool),
+    **of_ranks("adaptive_avg_pool{}d", adaptive_avg_pool),
+    **of_ranks("_adaptive_avg_pool{}d", adaptive_avg_pool, (2, 3)),
+    **of_ranks("adaptive_max_pool{}d", adaptive_max_pool),
+}
+"""By the op."""

@@ -1,0 +1,113 @@
+"""What ops over windows compute, in NumPy: one position of the windows after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from xdsl.ir import Operation
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.interpreters.numerics import Array
+from aicf_mlir.interpreters.runner import Meaning, Operands
+from aicf_mlir.ir.tensor_op import shape_of
+
+Indices = tuple[npt.NDArray[np.int64], ...]
+"""For each spatial dimension so many as there are, to be combined."""
+
+
+def pairs(
+    windows: nn.Windows, sizes: Sequence[int], counts: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], Indices, Indices]]:
+    """For each position the elements of a tensor of `sizes` and their windows, as many of `counts` as have one there."""
+    for position in np.ndindex(*windows.kernel):
+        elements: list[npt.NDArray[np.int64]] = []
+        having: list[npt.NDArray[np.int64]] = []
+        for d, k in enumerate(position):
+            window = np.arange(counts[d])
+            at = window * windows.stride[d] + k * windows.dilation[d] - windows.low[d]
+            element = at // windows.spread[d]
+            there = (at % windows.spread[d] == 0) & (element >= 0) & (element < sizes[d])
+            elements.append(element[there])
+            having.append(window[there])
+        yield position, np.ix_(*elements), np.ix_(*having)
+
+
+def taken(op: nn.UnfoldOp | nn.WindowSumOp | nn.WindowMaxOp | nn.WindowIndexOp, x: Array, outside: float) -> Array:
+    """[*kernel, N, C, *size]: x at each position of each window."""
+    found = np.full((*op.windows.kernel, *x.shape[:2], *op.sizes), outside, x.dtype)
+    for position, elements, windows in pairs(op.windows, x.shape[2:], op.sizes):
+        found[(*position, slice(None), slice(None), *windows)] = x[(slice(None), slice(None), *elements)]
+    return found
+
+
+def unfold(op: nn.UnfoldOp, operands: Operands) -> Array:
+    """Each position of each window, 0 outside."""
+    rank = op.rank
+    return np.transpose(
+        taken(op, operands[0], 0), (rank + 1, *range(rank), rank, *range(rank + 2, 2 * rank + 2))
+    )
+
+
+def fold(op: nn.FoldOp, operands: Operands) -> Array:
+    """Each position of each window added where it was taken from."""
+    (x,) = operands
+    every = slice(None)
+    result = np.zeros(shape_of(op.result))
+    for position, elements, windows in pairs(op.windows, op.sizes, x.shape[op.rank + 2 :]):
+        part = x[(every, *position)]
+        result[(every, every, *elements)] += np.swapaxes(part, 0, 1)[(every, every, *windows)]
+    return result
+
+
+def window_sum(op: nn.WindowSumOp, operands: Operands) -> Array:
+    """The sum over the positions, weighed."""
+    found = taken(op, operands[0], 0)
+    if op.w is not None:
+        rank, w = op.rank, np.moveaxis(operands[1], 0, -1)
+        found = found * w.reshape(*op.windows.kernel, 1, -1, *[1] * rank)
+    return np.sum(found, axis=tuple(range(op.rank)))
+
+
+def window_max(op: nn.WindowMaxOp, operands: Operands) -> Array:
+    """The largest of each window; NumPy's maximum is a NaN where one is."""
+    return np.max(taken(op, operands[0], -math.inf), axis=tuple(range(op.rank)))
+
+
+def window_index(op: nn.WindowIndexOp, operands: Operands) -> Array:
+    """Position after position, as torch does: a larger one replaces, and a NaN always."""
+    x, _ = operands
+    numbers = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
+    values = taken(op, x, -math.inf)
+    places = taken(op, np.broadcast_to(numbers, x.shape), -1)
+    best = np.full(values.shape[op.rank :], -math.inf)
+    index = np.full(best.shape, -1)
+    for position in np.ndindex(*op.windows.kernel):
+        value, place = values[position], places[position]
+        with np.errstate(invalid="ignore"):
+            better = ((index < 0) | (value > best) | np.isnan(value)) & (place >= 0)
+        best, index = np.where(better, value, best), np.where(better, place, index)
+    return index
+
+
+def window_route(op: nn.WindowRouteOp, operands: Operands) -> Array:
+    """Each window's dy added to the element that it names."""
+    dy, index = operands
+    result = np.zeros((*dy.shape[:2], math.prod(op.sizes)))
+    n, c = np.ogrid[: dy.shape[0], : dy.shape[1]]
+    counts = (*dy.shape[:2], math.prod(dy.shape[2:]))
+    np.add.at(result, (n[..., None], c[..., None], index.reshape(counts)), dy.reshape(counts))
+    return result.reshape(shape_of(op.result))
+
+
+MEANINGS: dict[type[Operation], Meaning] = {
+    nn.UnfoldOp: unfold,
+    nn.FoldOp: fold,
+    nn.WindowSumOp: window_sum,
+    nn.WindowMaxOp: window_max,
+    nn.WindowIndexOp: window_index,
+    nn.WindowRouteOp: window_route,
+}
+"""By the op."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
+from operator import add
+from typing import NamedTuple
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import DenseArrayBase, TensorType, i64
@@ -25,7 +28,8 @@ from aicf_mlir.dialects.nn.pointwise import MulOp
 from aicf_mlir.dialects.nn.shape import TransposeOp
 from aicf_mlir.ir.body import Body
 from aicf_mlir.ir.expect import Value, expect_element, expect_float, expect_type, with_shape
-from aicf_mlir.ir.formula import Scalar, row_max, row_min, row_sum, select, trace
+from aicf_mlir.ir.formula import Builder as Lines
+from aicf_mlir.ir.formula import Scalar, maximum, minimum, row_max, row_min, row_sum, select, trace
 from aicf_mlir.ir.generated import Argument, GeneratedInterface
 from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
 from aicf_mlir.ir.properties import ints_attr
@@ -74,37 +78,84 @@ class Windows:
         """As an op has it."""
         return {name: ints_attr(getattr(self, name)) for name in NUMBERS}
 
-    def element(
-        self, window: Sequence[Scalar], position: Sequence[Scalar], sizes: Sequence[int], windows: Sequence[int]
-    ) -> tuple[list[Scalar], Scalar | None]:
-        """The element at a position of a window, and whether there is one; None where there always is.
+    def is_cut(self, d: int) -> bool:
+        """Whether only every `spread`-th position can have an element, counted from one that depends on the window."""
+        return self.spread[d] > 1 and self.stride[d] == 1 and self.dilation[d] == -1
 
-        `sizes` are those of the tensor, `windows` so many there are.
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """How many positions each window looks at, in each dimension."""
+        return tuple(-(-k // self.spread[d]) if self.is_cut(d) else k for d, k in enumerate(self.kernel))
+
+    def places(
+        self, here: Sequence[Scalar], looks: Sequence[Index], sizes: Sequence[int], counts: Sequence[int]
+    ) -> tuple[list[Index], list[Scalar], Scalar | None]:
+        """What a window finds at one of its `positions`: the position in the kernel, the element, and whether there is one.
+
+        That is None where there always is. `sizes` are those of the tensor, and `counts` is how many windows there are.
         """
-        places: list[Scalar] = []
+        positions: list[Index] = []
+        elements: list[Scalar] = []
         holds: list[Scalar] = []
-        for d, (o, k) in enumerate(zip(window, position, strict=True)):
-            stride, dilation, low, spread = (
-                each[d] for each in (self.stride, self.dilation, self.low, self.spread)
-            )
-            at = o * stride if stride != 1 else o
-            at = at if self.kernel[d] == 1 else at + k * dilation if dilation != 1 else at + k
-            at = at - low if low else at
+        for d, (o, look) in enumerate(zip(here, looks, strict=True)):
+            if not self.is_cut(d):
+                positions.append(look)
+                elements.append(self.element(d, o, look, sizes[d], counts[d], holds))
+                continue
+            spread, low = self.spread[d], self.low[d]
+            at = plus(o, -low)
+            whole = at.apply("arith.divsi" if low <= 0 else "arith.floordivsi", spread)
+            rest = at - whole * spread
+            positions.append(rest + look * spread)
+            elements.append(whole - look)
+            last = (counts[d] - 1 - low) // spread
+            if self.kernel[d] % spread:
+                holds.append(positions[-1] < self.kernel[d])
+            inside(elements[-1], -low // spread - self.positions[d] + 1, last, sizes[d], holds)
+        return positions, elements, every(holds)
+
+    def element(self, d: int, o: Scalar, k: Index, size: int, count: int, holds: list[Scalar]) -> Scalar:
+        """The element at position k of window o in one dimension; adds to `holds` what must hold for it to exist."""
+        stride, dilation, low, spread = (n[d] for n in (self.stride, self.dilation, self.low, self.spread))
+        at = o * stride if stride != 1 else o
+        if isinstance(k, int):
+            at, first = plus(at, k * dilation - low), k * dilation - low
+            last = first
+        else:
+            at = plus(at if self.kernel[d] == 1 else at + k * dilation if dilation != 1 else at + k, -low)
             far = (self.kernel[d] - 1) * dilation
-            first, last = min(far, 0) - low, (windows[d] - 1) * stride + max(far, 0) - low
-            if spread != 1:
-                whole = at.apply("arith.floordivsi", spread)
-                holds.append((whole * spread).equal(at))
-                at, first, last = whole, first // spread, last // spread
-            if first < 0:
-                holds.append(at >= 0)
-            if last >= sizes[d]:
-                holds.append(at < sizes[d])
-            places.append(at)
-        inside: Scalar | None = None
-        for each in holds:
-            inside = each if inside is None else inside & each
-        return places, inside
+            first, last = min(far, 0) - low, max(far, 0) - low
+        last += (count - 1) * stride
+        if spread != 1:
+            whole = at.apply("arith.floordivsi", spread)
+            holds.append((whole * spread).equal(at))
+            at, first, last = whole, first // spread, last // spread
+        inside(at, first, last, size, holds)
+        return at
+
+
+Index = Scalar | int
+
+
+def plus(x: Scalar, number: int) -> Scalar:
+    """The sum."""
+    return x + number if number > 0 else x - -number if number else x
+
+
+def inside(at: Scalar, first: int, last: int, size: int, holds: list[Scalar]) -> None:
+    """Add what must hold for an index, between `first` and `last`, to be one of `size`."""
+    if first < 0:
+        holds.append(at >= 0)
+    if last >= size:
+        holds.append(at < size)
+
+
+def every(conditions: Sequence[Scalar]) -> Scalar | None:
+    """Whether all hold; None of none."""
+    found: Scalar | None = None
+    for each in conditions:
+        found = each if found is None else found & each
+    return found
 
 
 NUMBERS = ("kernel", "stride", "dilation", "low", "spread")
@@ -156,31 +207,55 @@ class WindowedOp(ValueOp, GeneratedInterface, abc.ABC):
         return shape
 
 
+MOST_UNROLLED = 64
+"""Positions that a body has one behind the other; more are a reduction."""
+
+Term = Callable[[Sequence[Index], Sequence[Scalar], Scalar | None], Scalar]
+"""What a position adds: from the position in the kernel, the element, and whether there is one."""
+
+
 class ReducedOp(WindowedOp, abc.ABC):
     """Each element of [N, C, *size] is reduced from those that belong to it, one for each position."""
 
     @property
-    def domain(self) -> tuple[int, ...]:
-        """The positions, then the result."""
-        return (*self.kernel.get_values(), *shape_of(self.results[0]))
+    def looks(self) -> Windows:
+        """The relation, from the side of the result."""
+        return self.windows
 
     @property
     def reduced_dims(self) -> tuple[int, ...]:
-        return tuple(range(self.rank))
+        return tuple(range(self.rank)) if math.prod(self.looks.positions) > MOST_UNROLLED else ()
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        """The positions where they are many, then the result."""
+        return (*(self.looks.positions if self.reduced_dims else ()), *shape_of(self.results[0]))
 
     @property
     def whole_results(self) -> tuple[bool, ...]:
-        return (False,)
+        return (not self.reduced_dims,)
 
     @property
     def own(self) -> range:
         """The dimensions of the domain that are those of the result."""
-        return range(self.rank, 2 * self.rank + 2)
+        return range(len(self.domain) - self.rank - 2, len(self.domain))
 
-    def indices(self, x: Scalar) -> tuple[list[Scalar], list[Scalar], list[Scalar]]:
-        """Of this point: the position, [n, c], and where in the result."""
-        every = [x.builder.index(d) for d in range(2 * self.rank + 2)]
-        return every[: self.rank], every[self.rank : self.rank + 2], every[self.rank + 2 :]
+    def here(self, x: Scalar) -> list[Scalar]:
+        """Where in the result this point is."""
+        return [x.builder.index(d) for d in self.own]
+
+    def reduced(self, x: Scalar, sizes: Sequence[int], term: Term, reduction: Reduction) -> Scalar:
+        """The terms of all positions together; `sizes` are those of the tensor that they look at."""
+        looks, (_, _, *here) = self.looks, self.here(x)
+        if self.reduced_dims:
+            position = [x.builder.index(d) for d in range(self.rank)]
+            return reduction.of_row(term(*looks.places(here, position, sizes, self.sizes)))
+        found: Scalar | None = None
+        for position in product(*(range(n) for n in looks.positions)):
+            one = term(*looks.places(here, position, sizes, self.sizes))
+            found = one if found is None else reduction.of_two(found, one)
+        assert found is not None
+        return found
 
     def flat(self, places: Sequence[Scalar], sizes: Sequence[int]) -> Scalar:
         """The number of a place among the elements of a channel."""
@@ -188,6 +263,26 @@ class ReducedOp(WindowedOp, abc.ABC):
         for at, size in zip(places[1:], sizes[1:], strict=True):
             number = number * size + at
         return number
+
+
+class Reduction(NamedTuple):
+    """Of a row, and of two."""
+
+    of_row: Callable[[Scalar], Scalar]
+    of_two: Callable[[Scalar, Scalar], Scalar]
+
+
+SUM, LARGEST, SMALLEST = Reduction(row_sum, add), Reduction(row_max, maximum), Reduction(row_min, minimum)
+
+
+def where(condition: Scalar | None, value: Scalar, otherwise: float) -> Scalar:
+    """`value` where the condition holds; None always does."""
+    return value if condition is None else select(condition, value, otherwise)
+
+
+def at(builder: Lines, positions: Sequence[Index]) -> list[Scalar]:
+    """Numbers as indices."""
+    return [builder.constant(k, "i64") if isinstance(k, int) else k for k in positions]
 
 
 @irdl_op_definition
@@ -227,10 +322,11 @@ class UnfoldOp(WindowedOp, DifferentiableInterface):
 
         def formula(x: Scalar) -> Scalar:
             c, *rest = (x.builder.index(d) for d in range(2 * rank + 2))
-            position, n, window = rest[:rank], rest[rank], rest[rank + 1 :]
-            places, inside = self.windows.element(window, position, shape_of(self.x)[2:], self.sizes)
-            found = x.load(n, c, *places)
-            return found if inside is None else select(inside, found, 0)
+            positions, n, windows = rest[:rank], rest[rank], rest[rank + 1 :]
+            holds: list[Scalar] = []
+            each = zip(windows, positions, shape_of(self.x)[2:], self.sizes, strict=True)
+            places = [self.windows.element(d, *numbers, holds) for d, numbers in enumerate(each)]
+            return where(every(holds), x.load(n, c, *places), 0)
 
         return trace(self.compute_types, formula)
 
@@ -262,6 +358,10 @@ class FoldOp(ReducedOp, DifferentiableInterface):
         return with_shape(self.x, (rest[self.rank], c, *self.sizes))
 
     @property
+    def looks(self) -> Windows:
+        return self.windows.transposed
+
+    @property
     def arguments(self) -> Sequence[Argument]:
         return [(self.x, None)]
 
@@ -269,10 +369,12 @@ class FoldOp(ReducedOp, DifferentiableInterface):
         counts = shape_of(self.x)[self.rank + 2 :]
 
         def formula(x: Scalar) -> Scalar:
-            position, (n, c), here = self.indices(x)
-            window, inside = self.windows.transposed.element(here, position, counts, self.sizes)
-            found = x.load(c, *position, n, *window)
-            return row_sum(found if inside is None else select(inside, found, 0))
+            n, c, *_ = self.here(x)
+
+            def term(position: Sequence[Index], window: Sequence[Scalar], holds: Scalar | None) -> Scalar:
+                return where(holds, x.load(c, *at(x.builder, position), n, *window), 0)
+
+            return self.reduced(x, counts, term, SUM)
 
         return trace(self.compute_types, formula)
 
@@ -306,17 +408,17 @@ class WindowSumOp(ReducedOp, DifferentiableInterface):
 
     @property
     def arguments(self) -> Sequence[Argument]:
-        weights = [] if self.w is None else [(self.w, (self.rank + 1, *range(self.rank)))]
-        return [*weights, (self.x, None)]
+        return [(value, None) for value in self.operands]
 
     def body(self) -> Body:
-        def formula(*given: Scalar) -> Scalar:
-            x = given[-1]
-            position, (n, c), window = self.indices(x)
-            places, inside = self.windows.element(window, position, shape_of(self.x)[2:], self.sizes)
-            found = x.load(n, c, *places)
-            found = found * given[0] if len(given) > 1 else found
-            return row_sum(found if inside is None else select(inside, found, 0))
+        def formula(x: Scalar, *w: Scalar) -> Scalar:
+            n, c, *_ = self.here(x)
+
+            def term(position: Sequence[Index], places: Sequence[Scalar], holds: Scalar | None) -> Scalar:
+                found = x.load(n, c, *places)
+                return where(holds, found * w[0].load(c, *at(x.builder, position)) if w else found, 0)
+
+            return self.reduced(x, shape_of(self.x)[2:], term, SUM)
 
         return trace(self.compute_types, formula)
 
@@ -372,10 +474,12 @@ class WindowMaxOp(ExtremeOp, DifferentiableInterface):
 
     def body(self) -> Body:
         def formula(x: Scalar) -> Scalar:
-            position, (n, c), window = self.indices(x)
-            places, inside = self.windows.element(window, position, shape_of(self.x)[2:], self.sizes)
-            found = x.load(n, c, *places)
-            return row_max(found if inside is None else select(inside, found, -math.inf))
+            n, c, *_ = self.here(x)
+
+            def term(_: object, places: Sequence[Scalar], holds: Scalar | None) -> Scalar:
+                return where(holds, x.load(n, c, *places), -math.inf)
+
+            return self.reduced(x, shape_of(self.x)[2:], term, LARGEST)
 
         return trace(self.compute_types, formula)
 
@@ -422,13 +526,16 @@ class WindowIndexOp(ExtremeOp):
         sizes = shape_of(self.x)[2:]
 
         def formula(largest: Scalar, x: Scalar) -> Scalar:
-            position, (n, c), window = self.indices(x)
-            places, inside = self.windows.element(window, position, sizes, self.sizes)
-            found = x.load(n, c, *places)
-            hit = found.equal(largest) | found.is_nan()
-            number, none = self.flat(places, sizes), largest.is_nan()
-            hit = hit if inside is None else hit & inside
-            first = row_min(select(hit, select(none, -number, number), math.prod(sizes)))
+            n, c, *_ = self.here(x)
+            none = largest.is_nan()
+
+            def term(_: object, places: Sequence[Scalar], holds: Scalar | None) -> Scalar:
+                found, number = x.load(n, c, *places), self.flat(places, sizes)
+                hit = found.equal(largest) | found.is_nan()
+                hit = hit if holds is None else hit & holds
+                return select(hit, select(none, -number, number), math.prod(sizes))
+
+            first = self.reduced(x, sizes, term, SMALLEST)
             return select(none, -first, first)
 
         return trace(self.compute_types, formula)
@@ -462,15 +569,22 @@ class WindowRouteOp(ExtremeOp, DifferentiableInterface):
     def arguments(self) -> Sequence[Argument]:
         return [(self.dy, None), (self.index, None)]
 
+    @property
+    def looks(self) -> Windows:
+        return self.windows.transposed
+
     def body(self) -> Body:
         counts = shape_of(self.dy)[2:]
 
         def formula(dy: Scalar, index: Scalar) -> Scalar:
-            position, (n, c), here = self.indices(dy)
-            window, inside = self.windows.transposed.element(here, position, counts, self.sizes)
-            own = index.load(n, c, *window).equal(self.flat(here, self.sizes))
-            own = own if inside is None else own & inside
-            return row_sum(select(own, dy.load(n, c, *window), 0))
+            n, c, *here = self.here(dy)
+            number = self.flat(here, self.sizes)
+
+            def term(_: object, window: Sequence[Scalar], holds: Scalar | None) -> Scalar:
+                own = index.load(n, c, *window).equal(number)
+                return select(own if holds is None else own & holds, dy.load(n, c, *window), 0)
+
+            return self.reduced(dy, counts, term, SUM)
 
         return trace(self.compute_types, formula)
 

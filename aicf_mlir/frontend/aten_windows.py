@@ -45,7 +45,9 @@ def direct(call: Call, x: SSAValue, w: SSAValue, windows: Windows, groups: int) 
     columns = n * math.prod(size)
     depth = own * math.prod(windows.kernel)
     rows = call.emit.reshape(w, of_groups(groups, outputs, depth))
-    found = call.emit.insert(nn.MatmulOp(rows, call.emit.reshape(taken, of_groups(groups, depth * groups, columns))))
+    found = call.emit.insert(
+        nn.MatmulOp(rows, call.emit.reshape(taken, of_groups(groups, depth * groups, columns)))
+    )
     return images_first(call, call.emit.reshape(found, (outputs, n, *size)))
 
 
@@ -157,7 +159,9 @@ def each(given: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
 def windows_of(call: Call, rank: int) -> Windows:
     """Those that a pool is called with; without strides one behind the other."""
     kernel = each(call["kernel_size"], rank)
-    stride, dilation, low = (each(call.arguments.get(name), rank) for name in ("stride", "dilation", "padding"))
+    stride, dilation, low = (
+        each(call.arguments.get(name), rank) for name in ("stride", "dilation", "padding")
+    )
     return Windows.of(kernel, stride or kernel, dilation or None, low or None)
 
 
@@ -254,7 +258,9 @@ def adaptive_max_pool(rank: int) -> AtenRule:
         n, c, *spatial = shape_of(x)
         size = shape[-rank:]
         if divides(size, spatial):
-            return largest(call, x, Windows.of(kernel := [a // b for a, b in zip(spatial, size, strict=True)], kernel))
+            return largest(
+                call, x, Windows.of(kernel := [a // b for a, b in zip(spatial, size, strict=True)], kernel)
+            )
         numbers, inside = torch.zeros((), dtype=torch.int64), torch.ones((), dtype=torch.bool)
         for d in range(rank):
             places, _ = parts(spatial[d], size[d])
@@ -264,9 +270,7 @@ def adaptive_max_pool(rank: int) -> AtenRule:
         order = [*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)]
         x = call.emit.transpose(x, (0, 1, *(d + 2 for d in order)))
         x = call.emit.reshape(x, (n, c, math.prod(size), numbers.numel() // math.prod(size)))
-        numbers, inside = (
-            each.permute(order).reshape(math.prod(size), -1) for each in (numbers, inside)
-        )
+        numbers, inside = (each.permute(order).reshape(math.prod(size), -1) for each in (numbers, inside))
         none = call.emit.constant(-math.inf, call.result_dtype)
         x = call.emit.insert(CLASSES["where"](call.materialize(inside), x, none))
         found = nn.MaxWithIndexOp(x, 3, keepdim=True)
@@ -292,7 +296,9 @@ def parts(whole: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     return places.where(places < torch.tensor(ends)[:, None], -1), torch.tensor(ends) - torch.tensor(starts)
 
 
-def of_ranks(name: str, row: Callable[[int], AtenRule], ranks: Sequence[int] = (1, 2, 3)) -> dict[str, AtenRule]:
+def of_ranks(
+    name: str, row: Callable[[int], AtenRule], ranks: Sequence[int] = (1, 2, 3)
+) -> dict[str, AtenRule]:
     """A row for each rank; `{}` in the name is where it stands."""
     return {f"aten.{name.format(rank)}.default": row(rank) for rank in ranks}
 

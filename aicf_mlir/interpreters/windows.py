@@ -10,6 +10,7 @@ import numpy.typing as npt
 from xdsl.ir import Operation
 
 from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn.windows import WindowedOp
 from aicf_mlir.interpreters.numerics import Array
 from aicf_mlir.interpreters.runner import Meaning, Operands
 from aicf_mlir.ir.tensor_op import shape_of
@@ -35,11 +36,11 @@ def pairs(
         yield position, np.ix_(*elements), np.ix_(*having)
 
 
-def taken(op: nn.UnfoldOp | nn.WindowSumOp | nn.WindowMaxOp | nn.WindowIndexOp, x: Array, outside: float) -> Array:
+def taken(op: WindowedOp, x: Array, outside: float) -> Array:
     """[*kernel, N, C, *size]: x at each position of each window."""
     found = np.full((*op.windows.kernel, *x.shape[:2], *op.sizes), outside, x.dtype)
     for position, elements, windows in pairs(op.windows, x.shape[2:], op.sizes):
-        found[(*position, slice(None), slice(None), *windows)] = x[(slice(None), slice(None), *elements)]
+        found[position][(slice(None), slice(None), *windows)] = x[(slice(None), slice(None), *elements)]
     return found
 
 
@@ -69,6 +70,13 @@ def window_sum(op: nn.WindowSumOp, operands: Operands) -> Array:
         rank, w = op.rank, np.moveaxis(operands[1], 0, -1)
         found = found * w.reshape(*op.windows.kernel, 1, -1, *[1] * rank)
     return np.sum(found, axis=tuple(range(op.rank)))
+
+
+def window_product(op: nn.WindowProductOp, operands: Operands) -> Array:
+    """The sum over images and windows."""
+    x, dy = operands
+    found = taken(op, x, 0) * dy
+    return np.moveaxis(np.sum(found, axis=(op.rank, *range(op.rank + 2, found.ndim))), -1, 0)
 
 
 def window_max(op: nn.WindowMaxOp, operands: Operands) -> Array:
@@ -106,6 +114,7 @@ MEANINGS: dict[type[Operation], Meaning] = {
     nn.UnfoldOp: unfold,
     nn.FoldOp: fold,
     nn.WindowSumOp: window_sum,
+    nn.WindowProductOp: window_product,
     nn.WindowMaxOp: window_max,
     nn.WindowIndexOp: window_index,
     nn.WindowRouteOp: window_route,

@@ -34,6 +34,8 @@ from aicf_mlir.dialects.nn.shape import *
 from aicf_mlir.dialects.nn.slicing import *
 from aicf_mlir.dialects.nn.softmax import *
 from aicf_mlir.dialects.nn.statistics import *
+from aicf_mlir.dialects.nn.window_extremes import *
+from aicf_mlir.dialects.nn.window_sums import *
 from aicf_mlir.dialects.nn.windows import *
 
 

@@ -22,6 +22,7 @@ from samples import (
     slices,
     structured,
     updates,
+    windows,
 )
 from samples.sample import Sample
 
@@ -38,6 +39,7 @@ NN_SAMPLES: Sequence[Sample] = (
     *rows.rows(),
     *slices.slices(),
     *indexing.indexing(),
+    *windows.windows(),
     *attention.attention(),
     *randomness.randomness(),
     *losses.mse(),

@@ -1,0 +1,183 @@
+"""The largest elements of windows, which are never in memory: maximum pools, and where their gradients go."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Sequence
+
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import TensorType, i64
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, traits_def
+from xdsl.utils.exceptions import VerifyException
+
+from aicf_mlir.dialects.nn.gathering import GatherOp, reshaped
+from aicf_mlir.dialects.nn.window_relation import Windows
+from aicf_mlir.dialects.nn.windows import LARGEST, SMALLEST, SUM, ReducedOp, where
+from aicf_mlir.ir.body import Body
+from aicf_mlir.ir.expect import Value, expect_element, expect_float, expect_type, with_shape
+from aicf_mlir.ir.formula import Scalar, select, trace
+from aicf_mlir.ir.generated import Argument
+from aicf_mlir.ir.interfaces import DifferentiableInterface, NotDifferentiable
+from aicf_mlir.ir.properties import ints_attr
+from aicf_mlir.ir.tensor_op import AnyTensor, shape_of
+
+__all__ = ["WindowIndexOp", "WindowMaxOp", "WindowRouteOp"]
+
+
+class ExtremeOp(ReducedOp, abc.ABC):
+    """An op about the largest element of each window."""
+
+    def expect_elements(self) -> None:
+        """Refuse a relation that is no pool."""
+        if any(n != 1 for n in self.windows.spread):
+            raise VerifyException(f"expected a spread of 1, got {self.windows.spread}")
+
+
+@irdl_op_definition
+class WindowMaxOp(ExtremeOp, DifferentiableInterface):
+    """The largest element of each window of x[N, C, *spatial], a NaN where there is one: [N, C, *size]."""
+
+    name = "nn.window_max"
+
+    x = operand_def(TensorType)
+
+    def __init__(self, x: Value, windows: Windows, size: Sequence[int]):
+        super().__init__(
+            operands=[x],
+            properties={**windows.properties(), "size": ints_attr(size)},
+            result_types=[with_shape(x, (*shape_of(x)[:2], *size))],
+        )
+
+    def inferred_type(self) -> AnyTensor:
+        expect_float("x", self.x)
+        shape = self.expect_windows(self.x, self.rank + 2)
+        self.expect_elements()
+        return with_shape(self.x, (*shape[:2], *self.sizes))
+
+    @property
+    def arguments(self) -> Sequence[Argument]:
+        return [(self.x, None)]
+
+    def body(self) -> Body:
+        def formula(x: Scalar) -> Scalar:
+            n, c, *_ = self.here(x)
+
+            def term(_: object, places: Sequence[Scalar], holds: Scalar | None) -> Scalar:
+                return where(holds, x.load(n, c, *places), -math.inf)
+
+            return self.reduced(x, shape_of(self.x)[2:], term, LARGEST)
+
+        return trace(self.compute_types, formula)
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        index = builder.insert(WindowIndexOp(self.x, self.result, self.windows)).result
+        back = WindowRouteOp(cotangents[0], index, self.windows, shape_of(self.x)[2:])
+        return [builder.insert(back).result]
+
+
+@irdl_op_definition
+class WindowIndexOp(ExtremeOp):
+    """The number, among the elements of its channel, of the first element that is the largest of each window; of the last NaN.
+
+    `largest` is the nn.window_max of x.
+    """
+
+    name = "nn.window_index"
+
+    x = operand_def(TensorType)
+    largest = operand_def(TensorType)
+
+    traits = traits_def(NotDifferentiable("its result is an index"))
+
+    def __init__(self, x: Value, largest: Value, windows: Windows):
+        shape = shape_of(largest)
+        super().__init__(
+            operands=[x, largest],
+            properties={**windows.properties(), "size": ints_attr(shape[2:])},
+            result_types=[TensorType(i64, shape)],
+        )
+
+    def inferred_type(self) -> AnyTensor:
+        expect_float("x", self.x)
+        shape = (*self.expect_windows(self.x, self.rank + 2)[:2], *self.sizes)
+        self.expect_elements()
+        expect_type("largest", self.largest, with_shape(self.x, shape))
+        return TensorType(i64, shape)
+
+    @property
+    def arguments(self) -> Sequence[Argument]:
+        return [(self.largest, self.own), (self.x, None)]
+
+    def body(self) -> Body:
+        sizes = shape_of(self.x)[2:]
+
+        def formula(largest: Scalar, x: Scalar) -> Scalar:
+            n, c, *_ = self.here(x)
+            none = largest.is_nan()
+
+            def term(_: object, places: Sequence[Scalar], holds: Scalar | None) -> Scalar:
+                found, number = x.load(n, c, *places), self.flat(places, sizes)
+                hit = found.equal(largest) | found.is_nan()
+                hit = hit if holds is None else hit & holds
+                return select(hit, select(none, -number, number), math.prod(sizes))
+
+            first = self.reduced(x, sizes, term, SMALLEST)
+            return select(none, -first, first)
+
+        return trace(self.compute_types, formula)
+
+
+@irdl_op_definition
+class WindowRouteOp(ExtremeOp, DifferentiableInterface):
+    """[N, C, *size]: each element the sum of dy of the windows of which `index` says that they are its own."""
+
+    name = "nn.window_route"
+
+    dy = operand_def(TensorType)
+    index = operand_def(TensorType)
+
+    def __init__(self, dy: Value, index: Value, windows: Windows, size: Sequence[int]):
+        super().__init__(
+            operands=[dy, index],
+            properties={**windows.properties(), "size": ints_attr(size)},
+            result_types=[with_shape(dy, (*shape_of(dy)[:2], *size))],
+        )
+
+    def inferred_type(self) -> AnyTensor:
+        expect_float("dy", self.dy)
+        expect_element("index", self.index, frozenset({"i64"}))
+        shape = self.expect_windows(self.dy, self.rank + 2)
+        self.expect_elements()
+        expect_type("index", self.index, TensorType(i64, shape))
+        return with_shape(self.dy, (*shape[:2], *self.sizes))
+
+    @property
+    def arguments(self) -> Sequence[Argument]:
+        return [(self.dy, None), (self.index, None)]
+
+    @property
+    def looks(self) -> Windows:
+        return self.windows.transposed
+
+    def body(self) -> Body:
+        counts = shape_of(self.dy)[2:]
+
+        def formula(dy: Scalar, index: Scalar) -> Scalar:
+            n, c, *here = self.here(dy)
+            number = self.flat(here, self.sizes)
+
+            def term(_: object, window: Sequence[Scalar], holds: Scalar | None) -> Scalar:
+                own = index.load(n, c, *window).equal(number)
+                return select(own if holds is None else own & holds, dy.load(n, c, *window), 0)
+
+            return self.reduced(dy, counts, term, SUM)
+
+        return trace(self.compute_types, formula)
+
+    def vjp(self, builder: Builder, cotangents: Sequence[SSAValue]) -> Sequence[SSAValue | None]:
+        n, c, *size = shape_of(self.dy)
+        flat = reshaped(builder, cotangents[0], (n, c, math.prod(self.sizes)))
+        index = reshaped(builder, self.index, (n, c, math.prod(size)))
+        return [reshaped(builder, builder.insert(GatherOp(flat, index, 2)).result, (n, c, *size)), None]

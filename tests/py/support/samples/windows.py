@@ -1,0 +1,192 @@
+"""Samples of windows: strides, dilations, padding on one side or both, more elements than windows reach, one to three dims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from xdsl.ir import Operation
+
+from aicf_mlir.dialects import nn
+from aicf_mlir.dialects.nn import Windows
+from aicf_mlir.interpreters.numerics import Array
+from samples.sample import Fill, Sample, special, tensors
+
+Ints = tuple[int, ...]
+
+CASES: tuple[tuple[Ints, Windows, Ints], ...] = (
+    ((2, 3, 7), Windows.of((3,)), (5,)),
+    ((1, 2, 9), Windows.of((4,), (3,), (2,), (2,)), (3,)),
+    ((2, 2, 5, 6), Windows.of((3, 3), None, None, (1, 1)), (5, 6)),
+    ((2, 2, 8, 7), Windows.of((3, 2), (2, 3), None, (1, 0)), (4, 3)),
+    ((1, 3, 6, 5), Windows.of((2, 3), (2, 2), (1, 2), (1, 2)), (4, 3)),
+    ((3, 1, 4, 18), Windows.of((1, 5), (1, 4), None, (0, 2)), (4, 5)),
+    ((1, 2, 4, 5, 4), Windows.of((2, 3, 2), (1, 2, 2), None, (1, 1, 0)), (5, 3, 2)),
+    ((1, 1, 12, 12), Windows.of((9, 9), (2, 2), None, (4, 4)), (6, 6)),
+)
+"""The shape of x, the relation, and how many windows there are; the last has more positions than a body unrolls."""
+
+
+def places(windows: Windows, sizes: Sequence[int], counts: Sequence[int]) -> Any:
+    """The number of each element among `sizes`, as [*kernel, *counts]; -1 outside."""
+    found = torch.full((*windows.kernel, *counts), -1)
+    for position in np.ndindex(*windows.kernel):
+        for window in np.ndindex(*counts):
+            at = [
+                o * s + k * d - low
+                for o, s, k, d, low in zip(
+                    window, windows.stride, position, windows.dilation, windows.low, strict=True
+                )
+            ]
+            spread = zip(at, windows.spread, sizes, strict=True)
+            if all(n % b == 0 and 0 <= n // b < size for n, b, size in spread):
+                inside = [n // b for n, b in zip(at, windows.spread, strict=True)]
+                found[(*position, *window)] = int(np.ravel_multi_index(inside, sizes))
+    return found
+
+
+def taken(x: Any, windows: Windows, counts: Sequence[int], outside: float = 0.0) -> Any:
+    """[N, C, *kernel, *counts]: by the number of each element."""
+    where = places(windows, x.shape[2:], counts)
+    found = x.flatten(2)[:, :, where.clamp(min=0)]
+    return torch.where(where >= 0, found, torch.tensor(outside, dtype=x.dtype))
+
+
+def text(shape: Sequence[int]) -> str:
+    """As the types are written."""
+    return "x".join(map(str, shape))
+
+
+def indices(windows: Windows, sizes: Sequence[int], counts: Sequence[int]) -> Fill:
+    """For each window the number of one of its elements."""
+
+    def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        every = places(windows, sizes, counts).flatten(0, windows.rank - 1).numpy()
+        rows = every.reshape(every.shape[0], -1)
+        chosen = [rng.choice(column[column >= 0], shape[:2]) for column in rows.T]
+        return np.stack(chosen, -1).reshape(shape)
+
+    return fill
+
+
+def windows() -> Iterator[Sample]:
+    """All of them."""
+    for (shape, relation, counts), turned in product(CASES, (False, True)):
+        yield from sums(shape, relation, counts, turned)
+    for shape, relation, counts in CASES:
+        yield from matrices(shape, relation, counts)
+        yield from extremes(shape, relation, counts)
+    x, relation, counts = (1, 1, 13, 13), Windows.of((3, 3), (2, 2), None, (1, 1)), (7, 7)
+    largest, _ = of_largest(relation, counts)
+    yield Sample(
+        "special",
+        tensors(text(x)),
+        lambda x: nn.WindowMaxOp(x, relation, counts),
+        largest,
+        {0: special},
+        smooth=False,
+    )
+    yield Sample(
+        "integers",
+        ("1x2x5xi64",),
+        lambda x: nn.UnfoldOp(x, Windows.of((2,), None, None, (1,)), (6,)),
+        lambda x: taken(x, Windows.of((2,), None, None, (1,)), (6,)).permute(1, 2, 0, 3),
+    )
+
+
+def matrices(shape: Ints, relation: Windows, counts: Ints) -> Iterator[Sample]:
+    """Unfold and fold."""
+    n, c, *sizes = shape
+    rank = relation.rank
+    order = (1, *range(2, rank + 2), 0, *range(rank + 2, 2 * rank + 2))
+
+    def unfolded(x: Any) -> Any:
+        return taken(x, relation, counts).permute(order)
+
+    def folded(x: Any) -> Any:
+        where = places(relation, sizes, counts).flatten()
+        rows = x.movedim(rank + 1, 0).reshape(n, c, -1)[..., where >= 0]
+        zeros = torch.zeros(n, c, math.prod(sizes), dtype=x.dtype)
+        return zeros.index_add(2, where[where >= 0], rows).reshape(shape)
+
+    name = f"{text(shape)} {relation}"
+    yield Sample(name, tensors(text(shape)), lambda x: nn.UnfoldOp(x, relation, counts), unfolded)
+    wide = text((c, *relation.kernel, n, *counts))
+    yield Sample(name, tensors(wide), lambda x: nn.FoldOp(x, relation, sizes), folded)
+
+
+def sums(shape: Ints, relation: Windows, counts: Ints, turned: bool) -> Iterator[Sample]:
+    """Sums of windows, weighed or not, and the gradient of the weights; with windows and elements exchanged."""
+    n, c, *sizes = shape
+    given = relation.transposed if turned else relation
+    source, size = (counts, tuple(sizes)) if turned else (tuple(sizes), counts)
+    rank = relation.rank
+
+    def build(*operands: Any) -> Operation:
+        x, *w = operands
+        return nn.WindowSumOp(x, w[0] if w else None, given, size)
+
+    def reference(x: Any, *w: Any) -> Any:
+        found = taken(x, given, size)
+        if w:
+            found = found * w[0].reshape(1, c, *given.kernel, *[1] * rank)
+        return found.sum(tuple(range(2, rank + 2)))
+
+    def weights(x: Any, dy: Any) -> Any:
+        found = taken(x, given, size) * dy.reshape(n, c, *[1] * rank, *size)
+        return found.sum((0, *range(rank + 2, 2 * rank + 2)))
+
+    x, w = text((n, c, *source)), text((c, *given.kernel))
+    name = f"{x} {given}"
+    yield Sample(name, tensors(x), build, reference)
+    yield Sample(f"{name} weighed", tensors(x, w), build, reference)
+    yield Sample(
+        name, tensors(x, text((n, c, *size))), lambda x, dy: nn.WindowProductOp(x, dy, given), weights
+    )
+
+
+def of_largest(relation: Windows, counts: Ints) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
+    """The largest of each window, and the number of its first."""
+    rank = relation.rank
+
+    def values(x: Any) -> Any:
+        return taken(x, relation, counts, -math.inf).flatten(2, rank + 1).amax(2)
+
+    def numbers(x: Any, largest: Any) -> Any:
+        found = taken(x, relation, counts, -math.inf).flatten(2, rank + 1)
+        where = places(relation, x.shape[2:], counts).flatten(0, rank - 1)
+        chosen = (found == largest[:, :, None]) & (where >= 0)
+        return where.where(chosen, x[0, 0].numel()).amin(2)
+
+    return values, numbers
+
+
+def extremes(shape: Ints, relation: Windows, counts: Ints) -> Iterator[Sample]:
+    """Maximum pools and the way back."""
+    n, c, *sizes = shape
+    values, numbers = of_largest(relation, counts)
+
+    def routed(dy: Any, index: Any) -> Any:
+        zeros = torch.zeros(n, c, math.prod(sizes), dtype=dy.dtype)
+        return zeros.scatter_add(2, index.flatten(2).long(), dy.flatten(2)).reshape(shape)
+
+    name, small = f"{text(shape)} {relation}", text((n, c, *counts))
+    yield Sample(name, tensors(text(shape)), lambda x: nn.WindowMaxOp(x, relation, counts), values)
+    yield Sample(
+        name,
+        tensors(text(shape), small),
+        lambda x, y: nn.WindowIndexOp(x, y, relation),
+        lambda x, y: numbers(x, y),
+        smooth=False,
+    )
+    yield Sample(
+        name,
+        (*tensors(small), f"{small}xi64"),
+        lambda dy, index: nn.WindowRouteOp(dy, index, relation, sizes),
+        routed,
+        {1: indices(relation, sizes, counts)},
+    )

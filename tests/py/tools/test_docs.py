@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 
 import children
 import pytest
@@ -110,6 +111,19 @@ def test_named_paths_exist(document: str):
         assert any(ROOT.glob(re.sub("<.*?>", "*", path).rstrip("/"))), (
             f"{document} names {path}, which does not exist"
         )
+
+
+NAME = re.compile(r"`(aicf_mlir(?:\.\w+)+)[`(]")
+"""A module of the package, or a function or class of one, in backticks."""
+
+
+@pytest.mark.parametrize("document", PAGES)
+def test_named_modules_and_functions_exist(document: str):
+    for name in NAME.findall((ROOT / document).read_text()):
+        try:
+            resolve_name(name)
+        except (ImportError, AttributeError):
+            pytest.fail(f"{document} names {name}, which does not exist")
 
 
 def test_the_tree_is_whole():

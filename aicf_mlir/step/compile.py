@@ -68,8 +68,9 @@ def compile_train_step(
     Raises TraceError for what cannot be expressed, SelectionError when a kernel is missing for the device, BindError for tensors
     that do not fit, VerifyError with file, line and column for a plan that breaks a rule.
     """
-    request = Request.of("train", model, (optimizer,), locals())
+    arguments = locals()
     refuse_surroundings(source.here())
+    request = Request.of("train", model, (optimizer,), arguments)
     with cycles_collected():
         step = CompiledTrainStep(request, request.build())
     belongs_to(optimizer, step)
@@ -103,7 +104,8 @@ def compile_eval_step(
     The options mean what they mean for `compile_train_step`. The model's mode counts: call `model.eval()` first, and before each
     call.
     """
-    request = Request.of("eval", model, (), locals())
+    arguments = locals()
     refuse_surroundings(source.here())
+    request = Request.of("eval", model, (), arguments)
     with cycles_collected():
         return CompiledEvalStep(request, request.build())

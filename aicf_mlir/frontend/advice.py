@@ -20,31 +20,7 @@ class Advice:
         return f"{self.code}, {self.note}" if self.note else self.code
 
 
-PADDED = "behind F.pad where there is padding"
-PADDED_MAXIMUM = "behind F.pad with value=-math.inf where there is padding"
-MULTIPLE = "where the length is a multiple of the output's"
-MULTIPLES = "where both lengths are multiples of the output's"
-WINDOWS = "x.unfold(2, kernel, stride).unfold(3, kernel, stride)"
-
 ADVICE: dict[str, Advice] = {
-    "aten.conv1d": Advice(
-        'torch.einsum("nclk,ock->nol", x.unfold(2, kernel, stride), weight) + bias[:, None]', PADDED
-    ),
-    "aten.conv2d": Advice(
-        f'torch.einsum("nchwij,ocij->nohw", {WINDOWS}, weight) + bias[:, None, None]', PADDED
-    ),
-    "aten.max_pool1d": Advice("x.unfold(2, kernel, stride).max(-1).values", PADDED_MAXIMUM),
-    "aten.max_pool2d": Advice(f"{WINDOWS}.flatten(-2).max(-1).values", PADDED_MAXIMUM),
-    "aten.avg_pool1d": Advice("x.unfold(2, kernel, stride).mean(-1)", PADDED),
-    "aten.avg_pool2d": Advice(f"{WINDOWS}.mean((-2, -1))", PADDED),
-    "aten.adaptive_avg_pool1d": Advice("x.unflatten(2, (length, -1)).mean(-1)", MULTIPLE),
-    "aten.adaptive_avg_pool2d": Advice(
-        "x.unflatten(3, (width, -1)).mean(-1).unflatten(2, (height, -1)).mean(-2)", MULTIPLES
-    ),
-    "aten.adaptive_max_pool1d": Advice("x.unflatten(2, (length, -1)).max(-1).values", MULTIPLE),
-    "aten.adaptive_max_pool2d": Advice(
-        "x.unflatten(3, (width, -1)).max(-1).values.unflatten(2, (height, -1)).max(-2).values", MULTIPLES
-    ),
     "aten.addbmm": Advice("M + (a @ b).sum(0)"),
     "aten.bucketize": Advice("(x[..., None] > boundaries).sum(-1)"),
     "aten.dist": Advice("torch.linalg.vector_norm(x - y)"),

@@ -85,18 +85,16 @@ def window_max(op: nn.WindowMaxOp, operands: Operands) -> Array:
 
 
 def window_index(op: nn.WindowIndexOp, operands: Operands) -> Array:
-    """Position after position, as torch does: a larger one replaces, and a NaN always."""
-    x, _ = operands
+    """Position after position, as torch does: the first that is the largest, but a NaN always."""
+    x, largest = operands
     numbers = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
     values = taken(op, x, -math.inf)
     places = taken(op, np.broadcast_to(numbers, x.shape), -1)
-    best = np.full(values.shape[op.rank :], -math.inf)
-    index = np.full(best.shape, -1)
+    index = np.full(largest.shape, numbers.size)
     for position in np.ndindex(*op.windows.kernel):
         value, place = values[position], places[position]
-        with np.errstate(invalid="ignore"):
-            better = ((index < 0) | (value > best) | np.isnan(value)) & (place >= 0)
-        best, index = np.where(better, value, best), np.where(better, place, index)
+        first = (value == largest) & (index == numbers.size)
+        index = np.where((first | np.isnan(value)) & (place >= 0), place, index)
     return index
 
 

@@ -79,9 +79,9 @@ class WindowMaxOp(ExtremeOp, DifferentiableInterface):
 
 @irdl_op_definition
 class WindowIndexOp(ExtremeOp):
-    """The number, among the elements of its channel, of the first element that is the largest of each window; of the last NaN.
+    """The number, among the elements of its channel, of the first element of each window that is its `largest`; of the last NaN.
 
-    `largest` is the nn.window_max of x.
+    `largest` is the nn.window_max of x. Where no element is equal to it, the number is that of all elements.
     """
 
     name = "nn.window_index"

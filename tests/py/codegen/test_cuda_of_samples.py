@@ -10,7 +10,7 @@ import pytest
 from cuda_on_host import HostKernels
 from generated_cases import GeneratedCase, difference, span, view
 from programs import run_pipeline, step_function
-from samples import indexing
+from samples import indexing, windows
 
 from aicf_mlir.dialects import kernel
 from aicf_mlir.dialects.generated import GeneratedOp, Selection
@@ -21,7 +21,7 @@ from aicf_mlir.kernels.kernel import Kernel
 
 def cases(element: str) -> Iterator[GeneratedCase]:
     """Those that are one launch of their operands."""
-    for sample in indexing.indexing():
+    for sample in (*indexing.indexing(), *windows.windows()):
         module, values = sample.module(element), sample.values(element)
         lowered = run_pipeline(module, "decompose,lower")
         function = step_function(lowered)
@@ -50,6 +50,7 @@ def test_is_what_the_interpreter_computes(element: str, tmp_path: Path) -> None:
     assert {case.name.partition(" ")[0] for case in known} >= {
         *("nn.take", "nn.gather", "nn.scatter", "nn.pad", "nn.flip", "nn.roll", "nn.band"),
         *("nn.cumsum", "nn.rank", "nn.inverse_permutation", "nn.element_number"),
+        *("nn.unfold", "nn.fold", "nn.window_sum", "nn.window_max", "nn.window_index", "nn.window_route"),
     }
     host = HostKernels([case.kernel for case in known], tmp_path)
     wrong: list[str] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
-IMAGE, SEQUENCE, MATRIX = (2, 3, 6, 8), (2, 3, 9), (4, 6)
+MATRIX = (4, 6)
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -19,73 +18,13 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-SIGNAL_KERNEL, IMAGE_KERNEL, BIAS = drawn(4, 3, 3), drawn(4, 3, 3, 3), drawn(4)
 BOUNDARIES = torch.tensor([-1.0, -0.25, 0.5])
 OTHER, EXPONENTS = drawn(*MATRIX), torch.tensor([1.0, 2.0, -1.0, 0.0, 3.0, -2.0])
 LEFT, RIGHT = drawn(5, 4, 3), drawn(5, 3, 6)
 
 
-def windows(x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
-    return x.unfold(2, kernel, stride).unfold(3, kernel, stride)
-
-
 CASES: dict[str, tuple[tuple[int, ...], Function, Function]] = {
     # op: the shape of x, as one would write it, and as is advised
-    "aten.conv1d": (
-        SEQUENCE,
-        lambda x: F.conv1d(x, SIGNAL_KERNEL, BIAS, stride=2, padding=1),
-        lambda x: (
-            torch.einsum("nclk,ock->nol", F.pad(x, (1, 1)).unfold(2, 3, 2), SIGNAL_KERNEL) + BIAS[:, None]
-        ),
-    ),
-    "aten.conv2d": (
-        IMAGE,
-        lambda x: F.conv2d(x, IMAGE_KERNEL, BIAS, stride=2, padding=1),
-        lambda x: (
-            torch.einsum("nchwij,ocij->nohw", windows(F.pad(x, (1, 1, 1, 1)), 3, 2), IMAGE_KERNEL)
-            + BIAS[:, None, None]
-        ),
-    ),
-    "aten.max_pool1d": (
-        SEQUENCE,
-        lambda x: F.max_pool1d(x, 3, 2, padding=1),
-        lambda x: F.pad(x, (1, 1), value=-math.inf).unfold(2, 3, 2).max(-1).values,
-    ),
-    "aten.max_pool2d": (
-        IMAGE,
-        lambda x: F.max_pool2d(x, 3, 2, padding=1),
-        lambda x: windows(F.pad(x, (1, 1, 1, 1), value=-math.inf), 3, 2).flatten(-2).max(-1).values,
-    ),
-    "aten.avg_pool1d": (
-        SEQUENCE,
-        lambda x: F.avg_pool1d(x, 3, 2, padding=1),
-        lambda x: F.pad(x, (1, 1)).unfold(2, 3, 2).mean(-1),
-    ),
-    "aten.avg_pool2d": (
-        IMAGE,
-        lambda x: F.avg_pool2d(x, 3, 2, padding=1),
-        lambda x: windows(F.pad(x, (1, 1, 1, 1)), 3, 2).mean((-2, -1)),
-    ),
-    "aten.adaptive_avg_pool1d": (
-        SEQUENCE,
-        lambda x: F.adaptive_avg_pool1d(x, 3),
-        lambda x: x.unflatten(2, (3, -1)).mean(-1),
-    ),
-    "aten.adaptive_avg_pool2d": (
-        IMAGE,
-        lambda x: F.adaptive_avg_pool2d(x, (3, 2)),
-        lambda x: x.unflatten(3, (2, -1)).mean(-1).unflatten(2, (3, -1)).mean(-2),
-    ),
-    "aten.adaptive_max_pool1d": (
-        SEQUENCE,
-        lambda x: F.adaptive_max_pool1d(x, 3),
-        lambda x: x.unflatten(2, (3, -1)).max(-1).values,
-    ),
-    "aten.adaptive_max_pool2d": (
-        IMAGE,
-        lambda x: F.adaptive_max_pool2d(x, (3, 2)),
-        lambda x: x.unflatten(3, (2, -1)).max(-1).values.unflatten(2, (3, -1)).max(-2).values,
-    ),
     "aten.addbmm": (
         MATRIX,
         lambda x: torch.addbmm(x, LEFT, RIGHT),

@@ -145,21 +145,21 @@ def test_a_launch_of_the_runtime_knows_its_name_line_and_layer() -> None:
     assert all(row.get("origin") for row in rows)
 
 
-class Convolution(nn.Module):
+class Refused(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.kernel = nn.Parameter(torch.ones(1, 1, 3))
+        self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.conv1d(x[:, None], self.kernel)[:, 0]  # not supported
+        return torch.special.log_ndtr(x * self.scale)  # not supported
 
 
 def test_a_refused_op_is_named_with_its_line_and_layer() -> None:
     with pytest.raises(TraceError) as error:
-        trace(Model(Convolution()), loss_of, BATCH)
+        trace(Model(Refused()), loss_of, BATCH)
     assert str(error.value).startswith(f"{__file__}:{line('not supported')}: aten.")
-    assert str(error.value).endswith("; in layer head: Convolution")
-    assert "is not supported (`return nn.functional.conv1d(" in str(error.value)
+    assert str(error.value).endswith("; in layer head: Refused")
+    assert "is not supported (`return torch.special.log_ndtr(" in str(error.value)
 
 
 class Lookup(nn.Module):

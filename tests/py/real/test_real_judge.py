@@ -55,13 +55,15 @@ def test_an_exception_is_a_crash_and_a_refusal_is_not() -> None:
     def failing(model: nn.Module, batch: case.Batch) -> torch.Tensor:
         raise KeyError("a defect of the case")
 
-    def convolved() -> case.Work:
+    def transformed() -> case.Work:
         return case.trained(
-            nn.Conv1d(3, 3, 3), lambda: {"x": torch.randn(2, 3, 8)}, lambda m, b: m(b["x"]).square().mean()
+            nn.Linear(8, 8),
+            lambda: {"x": torch.randn(2, 8)},
+            lambda m, b: torch.fft.fft(m(b["x"])).abs().mean(),
         )
 
     assert harness.judged(lambda: case.trained(nn.Linear(2, 2), dict, failing)).outcome == "crash"
     assert harness.judged(work).outcome == "works"
-    refused = harness.judged(convolved)
-    assert (refused.outcome, missing.reason(refused.detail)) == ("refused", "convolution")
+    refused = harness.judged(transformed)
+    assert (refused.outcome, missing.reason(refused.detail)) == ("refused", "Fourier transform")
     assert missing.reason("something that nobody has met") is None

@@ -14,7 +14,7 @@ from xdsl.ir import Operation
 from aicf_mlir.dialects import nn
 from aicf_mlir.dialects.nn import Windows
 from aicf_mlir.interpreters.numerics import Array
-from samples.sample import Fill, Sample, special, tensors
+from samples.sample import Fill, Sample, classes, special, tensors
 
 Ints = tuple[int, ...]
 
@@ -180,7 +180,8 @@ def extremes(shape: Ints, relation: Windows, counts: Ints) -> Iterator[Sample]:
         name,
         tensors(text(shape), small),
         lambda x, y: nn.WindowIndexOp(x, y, relation),
-        lambda x, y: numbers(x, y),
+        numbers,
+        {0: classes(3), 1: classes(3)},
         smooth=False,
     )
     yield Sample(

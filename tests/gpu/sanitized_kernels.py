@@ -19,9 +19,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "py" / "support"))
 
 from kernel_cases import FLOATS, Array, Case, Generator, Maker, generated
+from kernel_cases.large import LARGE
 from kernel_cases.places import Place, placed
 from kernel_cases.races import left_out
-from test_cuda_kernels import LARGE
 
 from aicf_mlir import _C
 from aicf_mlir.errors import SelectionError

@@ -12,7 +12,7 @@ import pytest
 from cuda_on_host import exceeded, placed
 from kernel_calls import judge
 from kernel_cases import FLOATS, Array, Case, Maker, cases
-from kernel_cases.updates import NARROW, narrow
+from kernel_cases.optim import NARROW, narrow
 
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.registry import schemas, segments

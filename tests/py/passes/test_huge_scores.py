@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from kernel_cases.attention import every_call, shifted_calls
 from kernel_cases.case import FLOATS, Array, Maker
 from kernel_cases.heads import Heads
-from kernel_cases.shifted_heads import every_call, shifted_calls
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aicf_mlir.op_call import OpKind, op_call

@@ -10,7 +10,7 @@ import pytest
 import torch
 from kernel_calls import KINDS, run
 from kernel_cases import Array, Case, Maker, cases
-from kernel_cases.updates import NARROW, narrow
+from kernel_cases.optim import NARROW, narrow
 from oracle import assert_same_bits
 from precise_training import Training
 

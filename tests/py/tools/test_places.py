@@ -131,7 +131,7 @@ KERNEL_PLACES: dict[str, Callable[[str], bool]] = {
     "csrc/kernels/<family>/launch.h": lambda op: all(
         is_launched(op, device) != schemas()[op].generated for device in ("cpu", "cuda")
     ),
-    "tests/py/support/kernel_cases/": lambda op: (
+    "tests/py/support/kernel_cases/<family>.py": lambda op: (
         (op in LAUNCHED | GENERATORS.keys()) != schemas()[op].generated
     ),
     "tests/py/support/refused_operands.py": lambda op: op in LAUNCHED | {row[0] for row in REFUSED},

@@ -1,61 +1,56 @@
 """Inputs for every kernel op: ragged shapes, normals, special values, and integers (sums exact in any order).
 
-`cases(op, dtype)` is the table that the kernel tests of every device read: what the samples of nn lower to, and for
-what they do not reach a row of `GENERATORS`. An op with neither fails the tests.
+`cases(op, dtype)` is the table that the kernel tests of every device and the sanitizers read. It has what the samples of nn lower
+to. For what they do not reach it has the `CASES` of the file with the name of the op's folder in csrc/kernels. An op with neither
+fails the tests.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
 
 from kernel_cases.case import FLOATS, Array, Case, Generator, Maker, Spec
-from kernel_cases.checks import check_finite, check_index
-from kernel_cases.elementwise import ACTIVATIONS, backward, bias_add, binary, unary
 from kernel_cases.from_samples import of_samples
-from kernel_cases.movement import copy
-from kernel_cases.products import TRANSPOSES, gemm, gemm_epilogue
-from kernel_cases.scatter import scatter_add
-from kernel_cases.shifted_heads import attention, attention_grad
-from kernel_cases.sums import cross_entropy, cross_entropy_grad, mse_grad, mse_loss, reduce_sum
-from kernel_cases.updates import adam_step, advance, sgd_step
 
 __all__ = [
+    "FAMILIES",
     "FLOATS",
     "GENERATORS",
-    "TRANSPOSES",
     "Array",
     "Case",
     "Generator",
     "Maker",
     "Spec",
     "cases",
+    "family_of",
     "generated",
 ]
 
-GENERATORS: dict[str, Generator] = {
-    **dict.fromkeys(("neg", *ACTIVATIONS), unary),
-    **dict.fromkeys(("add", "sub", "mul", "div"), binary),
-    **dict.fromkeys((f"{name}_bwd" for name in ACTIVATIONS), backward),
-    "bias_add": bias_add,
-    "gemm": gemm,
-    "gemm_epilogue": gemm_epilogue,
-    "reduce_sum": reduce_sum,
-    "mse_loss": mse_loss,
-    "mse_grad": mse_grad,
-    "cross_entropy": cross_entropy,
-    "cross_entropy_grad": cross_entropy_grad,
-    "check_index": check_index,
-    "check_finite": check_finite,
-    "copy": copy,
-    "scatter_add": scatter_add,
-    "attention": attention,
-    "attention_grad": attention_grad,
-    "advance": advance,
-    "sgd_step": sgd_step,
-    "adam_step": adam_step,
-}
+KERNELS = Path(__file__).parents[4] / "csrc" / "kernels"
+FAMILIES = {path.parent.name: path.read_text() for path in sorted(KERNELS.glob("*/variants.cpp"))}
+"""The folders with kernels, and the text of their schemas."""
+POINTWISE = "eltwise"
+"""The family whose ops are rows of a table, ops.h."""
+
+
+def of_family(family: str) -> dict[str, Generator]:
+    """The cases in the file of a family; none where samples reach all of it."""
+    there = Path(__file__).with_name(f"{family}.py").exists()
+    return import_module(f"kernel_cases.{family}").CASES if there else {}
+
+
+GENERATORS: dict[str, Generator] = {op: make for family in FAMILIES for op, make in of_family(family).items()}
 """By op name without the dialect: cases beside its samples."""
+
+
+def family_of(op: str) -> str:
+    """The folder of a kernel op."""
+    homes = [family for family, text in FAMILIES.items() if re.search(rf'"{op}",\s+"[^"]+', text)]
+    return homes[0] if homes else POINTWISE
 
 
 def generated(op: str, make: Maker) -> Iterator[Case]:

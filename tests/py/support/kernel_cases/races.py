@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aicf_mlir import _C
-from kernel_cases.elementwise import ACTIVATIONS
-
-ELEMENTWISE = "every element has a thread of its own, and no memory is shared; memcheck runs it"
+from kernel_cases import family_of
 
 LEFT_OUT: Mapping[str, str] = {
-    **dict.fromkeys(("add", "sub", "mul", "div", "neg", "bias_add"), ELEMENTWISE),
-    **dict.fromkeys((*ACTIVATIONS, *(f"{name}_bwd" for name in ACTIVATIONS)), ELEMENTWISE),
+    "eltwise": "every element has a thread of its own, and no memory is shared; memcheck runs it",
 }
-"""By op, why none of its kernels runs."""
+"""By family, why none of its kernels runs."""
 
 LIBRARIES: Mapping[str, str] = {
     "cublaslt": "racecheck reports hazards in its kernels that wait at barriers which it does not follow",
@@ -25,4 +22,4 @@ def left_out(variant: _C.KernelVariant) -> str:
     """Why racecheck does not run a kernel; "" where it does."""
     if variant["cublaslt"]:
         return LIBRARIES["cublaslt"]
-    return LEFT_OUT.get(variant["op"], "")
+    return LEFT_OUT.get(family_of(variant["op"]), "")

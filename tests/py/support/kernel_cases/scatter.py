@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from kernel_cases.case import Array, Case, Maker
+from kernel_cases.case import Array, Case, Generator, Maker
 
 
 def scatter_add(make: Maker) -> Iterator[Case]:
@@ -47,3 +47,6 @@ def scatter_add(make: Maker) -> Iterator[Case]:
     special = make.special().reshape(1, -1)
     index = np.zeros(2, np.int64)
     yield Case("special", [special, index, np.repeat(special, 2, 0)], [make.out(*special.shape)])
+
+
+CASES: dict[str, Generator] = {"scatter_add": scatter_add}

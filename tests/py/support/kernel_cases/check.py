@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from aicf_mlir.ir.registry import schemas
-from kernel_cases.case import NON_FINITE, Array, Case, Maker, Spec
+from kernel_cases.case import NON_FINITE, Array, Case, Generator, Maker, Spec
 
 STATUS: Spec = ("i64", (3,))
 FINE = np.zeros(3, np.int64)
@@ -67,3 +67,6 @@ def check_finite(make: Maker) -> Iterator[Case]:
 def _case(label: str, status: Array, values: list[Array]) -> Case:
     counts = schemas()["check_finite"].counts({"status": 1, "x": len(values)})
     return Case(label, [status, *values], [STATUS], {"code": 3}, counts)
+
+
+CASES: dict[str, Generator] = {"check_index": check_index, "check_finite": check_finite}

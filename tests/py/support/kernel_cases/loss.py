@@ -1,4 +1,4 @@
-"""reduce_sum, the losses and their gradients."""
+"""The losses and their gradients."""
 
 from __future__ import annotations
 
@@ -9,49 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kernel_cases.case import DIMS, NON_FINITE, Array, Case, Maker
-from kernel_cases.elementwise import grid
-
-REDUCTIONS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-    *(((n,), (0,)) for n in DIMS), *(((n, m), (0,)) for n, m in zip(DIMS, reversed(DIMS), strict=True)),
-    *(((n, m), (1,)) for n, m in zip(DIMS, reversed(DIMS), strict=True)), ((1025, 33), (0,)),
-    ((33, 1025), (1,)), ((100_003,), (0,)),
-    ((2, 3, 4, 5), (0, 2)), ((2, 3, 4, 5), (1, 3)), ((2, 3, 4, 5), (1, 2)), ((2, 3, 4, 5), (0, 1, 2, 3)),
-    ((2, 3, 4, 5), ()),
-    ((), ()), ((0,), (0,)), ((0, 3), (0,)), ((3, 0), (0,)), ((1, 5, 1, 7), (0, 1)),
-    ((2, 2, 2, 2, 2, 2, 2, 2), (0, 2, 4, 6)),
-    ((2, 2, 2, 2, 2, 2, 2, 2), (1, 3, 5, 7)), ((3, 129, 2), (1,)), ((64, 256), (0,)), ((300, 300), (0, 1)),
-    ((5, 1), (1,)),
-]  # fmt: skip
-
-
-def reduce_sum(make: Maker) -> Iterator[Case]:
-    for shape, dims in REDUCTIONS:
-        kept = tuple(1 if i in dims else size for i, size in enumerate(shape))
-        removed = tuple(size for i, size in enumerate(shape) if i not in dims)
-        terms = math.prod(shape[i] for i in dims)
-        for y, divisor in ((removed, 1.0), (kept, float(max(terms, 1)))):
-            attrs: dict[str, Any] = {"dims": list(dims), "divisor": divisor}
-            size = math.sqrt(terms) / divisor
-            yield Case(
-                f"normal {shape} {dims} {divisor}", [make.normal(*shape)], [make.out(*y)], attrs, scale=size
-            )
-        attrs = {"dims": list(dims)}
-        yield Case(
-            f"integers {shape} {dims}",
-            [make.integers(*shape)],
-            [make.out(*removed)],
-            attrs,
-            exact=terms < 10_000,
-        )
-        positive = np.abs(make.normal(*shape))  # rounding errors of one sign
-        attrs = {"dims": list(dims), "divisor": float(max(terms, 1))}
-        yield Case(f"positive {shape} {dims}", [positive], [make.out(*removed)], attrs)
-    x = make.normal(40, 40)
-    x[3, 4], x[5, 6], x[7, 8], x[7, 9] = np.nan, np.inf, np.inf, -np.inf
-    for dim in (0, 1):
-        yield Case(f"NaN and infinity {dim}", [x], [make.out(40)], {"dims": [dim]}, scale=math.sqrt(40))
-
+from kernel_cases.case import DIMS, NON_FINITE, Array, Case, Generator, Maker
+from kernel_cases.eltwise import grid
 
 MSE_SHAPES = [*((n,) for n in DIMS), (), (64, 8), (33, 65), (7, 3, 11), (300, 301)]
 REDUCTION_NAMES = ("mean", "sum")
@@ -137,3 +96,11 @@ def cross_entropy_grad(make: Maker) -> Iterator[Case]:
             yield Case(
                 f"{label} {dloss}", [make.cast(dloss), logits, target], outputs, attrs, each="finite" in label
             )
+
+
+CASES: dict[str, Generator] = {
+    "mse_loss": mse_loss,
+    "mse_grad": mse_grad,
+    "cross_entropy": cross_entropy,
+    "cross_entropy_grad": cross_entropy_grad,
+}

@@ -11,7 +11,7 @@ import numpy as np
 
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
 from aicf_mlir.ir.registry import Counts, schemas
-from kernel_cases.case import Array, Case, Maker, Spec
+from kernel_cases.case import Array, Case, Generator, Maker, Spec
 
 TENSORS = [(1,), (), (17, 33), (0, 3), (64, 65), (8,), (3,)]
 GROUPS = [0, 1, 0, 0, 1, 2, 0]
@@ -156,3 +156,6 @@ def adam_step(make: Maker) -> Iterator[Case]:
         label = f"{grads} {amsgrad} {attrs}"
         counts = _counts("adam_step", states, names)
         yield Case(label, inputs, outputs, attrs, counts, each=grads != "normal")
+
+
+CASES: dict[str, Generator] = {"advance": advance, "sgd_step": sgd_step, "adam_step": adam_step}

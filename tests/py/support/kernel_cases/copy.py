@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from aicf_mlir.interpreters.numerics import NUMPY_TYPES
-from kernel_cases.case import DIMS, FLOATS, Array, Case, Maker
-from kernel_cases.elementwise import SHAPES
+from kernel_cases.case import DIMS, FLOATS, Array, Case, Generator, Maker
+from kernel_cases.eltwise import SHAPES
 from kernel_cases.places import Place, placed, repeated
 
 
@@ -100,3 +100,6 @@ def _copied_places() -> Iterator[tuple[tuple[int, ...], Place | None, Place | No
         placed((2,) * 8, (7, 5, 3, 1, 6, 4, 2, 0), gap=1),
         placed((2,) * 8, (1, 0, 3, 2, 5, 4, 7, 6), gap=1),
     )
+
+
+CASES: dict[str, Generator] = {"copy": copy}

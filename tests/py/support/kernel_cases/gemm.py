@@ -11,8 +11,8 @@ import numpy as np
 
 from aicf_mlir.ir.element_types import NARROW, OVERFLOWING
 from aicf_mlir.ir.registry import Counts, schemas
-from kernel_cases.case import DIMS, FLOATS, Array, Case, Maker
-from kernel_cases.elementwise import ACTIVATIONS, special_gradients
+from kernel_cases.case import DIMS, FLOATS, Array, Case, Generator, Maker
+from kernel_cases.eltwise import ACTIVATIONS, special_gradients
 from kernel_cases.places import Place, placed, repeated
 
 PRODUCTS = [
@@ -297,3 +297,6 @@ def _overflowing_epilogues(make: Maker) -> Iterator[Case]:
         saved = make.cast(np.outer([-2.0, -0.25, 0.0, 0.5, 0.9375], np.ones(n)))
         option = {"act_grad": act}
         yield Case(f"overflow {option}", [a, b, saved], [make.out(5, n)], option, _counts(option), each=True)
+
+
+CASES: dict[str, Generator] = {"gemm": gemm, "gemm_epilogue": gemm_epilogue}

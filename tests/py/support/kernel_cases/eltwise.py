@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from kernel_cases.case import DIMS, NON_FINITE, Array, Case, Maker
+from kernel_cases.case import DIMS, NON_FINITE, Array, Case, Generator, Maker
 from kernel_cases.places import Place, placed, repeated
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
@@ -114,3 +114,11 @@ def bias_add(make: Maker) -> Iterator[Case]:
     n = special.size
     rows = np.ascontiguousarray(np.broadcast_to(special.reshape(-1, 1), (n, n)))
     yield Case("special values", [rows, special], [make.out(n, n)], each=True)
+
+
+CASES: dict[str, Generator] = {
+    **dict.fromkeys(("neg", *ACTIVATIONS), unary),
+    **dict.fromkeys(("add", "sub", "mul", "div"), binary),
+    **dict.fromkeys((f"{name}_bwd" for name in ACTIVATIONS), backward),
+    "bias_add": bias_add,
+}

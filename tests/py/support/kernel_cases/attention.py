@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernel_cases.case import Array, Case, Maker
+from kernel_cases.case import Array, Case, Generator, Maker
 from kernel_cases.heads import Heads, calls
 from kernel_cases.heads import attention as usual
 from kernel_cases.heads import attention_grad as usual_grad
@@ -109,3 +109,6 @@ def every_call(make: Maker) -> Iterator[tuple[str, Heads]]:
         for name, shift in SHIFTS.items():
             for some in (False, True):
                 yield f"{label}, {name} on {'some' if some else 'all'} rows", shifted(heads, shift, some)
+
+
+CASES: dict[str, Generator] = {"attention": attention, "attention_grad": attention_grad}

@@ -18,10 +18,13 @@ NATIVE := $(sort $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' 
 NATIVE_TESTS := $(wildcard tests/cpp/*.cpp tests/cpp/*.h tests/gpu/*.cu)
 CHECK_PYTHON := import sys; sys.exit(sys.version_info < (3, 11) and "AICF needs Python 3.11 or later: make PYTHON=...")
 
-.PHONY: setup build test lit pytest campaign real demo lint format bench docs wheel clean
+.PHONY: help setup build test lit pytest campaign install real demo lint format bench docs wheel clean
 
-setup: $(INSTALLED)
-build: $(BUILT)
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name says; do printf '%-10s %s\n' "$$name" "$$says"; done
+
+setup: $(INSTALLED) ## the packages that build, run, test and check, in .venv
+build: $(BUILT) ## the extension, in place
 
 $(INSTALLED): requirements-dev.txt
 	test -x $(BIN)/python || { $(PYTHON) -c '$(CHECK_PYTHON)' && $(PYTHON) -m venv $(VENV); }
@@ -34,39 +37,43 @@ $(BUILT): $(INSTALLED) CMakeLists.txt pyproject.toml $(NATIVE) $(shell find csrc
 	rm -f $(VENV)/.built-*
 	touch $@
 
-test: lit pytest lint
+test: lit pytest lint ## all that CI runs
 
-lit: $(BUILT)
+lit: $(BUILT) ## the tests of text: dialects, passes, stages, tools
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/lit -j $(JOBS) tests/lit
 
-pytest: $(BUILT)
+pytest: $(BUILT) ## the tests of tests/py, samples of the long ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/py
 
 # Every case of the tests of which `pytest` runs samples, and more of what is drawn by chance.
-campaign: $(BUILT)
+campaign: $(BUILT) ## every case of tests/py, and more of what is drawn by chance
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --campaign tests/py
 
+# From the sources into an environment of its own, with all that pip installs; then the short form of the README.
+install: $(BUILT) ## pip install . into a fresh environment, and the README's short form there
+	$(BIN)/python -m pytest --install tests/py/tools/test_installation.py
+
 # Models and steps of installed packages, each beside eager torch: counts, and what is missing by the models that need it.
-real: $(BUILT) $(REAL_INSTALLED)
+real: $(BUILT) $(REAL_INSTALLED) ## models of installed packages beside eager torch
 	$(BIN)/python -m tests.real --jobs $(JOBS)
 
 $(REAL_INSTALLED): $(INSTALLED) requirements-real.txt
 	$(BIN)/pip install --disable-pip-version-check --no-deps -r requirements-real.txt
 	touch $@
 
-demo: $(BUILT)
+demo: $(BUILT) ## trains a digit classifier and shows what runs
 	$(BIN)/python examples/digits.py
 
-lint: $(BUILT)
+lint: $(BUILT) ## ruff, basedpyright, clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 	$(BIN)/clang-format --dry-run --Werror $(NATIVE) $(NATIVE_TESTS)
 
-wheel: $(BUILT)
+wheel: $(BUILT) ## a portable wheel in dist, and its kernels at each level of x86-64
 	scripts/wheel.sh
 
-bench: $(BUILT) $(BENCH_INSTALLED)
+bench: $(BUILT) $(BENCH_INSTALLED) ## speed on this CPU
 	$(BIN)/python bench/train_step.py
 
 $(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
@@ -74,17 +81,17 @@ $(BENCH_INSTALLED): $(INSTALLED) requirements-bench.txt
 	touch $@
 
 # The pages of docs/ as a site, in build/site; a broken link is an error.
-docs: $(DOCS_INSTALLED)
+docs: $(DOCS_INSTALLED) ## the site of documents, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(DOCS_INSTALLED): $(INSTALLED) requirements-docs.txt
 	$(BIN)/pip install --disable-pip-version-check -r requirements-dev.txt -r requirements-docs.txt
 	touch $@
 
-format: $(INSTALLED)
+format: $(INSTALLED) ## the formatters
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(NATIVE) $(NATIVE_TESTS)
 
-clean:
+clean: ## removes builds and wheels
 	rm -rf build dist $(VENV)/.built-*

@@ -8,7 +8,8 @@ imported. Those of Python are read again where they are used; the runtime reads 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,6 +24,44 @@ CUBLASLT = "AICF_CUBLASLT"
 PROGRAMMATIC_EDGES = "AICF_PDL"
 SWITCHES = (CACHE, BRANCHES, CUBLASLT, PROGRAMMATIC_EDGES)
 MOST_THREADS = 256
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a variable may be, what holds where it is not set, and what it does: a row of docs/environment.md."""
+
+    values: str
+    default: str
+    effect: str
+
+
+VARIABLES: Mapping[str, Variable] = {
+    THREADS: Variable(
+        f"1 to {MOST_THREADS}",
+        "the usable processors",
+        "Threads of CPU kernels. No result depends on it",
+    ),
+    CPU_LEVEL: Variable(
+        "`x86-64`, `x86-64-v3`, … of this build",
+        "the newest that the processor runs",
+        "Which compiled level of the CPU kernels to load",
+    ),
+    CACHE: Variable("0 or 1", "1", "0 keeps no compiled kernels on disk"),
+    CACHE_FOLDER: Variable("a folder", "`~/.cache/aicf`", "Where compiled kernels are kept"),
+    CUBLASLT: Variable("0 or 1", "1", "0 disables products by cuBLASLt on a GPU"),
+    BRANCHES: Variable(
+        "0 or 1", "1", "0 disables parallel branches in the captured graph (multi-stream capture)"
+    ),
+    PROGRAMMATIC_EDGES: Variable("0 or 1", "1", "0 disables programmatic dependent launch"),
+}
+"""Every variable, in the order in which `aicf info` and docs/environment.md have them."""
+
+
+def described(name: str) -> str:
+    """The value of a variable of `VARIABLES`, or its default, and what it does: a line of `aicf info`."""
+    row, value = VARIABLES[name], os.environ.get(name)
+    said = f"not set: {row.default}" if value is None else value
+    return f"{said} ({row.values}). {row.effect}".replace("`", "")
 
 
 def threads() -> int | None:

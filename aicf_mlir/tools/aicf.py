@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
@@ -17,7 +18,7 @@ from aicf_mlir import _C
 from aicf_mlir.codegen import nvrtc
 from aicf_mlir.errors import AicfError
 from aicf_mlir.host.tool_process import INTERRUPTED, interruptible
-from aicf_mlir.machine import cpu_kernels, hardware
+from aicf_mlir.machine import cpu_kernels, environment, hardware
 
 DESCRIPTION = """\
 Say what this installation of AICF is, what it runs on, and which kernels it has.
@@ -77,8 +78,12 @@ ROWS: dict[str, Callable[[], str]] = {
     "cublaslt": cublaslt,
     "driver": hardware.driver,
     "devices": lambda: ", ".join(["cpu", *hardware.cuda_devices()]),
+    **{name: partial(environment.described, name) for name in environment.VARIABLES},
 }
-"""What `aicf info` prints, in this order."""
+"""What `aicf info` prints, in this order: the installation, then the variables of the environment."""
+
+
+WIDTH = max(map(len, ROWS))
 
 
 def info(options: argparse.Namespace | None = None) -> str:
@@ -89,7 +94,7 @@ def info(options: argparse.Namespace | None = None) -> str:
             value = tell()
         except Exception as error:  # noqa: BLE001  # the report must be whole where anything is broken
             value = f"unknown: {type(error).__name__}: {error}"
-        lines.append(f"{name:<10} {value}\n")
+        lines.append(f"{name:<{WIDTH}} {value}\n")
     return "".join(lines)
 
 
@@ -110,7 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--version", action="version", version=f"aicf {version_of('aicf-mlir')}, xDSL {version_of('xdsl')}"
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = commands.add_parser("info", help="versions, processor, BLAS, CUDA, driver and devices")
+    command = commands.add_parser(
+        "info", help="versions, processor, BLAS, CUDA, driver, devices and environment variables"
+    )
     command.set_defaults(run=info)
     command = commands.add_parser(
         "kernels", help="the kernel ops, and the kernels of each in order of preference"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -12,13 +13,16 @@ import pytest
 from aicf_mlir import SettingError
 from aicf_mlir.machine import cpu_kernels, environment
 from aicf_mlir.machine.environment import (
+    CACHE,
     CACHE_FOLDER,
     CPU_LEVEL,
     MOST_THREADS,
     SWITCHES,
     THREADS,
+    VARIABLES,
     check,
 )
+from aicf_mlir.tools import aicf
 
 ROOT = Path(__file__).parents[3]
 NUMBERS = f"a number of threads from 1 to {MOST_THREADS}"
@@ -78,10 +82,30 @@ def test_every_variable_that_is_read_is_known() -> None:
     read = [path for path in (ROOT / "aicf_mlir").rglob("*.py") if '"AICF_' in path.read_text()]
     assert read == [Path(str(environment.__file__))]
     known = {THREADS, CPU_LEVEL, CACHE_FOLDER, *SWITCHES}
+    assert known == VARIABLES.keys()
     texts = [path.read_text() for path in (ROOT / "csrc").rglob("*.c*")]
     native = {text.split('"')[1] for each in texts for text in each.split("getenv(")[1:] if text[0] == '"'}
     assert native
     assert native <= known
+
+
+def test_the_page_has_the_table() -> None:
+    page = (ROOT / "docs" / "environment.md").read_text()
+    rows = re.findall(r"^\| `(AICF_\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
+    assert rows == [(name, row.values, row.default, row.effect) for name, row in VARIABLES.items()]
+
+
+def test_info_has_each_value_and_its_meaning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(CACHE, "0")
+    assert aicf.main(["info"]) == 0
+    said = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert said[CACHE] == "0 (0 or 1). 0 keeps no compiled kernels on disk"
+    assert said[CACHE_FOLDER] == "not set: ~/.cache/aicf (a folder). Where compiled kernels are kept"
+    assert said.keys() >= VARIABLES.keys()
 
 
 @pytest.mark.parametrize(("name", "value"), [(THREADS, "0"), (CPU_LEVEL, "none"), (CACHE_FOLDER, A_FILE)])

@@ -8,6 +8,7 @@ their seeds start; `--opinfo-samples N` how many samples of each op of torch tra
 `--user-models` trains every model that users write, not some of each theme;
 `--coverage-dir FOLDER` tries the models of a folder on `--coverage-device`;
 `--kills N` how often a training process is killed; `--calls N` how many calls eight threads make;
+`--install` installs the package into a fresh environment, which takes minutes and a package index;
 `--signals N` how often each call is interrupted; `--lives N` how many random sequences of calls are mirrored in torch.
 """
 
@@ -35,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--user-models", action="store_true", help="every row of user_models, not some")
     parser.addoption("--coverage-dir", help="a folder of models to replay (two cases made for the test)")
     parser.addoption("--coverage-device", default="cpu", help="where they are trained (cpu)")
+    parser.addoption("--install", action="store_true", help="install into a fresh environment (minutes)")
     parser.addoption("--kills", type=int, default=10, help="how often a training process is killed (10)")
     parser.addoption("--calls", type=int, default=400, help="how many calls eight threads make (400)")
     parser.addoption("--signals", type=int, default=20, help="how often each call is interrupted (20)")
@@ -58,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # in child processes too
     config.addinivalue_line("markers", "gpu: needs a CUDA device and a build with CUDA")
     config.addinivalue_line("markers", "nvrtc: compiles for a GPU, and needs none")
+    config.addinivalue_line("markers", "install: builds and installs the package, with --install only")
     config.addinivalue_line("markers", "sample(n): n of its cases run, and all of them with --campaign")
     config.addinivalue_line("markers", "cublaslt: runs a kernel of that library on a CUDA device")
 
@@ -78,7 +81,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
-    if left_out := set(beyond_samples(config, items)):
+    left_out = set(beyond_samples(config, items))
+    if not config.getoption("--install"):
+        left_out |= {item for item in items if item.get_closest_marker("install")}
+    if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
 

@@ -132,6 +132,23 @@ def test_a_wheel_is_portable_and_an_editable_build_is_not() -> None:
     assert override["build-dir"] != build["build-dir"], "one would rebuild what the other has built"
 
 
+@pytest.mark.install
+def test_pip_installs_it_and_the_short_form_runs(tmp_path: Path) -> None:
+    """A fresh environment, with what pip finds for it; nothing of the repository but its text, and no make."""
+    children.run([sys.executable, "-m", "venv", tmp_path / "fresh"], check=True)
+    python = tmp_path / "fresh" / "bin" / "python"
+    installing = [python, "-m", "pip", "install", "--quiet", ROOT]
+    done = children.run(installing, cwd=tmp_path, timeout=3600)
+    assert done.returncode == 0, done.stderr
+    readme = (ROOT / "README.md").read_text()
+    short_form, own_model, *_ = re.findall(r"^```python\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    done = children.run([python, "-P", "-c", short_form + own_model], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    where = children.run([python, "-P", "-c", "import aicf_mlir; print(aicf_mlir.__file__)"], cwd=tmp_path)
+    assert where.stdout.startswith(str(tmp_path))
+    assert children.run([python.with_name("aicf"), "info"], cwd=tmp_path).returncode == 0
+
+
 V3 = processor.LEVELS["x86-64-v2"] | processor.LEVELS["x86-64-v3"]
 
 

@@ -18,7 +18,10 @@ from windowed import Draw, Fed, assert_layer_trains, loss
 
 from aicf_mlir import compile_train_step, trace
 from aicf_mlir.codegen import nvrtc
-from aicf_mlir.reports.sources import sources
+from aicf_mlir.codegen.schedule import generate
+from aicf_mlir.dialects.plan import find_program
+from aicf_mlir.dialects.plan.kernels import generated_kernels
+from aicf_mlir.ir.body import is_table
 from aicf_mlir.stages import Snapshots, run_stages
 from aicf_mlir.text.parsing import make_context
 
@@ -139,13 +142,24 @@ def test_images_with_channels_last_are_only_another_layout() -> None:
     torch.testing.assert_close(step.train_step(batch), expected)
 
 
-def test_an_empty_batch_trains_the_bias_alone() -> None:
-    model = nn.Conv2d(3, 4, 3)
-    batch = {"x": torch.zeros(0, 3, 6, 6)}
-    step = compiled(model, lambda m, b: m(b["x"]).sum() + m.bias.square().sum(), batch)
-    expected = model.bias.detach().clone()
-    step.train_step(batch)
-    torch.testing.assert_close(model.bias.detach(), expected * 0.9)
+class Emptied(nn.Module):
+    """A convolution of none of the images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x[:0])
+
+
+def test_no_images_train_nothing() -> None:
+    model, batch = Emptied(), {"x": torch.zeros(2, 3, 6, 6)}
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    step = compiled(model, lambda m, b: m(b["x"]).sum(), batch)
+    assert step.train_step(batch).item() == 0.0
+    for parameter, was in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter.detach(), was)
 
 
 def test_a_kernel_larger_than_the_image_is_refused_by_torch() -> None:
@@ -178,11 +192,14 @@ def test_its_plan_for_a_gpu_compiles_without_one(tmp_path: Path) -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     traced, stages = trace(model, classified, pictures(), optimizer=optimizer), Snapshots()
     run_stages(traced.module, make_context(), target="sm_90", after_each=stages)
-    code = sources(stages["plan"], "cuda")
+    made = generated_kernels(find_program(stages["plan"]))
+    looking = [kernel for kernel in made.values() if any(is_table(each) for each in kernel.body.args)]
+    assert len(looking) > 5
     if nvrtc.available():
-        assert nvrtc.compile_cuda(code, "sm_90")
+        assert all(nvrtc.compile_cuda(generate(kernel).source, "sm_90") for kernel in looking)
         return
-    path = tmp_path / "kernel.cu"
-    path.write_text(code)
-    done = children.run(["nvcc", "-arch=sm_90", "-cubin", "-o", str(tmp_path / "kernel.cubin"), str(path)])
+    files = [tmp_path / f"{kernel.id}.cu" for kernel in looking]
+    for file, kernel in zip(files, looking, strict=True):
+        file.write_text(generate(kernel).source)
+    done = children.run(["nvcc", "-arch=sm_90", "-cubin", *map(str, files)], cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -28,7 +28,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "average with a divisor": (lambda: nn.AvgPool2d(3, 1, 1, divisor_override=5), (2, 3, 5, 4)),
     "average 1d": (lambda: nn.AvgPool1d(3, 2, 1), (2, 3, 8)),
     "average 3d": (lambda: nn.AvgPool3d(2, 2, 1), (1, 2, 3, 5, 4)),
-    "of powers": (lambda: nn.LPPool2d(3, 2), (2, 3, 6, 7)),
+    "of powers": (lambda: nn.LPPool2d(2, 2), (2, 3, 6, 7)),
     "adaptive average": (lambda: nn.AdaptiveAvgPool2d((3, 2)), (2, 3, 6, 8)),
     "adaptive average of ragged parts": (lambda: nn.AdaptiveAvgPool2d((3, None)), (2, 3, 7, 4)),
     "adaptive average of few elements": (lambda: nn.AdaptiveAvgPool2d((5, 7)), (2, 3, 3, 4)),

@@ -137,6 +137,7 @@ CASES: dict[str, Make] = {
         embed_dim=16,
         depths=(1, 1),
         num_heads=(2, 2),
+        drop_path_rate=0.0,  # it draws
     ),
     "diffusers DiT": noised(
         "DiTTransformer2DModel",

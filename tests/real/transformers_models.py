@@ -334,14 +334,7 @@ CASES: dict[str, Make] = {
         lambda: {"pixel_values": torch.randn(ROWS, 3, SIDE, SIDE), "noise": torch.rand(ROWS, 16)},
     ),
     "Swin": seen(
-        "Swin",
-        image_size=SIDE,
-        patch_size=4,
-        embed_dim=16,
-        depths=[1, 1],
-        num_heads=[2, 2],
-        window_size=4,
-        drop_path_rate=0.0,  # it draws
+        "Swin", image_size=SIDE, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=4
     ),
     "ResNet": seen("ResNet", embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
     "ConvNeXt": seen("ConvNext", hidden_sizes=[8, 16], depths=[1, 1], num_stages=2),
